@@ -1,0 +1,12 @@
+//! The rules of jitney: who may enter, what shares a batch, when it leaves, who is answered what.
+//!
+//! Nothing here does I/O, reads a clock, spawns or knows Python: time is an argument, decisions are
+//! return values. That is what lets the same code run in production, in property tests and in a simulation.
+
+pub mod group_key;
+pub mod manifest;
+pub mod metrics;
+pub mod options;
+pub mod outcome;
+pub mod request;
+pub mod time;

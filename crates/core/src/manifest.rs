@@ -1,0 +1,167 @@
+//! What a worker says of the target it imported: the only knowledge that the front has of user code.
+
+use crate::options::DeploymentOptions;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One target's deployments.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The target as the user wrote it.
+    pub target: String,
+    /// What was found in it, in order of definition.
+    pub deployments: Vec<DeploymentManifest>,
+}
+
+/// One deployment as its class and annotations describe it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeploymentManifest {
+    /// `[A-Za-z0-9._-]{1,64}`, also its route.
+    pub name: String,
+    /// The first paragraph of its docstring, may be empty.
+    pub doc: String,
+    /// The options in force.
+    pub options: DeploymentOptions,
+    /// Where each option came from: `default`, `decorator`, `file`, `environment`, `set`.
+    pub option_sources: BTreeMap<String, String>,
+    /// What it takes.
+    pub input: Input,
+    /// What it returns.
+    pub output: Output,
+    /// What items of one batch must agree on.
+    pub group_by: Vec<Term>,
+    /// What an item counts against `max_batch_cost`; 1 if absent.
+    pub cost: Option<Term>,
+    /// Example inputs as JSON (bytes as base64), for docs.
+    pub examples: Vec<serde_json_value::Value>,
+}
+
+/// A JSON value without a dependency on a JSON library: schemas and examples pass through untouched.
+pub mod serde_json_value {
+    use serde::{Deserialize, Serialize};
+    use std::collections::BTreeMap;
+
+    /// Any JSON value.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(untagged)]
+    pub enum Value {
+        /// null
+        Null,
+        /// true or false
+        Bool(bool),
+        /// an integer
+        Int(i64),
+        /// any other number
+        Float(f64),
+        /// a string
+        String(String),
+        /// an array
+        Array(Vec<Value>),
+        /// an object
+        Object(BTreeMap<String, Value>),
+    }
+}
+
+/// The kinds of input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputKind {
+    /// `list[str]`
+    Text,
+    /// `list[bytes]`
+    Bytes,
+    /// `list[jitney.Image]`
+    Image,
+    /// A struct, or anything else that JSON or msgpack can say.
+    Object,
+    /// One or several arrays, each stacked with n first.
+    Arrays,
+}
+
+/// What a deployment takes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// How items are read.
+    pub kind: InputKind,
+    /// For `Arrays`: one per parameter of `predict`, in order; empty otherwise.
+    pub arrays: Vec<ArraySpec>,
+    /// JSON Schema of one item.
+    pub schema: serde_json_value::Value,
+}
+
+/// What a deployment returns. The front renders what comes; this is for docs only.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    /// `text`, `bytes`, `image`, `object`, `array`, `arrays` or `any`.
+    pub kind: String,
+    /// Names of the arrays of an `arrays` result.
+    pub arrays: Vec<ArraySpec>,
+    /// JSON Schema of one answer.
+    pub schema: serde_json_value::Value,
+}
+
+/// One array of one item (without the batch axis).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArraySpec {
+    /// The parameter's or field's name.
+    pub name: String,
+    /// As numpy says it: `float32`, `uint8`, `bool`, …
+    pub dtype: String,
+    /// Axes without the batch axis; `null` is open. A `null` shape is open in rank too.
+    pub shape: Option<Vec<Option<u64>>>,
+}
+
+/// One part of a group key, or the cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Term {
+    /// Where the value comes from.
+    pub source: Source,
+    /// Bucket edges, ascending: the value becomes the index of the first edge that is not below it.
+    pub edges: Option<Vec<f64>>,
+}
+
+/// Where a term's value comes from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Source {
+    /// A top-level field of an object.
+    Field {
+        /// Its name on the wire.
+        name: String,
+        /// Allowed types: `int`, `float`, `str`, `bool`, `none`.
+        types: Vec<String>,
+        /// Its constant default; absent if the field must be given.
+        default: Option<Scalar>,
+        /// Allowed values when the type is a `Literal`, else empty.
+        literals: Vec<Scalar>,
+    },
+    /// A length: of the item itself, or of one of its fields.
+    Length {
+        /// A field of an object or the name of an array parameter; `null` is the item itself.
+        of: Option<String>,
+        /// `characters`, `bytes` or `axis` (the first axis of an array, the elements of a list).
+        unit: String,
+    },
+}
+
+/// A value that can be compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Scalar {
+    /// `None`
+    Null,
+    /// a boolean
+    Bool(bool),
+    /// an integer
+    Int(i64),
+    /// a float
+    Float(f64),
+    /// a string
+    Str(String),
+}

@@ -1,0 +1,63 @@
+//! What the front serves, and what it says of itself. Shared by all connections, read only.
+
+use crate::deployment::Deployment;
+use crate::telemetry::Telemetry;
+use jitney_core::options::ServerOptions;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
+
+/// Whether the server should get traffic, and why not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Ready to be called.
+    pub ready: bool,
+    /// One sentence per thing that is missing; empty when ready.
+    pub reasons: Vec<String>,
+    /// Set once shutdown has begun.
+    pub draining: bool,
+}
+
+/// The state behind every route.
+#[derive(Debug)]
+pub struct Site {
+    /// The server's options.
+    pub options: ServerOptions,
+    /// All metrics.
+    pub telemetry: Arc<Telemetry>,
+    deployments: OnceLock<BTreeMap<String, Deployment>>,
+    readiness: RwLock<Arc<Readiness>>,
+}
+
+impl Site {
+    /// A site that is still loading.
+    pub fn new(options: ServerOptions, telemetry: Arc<Telemetry>) -> Site {
+        let readiness = Readiness { ready: false, reasons: vec!["the targets are being imported".into()], draining: false };
+        Site { options, telemetry, deployments: OnceLock::new(), readiness: RwLock::new(Arc::new(readiness)) }
+    }
+
+    /// The deployments by name; `None` until all targets have been imported.
+    pub fn deployments(&self) -> Option<&BTreeMap<String, Deployment>> {
+        self.deployments.get()
+    }
+
+    /// Opens the routes. Called once, when every manifest is in.
+    pub fn open(&self, deployments: BTreeMap<String, Deployment>) {
+        assert!(self.deployments.set(deployments).is_ok(), "a site opens once");
+    }
+
+    /// The current readiness.
+    pub fn readiness(&self) -> Arc<Readiness> {
+        self.readiness.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the readiness.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        *self.readiness.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(readiness);
+    }
+
+    /// How long a client that was told 503 should wait.
+    pub fn loading_retry_after(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}

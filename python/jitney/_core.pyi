@@ -1,0 +1,106 @@
+"""The Rust side as Python sees it. Every frame is read and written there; Python sees lists and buffers."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+__version__: str
+
+def serve(settings: str) -> int:
+    """Run the server until it is told to stop; returns the exit code.
+
+    `settings` is JSON: {"server": ServerOptions, "targets": [{"target": str, "overrides": Overrides}], "python": str}.
+    Releases the interpreter lock for its whole duration and owns SIGINT and SIGTERM.
+    """
+
+def adopt_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; exits at once if that has happened already."""
+
+@final
+class Link:
+    """The worker's end of its link to the front.
+
+    A Rust thread receives, answers heartbeats and notes cancels while Python computes. If the front goes away
+    that thread kills the worker's whole process group.
+    """
+
+    def __new__(cls, address: str, secret: str, worker: int) -> Link: ...
+    def send(self, kind: str, body: bytes) -> None:
+        """Send a control message: `manifest`, `progress`, `ready` or `failed`; the body is JSON."""
+
+    def receive(self) -> tuple[str, bytes]:
+        """Wait for a control message: `assign` (JSON) or `shutdown`."""
+
+    def next_batch(self) -> Batch | None:
+        """Wait for a batch with at least one item that is still wanted; None when told to shut down.
+
+        Items that were cancelled or whose deadline has passed are left out, and the front is told so.
+        """
+
+    def started(self, batch: Batch) -> None:
+        """Say that `predict` begins now. Call it right before, after decoding."""
+
+    def finish(self, results: Results, decode_s: float, predict_s: float, encode_s: float) -> None:
+        """Send all results of a batch and its durations in seconds; every item must have exactly one."""
+
+@final
+class Batch:
+    """The items of one batch, in order."""
+
+    id: int
+    ids: list[int]
+    tags: list[int]
+    """One of TAG_* per item (of its first part)."""
+    encodings: list[int]
+    """What each item wants a struct encoded as: TAG_JSON or TAG_MSGPACK."""
+
+    def __len__(self) -> int: ...
+    def wanted(self) -> list[bool]:
+        """Per item: neither cancelled nor expired by now. Ask right before `predict`."""
+
+    def values(self) -> list[Any]:
+        """One value per item: str for TAG_TEXT, bytes for all other tags (a copy, cheap for small items)."""
+
+    def tensors(self, param: int) -> list[Tensor]:
+        """The arrays of one parameter: a single stacked Tensor with n first where all items agree in dtype and
+        shape (lanes see to that), else one Tensor per item."""
+
+@final
+class Tensor:
+    """A read-only array in a received frame. Supports the buffer protocol (bytes); wrap it with numpy.frombuffer."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stacked: bool
+
+@final
+class Results:
+    """Collects the outcome of every item of a batch; index is the item's place in the batch."""
+
+    def __new__(cls, batch: Batch) -> Results: ...
+    def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
+        """One encoded value per index: TAG_JSON, TAG_MSGPACK, TAG_TEXT (UTF-8) or TAG_BYTES with its media type."""
+
+    def rows(self, indices: Sequence[int], name: str, dtype: str, row_shape: Sequence[int], data: object) -> None:
+        """Rows of a C-contiguous array (any object with the buffer protocol), one per index, in order.
+
+        `name` is empty for a single unnamed array. Call again with other names for several arrays per item.
+        The buffer is not copied: it must not change until `finish` has returned.
+        """
+
+    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
+        """The item failed; `reason` is one of the table of outcomes, e.g. `invalid_input`, `model_failed`."""
+
+TAG_JSON: int
+TAG_MSGPACK: int
+TAG_TEXT: int
+TAG_BYTES: int
+TAG_TENSOR: int
+
+def outcomes() -> list[tuple[str, str, int, int, bool]]:
+    """The table of outcomes: (reason, title, HTTP status, gRPC code, may be retried)."""
+
+def metrics() -> list[tuple[str, str, list[str], str]]:
+    """The table of metrics: (name, kind, labels, help)."""
+
+def check_options(kind: str, options: str) -> None:
+    """Parse options (JSON) of `deployment` or `server` as the server would; ValueError says what is wrong."""
