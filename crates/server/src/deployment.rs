@@ -45,7 +45,11 @@ pub fn next_item_id() -> ItemId {
 
 impl Deployment {
     /// A handle to the engine task that reads `inbound`.
-    pub fn new(manifest: Arc<DeploymentManifest>, inbound: mpsc::UnboundedSender<Inbound>, telemetry: &Telemetry) -> Deployment {
+    pub fn new(
+        manifest: Arc<DeploymentManifest>,
+        inbound: mpsc::UnboundedSender<Inbound>,
+        telemetry: &Telemetry,
+    ) -> Deployment {
         let outcomes = telemetry.outcomes(&manifest.name);
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
         Deployment { manifest, inbound, ended: Arc::new(Ended { outcomes, seconds }) }
