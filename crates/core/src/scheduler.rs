@@ -561,6 +561,11 @@ impl<P: Payload> Scheduler<P> {
         self.entries.get(&id).map_or(Duration::ZERO, |entry| entry.deadline - now)
     }
 
+    /// How long an item has been in.
+    pub fn waited(&self, id: ItemId, now: Time) -> Duration {
+        self.entries.get(&id).map_or(Duration::ZERO, |entry| now - entry.waiting.arrival)
+    }
+
     /// Items that wait, suspects included.
     pub fn queued_items(&self) -> usize {
         self.lanes.items() + self.quarantine.len()

@@ -18,7 +18,7 @@ const CRASH_LOOP: u32 = 4;
 /// Why a worker ended; a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It ended by itself or was killed from outside.
+    /// It ended by itself, was killed from outside, or its link broke.
     Died,
     /// Its batch ran for too long.
     Hung,
@@ -28,8 +28,6 @@ pub enum Cause {
     LoadFailed,
     /// It did not get ready in time.
     LoadTimeout,
-    /// Its link broke.
-    LinkLost,
 }
 
 impl Cause {
@@ -41,7 +39,6 @@ impl Cause {
             Cause::Silent => "silent",
             Cause::LoadFailed => "load_failed",
             Cause::LoadTimeout => "load_timeout",
-            Cause::LinkLost => "link_lost",
         }
     }
 }
@@ -243,7 +240,7 @@ mod tests {
     fn a_killed_process_that_does_not_end_is_abandoned() {
         let mut place = ready();
         assert_eq!(place.on(at(3), Event::Failed(Cause::Hung)), Some(Command::Kill));
-        assert_eq!(place.on(at(3), Event::Failed(Cause::LinkLost)), None, "it is dying already");
+        assert_eq!(place.on(at(3), Event::Failed(Cause::Died)), None, "it is dying already");
         assert_eq!(place.tick(at(8)), Some(Command::Down(Cause::Hung)));
     }
 
