@@ -132,6 +132,7 @@ impl Tensor {
     }
 
     #[allow(unsafe_code, reason = "the signature that the interpreter calls; see buffer.rs")]
+    #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the object by value")]
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let tensor = slf.get();
         let bytes = &tensor.delivered.batch.payload[tensor.offset..tensor.offset + tensor.len];

@@ -35,7 +35,7 @@ impl Link {
             "failed" => Kind::Failed,
             other => return Err(PyValueError::new_err(format!("a worker does not send {other:?}"))),
         };
-        py.detach(|| self.link.control(kind, body)).map_err(lost)
+        py.detach(|| self.link.control(kind, body)).map_err(|error| lost(&error))
     }
 
     fn receive<'py>(&self, py: Python<'py>) -> (&'static str, Bound<'py, PyBytes>) {
@@ -58,13 +58,13 @@ impl Link {
             let mut table = ResultsWriter::new(batch.delivered.batch.id, Durations::default(), false, wanted.len());
             all.clone().for_each(|id| table.left_out(id));
             let head = table.finish();
-            py.detach(|| self.link.finish(all, &[&head])).map_err(lost)?;
+            py.detach(|| self.link.finish(all, &[&head])).map_err(|error| lost(&error))?;
         }
     }
 
     fn started(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
         let id = batch.delivered.batch.id;
-        py.detach(|| self.link.started(id)).map_err(lost)
+        py.detach(|| self.link.started(id)).map_err(|error| lost(&error))
     }
 
     #[pyo3(signature = (results, decode_s, predict_s, encode_s, clean = true))]
@@ -79,11 +79,11 @@ impl Link {
     ) -> PyResult<()> {
         let length = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let durations = Durations { decode: length(decode_s), predict: length(predict_s), encode: length(encode_s) };
-        results.send(py, &self.link, durations, clean).map_err(lost)
+        results.send(py, &self.link, durations, clean).map_err(|error| lost(&error))
     }
 }
 
-fn lost(error: std::io::Error) -> PyErr {
+fn lost(error: &std::io::Error) -> PyErr {
     PyConnectionError::new_err(format!("the link to the front is lost: {error}"))
 }
 

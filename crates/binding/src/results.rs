@@ -116,7 +116,7 @@ fn join_neighbours<'a>(pieces: &[&'a [u8]]) -> Vec<std::borrow::Cow<'a, [u8]>> {
     for &piece in pieces {
         match joined.last_mut() {
             Some(last) if piece.len() < COPY_BELOW && last.len() < 16 * COPY_BELOW => {
-                last.to_mut().extend_from_slice(piece)
+                last.to_mut().extend_from_slice(piece);
             }
             _ => joined.push(Cow::Borrowed(piece)),
         }

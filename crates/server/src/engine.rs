@@ -228,7 +228,7 @@ impl Engine {
             (&*pending.call, scheduler.remaining(id, now))
         });
         if let Some(link) = self.links.get(&launch.replica) {
-            link.batch(launch.batch, items);
+            link.batch(launch.batch, &items);
         }
     }
 

@@ -474,7 +474,7 @@ fn engine_ended(ended: Result<(), tokio::task::JoinError>) -> Fatal {
 fn secret() -> std::io::Result<String> {
     let mut bytes = [0u8; 16];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
 async fn accept(listener: UnixListener, secret: String, clock: Clock, reports: mpsc::UnboundedSender<Report>) {

@@ -20,7 +20,7 @@ const MAX_AXES: usize = 64;
 const NO_DTYPE: u8 = u8::MAX;
 
 /// Writes the frame of a batch.
-pub fn encode<'a>(batch: BatchId, items: impl ExactSizeIterator<Item = (&'a Call, Duration)> + Clone) -> Segments {
+pub fn encode<'a>(batch: BatchId, items: &(impl ExactSizeIterator<Item = (&'a Call, Duration)> + Clone)) -> Segments {
     let most_parts = items.clone().map(|(call, _)| call.parts.len()).max().unwrap_or(0);
     let mut table = Vec::with_capacity(HEADER_LEN + 12 + items.len() * 48);
     table.put_bytes(0, HEADER_LEN);
