@@ -2,5 +2,7 @@
 
 pub mod call;
 pub mod deployment;
+pub mod http;
+pub mod item;
 pub mod site;
 pub mod telemetry;
