@@ -1,0 +1,1 @@
+"""Serves any Python model to many clients at once."""
