@@ -7,6 +7,7 @@ Flags, environment variables, file keys and the reference page follow from this 
 import dataclasses
 import difflib
 import math
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -295,3 +296,20 @@ def parse(table: dict[str, Option], where: tuple[str, str], key: str, value: obj
         return parse_text(option, cast("str", value)) if layer in _AS_TEXT else parse_typed(option, value)
     except ValueError as error:
         raise ConfigError(f"{place} ({layer}): `{key}`: {error}") from None
+
+
+def parse_init(annotation: Any, text: str) -> object:
+    """Return the value that `--set` means for a constructor argument of this type; ValueError if it cannot be one.
+
+    A type that text can be (or none at all, when it does not read as TOML) takes the text as it is.
+    """
+    kinds = set(get_args(annotation)) or {annotation}
+    for kind in (bool, int, float):
+        if kinds - {type(None)} == {kind}:
+            return None if type(None) in kinds and text.lower() == "none" else _TEXT[kind](text)
+    if str in kinds or "\n" in text:
+        return str(text)
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return str(text)
