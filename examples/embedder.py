@@ -8,9 +8,8 @@ The vectors count letter triples, hashed to 256 places: good enough to find near
 
 import zlib
 
-import numpy as np
-
 import jitney
+import numpy as np
 
 
 @jitney.deployment(max_batch_size=64, examples=["How big is London?", "How big is Paris?"])

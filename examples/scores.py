@@ -1,15 +1,14 @@
 """Several arrays in, several arrays out: how bright an image is inside and outside a mask, with numpy only.
 
-    jitney serve examples/scores.py
-    python -c "import json; print(json.dumps({'image': [[[9, 9, 9]] * 8] * 8, 'mask': [[True] * 8] * 8}))" > item.json
-    curl -s 127.0.0.1:8000/brightness -H 'content-type: application/json' -d @item.json
+jitney serve examples/scores.py
+python -c "import json; print(json.dumps({'image': [[[9, 9, 9]] * 8] * 8, 'mask': [[True] * 8] * 8}))" > item.json
+curl -s 127.0.0.1:8000/brightness -H 'content-type: application/json' -d @item.json
 """
 
 from typing import Annotated, NamedTuple
 
-import numpy as np
-
 import jitney
+import numpy as np
 
 
 class Scores(NamedTuple):

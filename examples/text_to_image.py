@@ -11,11 +11,10 @@ from the prompt and the seed; what it shows is the API and how batches form. Nee
 import time
 import zlib
 
+import jitney
 import msgspec
 import numpy as np
 from PIL import Image
-
-import jitney
 
 
 class Prompt(msgspec.Struct):

@@ -5,9 +5,8 @@
          --data-binary @photo.jpg -o thumbnail.png
 """
 
-from PIL import Image
-
 import jitney
+from PIL import Image
 
 
 @jitney.deployment(max_batch_size=16, examples=[Image.new("RGB", (640, 480), "teal"), Image.new("L", (20, 30))])

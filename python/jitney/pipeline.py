@@ -107,7 +107,9 @@ def run(link: Source, replica: Steps, gauge: Gauge | None = None, crash: Callabl
     """Serve batches until the front says that it was the last."""
     gauge = gauge or Gauge()
     while True:
-        ended = _overlapped(link, replica, gauge, crash or _crash) if gauge.is_overlapped else _serial(link, replica, gauge)
+        ended = (
+            _overlapped(link, replica, gauge, crash or _crash) if gauge.is_overlapped else _serial(link, replica, gauge)
+        )
         if ended:
             return
 
@@ -168,7 +170,7 @@ def _overlapped(link: Source, replica: Steps, gauge: Gauge, crash: Callable[[], 
 def _guarded(step: Callable[[], None], crash: Callable[[], None]) -> None:
     try:
         step()
-    except BaseException:  # noqa: BLE001 - a thread that ends in silence would leave its batch unanswered for good
+    except BaseException:
         traceback.print_exc()
         crash()
 

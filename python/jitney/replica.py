@@ -70,7 +70,7 @@ class Replica:
         trip = Trip(batch, batch.ids)
         try:
             trip.decoded = self._codec.decode(batch)
-        except Exception as error:  # noqa: BLE001 - nobody above could answer these items
+        except Exception as error:
             self._told.tell("decoding a batch", error)
             trip.verdicts = {index: Verdict("internal", one_line(error)) for index in range(len(trip.ids))}
         else:
@@ -99,7 +99,7 @@ class Replica:
         began = perf_counter()
         try:
             results = self._encode(trip)
-        except Exception as error:  # noqa: BLE001 - one answer that cannot be encoded must not take its batch along
+        except Exception as error:
             self._told.tell("encoding a batch", error)
             results = self._encode_singly(trip)
         trip.encode_s = perf_counter() - began
@@ -175,7 +175,7 @@ class Replica:
                     for target in (self._new_results(trip.batch), results):
                         answer = _pick(kept.output, offset) if kept is not None else None
                         self._codec.encode(answer, trip.decoded, [position], trip.batch, target)
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
                     verdicts[index] = Verdict("invalid_output", one_line(error))
         _write(verdicts, results)
         return results
@@ -203,7 +203,7 @@ def _owned(output: Any) -> Any:
     Models reuse output arrays (out=, CUDA graphs) and lists; Python objects inside of a list are taken as theirs to give.
     """
     if isinstance(output, Image):
-        pixels: Any = output._array  # pyright: ignore[reportPrivateUsage] # noqa: SLF001
+        pixels: Any = output._array  # pyright: ignore[reportPrivateUsage]
         return output if pixels is None else Image(_owned(pixels), format=output.format)
     if isinstance(output, tuple) and hasattr(output, "_fields"):
         return type(output)(*(_owned(value) for value in output))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -227,5 +227,7 @@ def _pick(output: Any, offset: int) -> Any:
     if isinstance(output, tuple) and hasattr(output, "_fields"):
         return type(output)(*(value[offset : offset + 1] for value in output))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if hasattr(output, "__dataclass_fields__"):
-        return type(output)(**{name: getattr(output, name)[offset : offset + 1] for name in output.__dataclass_fields__})
+        return type(output)(
+            **{name: getattr(output, name)[offset : offset + 1] for name in output.__dataclass_fields__}
+        )
     return output[offset : offset + 1]

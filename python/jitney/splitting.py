@@ -96,6 +96,6 @@ def _search(
 def _call(predict: Callable[[Sequence[int]], object], positions: Sequence[int], split: Split) -> BaseException | None:
     try:
         split.parts.append(Part(positions, predict(positions)))
-    except BaseException as error:  # noqa: BLE001 - see predict_split
+    except BaseException as error:
         return error
     return None

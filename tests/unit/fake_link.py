@@ -81,9 +81,7 @@ class FakeResults:
             assert name not in rows
             rows[name] = row  # not copied, as in the real one
 
-    def error(
-        self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None
-    ) -> None:
+    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
         self._once(index, Outcome(reason, detail, field, status))
 
     def _once(self, index: int, outcome: Outcome) -> None:

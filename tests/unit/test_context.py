@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from jitney import context as place
 from jitney.errors import JitneyError
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from jitney.splitting import Split, extra_calls, predict_split
 
 

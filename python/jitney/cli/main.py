@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from jitney.cli import check, models, serve
-from jitney.errors import JitneyError
+from jitney.errors import ConfigError, JitneyError
 
 COMMANDS = {"serve": serve, "check": check, "models": models}
 USAGE_ERROR = 2
@@ -16,18 +16,8 @@ USAGE_ERROR = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parsers = _parsers()
-    parser = parsers[""]
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        return _refuse(f"no command {arguments[0]!r}", arguments[0], COMMANDS)
-    parsed, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        known = [flag for flag in _flags(parsers[parsed.command or ""])]
-        return _refuse(f"no option {unknown[0]!r} in {_name(parsed.command)}", unknown[0].split("=")[0], known)
-    if parsed.command is None:
-        parser.print_help()
-        return USAGE_ERROR
     try:
+        parsed = _parse(arguments)
         return COMMANDS[parsed.command].run(parsed)
     except JitneyError as error:
         print(f"jitney: {error}", file=sys.stderr)
@@ -37,6 +27,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `jitney models | head`
         sys.stderr.close()
         return 1
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        raise ConfigError(f"no command {arguments[0]!r}{_hint(arguments[0], COMMANDS)}")
+    parsers = _parsers()
+    parsed, rest = parsers[""].parse_known_args(arguments)
+    if rest:
+        flags = _flags(parsers[parsed.command or ""])
+        name = f"jitney {parsed.command}" if parsed.command else "jitney"
+        raise ConfigError(f"{name} has no option {rest[0]!r}{_hint(rest[0].split('=')[0], flags)}")
+    if parsed.command is None:
+        parsers[""].print_help()
+        raise SystemExit(USAGE_ERROR)
+    return parsed
 
 
 def _parsers() -> dict[str, argparse.ArgumentParser]:
@@ -74,12 +79,6 @@ def _flags(parser: argparse.ArgumentParser) -> Iterable[str]:
             yield line.rstrip("]")
 
 
-def _name(command: str | None) -> str:
-    return f"jitney {command}" if command else "jitney"
-
-
-def _refuse(message: str, given: str, known: Iterable[str]) -> int:
+def _hint(given: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(given, list(known), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "; see jitney --help"
-    print(f"jitney: {message}{hint}", file=sys.stderr)
-    return USAGE_ERROR
+    return f"; did you mean {near[0]!r}?" if near else "; see jitney --help"
