@@ -128,7 +128,7 @@ class Replica:
         split = Split()
         for position in positions:
             alone = predict_split(call, [position], retry=False)
-            split.parts += alone.parts
+            split.parts += [Part(part.positions, [part.output]) for part in alone.parts]
             split.failures |= alone.failures
         return split
 
@@ -200,7 +200,7 @@ def _conviction(failure: Failure) -> Verdict:
 def _owned(output: Any) -> Any:
     """Copy what the model may compute into again: the next `predict` can begin before these answers are sent.
 
-    Models reuse output arrays (out=, CUDA graphs) and lists; Python objects inside of a list are taken as theirs to give.
+    Models reuse output arrays (out=, CUDA graphs) and lists; other objects in a list are taken as given away.
     """
     if isinstance(output, Image):
         pixels: Any = output._array  # pyright: ignore[reportPrivateUsage]

@@ -3,6 +3,7 @@
 Started by the front as `python -m jitney.worker`; whatever it must know is in JITNEY_WORKER_SPEC.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -10,13 +11,13 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from jitney import context
 from jitney.codecs import Codec
 from jitney.config import Overrides, Resolved, resolve
 from jitney.deployment import Deployment, load_target, manifest
-from jitney.errors import JitneyError
+from jitney.errors import JitneyError, TargetError
 from jitney.failures import one_line, user_traceback
 from jitney.pipeline import run
 from jitney.replica import Replica
@@ -33,7 +34,7 @@ THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
     "RAYON_NUM_THREADS",  # tokenizers and polars; TOKENIZERS_PARALLELISM stays alone: a worker does not fork
 )
-SLOW_WARM_UP_S = 1.0
+SLOW_WARM_UP_S = 5.0
 """A full batch is tried out only if one item alone, times the size of the batch, promises to take less."""
 
 
@@ -130,6 +131,8 @@ class Worker:
             return None
         context.share_cores(assignment.cpu_threads)
         context.enter(assignment.deployment, assignment.replica, assignment.device)
+        if assignment.deployment not in found:
+            raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
         deployment, resolved = found[assignment.deployment]
         self._enter("loading")
         began = perf_counter()
@@ -175,23 +178,36 @@ class Worker:
 
 
 def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, examples: Sequence[object]) -> None:
-    """Call `predict` on an example, and on a full batch of them: what is built at the first call is built now."""
+    """Call `predict` on an example, and on a full batch of it: what is built at the first call is built now.
+
+    A batch of one example, because different ones need not belong to one group.
+    """
     if not examples:
         return
     options = resolved.options
-    began = perf_counter()
-    _try_out(predict, codec, examples[:1], batched=options.batched)
+    one = list(examples[:1])
+    alone_s = min(_try_out(predict, codec, one, batched=options.batched) for _ in range(2))
     size = options.max_batch_size
-    is_quick = (perf_counter() - began) * size <= SLOW_WARM_UP_S
-    if options.batched and size > 1 and is_quick:
-        # Copies of one example: different ones need not belong to one group.
-        _try_out(predict, codec, list(examples[:1]) * size, batched=True)
+    if options.batched and size > 1 and alone_s * size <= SLOW_WARM_UP_S:
+        _try_out(predict, codec, one * size, batched=True)
 
 
-def _try_out(predict: Callable[..., object], codec: Codec, values: Sequence[object], *, batched: bool) -> None:
-    output = predict(*codec.arguments(codec.from_python(values)))
+def _try_out(predict: Callable[..., object], codec: Codec, values: Sequence[object], *, batched: bool) -> float:
+    arguments = codec.arguments(codec.from_python(values))
+    began = perf_counter()
+    output = predict(*arguments)
+    took_s = perf_counter() - began
     codec.check(output if batched else [output], len(values))
+    return took_s
+
+
+def _leave(code: int) -> NoReturn:
+    """End now: threads that the model left behind must not hold up the exit, its exit handlers still run."""
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())
