@@ -14,7 +14,6 @@ import zlib
 import jitney
 import msgspec
 import numpy as np
-from PIL import Image
 
 
 class Prompt(msgspec.Struct):
@@ -46,4 +45,4 @@ class TextToImage:
         colours = np.random.default_rng(seed).integers(0, 256, (8, 3), np.uint8)
         stripe = np.arange(prompt.width) * len(colours) // prompt.width
         pixels = np.broadcast_to(colours[stripe], (prompt.height, prompt.width, 3))
-        return Image.fromarray(np.ascontiguousarray(pixels))
+        return jitney.Image(np.ascontiguousarray(pixels))

@@ -6,10 +6,13 @@
 """
 
 import jitney
-from PIL import Image
+import numpy as np
+
+TEAL = np.full((480, 640, 3), (0, 128, 128), np.uint8)
+GREY = np.full((30, 20), 90, np.uint8)
 
 
-@jitney.deployment(max_batch_size=16, examples=[Image.new("RGB", (640, 480), "teal"), Image.new("L", (20, 30))])
+@jitney.deployment(max_batch_size=16, examples=[jitney.Image(TEAL), jitney.Image(GREY)])
 class Thumbnail:
     """Shrinks an image so that neither side is longer than 128 pixels."""
 
@@ -17,6 +20,6 @@ class Thumbnail:
         return [self.shrink(image) for image in images]
 
     def shrink(self, image: jitney.Image) -> jitney.Image:
-        small = image.convert("RGB")
+        small = image.to_pil("RGB").copy()  # what came in may be asked for again
         small.thumbnail((128, 128))
-        return small
+        return jitney.Image(small)

@@ -3,14 +3,17 @@
 The steps may run on three threads (see `pipeline`); each `Trip` is in the hands of one of them at a time.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from jitney import context
 from jitney.codecs import Codec, Decoded
+from jitney.codecs.answers import named_arrays
+from jitney.codecs.plain import is_array
 from jitney.config import DeploymentOptions
+from jitney.context import computing
 from jitney.errors import InvalidInput, InvalidOutput
 from jitney.failures import Told, one_line
 from jitney.splitting import Failure, Part, Split, predict_split
@@ -87,7 +90,7 @@ class Replica:
         self._link.started(trip.batch)
         began = perf_counter()
         split = self._split(trip, decoded, positions)
-        context.computing(())
+        computing(())
         trip.parts = [Part(part.positions, _owned(part.output)) for part in split.parts] if overlapped else split.parts
         trip.predict_s = perf_counter() - began
         for position, failure in split.failures.items():
@@ -97,11 +100,7 @@ class Replica:
     def finish(self, trip: Trip) -> None:
         """Encode the answers and send one outcome per item."""
         began = perf_counter()
-        try:
-            results = self._encode(trip)
-        except Exception as error:
-            self._told.tell("encoding a batch", error)
-            results = self._encode_singly(trip)
+        results = self._encode(trip)
         trip.encode_s = perf_counter() - began
         self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s)
 
@@ -117,73 +116,50 @@ class Replica:
         return positions
 
     def _split(self, trip: Trip, decoded: Decoded, positions: list[int]) -> Split:
-        count = len(decoded.indices)
-
         def call(some: Sequence[int]) -> object:
-            context.computing([trip.ids[decoded.indices[position]] for position in some])
-            return self._predict(*self._codec.arguments(decoded, None if len(some) == count else some))
+            computing([trip.ids[decoded.indices[position]] for position in some])
+            # Always by position, which copies lists: a `predict` that changes its list and raises must not spoil
+            # the items for the calls that find out why.
+            return self._predict(*self._codec.arguments(decoded, some))
 
         if self._options.batched:
             return predict_split(call, positions, retry=self._options.retry)
         split = Split()
         for position in positions:
             alone = predict_split(call, [position], retry=False)
-            split.parts += [Part(part.positions, [part.output]) for part in alone.parts]
+            split.parts += alone.parts
             split.failures |= alone.failures
         return split
 
     def _encode(self, trip: Trip) -> "Results":
-        results = self._new_results(trip.batch)
-        verdicts = dict(trip.verdicts)
-        for part in trip.parts:
-            assert trip.decoded is not None
-            kept = self._sift(part, trip.decoded, verdicts)
-            if kept is not None and kept.positions:
-                self._codec.encode(kept.output, trip.decoded, kept.positions, trip.batch, results)
-        _write(verdicts, results)
-        return results
+        """Write every outcome once. A part that is no answer for its items fails as a whole.
 
-    def _sift(self, part: Part, decoded: Decoded, verdicts: dict[int, Verdict]) -> Part | None:
-        """Check that there is one answer per item, and take out the exceptions among them."""
-        try:
-            self._codec.check(part.output, len(part.positions))
-        except InvalidOutput as error:
-            self._told.tell("predict", error)
-            for position in part.positions:
-                verdicts[decoded.indices[position]] = Verdict("invalid_output", str(error))
-            return None
-        output = part.output
-        if not isinstance(output, (list, tuple)) or not any(isinstance(answer, BaseException) for answer in output):  # pyright: ignore[reportUnknownVariableType]
-            return part
-        pairs: list[tuple[int, Any]] = list(zip(part.positions, output, strict=True))  # pyright: ignore[reportUnknownArgumentType]
-        for position, answer in pairs:
-            if isinstance(answer, BaseException):
-                verdicts[decoded.indices[position]] = _conviction(Failure(answer, alone=True))
-        good = [(position, answer) for position, answer in pairs if not isinstance(answer, BaseException)]
-        return Part([position for position, _ in good], [answer for _, answer in good])
-
-    def _encode_singly(self, trip: Trip) -> "Results":
-        """Try each answer on its own, twice: a failed try may have left half an answer behind."""
-        results = self._new_results(trip.batch)
-        verdicts = dict(trip.verdicts)
-        for part in trip.parts:
-            assert trip.decoded is not None
-            kept = self._sift(part, trip.decoded, verdicts)
-            for offset, position in enumerate(kept.positions if kept is not None else ()):
-                index = trip.decoded.indices[position]
+        What it may have written by then is thrown away: the results are begun anew without it.
+        """
+        broken: dict[int, Verdict] = {}
+        while True:
+            results = self._new_results(trip.batch)
+            for index, verdict in trip.verdicts.items():
+                _write(index, verdict, results)
+            for number, part in enumerate(trip.parts):
+                assert trip.decoded is not None
+                if number in broken:
+                    for position in part.positions:
+                        _write(trip.decoded.indices[position], broken[number], results)
+                    continue
                 try:
-                    for target in (self._new_results(trip.batch), results):
-                        answer = _pick(kept.output, offset) if kept is not None else None
-                        self._codec.encode(answer, trip.decoded, [position], trip.batch, target)
+                    self._codec.encode(part.output, trip.decoded, part.positions, trip.batch, results)
                 except Exception as error:
-                    verdicts[index] = Verdict("invalid_output", one_line(error))
-        _write(verdicts, results)
-        return results
+                    self._told.tell("what predict returned", error)
+                    detail = error.message if isinstance(error, InvalidOutput) else one_line(error)
+                    broken[number] = Verdict("invalid_output", detail)
+                    break
+            else:
+                return results
 
 
-def _write(verdicts: dict[int, Verdict], results: "Results") -> None:
-    for index, verdict in verdicts.items():
-        results.error(index, verdict.reason, verdict.detail, verdict.field, verdict.status)
+def _write(index: int, verdict: Verdict, results: "Results") -> None:
+    results.error(index, verdict.reason, verdict.detail, verdict.field, verdict.status)
 
 
 def _refusal(error: InvalidInput) -> Verdict:
@@ -202,32 +178,25 @@ def _owned(output: Any) -> Any:
 
     Models reuse output arrays (out=, CUDA graphs) and lists; other objects in a list are taken as given away.
     """
-    if isinstance(output, Image):
-        pixels: Any = output._array  # pyright: ignore[reportPrivateUsage]
-        return output if pixels is None else Image(_owned(pixels), format=output.format)
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*(_owned(value) for value in output))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(output, (list, tuple)):
-        return [_owned(value) if _is_array(value) or isinstance(value, Image) else value for value in output]  # pyright: ignore[reportUnknownVariableType]
-    if hasattr(output, "__dataclass_fields__"):
-        values = {name: _owned(getattr(output, name)) for name in output.__dataclass_fields__}
-        return type(output)(**values)
-    if _is_array(output):
-        copy = getattr(output, "clone", None) or getattr(output, "copy", None)
-        return output if copy is None else copy()
-    return output
+    if isinstance(output, list):
+        return [_owned_answer(answer) for answer in cast("list[Any]", output)]
+    named = named_arrays(output)
+    if not named:
+        return _owned_answer(output)
+    arrays = {name: _owned_answer(array) for name, array in named.items()}
+    if isinstance(output, tuple):
+        return cast("Any", output)._replace(**arrays)
+    twin = copy.copy(output)
+    for name, array in arrays.items():
+        object.__setattr__(twin, name, array)  # it may be frozen
+    return twin
 
 
-def _is_array(value: Any) -> bool:
-    return hasattr(type(value), "__array__") or hasattr(type(value), "__dlpack__")
-
-
-def _pick(output: Any, offset: int) -> Any:
-    """One item's part of what `predict` returned, still as a batch of one."""
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*(value[offset : offset + 1] for value in output))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if hasattr(output, "__dataclass_fields__"):
-        return type(output)(
-            **{name: getattr(output, name)[offset : offset + 1] for name in output.__dataclass_fields__}
-        )
-    return output[offset : offset + 1]
+def _owned_answer(answer: Any) -> Any:
+    if isinstance(answer, Image):
+        pixels: Any = answer._array  # pyright: ignore[reportPrivateUsage]
+        return answer if pixels is None else Image(_owned_answer(pixels), format=answer.format)
+    if not is_array(answer):
+        return answer
+    duplicate = getattr(answer, "clone", None) or getattr(answer, "copy", None)  # torch; numpy and cupy
+    return answer if duplicate is None else duplicate()

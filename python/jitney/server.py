@@ -42,7 +42,7 @@ class Settings:
 
 def serve(settings: Settings) -> int:
     """Hand this process to the Rust server; returns the exit code."""
-    from jitney import _core
+    from jitney import _core  # noqa: PLC0415 - only serving needs Rust
 
     return _core.serve(settings.to_json())
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from jitney import context
 from jitney.codecs import Codec
 from jitney.config import Overrides, Resolved, resolve
+from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import JitneyError, TargetError
 from jitney.failures import one_line, user_traceback
@@ -87,7 +87,7 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         _buffer_by_line(stream)
     set_threads(spec.cpu_threads, os.environ)
-    context.share_cores(spec.cpu_threads)
+    share_cores(spec.cpu_threads)
     return Worker(_core.Link(spec.address, spec.secret, spec.worker), spec, _core.Results).run()
 
 
@@ -129,8 +129,8 @@ class Worker:
         assignment = self._assignment()
         if assignment is None:
             return None
-        context.share_cores(assignment.cpu_threads)
-        context.enter(assignment.deployment, assignment.replica, assignment.device)
+        share_cores(assignment.cpu_threads)
+        enter(assignment.deployment, assignment.replica, assignment.device)
         if assignment.deployment not in found:
             raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
         deployment, resolved = found[assignment.deployment]
@@ -186,18 +186,18 @@ def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, ex
         return
     options = resolved.options
     one = list(examples[:1])
-    alone_s = min(_try_out(predict, codec, one, batched=options.batched) for _ in range(2))
+    alone_s = min(_try_out(predict, codec, one) for _ in range(2))
     size = options.max_batch_size
     if options.batched and size > 1 and alone_s * size <= SLOW_WARM_UP_S:
-        _try_out(predict, codec, one * size, batched=True)
+        _try_out(predict, codec, one * size)
 
 
-def _try_out(predict: Callable[..., object], codec: Codec, values: Sequence[object], *, batched: bool) -> float:
+def _try_out(predict: Callable[..., object], codec: Codec, values: list[object]) -> float:
     arguments = codec.arguments(codec.from_python(values))
     began = perf_counter()
     output = predict(*arguments)
     took_s = perf_counter() - began
-    codec.check(output if batched else [output], len(values))
+    codec.check(output, len(values))
     return took_s
 
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import jitney
 import pytest
-
 from jitney.cli.main import main
 from jitney.cli.serve import watched
 from jitney.config import server_options
@@ -29,8 +29,6 @@ class FakeCore(ModuleType):
 
 @pytest.fixture(autouse=True)
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCore:
-    import jitney
-
     fake = FakeCore()
     monkeypatch.setitem(sys.modules, "jitney._core", fake)
     monkeypatch.setattr(jitney, "_core", fake, raising=False)

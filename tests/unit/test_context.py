@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jitney import context as place
+from jitney.context import Context, available_cores, computing, context, cpu_threads, enter, leave, share_cores
 from jitney.errors import JitneyError
 
 
 @pytest.fixture(autouse=True)
 def outside() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     yield
-    place.leave()
+    leave()
 
 
 def cgroup(root: Path, lines: str, files: dict[str, str]) -> Path:
@@ -25,25 +25,25 @@ def cgroup(root: Path, lines: str, files: dict[str, str]) -> Path:
 
 def test_context_outside_a_worker_is_refused() -> None:
     with pytest.raises(JitneyError, match="inside a worker"):
-        place.context()
+        context()
 
 
 def test_context_names_the_replica_and_the_items_of_the_call() -> None:
-    place.enter("embed", 3, "cuda:1")
-    assert place.context() == place.Context("embed", 3, "cuda:1", ())
-    place.computing([7, 9])
-    assert place.context().ids == (7, 9)
+    enter("embed", 3, "cuda:1")
+    assert context() == Context("embed", 3, "cuda:1", ())
+    computing([7, 9])
+    assert context().ids == (7, 9)
 
 
 def test_a_worker_answers_its_share_and_never_less_than_one() -> None:
-    place.share_cores(5)
-    assert place.cpu_threads() == 5
-    place.share_cores(0)
-    assert place.cpu_threads() == 1
+    share_cores(5)
+    assert cpu_threads() == 5
+    share_cores(0)
+    assert cpu_threads() == 1
 
 
 def test_outside_a_worker_threads_are_the_available_cores() -> None:
-    assert place.cpu_threads() == place.available_cores() >= 1
+    assert cpu_threads() == available_cores() >= 1
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_quota_bounds_the_cores(tmp_path: Path, lines: str, files: dict[str, str], cores: int) -> None:
-    assert place.available_cores(cgroup(tmp_path, lines, files)) == cores
+    assert available_cores(cgroup(tmp_path, lines, files)) == cores
 
 
 @pytest.mark.usefixtures("eight_cores")
 def test_without_cgroups_affinity_decides(tmp_path: Path) -> None:
-    assert place.available_cores(tmp_path) == 8
+    assert available_cores(tmp_path) == 8

@@ -6,7 +6,6 @@ from time import sleep
 from typing import Any
 
 import pytest
-
 from jitney.pipeline import Gauge, run
 from jitney.replica import Trip
 
@@ -22,7 +21,9 @@ class Batches:
 class Steps:
     """Notes which step ran on which thread; durations are claimed, not slept."""
 
-    def __init__(self, decode_s: float = 0.0, predict_s: float = 0.0, overlapped_predict_s: float | None = None) -> None:
+    def __init__(
+        self, decode_s: float = 0.0, predict_s: float = 0.0, overlapped_predict_s: float | None = None
+    ) -> None:
         self.decode_s = decode_s
         self.predict_s = predict_s
         self.overlapped_predict_s = predict_s if overlapped_predict_s is None else overlapped_predict_s

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from jitney.config import Overrides
 from jitney.errors import ConfigError, TargetError
 from jitney.server import check_listen, compose, find_target, read_layers

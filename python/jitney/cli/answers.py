@@ -27,12 +27,12 @@ class Answers:
 
     @property
     def results(self) -> "Results":
-        """This, as what it stands in for."""
+        """Pass for the results that a codec writes to."""
         return cast("Results", self)
 
     @property
     def batch(self) -> "Batch":
-        """This, as what it stands in for."""
+        """Pass for the batch that a codec encodes answers of."""
         return cast("Batch", self)
 
     @property
@@ -53,9 +53,7 @@ class Answers:
         for index, row in zip(indices, array, strict=True):
             self.arrays.setdefault(index, {})[name] = row
 
-    def error(
-        self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None
-    ) -> None:
+    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
         """Take a failure."""
         del field, status
         self.errors[index] = f"{reason}: {detail}"
@@ -79,7 +77,9 @@ def show_answer(answers: Answers, index: int) -> str:
         return f"error {answers.errors[index]}"
     if index in answers.arrays:
         named = answers.arrays[index]
-        return _cut(", ".join(f"{name}: {_show_array(row)}" if name else _show_array(row) for name, row in named.items()))
+        return _cut(
+            ", ".join(f"{name}: {_show_array(row)}" if name else _show_array(row) for name, row in named.items())
+        )
     tag, data, media_type = answers.values_[index]
     if tag == tags.BYTES:
         return f"{media_type or 'bytes'}, {len(data)} bytes"

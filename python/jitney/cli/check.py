@@ -13,11 +13,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from jitney import context
 from jitney.cli.answers import Answers, alike, show_answer, show_input
 from jitney.cli.options import add_layers
 from jitney.codecs import Codec
 from jitney.config import DeploymentOptions, Resolved, resolve
+from jitney.context import available_cores, enter, leave
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import ConfigError, JitneyError
 from jitney.failures import one_line, user_traceback
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     target = find_target(arguments.target)
     overrides = read_layers(arguments.config, os.environ, arguments.sets)
-    set_threads(context.available_cores(), os.environ)
+    set_threads(available_cores(), os.environ)
     if str(Path.cwd()) not in sys.path and "" not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as a worker has it, which is started with `-m`
     found = load_target(target)
@@ -67,7 +67,7 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
     if deployment.doc:
         print(textwrap.indent(textwrap.fill(deployment.doc, 100), "  "))
     _print_options(resolved)
-    context.enter(deployment.name, 0, device)
+    enter(deployment.name, 0, device)
     try:
         began = perf_counter()
         codec = Codec(deployment.signature, resolved.options)
@@ -86,7 +86,7 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
         print(f"jitney: {deployment.name} does not work: {one_line(error)}", file=sys.stderr)
         return False
     finally:
-        context.leave()
+        leave()
 
 
 def _print_options(resolved: Resolved) -> None:
@@ -143,7 +143,7 @@ class Trial:
         different = [place for place, number in enumerate(chosen) if not alike(alone[number], 0, answers, place)]
         if different:
             print(
-                f"  warning: {len(different)} of {size} answers in a batch differ from those given alone, for instance\n"
+                f"  warning: {len(different)} of {size} answers in a batch differ from those given alone:\n"
                 f"    alone    {show_answer(alone[chosen[different[0]]], 0)}\n"
                 f"    batched  {show_answer(answers, different[0])}"
             )
@@ -158,22 +158,14 @@ class Trial:
 
     def call(self, values: Sequence[object]) -> tuple[Answers, float]:
         """Predict these as one batch; returns the answers and the time that `predict` took."""
-        decoded = self.codec.from_python(values)
+        decoded = self.codec.from_python(list(values))
         for index, error in decoded.errors:
             raise ConfigError(f"the example {show_input(values[index])} is not what predict takes: {error}")
         arguments = self.codec.arguments(decoded)
         began = perf_counter()
         output: Any = self.predict(*arguments)
         took_s = perf_counter() - began
-        output = output if self.options.batched else [output]
         self.codec.check(output, len(values))
         answers = Answers(len(values))
-        if isinstance(output, (list, tuple)):
-            answers.errors = {
-                index: one_line(answer)
-                for index, answer in enumerate(output)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                if isinstance(answer, BaseException)
-            }
-        if not answers.errors:
-            self.codec.encode(output, decoded, list(range(len(values))), answers.batch, answers.results)
+        self.codec.encode(output, decoded, None, answers.batch, answers.results)
         return answers, took_s

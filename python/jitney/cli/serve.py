@@ -44,7 +44,7 @@ def _follow_parent() -> None:
     """Under `--reload`, end when the watching parent does, however it ends."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is not None:
-        from jitney import _core
+        from jitney import _core  # noqa: PLC0415 - only here
 
         _core.adopt_parent(int(parent))
 
