@@ -28,13 +28,13 @@ help: ## list the tasks
 prerequisites:
 	@scripts/prerequisites
 
-$(VENV)/.venv: requirements-build.txt | prerequisites
+$(VENV)/.made: requirements-build.txt | prerequisites
 	@echo "· virtual environment in $(VENV)"
 	@"$$(scripts/find-python)" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet -r requirements-build.txt
 	@touch $@
 
-$(BUILT): $(VENV)/.venv $(RUST_SOURCES) pyproject.toml
+$(BUILT): $(VENV)/.made $(RUST_SOURCES) pyproject.toml
 	@echo "· building jitney into $(VENV) (the first time takes minutes)"
 	@env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" PIP_QUIET=1 $(BIN)/maturin develop --release --locked --quiet
 	@touch $@
@@ -44,7 +44,7 @@ $(EMBEDDING): $(BUILT) pyproject.toml
 	@$(BIN)/python -m pip install --quiet $$($(BIN)/python scripts/extra.py embedding)
 	@touch $@
 
-$(DEV): $(VENV)/.venv requirements-dev.txt
+$(DEV): $(VENV)/.made requirements-dev.txt
 	@echo "· developer tools"
 	@$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	@touch $@
@@ -96,7 +96,7 @@ test-all: $(EMBEDDING) $(DEV) ## all tests, with many more random cases
 	@PROPTEST_CASES=20000 CARGO_TEST_ARGS=--release JITNEY_TEST_LONG=1 scripts/test
 
 .PHONY: fuzz
-fuzz: $(VENV)/.venv ## property tests of everything that reads bytes, for long (CASES=200000)
+fuzz: $(VENV)/.made ## property tests of everything that reads bytes, for long (CASES=200000)
 	@PROPTEST_CASES=$(or $(CASES),200000) cargo test --release --locked -p jitney-server
 
 .PHONY: bench
