@@ -36,7 +36,7 @@ $(VENV)/.made: requirements-build.txt | prerequisites
 
 $(BUILT): $(VENV)/.made $(RUST_SOURCES) pyproject.toml
 	@echo "· building jitney into $(VENV) (the first time takes minutes)"
-	@env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" PIP_QUIET=1 $(BIN)/maturin develop --release --locked --quiet
+	@env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" PIP_QUIET=1 $(BIN)/maturin develop --release --locked $(if $(MAKE_TERMOUT),,--quiet)
 	@touch $@
 
 $(EMBEDDING): $(BUILT) pyproject.toml
