@@ -6,6 +6,7 @@ pub mod deployment;
 pub mod engine;
 pub mod greeting;
 pub mod http;
+pub mod item;
 pub mod link;
 pub mod plan;
 pub mod serve;
