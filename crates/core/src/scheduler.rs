@@ -360,7 +360,7 @@ impl<P: Payload> Scheduler<P> {
             for item in batch.items {
                 self.fail(item, Outcome::Internal);
             }
-            if is_clean {
+            if let Some(since) = since.filter(|_| is_clean) {
                 self.pace.learn(batch.size, now - since);
                 self.policy.on_complete(now, batch.size, now - since);
             }
@@ -438,7 +438,11 @@ impl<P: Payload> Scheduler<P> {
 
     /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
     /// A partly filled one must not: who rides in it would be fixed too early.
+    /// Nor may anything go ahead while a suspect waits: under full load no replica would ever be free for it.
     fn launch_ahead(&mut self, now: Time) -> Option<Action<P>> {
+        if self.quarantine.is_ready() {
+            return None;
+        }
         let lane = self.lanes.first_full()?;
         let replica = self.replicas.ready_for_ahead()?;
         let size = self.rules.batch.max_items;
@@ -476,7 +480,7 @@ impl<P: Payload> Scheduler<P> {
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
         let batch = Batch { replica, items: items.clone(), size: items.len(), started: false, hangs_at: None, suspect };
         self.batches.insert(id, batch);
-        if self.replicas.launch(replica, id, now) {
+        if self.replicas.launch(replica, id, suspect.is_some(), now) {
             self.runs_from(id, now);
         }
         Action::Launch(Launch { batch: id, replica, items, reason })
