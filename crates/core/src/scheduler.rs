@@ -10,7 +10,7 @@ use crate::lanes::{LaneId, Lanes};
 use crate::options::DeploymentOptions;
 use crate::outcome::Outcome;
 use crate::pace::Pace;
-use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, View};
+use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, MOST_PASSES, View};
 use crate::quarantine::Quarantine;
 use crate::replica::Replicas;
 use crate::request::{BatchId, ItemId, Priority, ReplicaId};
@@ -447,7 +447,7 @@ impl<P: Payload> Scheduler<P> {
         let replica = self.replicas.ready_for_ahead()?;
         let size = self.rules.batch.max_items;
         // Not past older heads: a lane that is ahead of its turn here would starve them.
-        if self.lanes.by_rank().next() != Some(lane) && self.passes >= 4 {
+        if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
         }
         Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
