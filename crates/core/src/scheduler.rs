@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// Most lanes that hold something at once.
 const MAX_LANES: usize = 1024;
-/// An item whose batch was the running one in this many lost workers is a suspect even if `predict` never began:
-/// decoding it may be what kills them.
+/// An item that this many lost workers held is a suspect even if `predict` never began on it: decoding it may be what
+/// kills them, and that may happen before its batch's turn.
 const LOSSES_OF_A_SUSPECT: u8 = 3;
 
 /// What the scheduler must be able to ask of a payload.
@@ -302,18 +302,18 @@ impl<P: Payload> Scheduler<P> {
 
     /// A replica died. What had not started goes back to its lane; what had started runs again alone, if it may.
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId) {
-        for (place, batch) in self.replicas.remove(id).into_iter().enumerate() {
-            self.batch_lost(now, batch, place == 0);
+        for batch in self.replicas.remove(id) {
+            self.batch_lost(now, batch);
         }
     }
 
-    fn batch_lost(&mut self, now: Time, id: BatchId, was_running: bool) {
+    fn batch_lost(&mut self, now: Time, id: BatchId) {
         let Some(batch) = self.remove_batch(id) else { return };
         for item in batch.items {
             let Some(entry) = self.entries.get_mut(&item) else {
                 continue;
             };
-            entry.losses += u8::from(was_running && entry.losses < u8::MAX);
+            entry.losses = entry.losses.saturating_add(1);
             let is_suspect = batch.started || entry.losses >= LOSSES_OF_A_SUSPECT;
             if batch.suspect == Some(item) && is_suspect {
                 let fingerprint = entry.payload.fingerprint();
