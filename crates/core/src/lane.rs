@@ -28,7 +28,7 @@ pub struct BatchLimits {
 
 /// Where an item stands among all that wait: its arrival, shifted by its class. Smaller is sooner.
 pub fn rank(arrival: Time, priority: Priority, boost: Duration) -> Time {
-    arrival + boost * (priority as u32)
+    arrival + boost.saturating_mul(priority as u32)
 }
 
 /// A queue of items of one group key.
@@ -36,7 +36,8 @@ pub fn rank(arrival: Time, priority: Priority, boost: Duration) -> Time {
 pub struct Lane {
     classes: [VecDeque<Waiting>; 3],
     len: usize,
-    cost: u64,
+    /// Wider than a cost: clients may send any, and a sum that saturates does not come back when items leave.
+    cost: u128,
 }
 
 impl Lane {
@@ -52,13 +53,14 @@ impl Lane {
 
     /// Whether a batch taken now would be closed by a limit.
     pub fn is_full(&self, limits: BatchLimits) -> bool {
-        self.len >= limits.max_items || self.cost >= limits.max_cost
+        self.len >= limits.max_items || self.cost >= u128::from(limits.max_cost)
     }
 
     /// Batches that it takes to empty this lane, at the least.
     pub fn batches(&self, limits: BatchLimits) -> usize {
-        let by_cost = if limits.max_cost == u64::MAX { 0 } else { self.cost.div_ceil(limits.max_cost.max(1)) as usize };
-        self.len.div_ceil(limits.max_items).max(by_cost)
+        let by_cost = if limits.max_cost == u64::MAX { 0 } else { self.cost.div_ceil(limits.max_cost.max(1).into()) };
+        // No batch is empty, so items above the cost limit count as one batch each, however far above they are.
+        self.len.div_ceil(limits.max_items).max(by_cost.min(self.len as u128) as usize)
     }
 
     /// Adds an item at its place: the end, unless a lost worker sent it back.
@@ -71,7 +73,7 @@ impl Lane {
             class.insert(place, item);
         }
         self.len += 1;
-        self.cost = self.cost.saturating_add(item.cost);
+        self.cost += u128::from(item.cost);
     }
 
     /// Removes an item wherever it stands; false if it is not here.
@@ -87,23 +89,24 @@ impl Lane {
 
     /// The item that leaves first, with its rank.
     pub fn head(&self, boost: Duration) -> Option<(Time, Waiting)> {
-        let heads = Priority::ALL.iter().filter_map(|&p| {
-            let item = *self.classes[p as usize].front()?;
-            Some((rank(item.arrival, p, boost), item))
-        });
-        heads.min()
+        self.next(boost).map(|(priority, item)| (rank(item.arrival, priority, boost), item))
+    }
+
+    /// When the item that has waited for longest arrived; a class with a head start may leave before it.
+    pub fn oldest(&self) -> Option<Time> {
+        self.classes.iter().filter_map(|class| class.front()).map(|item| item.arrival).min()
     }
 
     /// Takes the next batch in order of rank, at least one item.
     pub fn take(&mut self, limits: BatchLimits, boost: Duration) -> Vec<ItemId> {
         let mut taken = Vec::with_capacity(limits.max_items.min(self.len));
-        let mut cost = 0u64;
+        let mut cost = 0u128;
         while taken.len() < limits.max_items {
             let Some((priority, item)) = self.next(boost) else {
                 break;
             };
-            cost = cost.saturating_add(item.cost);
-            if cost > limits.max_cost && !taken.is_empty() {
+            cost += u128::from(item.cost);
+            if cost > u128::from(limits.max_cost) && !taken.is_empty() {
                 break;
             }
             self.classes[priority as usize].pop_front();
@@ -115,13 +118,12 @@ impl Lane {
 
     fn next(&self, boost: Duration) -> Option<(Priority, Waiting)> {
         let heads = Priority::ALL.iter().filter_map(|&p| Some((p, *self.classes[p as usize].front()?)));
-        heads.min_by_key(|(p, item)| (rank(item.arrival, *p, boost), item.id))
+        heads.min_by_key(|(p, item)| (rank(item.arrival, *p, boost), *item))
     }
 
     fn forget(&mut self, item: Waiting) {
         self.len -= 1;
-        // Saturating sums do not come back exactly; an empty lane starts again at zero.
-        self.cost = if self.len == 0 { 0 } else { self.cost.saturating_sub(item.cost) };
+        self.cost -= u128::from(item.cost);
     }
 }
 

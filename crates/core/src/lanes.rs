@@ -17,6 +17,7 @@ struct Slot {
     key: GroupKey,
     lane: Lane,
     head: Option<(Time, Waiting)>,
+    oldest: Option<Time>,
     full: bool,
 }
 
@@ -30,6 +31,7 @@ pub struct Lanes {
     slots: Vec<Option<Slot>>,
     free: Vec<LaneId>,
     by_rank: BTreeSet<(Time, LaneId)>,
+    by_age: BTreeSet<(Time, LaneId)>,
     full: BTreeSet<(Time, LaneId)>,
     items: usize,
     batches: usize,
@@ -46,6 +48,7 @@ impl Lanes {
             slots: Vec::new(),
             free: Vec::new(),
             by_rank: BTreeSet::new(),
+            by_age: BTreeSet::new(),
             full: BTreeSet::new(),
             items: 0,
             batches: 0,
@@ -92,6 +95,16 @@ impl Lanes {
         self.full.first().map(|&(_, id)| id)
     }
 
+    /// When the oldest item of all lanes arrived.
+    pub fn oldest(&self) -> Option<Time> {
+        self.by_age.first().map(|&(at, _)| at)
+    }
+
+    /// When the oldest item of a live lane arrived.
+    pub fn oldest_in(&self, id: LaneId) -> Time {
+        self.slot(id).oldest.expect("a live lane holds something")
+    }
+
     /// A live lane.
     pub fn lane(&self, id: LaneId) -> &Lane {
         &self.slot(id).lane
@@ -136,7 +149,7 @@ impl Lanes {
     }
 
     fn open(&mut self, key: &GroupKey) -> LaneId {
-        let slot = Slot { key: key.clone(), lane: Lane::default(), head: None, full: false };
+        let slot = Slot { key: key.clone(), lane: Lane::default(), head: None, oldest: None, full: false };
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             LaneId(self.slots.len() as u32 - 1)
@@ -150,14 +163,20 @@ impl Lanes {
     fn change<R>(&mut self, id: LaneId, act: impl FnOnce(&mut Lane) -> R) -> R {
         let slot = self.slots[id.0 as usize].as_mut().expect("the lane is live");
         let (old_head, was_full, old_batches) = (slot.head, slot.full, slot.lane.batches(self.limits));
+        let was_oldest = slot.oldest;
         let result = act(&mut slot.lane);
         slot.head = slot.lane.head(self.boost);
+        slot.oldest = slot.lane.oldest();
         slot.full = slot.lane.is_full(self.limits);
         self.batches = self.batches + slot.lane.batches(self.limits) - old_batches;
         let (old_rank, rank) = (old_head.map(|h| h.0), slot.head.map(|h| h.0));
         if old_rank != rank {
             old_rank.map(|r| self.by_rank.remove(&(r, id)));
             rank.map(|r| self.by_rank.insert((r, id)));
+        }
+        if was_oldest != slot.oldest {
+            was_oldest.map(|at| self.by_age.remove(&(at, id)));
+            slot.oldest.map(|at| self.by_age.insert((at, id)));
         }
         if (old_rank, was_full) != (rank, slot.full) {
             old_rank.filter(|_| was_full).map(|r| self.full.remove(&(r, id)));

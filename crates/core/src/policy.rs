@@ -6,9 +6,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 /// Launches in a row in which a full lane may pass the lane with the oldest head.
-const MOST_PASSES: u32 = 4;
-/// Lanes that are looked at besides: a held lane does not block the next ones.
-const LANES_LOOKED_AT: usize = 4;
+pub const MOST_PASSES: u32 = 4;
 
 /// Why a batch was closed; a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +51,6 @@ pub struct View<'a> {
     pub passes: u32,
 }
 
-impl View<'_> {
-    /// Lanes worth looking at, in order: a full one, if it may pass; else the first few by the rank of their heads.
-    pub fn candidates(&self) -> impl Iterator<Item = LaneId> + '_ {
-        let full = self.lanes.first_full().filter(|_| self.passes < MOST_PASSES);
-        let others = if full.is_some() { 0 } else { LANES_LOOKED_AT };
-        full.into_iter().chain(self.lanes.by_rank().take(others))
-    }
-}
-
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -90,11 +79,12 @@ pub trait BatchPolicy: Send + Debug {
     fn on_complete(&mut self, _now: Time, _items: usize, _length: Duration) {}
 }
 
-/// Launches a lane when it is full, or when its head has waited for `delay`. With no delay nobody waits for company
-/// while a replica is free: that is `drain`.
+/// Launches a lane when it is full, or when something in it has waited for `delay`. With no delay nobody waits for
+/// company while a replica is free: that is `drain`.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
-    /// How long a lane may be held open, counted from the arrival of its head.
+    /// How long a lane may be held open, counted from the arrival of its oldest item: a head start must not make the
+    /// others wait for longer.
     pub delay: Duration,
 }
 
@@ -105,21 +95,26 @@ impl Fixed {
 
 impl BatchPolicy for Fixed {
     fn decide(&mut self, view: &View) -> Decision {
-        let size = view.lanes.limits().max_items;
-        let mut ask_again = Time(u64::MAX);
-        for lane in view.candidates() {
-            let due = view.lanes.head(lane).arrival + self.delay;
-            let reason = match () {
-                () if view.lanes.is_full(lane) => CloseReason::Full,
-                () if self.delay.is_zero() => CloseReason::Drain,
-                () if view.now >= due => CloseReason::Delay,
-                () => {
-                    ask_again = ask_again.min(due);
-                    continue;
-                }
-            };
-            return Decision::Launch { lane, size, reason };
+        let lanes = view.lanes;
+        let launch = |lane, reason| Decision::Launch { lane, size: lanes.limits().max_items, reason };
+        let full = lanes.first_full();
+        if let Some(lane) = full.filter(|_| view.passes < MOST_PASSES) {
+            return launch(lane, CloseReason::Full);
         }
-        Decision::AskAgain(ask_again)
+        // If the oldest item of all may wait, so may the rest, and no lane needs to be looked at.
+        let due = lanes.oldest().map_or(Time(u64::MAX), |at| at + self.delay);
+        if view.now < due {
+            return full.map_or(Decision::AskAgain(due), |lane| launch(lane, CloseReason::Full));
+        }
+        let is_due = |lane: &LaneId| lanes.is_full(*lane) || view.now >= lanes.oldest_in(*lane) + self.delay;
+        let lane = lanes.by_rank().find(is_due).expect("the lane of the oldest item is due");
+        launch(
+            lane,
+            match () {
+                () if lanes.is_full(lane) => CloseReason::Full,
+                () if self.delay.is_zero() => CloseReason::Drain,
+                () => CloseReason::Delay,
+            },
+        )
     }
 }

@@ -10,6 +10,8 @@ struct Replica {
     batches: VecDeque<BatchId>,
     /// Since when it is free, or since when its first batch runs.
     since: Time,
+    /// Its batch is a suspect, which must be alone: nothing is sent ahead to it.
+    holds_suspect: bool,
     /// Told to die because it hangs: gets nothing more.
     is_condemned: bool,
 }
@@ -23,7 +25,7 @@ pub struct Replicas {
 impl Replicas {
     /// A replica is loaded and free.
     pub fn add(&mut self, id: ReplicaId, now: Time) {
-        self.all.insert(id, Replica { batches: VecDeque::new(), since: now, is_condemned: false });
+        self.all.insert(id, Replica { batches: VecDeque::new(), since: now, holds_suspect: false, is_condemned: false });
     }
 
     /// A replica is gone; returns what it held, the running batch first.
@@ -55,23 +57,24 @@ impl Replicas {
 
     /// The replica that has been free for longest.
     pub fn idle(&self) -> Option<ReplicaId> {
-        self.with_batches(0)
+        self.longest(|replica| replica.batches.is_empty())
     }
 
     /// The replica that may be sent a full batch ahead: the one whose batch has run for longest.
     pub fn ready_for_ahead(&self) -> Option<ReplicaId> {
-        self.with_batches(1)
+        self.longest(|replica| replica.batches.len() == 1 && !replica.holds_suspect)
     }
 
-    fn with_batches(&self, count: usize) -> Option<ReplicaId> {
-        let fitting = self.all.iter().filter(|(_, r)| !r.is_condemned && r.batches.len() == count);
+    fn longest(&self, fits: impl Fn(&Replica) -> bool) -> Option<ReplicaId> {
+        let fitting = self.all.iter().filter(|(_, r)| !r.is_condemned && fits(r));
         fitting.min_by_key(|(id, r)| (r.since, **id)).map(|(id, _)| *id)
     }
 
     /// A batch goes to a replica; true if it runs at once.
-    pub fn launch(&mut self, id: ReplicaId, batch: BatchId, now: Time) -> bool {
+    pub fn launch(&mut self, id: ReplicaId, batch: BatchId, is_suspect: bool, now: Time) -> bool {
         let replica = self.all.get_mut(&id).expect("launches go to replicas that are up");
         replica.batches.push_back(batch);
+        replica.holds_suspect = is_suspect;
         let runs = replica.batches.len() == 1;
         if runs {
             replica.since = now;
@@ -79,12 +82,16 @@ impl Replicas {
         runs
     }
 
-    /// A batch is done; returns since when it ran and the batch that runs now.
-    pub fn finish(&mut self, id: ReplicaId, batch: BatchId, now: Time) -> Option<(Time, Option<BatchId>)> {
+    /// A batch is done; returns since when it ran, if it did, and the batch that takes its turn.
+    pub fn finish(&mut self, id: ReplicaId, batch: BatchId, now: Time) -> Option<(Option<Time>, Option<BatchId>)> {
         let replica = self.all.get_mut(&id)?;
         let place = replica.batches.iter().position(|&b| b == batch)?;
         replica.batches.remove(place);
+        replica.holds_suspect = false;
+        if place > 0 {
+            return Some((None, None)); // Out of turn: the running one still runs.
+        }
         let since = std::mem::replace(&mut replica.since, now);
-        Some((since, replica.batches.front().copied()))
+        Some((Some(since), replica.batches.front().copied()))
     }
 }

@@ -10,7 +10,7 @@ use crate::lanes::{LaneId, Lanes};
 use crate::options::DeploymentOptions;
 use crate::outcome::Outcome;
 use crate::pace::Pace;
-use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, View};
+use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, MOST_PASSES, View};
 use crate::quarantine::Quarantine;
 use crate::replica::Replicas;
 use crate::request::{BatchId, ItemId, Priority, ReplicaId};
@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// Most lanes that hold something at once.
 const MAX_LANES: usize = 1024;
-/// An item whose batch was the running one in this many lost workers is a suspect even if `predict` never began:
-/// decoding it may be what kills them.
+/// An item that this many lost workers held is a suspect even if `predict` never began on it: decoding it may be what
+/// kills them, and that may happen before its batch's turn.
 const LOSSES_OF_A_SUSPECT: u8 = 3;
 
 /// What the scheduler must be able to ask of a payload.
@@ -302,18 +302,18 @@ impl<P: Payload> Scheduler<P> {
 
     /// A replica died. What had not started goes back to its lane; what had started runs again alone, if it may.
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId) {
-        for (place, batch) in self.replicas.remove(id).into_iter().enumerate() {
-            self.batch_lost(now, batch, place == 0);
+        for batch in self.replicas.remove(id) {
+            self.batch_lost(now, batch);
         }
     }
 
-    fn batch_lost(&mut self, now: Time, id: BatchId, was_running: bool) {
+    fn batch_lost(&mut self, now: Time, id: BatchId) {
         let Some(batch) = self.remove_batch(id) else { return };
         for item in batch.items {
             let Some(entry) = self.entries.get_mut(&item) else {
                 continue;
             };
-            entry.losses += u8::from(was_running && entry.losses < u8::MAX);
+            entry.losses = entry.losses.saturating_add(1);
             let is_suspect = batch.started || entry.losses >= LOSSES_OF_A_SUSPECT;
             if batch.suspect == Some(item) && is_suspect {
                 let fingerprint = entry.payload.fingerprint();
@@ -360,7 +360,7 @@ impl<P: Payload> Scheduler<P> {
             for item in batch.items {
                 self.fail(item, Outcome::Internal);
             }
-            if is_clean {
+            if let Some(since) = since.filter(|_| is_clean) {
                 self.pace.learn(batch.size, now - since);
                 self.policy.on_complete(now, batch.size, now - since);
             }
@@ -438,12 +438,16 @@ impl<P: Payload> Scheduler<P> {
 
     /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
     /// A partly filled one must not: who rides in it would be fixed too early.
+    /// Nor may anything go ahead while a suspect waits: under full load no replica would ever be free for it.
     fn launch_ahead(&mut self, now: Time) -> Option<Action<P>> {
+        if self.quarantine.is_ready() {
+            return None;
+        }
         let lane = self.lanes.first_full()?;
         let replica = self.replicas.ready_for_ahead()?;
         let size = self.rules.batch.max_items;
         // Not past older heads: a lane that is ahead of its turn here would starve them.
-        if self.lanes.by_rank().next() != Some(lane) && self.passes >= 4 {
+        if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
         }
         Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
@@ -476,7 +480,7 @@ impl<P: Payload> Scheduler<P> {
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
         let batch = Batch { replica, items: items.clone(), size: items.len(), started: false, hangs_at: None, suspect };
         self.batches.insert(id, batch);
-        if self.replicas.launch(replica, id, now) {
+        if self.replicas.launch(replica, id, suspect.is_some(), now) {
             self.runs_from(id, now);
         }
         Action::Launch(Launch { batch: id, replica, items, reason })

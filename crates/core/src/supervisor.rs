@@ -43,10 +43,11 @@ impl Cause {
     }
 }
 
-/// What happened to the worker in this place.
+/// What happened to the worker in this place. Whoever reports leaves out what comes from a process before the current
+/// one, an abandoned one above all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its process runs.
+    /// Its process runs. If it could not even be started, it has `Exited`.
     Spawned,
     /// Its link is up; from now on silence counts.
     Connected,
@@ -118,8 +119,9 @@ impl Place {
     pub fn on(&mut self, now: Time, event: Event) -> Option<Command> {
         match event {
             Event::Spawned => {
-                self.state = State::Starting { since: now };
-                (self.heard, self.has_served) = (None, false);
+                if matches!(self.state, State::Starting { .. }) {
+                    self.state = State::Starting { since: now };
+                }
                 None
             }
             Event::Connected | Event::Heard => {
@@ -144,7 +146,12 @@ impl Place {
     /// What the time alone commands.
     pub fn tick(&mut self, now: Time) -> Option<Command> {
         match self.state {
-            State::BackingOff { until } if now >= until => Some(Command::Spawn),
+            State::BackingOff { until } if now >= until => {
+                // From here on a worker is on its way: another tick must not start a second one.
+                self.state = State::Starting { since: now };
+                (self.heard, self.has_served) = (None, false);
+                Some(Command::Spawn)
+            }
             State::Dying { since, .. } if now - since >= ABANDON_AFTER => self.exited(now),
             State::Starting { since } if now - since >= self.load_timeout => self.kill(now, Cause::LoadTimeout),
             State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
@@ -181,7 +188,7 @@ impl Place {
             (FIRST_BACK_OFF * 2u32.saturating_pow(self.failures - 1)).min(LONGEST_BACK_OFF)
         };
         self.state = State::BackingOff { until: now + pause };
-        Some(Command::Down(cause))
+        was_up.then_some(Command::Down(cause))
     }
 }
 
@@ -247,6 +254,7 @@ mod tests {
     #[test]
     fn a_first_load_that_fails_ends_the_server() {
         let mut place = Place::new(Duration::from_secs(60));
+        assert_eq!(place.tick(at(0)), Some(Command::Spawn));
         place.on(at(0), Event::Spawned);
         assert_eq!(place.tick(at(60)), Some(Command::Kill));
         assert_eq!(place.on(at(61), Event::Exited), Some(Command::GiveUp(Cause::LoadTimeout)));
