@@ -17,7 +17,7 @@ fn one(spec: &ArraySpec, text: &str) -> Result<(Vec<u64>, Vec<u8>), Failure> {
 #[test]
 fn every_dtype_keeps_its_extremes_and_nothing_beyond() {
     for (dtype, least, most) in [
-        ("uint8", 0, 255i128),
+        ("uint8", 0i128, 255i128),
         ("uint16", 0, 65_535),
         ("uint32", 0, u32::MAX.into()),
         ("uint64", 0, u64::MAX.into()),
