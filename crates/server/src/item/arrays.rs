@@ -414,3 +414,6 @@ impl<'de> Visitor<'de> for Named<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

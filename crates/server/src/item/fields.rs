@@ -365,3 +365,6 @@ impl<'de> Visitor<'de> for Name<'_, '_> {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests;
