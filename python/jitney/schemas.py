@@ -46,7 +46,7 @@ def of_answer(kind: Any) -> dict[str, Any]:
 def of_array(spec: ArraySpec) -> dict[str, Any]:
     """Describe one array of one item as nested lists."""
     if spec.shape is None:
-        return {"description": f"nested lists: {spec.show()}"}
+        return {"description": f"nested lists of {spec.show()}"}
     schema: dict[str, Any] = {"type": _number(spec.dtype)} if spec.dtype != ANY_DTYPE else {}
     for axis in reversed(spec.shape):
         bounds = {} if axis is None else {"minItems": axis, "maxItems": axis}
@@ -86,7 +86,7 @@ def _msgspec(kind: Any, **hooks: Any) -> dict[str, Any]:
 def _pydantic(kind: Any, mode: str) -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
 
-    return cast("dict[str, Any]", TypeAdapter(kind).json_schema(mode=cast("Any", mode)))
+    return TypeAdapter(kind).json_schema(mode=cast("Any", mode))
 
 
 def _show(kind: Any) -> str:
