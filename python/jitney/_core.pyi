@@ -62,7 +62,8 @@ class Batch:
 
     def tensors(self, param: int) -> list[Tensor]:
         """The arrays of one parameter: a single stacked Tensor with n first where all items agree in dtype and
-        shape (lanes see to that), else one Tensor per item."""
+        shape (lanes see to that), else one Tensor per item.
+        """
 
 @final
 class Tensor:
