@@ -3,6 +3,7 @@
 Types of numpy, pydantic and others are recognised by name: whoever annotates with them has imported them already.
 """
 
+import contextlib
 import inspect
 import types
 import typing
@@ -103,11 +104,9 @@ def _refuse_streams(predict: Callable[..., object]) -> None:
 
 def _hints(predict: Callable[..., object], names: Mapping[str, object] | None) -> dict[str, Any]:
     local = dict(names or {})
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         # What the function closes over is not in its globals, yet its annotations may name it.
         local |= inspect.getclosurevars(predict).nonlocals
-    except (TypeError, ValueError):
-        pass
     try:
         return get_type_hints(predict, localns=local, include_extras=True)
     except NameError as error:
@@ -213,24 +212,27 @@ def _answer(where: str, item: Any) -> Output:
 
 def _named_arrays(where: str, kind: Any) -> tuple[ArraySpec, ...]:
     """One array for each field of a dataclass or NamedTuple of arrays; none if it is something else."""
-    if not isinstance(kind, type) or not (is_dataclass(kind) or is_named_tuple(kind)):
+    if not isinstance(kind, type):
+        return ()
+    kind = cast("type[Any]", kind)
+    if not (is_dataclass(kind) or is_named_tuple(kind)):
         return ()
     try:
         hints = get_type_hints(kind, include_extras=True)
     except NameError as error:
-        raise TargetError(f"{where}: in {kind.__name__} the name `{error.name}` is not defined") from error
+        raise TargetError(f"{where}: in {show(kind)} the name `{error.name}` is not defined") from error
     arrays = {name: is_array_type(annotation) for name, annotation in hints.items()}
     if not any(arrays.values()):
         return ()
     if not all(arrays.values()):
         other = next(name for name, is_array in arrays.items() if not is_array)
-        raise TargetError(f"{where}: {kind.__name__} holds arrays, but its field `{other}` is {show(hints[other])}")
+        raise TargetError(f"{where}: {show(kind)} holds arrays, but its field `{other}` is {show(hints[other])}")
     return tuple(array_spec(where, name, hint, any_dtype=True) for name, hint in hints.items())
 
 
-def is_named_tuple(kind: type) -> bool:
+def is_named_tuple(kind: type[Any]) -> bool:
     """Whether this is a class made by NamedTuple."""
-    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return hasattr(kind, "_fields") and issubclass(kind, tuple)
 
 
 def strip(annotation: Any) -> Any:
@@ -252,7 +254,8 @@ def without_exceptions(annotation: Any) -> Any:
     """Take `str | InvalidInput` as `str`: an exception at an index is an outcome, not an answer."""
     if get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation
-    kinds = [k for k in get_args(annotation) if not (isinstance(k, type) and issubclass(k, BaseException))]
+    arguments: tuple[Any, ...] = get_args(annotation)
+    kinds: list[Any] = [k for k in arguments if not (isinstance(k, type) and issubclass(k, BaseException))]
     return typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007 -- a union of a computed tuple
 
 
@@ -266,5 +269,5 @@ def is_stream(annotation: Any) -> bool:
 def show(annotation: Any) -> str:
     """Write a type as the user would."""
     if isinstance(annotation, type) and not get_args(annotation):
-        return "jitney.Image" if annotation is Image else cast("str", annotation.__qualname__)
+        return "jitney.Image" if annotation is Image else annotation.__qualname__
     return str(annotation).replace("typing.", "")

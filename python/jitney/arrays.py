@@ -77,13 +77,13 @@ def array_spec(where: str, name: str, annotation: Any, *, any_dtype: bool = Fals
 def _dtype(place: str, arguments: tuple[Any, ...]) -> str | None:
     """Read the dtype of np.ndarray[Any, np.dtype[np.float32]], which is NDArray[np.float32]."""
     scalar = get_args(arguments[1])[0] if len(arguments) > 1 and get_args(arguments[1]) else Any
-    if not isinstance(scalar, type):
+    if scalar is Any or not isinstance(scalar, type):
         return None
     name = scalar.__name__
     if name not in DTYPES:
         numpy = sys.modules.get("numpy")
         try:  # names of C types (np.longlong) have a sized twin; abstract types (np.floating) have none
-            abstract = "ing" in name or name in ("generic", "number", "inexact", "integer")
+            abstract = name.endswith(("floating", "integer", "inexact", "number", "generic"))
             name = str(numpy.dtype(scalar).name) if numpy is not None and not abstract else name
         except TypeError:
             pass

@@ -1,6 +1,7 @@
 """The fields of a struct as the front must know them: name on the wire, type, default, and why one cannot be used."""
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -34,10 +35,10 @@ class Field:
 
 def struct_fields(where: str, item: Any) -> list[Field]:
     """Tell the top-level fields of an item's type; TargetError if it is not one struct."""
-    kind = strip(item)
+    kind: Any = strip(item)
     if schemas.is_pydantic(kind):
         return _pydantic_fields(kind)
-    if isinstance(kind, type):
+    if inspect.isclass(kind):
         if issubclass(kind, msgspec.Struct):
             return _msgspec_fields(where, kind)
         if dataclasses.is_dataclass(kind):
@@ -200,10 +201,7 @@ def _is_harmless(extra: Any) -> bool:
     if kind.__module__ == "annotated_types":
         return True
     if kind.__module__.startswith("pydantic") and "Validator" not in kind.__name__:
-        given = (
-            {key for key, value in vars(extra).items() if value is not None}
-            if hasattr(extra, "__dict__")
-            else set[str]()
-        )
+        held: dict[str, Any] = getattr(extra, "__dict__", {})
+        given = {key for key, value in held.items() if value is not None}
         return given <= _HARMLESS
     return False

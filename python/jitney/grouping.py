@@ -6,6 +6,7 @@ the two differ is refused when the deployment is loaded.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from jitney.annotations import Input, strip
@@ -43,7 +44,7 @@ class bucket:
 
     def __post_init__(self) -> None:
         edges = tuple(self.edges)
-        if not edges or any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
+        if not edges or any(low >= high for low, high in pairwise(edges)):
             raise TargetError(f"bucket: edges are ascending numbers, at least one, not {self.edges!r}")
         object.__setattr__(self, "edges", edges)
 

@@ -86,7 +86,7 @@ def _msgspec(kind: Any, **hooks: Any) -> dict[str, Any]:
 def _pydantic(kind: Any, mode: str) -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
 
-    return cast("dict[str, Any]", TypeAdapter(kind).json_schema(mode=cast("Any", mode)))
+    return TypeAdapter(kind).json_schema(mode=cast("Any", mode))
 
 
 def _show(kind: Any) -> str:

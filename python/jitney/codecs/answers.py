@@ -1,4 +1,4 @@
-"""What `predict` returned: is it an answer for each item of its batch, and as which arrays?"""
+"""What `predict` returned: whether it is an answer for each item of its batch, and as which arrays."""
 
 # ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
 
@@ -63,12 +63,13 @@ def host_array(value: Any) -> Any:
 
 
 def _to_numpy(value: Any) -> Any:
+    kind = cast("type[Any]", type(value))
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         value = value.detach().cpu()
         return value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
-    if type(value).__module__.partition(".")[0] == "cupy":
+    if kind.__module__.partition(".")[0] == "cupy":
         return value.get()
-    if hasattr(type(value), "__array__"):
+    if hasattr(kind, "__array__"):
         return value
     import numpy as np
 

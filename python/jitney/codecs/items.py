@@ -11,7 +11,7 @@ from jitney import schemas
 from jitney.annotations import Input, show, strip
 from jitney.codecs import tags
 from jitney.codecs.decoded import Decoded
-from jitney.codecs.plain import plain_hook
+from jitney.codecs.plain import is_array, plain_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
 from jitney.types import Image, is_pillow
@@ -140,7 +140,7 @@ def _image_reader(max_pixels: int) -> ItemReader:
     def from_value(value: Any) -> Image:
         if isinstance(value, Image):
             return read(value.encode())
-        if is_pillow(value) or hasattr(type(value), "__array__"):
+        if is_pillow(value) or is_array(value):
             return read(Image(value).encode())
         return read(msgspec.convert(value, bytes))
 

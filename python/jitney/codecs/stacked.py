@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.arrays import ArraySpec
 from jitney.codecs.decoded import Decoded
+from jitney.codecs.plain import is_array
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput
 
@@ -117,7 +118,7 @@ class ArrayReader:
             return [named[spec.name] for spec in self._specs]
         if len(self._specs) == 1:
             return [value]
-        parts: list[Any] = list(value) if isinstance(value, (tuple, list)) else [value]
+        parts = list(cast("Sequence[Any]", value)) if isinstance(value, (tuple, list)) else [value]
         if len(parts) != len(self._specs):
             raise InvalidInput(f"expected {len(self._specs)} arrays, got {len(parts)}")
         return parts
@@ -127,7 +128,7 @@ def _as_array(spec: ArraySpec, value: Any) -> Any:
     """Nested lists take the parameter's dtype, as they do on the wire; an array keeps its own and is checked."""
     import numpy as np
 
-    return np.asarray(value) if hasattr(type(value), "__array__") else np.asarray(value, dtype=spec.dtype)
+    return np.asarray(value) if is_array(value) else np.asarray(value, dtype=spec.dtype)
 
 
 def _view(tensor: "Tensor") -> "NDArray[np.generic]":

@@ -125,7 +125,7 @@ class Writer:
         if isinstance(answer, str):
             return tags.TEXT, answer.encode(), None
         if isinstance(answer, _RAW):
-            return tags.BYTES, bytes(answer), _OCTETS
+            return tags.BYTES, bytes(cast("bytes", answer)), _OCTETS
         if is_pillow(answer):
             answer = Image(answer)
         if isinstance(answer, Image):
