@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from jitney.replica import Trip
 
@@ -22,7 +22,7 @@ SETTLED = 16
 class Source(Protocol):
     """What the loop needs of the link."""
 
-    def next_batch(self) -> object | None:
+    def next_batch(self) -> Any:
         """Wait for a batch; None is the end."""
         ...
 
@@ -30,7 +30,7 @@ class Source(Protocol):
 class Steps(Protocol):
     """What the loop needs of a replica."""
 
-    def decode(self, batch: object) -> Trip:
+    def decode(self, batch: Any) -> Trip:
         """Make what `predict` takes."""
         ...
 

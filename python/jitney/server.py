@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -113,8 +114,8 @@ def find_target(target: str) -> str:
             )
         return ready_made.target
     place, _, name = target.partition(":")
-    if name and not name.isidentifier():
-        raise TargetError(f"{target!r} is no target: {name!r} is not the name of a class or function")
+    if name and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise TargetError(f"{target!r} is no target: {name!r} is not the name of a class, function or deployment")
     if place.endswith(".py") or os.sep in place:
         _find_file(target, place)
     else:

@@ -59,8 +59,9 @@ class Spec:
         text = environ.pop(SPEC_VARIABLE, None)
         if text is None:
             raise JitneyError("this is what `jitney serve` starts for each replica; it does nothing on its own")
-        given = json.loads(text)
-        return cls(**{**given, "overrides": Overrides.from_json(json.dumps(given["overrides"]))})
+        given: dict[str, Any] = json.loads(text)
+        overrides = Overrides.from_json(json.dumps(given.pop("overrides")))
+        return cls(overrides=overrides, **given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from time import sleep
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jitney.pipeline import Gauge, run
@@ -127,14 +127,14 @@ def test_steps_really_run_beside_predict() -> None:
     class Interlocked(Steps):
         def __init__(self) -> None:
             super().__init__()
-            self.decoded = [threading.Event() for _ in range(3)]
+            self.decoded: list[threading.Event] = [threading.Event() for _ in range(3)]
 
         def decode(self, batch: Any) -> Trip:
-            self.decoded[batch].set()
+            self.decoded[int(batch)].set()
             return super().decode(batch)
 
         def predict(self, trip: Trip, *, overlapped: bool) -> None:
-            number: Any = trip.batch
+            number = int(cast("Any", trip.batch))
             if number + 1 < 3:
                 assert self.decoded[number + 1].wait(5)
             while number >= 1 and number - 1 not in self.finished:

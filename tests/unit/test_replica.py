@@ -257,8 +257,8 @@ def test_a_model_that_reuses_its_output_arrays_gives_right_answers(
     link = answer(predict, *batches, overlapped=overlapped)
     for number in range(50):
         for place, outcome in enumerate(link.outcomes[number]):
-            value = outcome.value["right"] if isinstance(outcome.value, dict) else outcome.value  # pyright: ignore[reportUnknownVariableType]
-            assert np.asarray(value).tolist() == [number * 2 + place]
+            named: dict[str, Any] = outcome.value if hasattr(outcome.value, "keys") else {"right": outcome.value}
+            assert named["right"].tolist() == [number * 2 + place]
 
 
 KINDS = ["good", "raise", "return", "odd", "unwanted"]

@@ -1,6 +1,7 @@
 """Bisection answers every innocent it can, convicts nobody on suspicion, and stays within its calls."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -26,8 +27,8 @@ class Model:
 def answered(split: Split) -> dict[int, object]:
     found: dict[int, object] = {}
     for part in split.parts:
-        assert isinstance(part.output, list)
-        for position, answer in zip(part.positions, part.output, strict=True):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        answers = cast("list[str]", part.output)
+        for position, answer in zip(part.positions, answers, strict=True):
             assert position not in found
             found[position] = answer
     return found
@@ -98,7 +99,7 @@ def test_whatever_predict_raises_is_its_failure(error: type[BaseException]) -> N
 def test_a_failure_that_does_not_repeat_convicts_nobody() -> None:
     class Flaky(Model):
         def __call__(self, positions: Sequence[int]) -> object:
-            self.guilty = {0} if not self.calls else set()
+            self.guilty = {0} if not self.calls else set[int]()
             return super().__call__(positions)
 
     split = predict_split(Flaky(set()), range(8), retry=True)

@@ -68,7 +68,8 @@ def show_input(value: object) -> str:
         return f"Image {value.width} x {value.height}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _show_array(value)
-    return f"{type(value).__name__} {_cut(repr(value))}"
+    shown, kind = repr(value), type(value).__name__
+    return _cut(shown if shown.startswith(kind) else f"{kind} {shown}")
 
 
 def show_answer(answers: Answers, index: int) -> str:

@@ -53,7 +53,9 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     set_threads(available_cores(), os.environ)
     if str(Path.cwd()) not in sys.path and "" not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as a worker has it, which is started with `-m`
+    began = perf_counter()
     found = load_target(target)
+    print(f"{arguments.target}: imported in {_time(perf_counter() - began)}")
     unknown = overrides.unknown_names(deployment.name for deployment in found)
     if unknown:
         raise ConfigError("; ".join(unknown))

@@ -40,6 +40,6 @@ def given_server_options(arguments: argparse.Namespace) -> Mapping[str, object]:
 
 
 def _help(option: Option) -> str:
-    default = ",".join(option.default) if isinstance(option.default, tuple) else option.default
+    default = ",".join(option.default) if option.base is tuple else option.default
     known = "" if option.base is bool else f" (default: {default})"
     return f"{option.meaning}{known}".replace("%", "%%")

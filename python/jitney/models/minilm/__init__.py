@@ -8,7 +8,7 @@ import jitney
 
 try:
     import numpy as np
-    import onnxruntime
+    import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
     from tokenizers import Tokenizer
 except ImportError as error:
     raise jitney.ConfigError(
