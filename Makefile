@@ -82,7 +82,7 @@ types: $(EMBEDDING) $(DEV) ## pyright, strict
 
 .PHONY: arch
 arch: $(BUILT) $(DEV) ## who may import whom, sizes, versions, no paths of one machine
-	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/python scripts/arch.py
 
 # ── Tests ───────────────────────────────────────────────────────────────────
