@@ -34,7 +34,7 @@ class ArraySpec:
     def show(self) -> str:
         """Write it as a message does: float32 of shape (224, ?, 3)."""
         if self.shape is None:
-            return f"{self.dtype} of any shape"
+            return "any shape" if self.dtype == ANY_DTYPE else f"{self.dtype} of any shape"
         axes = ["?" if axis is None else str(axis) for axis in self.shape]
         return f"{self.dtype} of shape ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
 
@@ -77,6 +77,7 @@ def array_spec(where: str, name: str, annotation: Any, *, any_dtype: bool = Fals
 def _dtype(place: str, arguments: tuple[Any, ...]) -> str | None:
     """Read the dtype of np.ndarray[Any, np.dtype[np.float32]], which is NDArray[np.float32]."""
     scalar = get_args(arguments[1])[0] if len(arguments) > 1 and get_args(arguments[1]) else Any
+    scalar = get_origin(scalar) or scalar
     if scalar is Any or not isinstance(scalar, type):
         return None
     name = scalar.__name__

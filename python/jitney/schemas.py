@@ -14,7 +14,7 @@ _TEMPLATE: Final = "#/$defs/{name}"
 
 def is_pydantic(kind: Any) -> bool:
     """Whether pydantic validates this type: a model or a pydantic dataclass."""
-    return isinstance(kind, type) and "pydantic" in sys.modules and "__pydantic_validator__" in dir(kind)
+    return isinstance(kind, type) and "pydantic" in sys.modules and hasattr(kind, "__pydantic_validator__")
 
 
 def is_pillow_type(kind: Any) -> bool:
@@ -46,7 +46,7 @@ def of_answer(kind: Any) -> dict[str, Any]:
 def of_array(spec: ArraySpec) -> dict[str, Any]:
     """Describe one array of one item as nested lists."""
     if spec.shape is None:
-        return {"description": f"nested lists: {spec.show()}"}
+        return {"description": f"nested lists of {spec.show()}"}
     schema: dict[str, Any] = {"type": _number(spec.dtype)} if spec.dtype != ANY_DTYPE else {}
     for axis in reversed(spec.shape):
         bounds = {} if axis is None else {"minItems": axis, "maxItems": axis}

@@ -134,6 +134,14 @@ class Image:
             raise InvalidOutput(f"an image cannot be encoded as {self.format}: {error}") from error
         return buffer.getvalue()
 
+    def own(self) -> "Image":
+        """Return an image that shares no pixels with what it was made of, which may then be used again."""
+        if self._data is not None:
+            return self
+        pixels = self._pillow if self._array is None else self._array
+        copy = getattr(pixels, "clone", None) or pixels.copy  # torch has `clone`, all others `copy`
+        return Image(copy(), self._media_type, format=self.format)
+
     def __repr__(self) -> str:
         held = f"{len(self._data)} bytes" if self._data is not None else "pixels"
         return f"Image({held}, {self.media_type!r})"
