@@ -22,6 +22,7 @@ class Context:
 # One worker hosts one replica and predicts one batch at a time, so plain module state is right, and threads that
 # the model starts see it too.
 _current: Context | None = None
+_ids: Sequence[int] = ()
 _cpu_threads: int | None = None
 
 
@@ -29,7 +30,7 @@ def context() -> Context:
     """Tell where this code runs; only a worker knows."""
     if _current is None:
         raise JitneyError("jitney.context() is known only inside a worker: call it in `__init__` or in `predict`")
-    return _current
+    return replace(_current, ids=tuple(_ids))
 
 
 def cpu_threads() -> int:
@@ -45,15 +46,14 @@ def enter(deployment: str, replica: int, device: str | None) -> None:
 
 def leave() -> None:
     """Stop being a replica."""
-    global _current, _cpu_threads  # noqa: PLW0603
-    _current = _cpu_threads = None
+    global _current, _ids, _cpu_threads
+    _current, _ids, _cpu_threads = None, (), None
 
 
 def computing(ids: Sequence[int]) -> None:
     """Note the items that `predict` is about to get."""
-    global _current  # noqa: PLW0603
-    if _current is not None:
-        _current = replace(_current, ids=tuple(ids))
+    global _ids  # noqa: PLW0603 - see above
+    _ids = ids
 
 
 def share_cores(threads: int) -> None:

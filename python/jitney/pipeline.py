@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from jitney.replica import Trip
 
 ALPHA = 0.1
-"""Weight of the newest batch in the means."""
-SETTLED = 16
-"""Batches before the means are believed."""
+"""Weight of the newest batch in what is learned."""
+TRIAL = 32
+"""Overlapped batches before it is judged whether they paid."""
 
 
 class Source(Protocol):
@@ -46,61 +46,59 @@ class Steps(Protocol):
 class Gauge:
     """Measures the steps and says whether to overlap them.
 
-    Two threads pay when a batch takes long enough to hide them, batches follow each other, and there is something
-    to hide. Whether it *has* paid is judged by predict's own time, compared with whole batches of like size done one
-    by one: the threads' steps are free if they do not slow `predict` (they fight for the interpreter lock) by more.
+    Two threads promise to pay for a batch that takes long enough to hide them, follows another closely, and has
+    something to hide. What counts is the share of such batches, so that one stall of the machine changes nothing.
+    Whether they *have* paid is judged by predict's own time, compared with whole batches of like size done one by
+    one: the threads' steps are free only if they do not slow `predict` (they fight for the interpreter lock) by more.
     """
 
     def __init__(self) -> None:
         self.is_overlapped = False
-        self._seen = 0
-        self._predict_s = self._beside_s = self._wait_s = 0.0
+        self._share = 0.0
         self._serial_s: dict[int, float] = {}
         self._gained_s = 0.0
         self._judged = 0
-        self._pause = SETTLED
+        self._since_switch = 0
+        self._pause = 0
 
     def note(self, trip: Trip, wait_s: float) -> None:
         """Learn from one batch, and decide anew."""
-        self._seen += 1
-        self._predict_s = _mean(self._predict_s, trip.predict_s)
-        self._wait_s = _mean(self._wait_s, min(wait_s, 4 * trip.predict_s))  # one long silence is soon forgotten
+        self._since_switch += 1
         size = len(trip.ids).bit_length()
         if self.is_overlapped:
-            if size in self._serial_s:
-                self._gained_s += self._serial_s[size] - trip.predict_s
-                self._judged += 1
-            self._reconsider()
+            # Half and twice what it takes to begin, so that a load on the edge does not flap.
+            self._learn(trip.predict_s >= 0.5e-3 and wait_s <= 2 * trip.predict_s)
+            self._reconsider(size, trip.predict_s)
         else:
-            self._beside_s = _mean(self._beside_s, trip.decode_s + trip.encode_s)
-            whole = trip.decode_s + trip.predict_s + trip.encode_s
-            self._serial_s[size] = _mean(self._serial_s.get(size, whole), whole)
-            self._consider()
+            beside_s = trip.decode_s + trip.encode_s
+            whole_s = trip.predict_s + beside_s
+            before_s = self._serial_s.get(size, whole_s)
+            self._serial_s[size] = before_s + ALPHA * (whole_s - before_s)
+            self._learn(trip.predict_s >= 1e-3 and beside_s >= 0.01 * trip.predict_s and wait_s < trip.predict_s)
+            if self._share > 0.8 and self._since_switch > self._pause:
+                self._switch(overlapped=True)
 
-    def _consider(self) -> None:
-        pays = self._predict_s >= 1e-3 and self._beside_s >= 0.01 * self._predict_s
-        if self._seen >= self._pause and pays and self._wait_s < self._predict_s:
-            self._switch(overlapped=True)
+    def _learn(self, promises: bool) -> None:
+        self._share += ALPHA * (promises - self._share)
 
-    def _reconsider(self) -> None:
-        if self._judged >= 2 * SETTLED:
+    def _reconsider(self, size: int, predict_s: float) -> None:
+        if size in self._serial_s:
+            self._gained_s += self._serial_s[size] - predict_s
+            self._judged += 1
+        if self._judged >= TRIAL:
             if self._gained_s < 0:
+                self._pause = min(max(2 * TRIAL, self._pause * 4), 1 << 16)
                 self._switch(overlapped=False)
-                self._pause = min(self._pause * 4, 1 << 16)
                 return
             self._gained_s, self._judged = 0.0, 0
-        # Half and twice the thresholds above, so that a load on the edge does not flap.
-        if self._seen >= SETTLED and (self._predict_s < 0.5e-3 or self._wait_s > 2 * self._predict_s):
+        if self._share < 0.4:
             self._switch(overlapped=False)
 
     def _switch(self, *, overlapped: bool) -> None:
         self.is_overlapped = overlapped
-        self._seen = self._judged = 0
+        self._share = float(overlapped)
+        self._since_switch = self._judged = 0
         self._gained_s = 0.0
-
-
-def _mean(old: float, new: float) -> float:
-    return new if old == 0.0 else old + ALPHA * (new - old)
 
 
 def run(link: Source, replica: Steps, gauge: Gauge | None = None, crash: Callable[[], None] | None = None) -> None:

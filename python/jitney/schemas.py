@@ -14,7 +14,7 @@ _TEMPLATE: Final = "#/$defs/{name}"
 
 def is_pydantic(kind: Any) -> bool:
     """Whether pydantic validates this type: a model or a pydantic dataclass."""
-    return isinstance(kind, type) and "pydantic" in sys.modules and "__pydantic_validator__" in dir(kind)
+    return isinstance(kind, type) and "pydantic" in sys.modules and hasattr(kind, "__pydantic_validator__")
 
 
 def is_pillow_type(kind: Any) -> bool:

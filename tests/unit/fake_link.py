@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jitney.pipeline import Gauge
+from jitney.replica import Trip
 
 TAG_JSON, TAG_MSGPACK, TAG_TEXT, TAG_BYTES, TAG_TENSOR = range(5)
 
@@ -95,6 +97,17 @@ class FakeResults:
             self.outcomes[index] = Outcome("ok", value=copied[""] if list(copied) == [""] else copied)
         assert sorted(self.outcomes) == list(range(len(self.batch))), "every item has exactly one outcome"
         return [self.outcomes[index] for index in range(len(self.batch))]
+
+
+class AlwaysOverlapped(Gauge):
+    """A gauge that has made up its mind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_overlapped = True
+
+    def note(self, trip: Trip, wait_s: float) -> None:
+        pass
 
 
 class FakeLink:

@@ -6,6 +6,7 @@ from time import sleep
 from typing import Any, cast
 
 import pytest
+from fake_link import AlwaysOverlapped
 from jitney.pipeline import Gauge, run
 from jitney.replica import Trip
 
@@ -88,6 +89,15 @@ def test_a_load_with_long_silences_is_not_overlapped() -> None:
     assert not gauge.is_overlapped
 
 
+def test_a_stall_of_the_machine_does_not_start_threads() -> None:
+    gauge = Gauge()
+    for number in range(500):
+        stalled = number % 50 == 0
+        trip = Trip(None, [1], decode_s=1e-5, predict_s=0.5 if stalled else 1e-5)  # pyright: ignore[reportArgumentType]
+        gauge.note(trip, wait_s=0.0)
+        assert not gauge.is_overlapped
+
+
 def test_overlap_ends_when_the_load_does() -> None:
     gauge = Gauge()
     trip = Trip(None, [1], decode_s=1e-3, predict_s=5e-3)  # pyright: ignore[reportArgumentType]
@@ -104,8 +114,7 @@ def test_a_step_that_raises_on_its_thread_ends_the_worker(
     step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = Steps(decode_s=1e-3, predict_s=5e-3)
-    gauge = Gauge()
-    gauge.is_overlapped = True
+    gauge = AlwaysOverlapped()
     crashed = threading.Event()
 
     def broken(_: object) -> Any:
@@ -142,7 +151,6 @@ def test_steps_really_run_beside_predict() -> None:
             super().predict(trip, overlapped=overlapped)
 
     steps = Interlocked()
-    gauge = Gauge()
-    gauge.is_overlapped = True
+    gauge = AlwaysOverlapped()
     run(Batches(3), steps, gauge)
     check(steps, 3)

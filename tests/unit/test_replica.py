@@ -8,7 +8,7 @@ import jitney
 import msgspec
 import numpy as np
 import pytest
-from fake_link import TAG_JSON, TAG_TEXT, FakeBatch, FakeLink, FakeResults, Outcome
+from fake_link import TAG_JSON, TAG_TEXT, AlwaysOverlapped, FakeBatch, FakeLink, FakeResults, Outcome
 from hypothesis import given
 from hypothesis import strategies as st
 from jitney.annotations import read_signature
@@ -31,8 +31,7 @@ def make(predict: Predict, link: FakeLink, **options: Any) -> Replica:
 def answer(predict: Predict, *batches: FakeBatch, overlapped: bool = False, **options: Any) -> FakeLink:
     """Run batches through the loop."""
     link = FakeLink(batches)
-    gauge = Gauge()
-    gauge.is_overlapped = overlapped
+    gauge = AlwaysOverlapped() if overlapped else Gauge()
     run(cast("Any", link), cast("Any", make(predict, link, **options)), gauge)
     assert link.finished == [batch.id for batch in batches]
     return link

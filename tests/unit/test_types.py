@@ -33,9 +33,9 @@ def codec(predict: Callable[..., Any] = images, **options: Any) -> Codec:
 
 
 def test_an_image_is_read_lazily() -> None:
-    data = png(40, 30, "JPEG")
-    image = Image(data[: len(data) - 100])
-    assert (image.width, image.height, image.media_type) == (40, 30, "image/jpeg")
+    data = png(400, 300, "JPEG")
+    image = Image(data[: len(data) - 200])
+    assert (image.width, image.height, image.media_type) == (400, 300, "image/jpeg")
     with pytest.raises(InvalidInput, match="the image is corrupted"):
         image.to_pil()
 

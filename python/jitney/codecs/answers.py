@@ -5,6 +5,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from jitney.annotations import is_named_tuple
@@ -48,6 +49,12 @@ def named_arrays(output: Any) -> dict[str, Any]:
     return named if named and all(is_array(value) for value in named.values()) else {}
 
 
+@lru_cache(maxsize=256)
+def dtype_name(dtype: Any) -> str:
+    """Name a numpy dtype; numpy builds the name anew each time, which costs more than encoding a batch."""
+    return str(dtype.name)
+
+
 def host_array(value: Any) -> Any:
     """Return a C-contiguous numpy array in this machine's byte order; raises InvalidOutput if that cannot be.
 
@@ -56,7 +63,7 @@ def host_array(value: Any) -> Any:
     import numpy as np
 
     array = np.asarray(_to_numpy(value))
-    if array.dtype.name == "bfloat16":
+    if dtype_name(array.dtype) == "bfloat16":
         array = array.astype(np.float32)
     _check_dtype(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
@@ -77,7 +84,7 @@ def _to_numpy(value: Any) -> Any:
 
 
 def _check_dtype(dtype: Any) -> None:
-    if dtype.name not in DTYPES:
+    if dtype_name(dtype) not in DTYPES:
         raise InvalidOutput(f"predict returned an array of {dtype.name}; arrays can hold {', '.join(DTYPES)}")
     if not dtype.isnative:
         raise InvalidOutput(
@@ -93,7 +100,7 @@ def _check_rows(what: str, array: Any, count: int) -> None:
         raise InvalidOutput(f"predict must return {_expected(count)}, but it returned {what} without axes (a scalar)")
     if shape[0] != count:
         raise InvalidOutput(f"{_wrong_number(int(shape[0]), count)}: {what} of shape {tuple(map(int, shape))}")
-    if type(array).__module__ == "numpy" and array.dtype.name != "bfloat16":
+    if type(array).__module__ == "numpy" and dtype_name(array.dtype) != "bfloat16":
         _check_dtype(array.dtype)
 
 

@@ -3,14 +3,16 @@
 # ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from jitney import schemas
 from jitney.annotations import Output, show
 from jitney.codecs import tags
-from jitney.codecs.answers import host_array, named_arrays
+from jitney.codecs.answers import dtype_name, host_array, named_arrays
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.errors import InvalidInput, InvalidOutput
 from jitney.types import Image, is_pillow
@@ -55,7 +57,7 @@ class Writer:
 
     @staticmethod
     def _rows(indices: Sequence[int], name: str, array: Any, results: "Results") -> None:
-        results.rows(indices, name, array.dtype.name, array.shape[1:], array)
+        results.rows(indices, name, dtype_name(array.dtype), array.shape[1:], array)
 
     def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
         kinds = set(map(type, answers))
@@ -78,7 +80,7 @@ class Writer:
         self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results"
     ) -> None:
         if len(encodings) == encodings.count(encodings[0]):
-            encode = self._encoders[encodings[0]]
+            encode = self._encoder(type(answers[0]), encodings[0])
             results.values(indices, encodings[0], [encode(answer) for answer in answers])
             return
         data = [self._encoders[encodings[index]](answer) for index, answer in zip(indices, answers, strict=True)]
@@ -86,6 +88,12 @@ class Writer:
             places = [place for place, index in enumerate(indices) if encodings[index] == tag]
             if places:
                 results.values([indices[place] for place in places], tag, [data[place] for place in places])
+
+    def _encoder(self, kind: Any, tag: int) -> Callable[[Any], bytes]:
+        if tag == tags.JSON and schemas.is_pydantic(kind):
+            to_json: Callable[..., bytes] = kind.__pydantic_serializer__.to_json
+            return partial(to_json, by_alias=True)
+        return self._encoders[tag]
 
     @staticmethod
     def _is_plain(answer: Any) -> bool:
@@ -106,7 +114,7 @@ class Writer:
                 self._check_kind(answer)
                 if is_array(answer):
                     array = host_array(answer)
-                    rows[array.dtype.name, array.shape].append((index, array))
+                    rows[dtype_name(array.dtype), array.shape].append((index, array))
                 else:
                     tag, data, media_type = self._value(answer, encodings[index])
                     results.values([index], tag, [data], media_type)
