@@ -6,8 +6,8 @@ use jitney_core::manifest::{DeploymentManifest, InputKind};
 /// A `curl` command that calls a deployment with its first example; `None` where that takes more than a line.
 pub fn curl_line(address: &str, manifest: &DeploymentManifest) -> Option<String> {
     let (socket, base) = match address.strip_prefix("unix:") {
-        Some(path) => (format!("--unix-socket {path} "), "http://localhost"),
-        None => (String::new(), address),
+        Some(path) => (format!("--unix-socket {path} "), "http://localhost".to_owned()),
+        None => (String::new(), url(address)),
     };
     let url = format!("{base}/{}", manifest.name);
     let body = match manifest.input.kind {
@@ -19,6 +19,11 @@ pub fn curl_line(address: &str, manifest: &DeploymentManifest) -> Option<String>
         }
     };
     Some(format!("curl -s {socket}{url} {body}"))
+}
+
+/// What a person types into a browser; a Unix socket has no such thing and stays as it is.
+pub fn url(address: &str) -> String {
+    address.strip_prefix("tcp:").map_or_else(|| address.to_owned(), |host| format!("http://{host}"))
 }
 
 /// The example on one line, unless it is too long to be typed.

@@ -90,7 +90,7 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let (stop_accepting, stopped) = watch::channel(false);
     let (stop_supervisor, supervisor_stopped) = watch::channel(false);
     for address in &addresses {
-        tracing::info!("listening on {address}");
+        tracing::info!("listening on {}", crate::greeting::url(address));
     }
     let front = tokio::spawn(http::serve(listeners, site.clone(), stopped));
     let greeting = tokio::spawn(greet(site.clone(), addresses));
