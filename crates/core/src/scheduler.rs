@@ -279,7 +279,7 @@ impl<P: Payload> Scheduler<P> {
             return refuse(Outcome::TooManyLanes, soon);
         }
         admission::admit(
-            &self.queue_state(),
+            &self.queue_state(&item.group),
             self.rules.queue,
             item.bytes,
             timeout.max(self.rules.request_timeout),
@@ -543,11 +543,12 @@ impl<P: Payload> Scheduler<P> {
 
     // ------------------------------------------------------------------------------------------ looking
 
-    fn queue_state(&self) -> QueueState<'_> {
+    fn queue_state(&self, group: &GroupKey) -> QueueState<'_> {
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
-            batches: self.lanes.batches(),
+            ahead: self.lanes.batches_ahead(group),
+            is_empty: self.lanes.is_empty(),
             max_batch_size: self.rules.batch.max_items,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
@@ -600,8 +601,8 @@ impl<P: Payload> Scheduler<P> {
         &self.pace
     }
 
-    /// How long a new item would wait, if that can be said.
+    /// How long a new item without a group key would wait, if that can be said.
     pub fn predicted_wait(&self) -> Option<Duration> {
-        admission::predicted_wait(&self.queue_state())
+        admission::predicted_wait(&self.queue_state(&GroupKey::default()))
     }
 }
