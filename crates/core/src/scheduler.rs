@@ -351,7 +351,7 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// A worker is done with a batch. Items that it left without a result are failed.
-    /// `length` is how long the replica was occupied, or `None` if that teaches nothing (it raised, or was split).
+    /// `is_clean` says that its duration teaches something: it neither raised nor was split.
     pub fn batch_done(&mut self, now: Time, replica: ReplicaId, id: BatchId, is_clean: bool) {
         let Some((since, next)) = self.replicas.finish(replica, id, now) else {
             return;

@@ -1,7 +1,6 @@
 //! The rules of `jitney-core` as properties: random schedules against a naive reference, and simulations.
 
 mod admission;
-mod cost;
 mod ops;
 mod poison;
 mod schedules;
