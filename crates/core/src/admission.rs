@@ -27,8 +27,10 @@ pub struct QueueState<'a> {
     pub items: usize,
     /// Bytes that wait.
     pub bytes: u64,
-    /// Batches that it takes to empty the lanes.
-    pub batches: usize,
+    /// Batches that leave before the one that a new item would join.
+    pub ahead: usize,
+    /// Whether nothing waits in any lane.
+    pub is_empty: bool,
     /// Items of a full batch.
     pub max_batch_size: usize,
     /// Replicas that work, at least 1.
@@ -55,13 +57,14 @@ pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
     if !queue.pace.is_known() {
         return None;
     }
-    if queue.idle && queue.batches == 0 {
+    if queue.idle && queue.is_empty {
         return Some(Duration::ZERO);
     }
     let full = queue.pace.batch(queue.max_batch_size);
-    // All replicas are busy: the next one frees after a fraction of a batch, then each full batch ahead takes its turn.
-    let frees = full / (queue.replicas + 1);
-    Some(frees + full * queue.batches as u32 / queue.replicas)
+    // All replicas are busy: the next one frees after a fraction of what runs, which under little load is far less than
+    // a full batch; then each batch ahead takes its turn.
+    let runs = if queue.ahead == 0 { queue.pace.recent().min(full) } else { full };
+    Some(runs / (queue.replicas + 1) + full * queue.ahead as u32 / queue.replicas)
 }
 
 /// Lets a request of `bytes` in, or says why not. A request enters when the queue is below its bound.
@@ -111,7 +114,16 @@ mod tests {
     }
 
     fn queue(pace: &Pace, items: usize) -> QueueState<'_> {
-        QueueState { items, bytes: 0, batches: items.div_ceil(8), max_batch_size: 8, replicas: 1, idle: false, pace }
+        QueueState {
+            items,
+            bytes: 0,
+            ahead: items / 8,
+            is_empty: items == 0,
+            max_batch_size: 8,
+            replicas: 1,
+            idle: false,
+            pace,
+        }
     }
 
     fn outcome(result: Result<(), Refusal>) -> Outcome {
@@ -133,13 +145,13 @@ mod tests {
     fn the_wait_that_may_be_asked_for_follows_the_batches() {
         let (quick, slow) = (pace(10), pace(1000));
         assert_eq!(outcome(admit(&queue(&quick, 90), LIMITS, 1, MINUTE, MINUTE)), Outcome::Ok);
-        assert_eq!(outcome(admit(&queue(&slow, 72), LIMITS, 1, MINUTE, MINUTE)), Outcome::Ok, "9.5 batches");
-        let refusal = admit(&queue(&slow, 99), LIMITS, 1, MINUTE, MINUTE).expect_err("13.5 batches");
+        assert_eq!(outcome(admit(&queue(&slow, 79), LIMITS, 1, MINUTE, MINUTE)), Outcome::Ok, "9.5 batches");
+        let refusal = admit(&queue(&slow, 99), LIMITS, 1, MINUTE, MINUTE).expect_err("12.5 batches");
         assert_eq!(refusal.outcome, Outcome::WaitTooLong);
         assert_eq!(
             refusal.retry_after,
-            Some(Duration::from_secs(5)),
-            "13.5 s of work, 10 s allowed, one batch, whole seconds"
+            Some(Duration::from_secs(4)),
+            "12.5 s of work, 10 s allowed, one batch, whole seconds"
         );
     }
 

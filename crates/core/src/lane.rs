@@ -63,6 +63,12 @@ impl Lane {
         self.len.div_ceil(limits.max_items).max(by_cost.min(self.len as u128) as usize)
     }
 
+    /// Those of them that are full: one more item would join the batch after them.
+    pub fn full_batches(&self, limits: BatchLimits) -> usize {
+        let by_cost = if limits.max_cost == u64::MAX { 0 } else { self.cost / u128::from(limits.max_cost.max(1)) };
+        (self.len / limits.max_items).max(by_cost.min(self.len as u128) as usize)
+    }
+
     /// Adds an item at its place: the end, unless a lost worker sent it back.
     pub fn push(&mut self, priority: Priority, item: Waiting) {
         let class = &mut self.classes[priority as usize];

@@ -65,6 +65,13 @@ impl Lanes {
         self.batches
     }
 
+    /// Batches that leave before the one that a new item of this key would join, if all lanes are served in turn.
+    pub fn batches_ahead(&self, key: &GroupKey) -> usize {
+        let Some(&id) = self.by_key.get(key) else { return self.batches };
+        let lane = self.lane(id);
+        self.batches - lane.batches(self.limits) + lane.full_batches(self.limits)
+    }
+
     /// Lanes that hold something.
     pub fn len(&self) -> usize {
         self.by_key.len()

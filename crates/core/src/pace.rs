@@ -7,6 +7,8 @@ use std::time::Duration;
 const BELIEVED_AFTER: u64 = 3;
 /// Weight of a bucket's past: its mean follows a change within about this many batches.
 const MEMORY: f64 = 20.0;
+/// Weight of the newest batch in what batches took lately.
+const RECENT: f64 = 0.125;
 /// Once five batches are known, one duration counts as at most this many times what was expected.
 const OUTLIER: f64 = 3.0;
 
@@ -23,6 +25,7 @@ pub struct Pace {
     buckets: BTreeMap<u32, Bucket>,
     launch_s: f64,
     item_s: f64,
+    recent_s: f64,
     count: u64,
 }
 
@@ -38,6 +41,7 @@ impl Pace {
             seconds = seconds.min(OUTLIER * self.seconds(items));
         }
         let fresh = Bucket { weight: 0.0, items: items as f64, seconds };
+        self.recent_s += (seconds - self.recent_s) * RECENT.max(1.0 / self.count as f64);
         let bucket = self.buckets.entry(index(items)).or_insert(fresh);
         if bucket.weight < 1.5 && bucket.weight > 0.5 && seconds < bucket.seconds / 2.0 {
             bucket.seconds = seconds; // the first batch of this size paid for a warm-up
@@ -56,6 +60,11 @@ impl Pace {
     /// What a batch of `items` takes.
     pub fn batch(&self, items: usize) -> Duration {
         Duration::from_secs_f64(self.seconds(items.max(1)))
+    }
+
+    /// What batches took lately, of whatever size they were.
+    pub fn recent(&self) -> Duration {
+        Duration::from_secs_f64(self.recent_s)
     }
 
     /// (launch cost in seconds, seconds per item) of the line through what was measured.

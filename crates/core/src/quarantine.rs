@@ -21,7 +21,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// An item must run alone from now on. One that was just released by its lost worker goes first again.
+    /// An item must run alone from now on, after the suspects that wait already.
     pub fn suspect(&mut self, id: ItemId) {
         self.suspects.push_back(id);
     }

@@ -25,7 +25,8 @@ pub struct Replicas {
 impl Replicas {
     /// A replica is loaded and free.
     pub fn add(&mut self, id: ReplicaId, now: Time) {
-        self.all.insert(id, Replica { batches: VecDeque::new(), since: now, holds_suspect: false, is_condemned: false });
+        self.all
+            .insert(id, Replica { batches: VecDeque::new(), since: now, holds_suspect: false, is_condemned: false });
     }
 
     /// A replica is gone; returns what it held, the running batch first.

@@ -279,7 +279,7 @@ impl<P: Payload> Scheduler<P> {
             return refuse(Outcome::TooManyLanes, soon);
         }
         admission::admit(
-            &self.queue_state(),
+            &self.queue_state(&item.group),
             self.rules.queue,
             item.bytes,
             timeout.max(self.rules.request_timeout),
@@ -351,7 +351,7 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// A worker is done with a batch. Items that it left without a result are failed.
-    /// `length` is how long the replica was occupied, or `None` if that teaches nothing (it raised, or was split).
+    /// `is_clean` says that its duration teaches something: it neither raised nor was split.
     pub fn batch_done(&mut self, now: Time, replica: ReplicaId, id: BatchId, is_clean: bool) {
         let Some((since, next)) = self.replicas.finish(replica, id, now) else {
             return;
@@ -543,11 +543,12 @@ impl<P: Payload> Scheduler<P> {
 
     // ------------------------------------------------------------------------------------------ looking
 
-    fn queue_state(&self) -> QueueState<'_> {
+    fn queue_state(&self, group: &GroupKey) -> QueueState<'_> {
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
-            batches: self.lanes.batches(),
+            ahead: self.lanes.batches_ahead(group),
+            is_empty: self.lanes.is_empty(),
             max_batch_size: self.rules.batch.max_items,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
@@ -605,8 +606,8 @@ impl<P: Payload> Scheduler<P> {
         &self.pace
     }
 
-    /// How long a new item would wait, if that can be said.
+    /// How long a new item without a group key would wait, if that can be said.
     pub fn predicted_wait(&self) -> Option<Duration> {
-        admission::predicted_wait(&self.queue_state())
+        admission::predicted_wait(&self.queue_state(&GroupKey::default()))
     }
 }

@@ -1,0 +1,125 @@
+//! The door: what it predicts and what it tells those whom it refuses.
+
+use crate::world::Input;
+use jitney_core::admission::{QueueLimits, QueueState, admit, predicted_wait};
+use jitney_core::group_key::{GroupKey, KeyPart};
+use jitney_core::lane::BatchLimits;
+use jitney_core::outcome::Outcome;
+use jitney_core::pace::Pace;
+use jitney_core::request::{ItemId, Priority, ReplicaId};
+use jitney_core::scheduler::{NewItem, Rules, Scheduler};
+use jitney_core::time::Time;
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn paces() -> impl Strategy<Value = Pace> {
+    let batch = (1usize..64, 0u64..3_000_000_000).prop_map(|(items, ns)| (items, Duration::from_nanos(ns)));
+    prop::collection::vec(batch, 0..30).prop_map(|batches| {
+        let mut pace = Pace::default();
+        for (items, length) in batches {
+            pace.learn(items, length);
+        }
+        pace
+    })
+}
+
+fn rules() -> Rules {
+    Rules {
+        batch: BatchLimits { max_items: 4, max_cost: 20 },
+        queue: QueueLimits { max_items: 5000, max_bytes: u64::MAX },
+        boost: Duration::ZERO,
+        request_timeout: Duration::from_secs(3600),
+        batch_timeout: Duration::from_secs(3600),
+        retry: true,
+        delay: Duration::ZERO,
+    }
+}
+
+fn item(id: u64, group: u64, cost: u64) -> NewItem<Input> {
+    NewItem {
+        id: ItemId(id),
+        group: GroupKey([KeyPart::Int(group.cast_signed())].into_iter().collect()),
+        cost,
+        bytes: 1,
+        priority: Priority::Normal,
+        timeout: None,
+        payload: Input { id, fingerprint: id },
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::cases(128))]
+
+    #[test]
+    fn a_longer_queue_never_predicts_a_shorter_wait(
+        pace in paces(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(),
+    ) {
+        let wait = |ahead, is_empty| {
+            let queue = QueueState { items: 0, bytes: 0, ahead, is_empty, max_batch_size, replicas, idle, pace: &pace };
+            predicted_wait(&queue)
+        };
+        let waits: Vec<_> = std::iter::once(wait(0, true)).chain((0..50).map(|ahead| wait(ahead, false))).collect();
+        prop_assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{:?}", waits);
+        prop_assert_eq!(waits[0].is_some(), pace.is_known());
+    }
+
+    #[test]
+    fn each_item_that_enters_makes_the_predicted_wait_no_shorter(
+        arrivals in prop::collection::vec((0u64..4, 0u64..40), 1..60),
+    ) {
+        let mut scheduler = Scheduler::new(rules());
+        scheduler.replica_up(Time(0), ReplicaId(1));
+        for n in 0..4 {
+            let id = 1_000_000 + n;
+            prop_assert!(scheduler.submit(Time(0), item(id, 0, 1)).is_ok());
+            let Some(jitney_core::scheduler::Action::Launch(launch)) = scheduler.poll(Time(0)) else { panic!("idle") };
+            if n < 3 {
+                scheduler.item_done(launch.batch, ItemId(id));
+                scheduler.batch_done(Time(0) + Duration::from_millis(1), launch.replica, launch.batch, true);
+            }
+        }
+        let mut last = scheduler.predicted_wait();
+        prop_assert!(last.is_some());
+        for (id, (group, cost)) in arrivals.into_iter().enumerate() {
+            prop_assert!(scheduler.submit(Time(0), item(id as u64, group, cost)).is_ok());
+            let wait = scheduler.predicted_wait();
+            prop_assert!(wait >= last, "{:?} after {:?}", wait, last);
+            last = wait;
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_back_in_whole_seconds_from_1_to_30(
+        pace in paces(), items in 0usize..2000, bytes in 0u64..2000, replicas in 1u32..8,
+        timeouts in (0u64..100_000, 0u64..100_000),
+    ) {
+        let limits = QueueLimits { max_items: 1000, max_bytes: 1000 };
+        let (ahead, is_empty) = (items / 8, items == 0);
+        let queue =
+            QueueState { items, bytes, ahead, is_empty, max_batch_size: 8, replicas, idle: false, pace: &pace };
+        let (timeout, remaining) = (Duration::from_millis(timeouts.0), Duration::from_millis(timeouts.1));
+        if let Err(refusal) = admit(&queue, limits, 10, timeout, remaining) {
+            let expected = refusal.outcome == Outcome::DeadlineUnreachable;
+            prop_assert_eq!(refusal.retry_after.is_none(), expected);
+            if let Some(after) = refusal.retry_after {
+                prop_assert!((1..=30).contains(&after.as_secs()) && after.subsec_nanos() == 0, "{:?}", after);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_and_twenty_four_lanes_may_live_and_an_emptied_one_makes_room() {
+    let mut scheduler = Scheduler::new(rules());
+    scheduler.replica_up(Time(0), ReplicaId(1));
+    for n in 0..1024 {
+        assert!(scheduler.submit(Time(0), item(n, n, 1)).is_ok());
+    }
+    let refused = |scheduler: &mut Scheduler<Input>, id, group| {
+        scheduler.submit(Time(0), item(id, group, 1)).err().map(|(_, refusal)| refusal.outcome)
+    };
+    assert_eq!(refused(&mut scheduler, 2000, 2000), Some(Outcome::TooManyLanes));
+    assert_eq!(refused(&mut scheduler, 2001, 5), None, "a lane that lives takes more");
+    assert!(scheduler.cancel(ItemId(7)).is_some());
+    assert_eq!(refused(&mut scheduler, 2002, 2000), None);
+}

@@ -1,0 +1,199 @@
+//! One place for a worker under random events: it never runs two processes and is never stuck.
+
+use jitney_core::supervisor::{Cause, Command, Event, Place};
+use jitney_core::time::Time;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
+const CAUSES: [Cause; 5] = [Cause::Hung, Cause::Silent, Cause::LoadFailed, Cause::LinkLost, Cause::Died];
+
+#[derive(Clone, Debug)]
+enum Op {
+    Pass(Duration),
+    Spawned,
+    Say(u8),
+    Fail(usize),
+    Exit,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => (0u64..9_000).prop_map(|ms| Op::Pass(Duration::from_millis(ms))),
+        1 => (9_000u64..90_000).prop_map(|ms| Op::Pass(Duration::from_millis(ms))),
+        6 => Just(Op::Spawned),
+        12 => (0u8..4).prop_map(Op::Say),
+        3 => (0usize..CAUSES.len()).prop_map(Op::Fail),
+        4 => Just(Op::Exit),
+    ];
+    prop::collection::vec(op, 1..80)
+}
+
+/// A place, and what its motion side would know.
+#[allow(clippy::struct_excessive_bools, reason = "four independent facts")]
+struct Watched {
+    place: Place,
+    now: Time,
+    /// A worker was asked for and has not ended.
+    runs: bool,
+    up: bool,
+    was_up: bool,
+    given_up: bool,
+    killed_at: Option<Time>,
+}
+
+impl Watched {
+    fn new() -> Watched {
+        let place = Place::new(LOAD_TIMEOUT);
+        Watched { place, now: Time(0), runs: false, up: false, was_up: false, given_up: false, killed_at: None }
+    }
+
+    fn carry_out(&mut self, command: Option<Command>) {
+        let Some(command) = command else { return };
+        assert!(!self.given_up, "{command:?} after giving up");
+        match command {
+            Command::Spawn => {
+                assert!(!self.runs, "a second worker");
+                self.runs = true;
+            }
+            Command::Kill => {
+                assert!(self.runs && self.killed_at.is_none(), "killed what is not there, or twice");
+                self.killed_at = Some(self.now);
+            }
+            Command::Up => {
+                assert!(self.runs && !self.up && self.killed_at.is_none(), "up twice or without a worker");
+                (self.up, self.was_up) = (true, true);
+            }
+            Command::Down(_) => {
+                assert!(self.up, "down without having been up");
+                (self.up, self.runs, self.killed_at) = (false, false, None);
+            }
+            Command::GiveUp(_) => {
+                assert!(!self.was_up, "gave up although it was ready once");
+                (self.runs, self.given_up, self.killed_at) = (false, true, None);
+            }
+        }
+        assert_eq!(self.place.is_up(), self.up && self.killed_at.is_none());
+    }
+
+    fn tick(&mut self) {
+        let command = self.place.tick(self.now);
+        // Five seconds after the kill the process is abandoned, and with it whatever it still says.
+        if self.killed_at.is_some_and(|at| self.now - at >= Duration::from_secs(5)) {
+            self.runs = false;
+            self.killed_at = None;
+        }
+        self.carry_out(command);
+        for _ in 0..3 {
+            let command = self.place.tick(self.now);
+            self.carry_out(command);
+        }
+    }
+
+    fn exit(&mut self) {
+        if self.runs {
+            let command = self.place.on(self.now, Event::Exited);
+            (self.runs, self.killed_at) = (false, None);
+            self.carry_out(command);
+            assert!(!self.up, "up although the worker has ended");
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Pass(length) => {
+                self.now = self.now + length;
+                self.tick();
+            }
+            Op::Spawned if self.runs => {
+                let command = self.place.on(self.now, Event::Spawned);
+                self.carry_out(command);
+            }
+            Op::Say(n) if self.runs => {
+                let event = [Event::Connected, Event::Heard, Event::Ready, Event::Served][n as usize];
+                let command = self.place.on(self.now, event);
+                self.carry_out(command);
+            }
+            Op::Fail(n) => {
+                let command = self.place.on(self.now, Event::Failed(CAUSES[n]));
+                self.carry_out(command);
+            }
+            Op::Exit => self.exit(),
+            Op::Spawned | Op::Say(_) => {}
+        }
+    }
+}
+
+/// From its exit to the next start, on a grid that is finer than every step of the back-off.
+fn pause(place: &mut Place, since: Time) -> (Duration, Time) {
+    for step in 0..=600 {
+        let waited = Duration::from_millis(50 * step);
+        if place.tick(since + waited) == Some(Command::Spawn) {
+            return (waited, since + waited);
+        }
+    }
+    panic!("not started within 30 s of its end");
+}
+
+proptest! {
+    #![proptest_config(crate::cases(300))]
+
+    #[test]
+    fn a_place_runs_one_worker_alternates_up_and_down_and_gives_up_only_before_the_first_ready(ops in ops()) {
+        let mut watched = Watched::new();
+        for op in &ops {
+            watched.apply(op);
+        }
+    }
+
+    #[test]
+    fn from_every_state_silence_and_time_lead_to_a_new_worker_or_to_giving_up(ops in ops()) {
+        let mut watched = Watched::new();
+        for op in &ops {
+            watched.apply(op);
+        }
+        // A worker that is up and was never heard of is only found by its exit: nothing else could be told from it.
+        if watched.up {
+            watched.exit();
+        }
+        let before = watched.runs && watched.killed_at.is_none();
+        let mut is_moving = watched.given_up;
+        for _ in 0..200 {
+            watched.now = watched.now + Duration::from_secs(1);
+            let command = watched.place.tick(watched.now);
+            is_moving |= matches!(command, Some(Command::Spawn | Command::GiveUp(_)));
+        }
+        prop_assert!(is_moving, "stuck for 200 s; a worker was there: {}", before);
+    }
+
+    #[test]
+    fn pauses_grow_until_a_worker_has_served_and_end_at_thirty_seconds(
+        lives in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), 1..20),
+    ) {
+        let mut place = Place::new(LOAD_TIMEOUT);
+        let mut now = pause(&mut place, Time(0)).1;
+        place.on(now, Event::Spawned);
+        place.on(now, Event::Ready);
+        let (mut last, mut deaths) = (Duration::ZERO, 0);
+        for (ready, served) in lives {
+            if ready {
+                place.on(now, Event::Ready);
+            }
+            let has_served = place.is_up() && served;
+            if has_served {
+                place.on(now, Event::Served);
+                (last, deaths) = (Duration::ZERO, 0);
+                prop_assert!(!place.is_crash_looping());
+            } else {
+                deaths += 1;
+            }
+            place.on(now, Event::Exited);
+            let (waited, started) = pause(&mut place, now);
+            prop_assert!(waited >= last && waited <= Duration::from_secs(30));
+            prop_assert_eq!(waited.is_zero(), has_served, "only a worker that served is replaced at once");
+            prop_assert_eq!(place.is_crash_looping(), deaths >= 4);
+            (last, now) = (waited, started);
+            place.on(now, Event::Spawned);
+        }
+    }
+}
