@@ -25,8 +25,9 @@ struct Held {
 impl Held {
     /// Adds to the account; false if the whole server then held more than it may.
     fn grow(&mut self, bytes: usize, most: u64) -> bool {
-        self.gauge.add(bytes as i64);
-        self.bytes += bytes as i64;
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.gauge.add(bytes);
+        self.bytes += bytes;
         u64::try_from(self.gauge.get()).unwrap_or(0) <= most
     }
 }

@@ -29,9 +29,8 @@ pub(crate) fn accepted(input: &Input) -> &'static [&'static str] {
         InputKind::Text => &["application/json", "text/plain", "application/msgpack"],
         InputKind::Bytes => &["application/octet-stream", "*/*", "application/json", "application/msgpack"],
         InputKind::Image => &["image/*", "application/octet-stream", "application/json", "application/msgpack"],
-        InputKind::Object => &["application/json", "application/msgpack"],
         InputKind::Arrays if input.arrays.len() == 1 => &["application/json", "application/x-npy", "application/msgpack", "application/octet-stream"],
-        InputKind::Arrays => &["application/json", "application/msgpack"],
+        InputKind::Object | InputKind::Arrays => &["application/json", "application/msgpack"],
     }
 }
 

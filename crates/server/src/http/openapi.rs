@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the API as the manifests describe it, in OpenAPI 3.1.
+//! `GET /openapi.json`: the API as the manifests describe it, in `OpenAPI` 3.1.
 
 use super::input::accepted;
 use super::pages::json_reply;

@@ -45,28 +45,23 @@ pub(crate) fn answer(parts: &[OutputPart], accept: &Accept) -> Result<Rendered, 
         parts => {
             let mut body = Vec::with_capacity(parts.iter().map(room).sum::<usize>() + 64);
             let offers: &[&str] = if parts.iter().any(|part| part.tag == Tag::Msgpack) { &[MSGPACK] } else { &[JSON, MSGPACK] };
-            let media = match choose(accept, offers)? {
-                MSGPACK => {
-                    // A Vec takes every byte.
-                    let _ = rmp::encode::write_map_len(&mut body, parts.len() as u32);
-                    for part in parts {
-                        let _ = rmp::encode::write_str(&mut body, &part.name);
-                        msgpack_value(&mut body, part)?;
-                    }
-                    MSGPACK
+            if choose(accept, offers)? == MSGPACK {
+                // A Vec takes every byte.
+                let _ = rmp::encode::write_map_len(&mut body, parts.len() as u32);
+                for part in parts {
+                    let _ = rmp::encode::write_str(&mut body, &part.name);
+                    msgpack_value(&mut body, part)?;
                 }
-                _ => {
-                    for (index, part) in parts.iter().enumerate() {
-                        body.push(if index == 0 { b'{' } else { b',' });
-                        json_string(&mut body, &part.name);
-                        body.push(b':');
-                        json_value(&mut body, part)?;
-                    }
-                    body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
-                    JSON
-                }
-            };
-            Ok(rendered(media, body))
+                return Ok(rendered(MSGPACK, body));
+            }
+            for (index, part) in parts.iter().enumerate() {
+                body.push(if index == 0 { b'{' } else { b',' });
+                json_string(&mut body, &part.name);
+                body.push(b':');
+                json_value(&mut body, part)?;
+            }
+            body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
+            Ok(rendered(JSON, body))
         }
     }
 }

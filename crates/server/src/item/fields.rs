@@ -194,7 +194,7 @@ impl Found<'_> {
                     let expected = if unit == "axis" { "list" } else { "str" };
                     invalid(&path(&term.source), &format!("expected {expected}, got {}", seen.kind()))
                 })?;
-                Ok(Scalar::Int(length as i64))
+                Ok(Scalar::Int(i64::try_from(length).unwrap_or(i64::MAX)))
             }
         }
     }
@@ -336,7 +336,7 @@ impl<'de> DeserializeSeed<'de> for Name<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Name<'_, '_> {
+impl Visitor<'_> for Name<'_, '_> {
     type Value = Option<usize>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {

@@ -81,7 +81,7 @@ impl<'a> Header<'a> {
     }
 
     fn tuple(&mut self) -> Result<SmallVec<[u64; 4]>, String> {
-        let mut axes = SmallVec::new();
+        let mut shape = SmallVec::new();
         self.expect("(")?;
         while !self.take(")") {
             self.rest = self.rest.trim_start();
@@ -90,8 +90,8 @@ impl<'a> Header<'a> {
             self.rest = &self.rest[digits..];
             // Python 2 wrote long integers with a suffix.
             self.take("L");
-            axes.push(axis);
-            if axes.len() > AXES {
+            shape.push(axis);
+            if shape.len() > AXES {
                 return Err(format!("it has more than {AXES} axes"));
             }
             if !self.take(",") {
@@ -99,7 +99,7 @@ impl<'a> Header<'a> {
                 break;
             }
         }
-        Ok(axes)
+        Ok(shape)
     }
 }
 
