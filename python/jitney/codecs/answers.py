@@ -1,0 +1,123 @@
+"""What `predict` returned: whether it is an answer for each item of its batch, and as which arrays."""
+
+# ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, cast
+
+from jitney.annotations import is_named_tuple
+from jitney.codecs.plain import is_array
+from jitney.errors import InvalidOutput
+from jitney.types import DTYPES
+
+_SCALARS: Final = (str, bytes, bytearray, int, float, complex, bool)
+
+
+def check(output: Any, count: int) -> None:
+    """Raise InvalidOutput, naming expected and got, unless `output` holds one answer for each of `count` items."""
+    if isinstance(output, list):
+        answers = cast("list[Any]", output)
+        if len(answers) != count:
+            raise InvalidOutput(_wrong_number(len(answers), count))
+    elif is_array(output):
+        _check_rows("an array", output, count)
+    elif named := named_arrays(output):
+        for name, array in named.items():
+            _check_rows(f"`{name}`,", array, count)
+    else:
+        raise InvalidOutput(f"predict must return {_expected(count)}, but it returned {_got(output)}")
+
+
+def check_one(output: Any) -> None:
+    """Raise InvalidOutput unless `output` can be the answer of a `predict` that takes one item."""
+    if output is None or inspect.isgenerator(output) or inspect.isawaitable(output):
+        raise InvalidOutput(f"predict must return the answer of one item, but it returned {_got(output)}")
+
+
+def named_arrays(output: Any) -> dict[str, Any]:
+    """Tell the arrays of a dataclass or NamedTuple of arrays by name; nothing if it is something else."""
+    kind = cast("type[Any]", type(output))
+    if is_named_tuple(kind):
+        named: dict[str, Any] = output._asdict()
+    elif is_dataclass(output) and not isinstance(output, type):
+        named = {row.name: getattr(output, row.name) for row in fields(output)}
+    else:
+        return {}
+    return named if named and all(is_array(value) for value in named.values()) else {}
+
+
+def host_array(value: Any) -> Any:
+    """Return a C-contiguous numpy array in this machine's byte order; raises InvalidOutput if that cannot be.
+
+    Tensors on a device are copied to the host; bfloat16, which numpy lacks, becomes float32.
+    """
+    import numpy as np
+
+    array = np.asarray(_to_numpy(value))
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    _check_dtype(array.dtype)
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _to_numpy(value: Any) -> Any:
+    kind = cast("type[Any]", type(value))
+    if hasattr(value, "detach") and hasattr(value, "cpu"):
+        value = value.detach().cpu()
+        return value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
+    if kind.__module__.partition(".")[0] == "cupy":
+        return value.get()
+    if hasattr(kind, "__array__"):
+        return value
+    import numpy as np
+
+    return np.from_dlpack(value)
+
+
+def _check_dtype(dtype: Any) -> None:
+    if dtype.name not in DTYPES:
+        raise InvalidOutput(f"predict returned an array of {dtype.name}; arrays can hold {', '.join(DTYPES)}")
+    if not dtype.isnative:
+        raise InvalidOutput(
+            f"predict returned an array in foreign byte order ({dtype.str}); use .astype({dtype.name!r})"
+        )
+
+
+def _check_rows(what: str, array: Any, count: int) -> None:
+    shape: Any = getattr(array, "shape", None)
+    if shape is None:
+        shape = host_array(array).shape
+    if len(shape) == 0:
+        raise InvalidOutput(f"predict must return {_expected(count)}, but it returned {what} without axes (a scalar)")
+    if shape[0] != count:
+        raise InvalidOutput(f"{_wrong_number(int(shape[0]), count)}: {what} of shape {tuple(map(int, shape))}")
+    if type(array).__module__ == "numpy" and array.dtype.name != "bfloat16":
+        _check_dtype(array.dtype)
+
+
+def _wrong_number(got: int, count: int) -> str:
+    few = "too few" if got < count else "too many"
+    return f"predict returned {got} answers for a batch of {count}: {few}; expected {count}, one per item, in order"
+
+
+def _expected(count: int) -> str:
+    return f"a list of {count}, an array with {count} rows, or a dataclass or NamedTuple of such arrays"
+
+
+_HINTS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
+    (lambda output: output is None, "None (is a `return` missing?)"),
+    (lambda output: inspect.isgenerator(output) or inspect.isasyncgen(output), "a generator (streams come later)"),
+    (inspect.isawaitable, "a coroutine (write `def predict`, not `async def`)"),
+    (lambda output: isinstance(output, tuple), "a tuple (use a list, or a NamedTuple of arrays)"),
+    (lambda output: isinstance(output, dict), "a dict (use a list of dicts, or a dataclass or NamedTuple of arrays)"),
+)
+
+
+def _got(output: Any) -> str:
+    for applies, hint in _HINTS:
+        if applies(output):
+            return hint
+    kind = type(output).__qualname__
+    return f"one {kind}, {str(output)[:40]!r}" if isinstance(output, _SCALARS) else f"a {kind}"

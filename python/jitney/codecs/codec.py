@@ -1,0 +1,66 @@
+"""The codec of one deployment: what came becomes arguments of `predict`, what it returned becomes outcomes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from jitney.annotations import Signature
+from jitney.codecs import answers
+from jitney.codecs.decoded import Decoded, Reader
+from jitney.codecs.items import item_reader
+from jitney.codecs.stacked import ArrayReader
+from jitney.codecs.writing import Writer
+from jitney.config import DeploymentOptions
+
+if TYPE_CHECKING:
+    from jitney._core import Batch, Results
+
+
+class Codec:
+    """Built once per replica; keeps nothing of a batch, so its methods may run on several threads."""
+
+    def __init__(self, signature: Signature, options: DeploymentOptions) -> None:
+        declared = signature.input
+        self._reader: Final[Reader] = (
+            ArrayReader(declared.arrays) if declared.kind == "arrays" else item_reader(declared, options.max_pixels)
+        )
+        self._writer: Final = Writer(signature.output)
+        self._is_batched: Final = options.batched
+
+    def decode(self, batch: "Batch") -> Decoded:
+        """Decode and validate all items; bad ones are in `errors` and never reach `predict`."""
+        return self._reader.read(batch)
+
+    def arguments(self, decoded: Decoded, positions: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """Return the positional arguments of `predict` for these positions, or for all good items.
+
+        Arrays are stacked, n first, and read-only. With `batched=False` there is exactly one position.
+        """
+        if self._is_batched:
+            return self._reader.take(decoded, positions)
+        [position] = range(len(decoded.indices)) if positions is None else positions
+        return self._reader.one(decoded, position)
+
+    def check(self, output: Any, count: int) -> None:
+        """Raise InvalidOutput, naming expected and got, unless `output` answers each of `count` items."""
+        if self._is_batched:
+            answers.check(output, count)
+        else:
+            answers.check_one(output)
+
+    def encode(
+        self, output: Any, decoded: Decoded, positions: Sequence[int] | None, batch: "Batch", results: "Results"
+    ) -> None:
+        """Write one outcome per position. An answer that cannot be encoded fails alone, if answers are a list."""
+        if positions is None:
+            positions = range(len(decoded.indices))
+        self.check(output, len(positions))
+        indices = [decoded.indices[position] for position in positions]
+        if self._is_batched:
+            self._writer.write(output, indices, batch.encodings, results)
+        else:
+            [index] = indices
+            self._writer.write_one(output, index, batch.encodings, results)
+
+    def from_python(self, values: list[Any]) -> Decoded:
+        """Take example inputs as Python values, with the checks of the wire."""
+        return self._reader.from_python(values)

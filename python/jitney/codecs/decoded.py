@@ -1,0 +1,45 @@
+"""What a batch is once it is decoded, and what every kind of input can do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jitney.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from jitney._core import Batch
+
+
+@dataclass(slots=True)
+class Decoded:
+    """The good items of a batch, and why the others are not.
+
+    A position counts the good items (0 to len(indices) - 1); an index is a place in the batch.
+    """
+
+    indices: list[int]
+    """The good items' places in the batch."""
+    columns: list[Any]
+    """Per parameter of `predict`: a list of values, or a stacked array, n first."""
+    errors: list[tuple[int, InvalidInput]] = field(default_factory=list[tuple[int, InvalidInput]])
+    """Place in the batch, and what is wrong."""
+
+
+class Reader(Protocol):
+    """One kind of input: how its items are decoded and how some of them become arguments."""
+
+    def read(self, batch: "Batch") -> Decoded:
+        """Decode and validate every item; a bad one never spoils another."""
+        ...
+
+    def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
+        """Return the arguments of `predict` for these positions, or for all."""
+        ...
+
+    def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
+        """Return the arguments of a `predict` that takes one item."""
+        ...
+
+    def from_python(self, values: list[Any]) -> Decoded:
+        """Take values as Python has them, with the same checks."""
+        ...

@@ -1,0 +1,159 @@
+"""Items that are values: text, bytes, images, structs. One decoder per tag, each built once."""
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from jitney import schemas
+from jitney.annotations import Input, show, strip
+from jitney.codecs import tags
+from jitney.codecs.decoded import Decoded
+from jitney.codecs.plain import is_array, plain_hook
+from jitney.codecs.refusals import refusal
+from jitney.errors import InvalidInput, MalformedBody
+from jitney.types import Image, is_pillow
+
+if TYPE_CHECKING:
+    from jitney._core import Batch
+
+Decode = Callable[[Any], Any]
+
+
+class ItemReader:
+    """Reads items one by one; what they are is said by a table of decoders by tag."""
+
+    def __init__(self, decoders: dict[int, Decode | None], from_value: Decode, takes: str) -> None:
+        self._decoders: Final = decoders
+        """None: the value is taken as it came."""
+        self._from_value: Final = from_value
+        self._takes: Final = takes
+
+    def read(self, batch: "Batch") -> Decoded:
+        """Decode all items at once; if any is bad, find out which, one by one."""
+        kinds, values = batch.tags, batch.values()
+        tag = kinds[0]
+        if kinds.count(tag) == len(kinds) and tag in self._decoders:
+            decode = self._decoders[tag]
+            try:
+                column = values if decode is None else [decode(value) for value in values]
+            except Exception:
+                return self._read_singly(kinds, values)
+            return Decoded(list(range(len(column))), [column])
+        return self._read_singly(kinds, values)
+
+    def _read_singly(self, kinds: Sequence[int], values: Sequence[Any]) -> Decoded:
+        return _each(len(values), lambda index: self._decode(kinds[index], values[index]))
+
+    def _decode(self, tag: int, value: Any) -> Any:
+        if tag not in self._decoders:
+            raise InvalidInput(f"this deployment takes {self._takes}, not {tags.NAMES[tag]}", status=415)
+        decode = self._decoders[tag]
+        return value if decode is None else decode(value)
+
+    def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
+        """Return the list of these items; all of them as they are, so `predict` must not change that list."""
+        [column] = decoded.columns
+        return (column if positions is None else [column[position] for position in positions],)
+
+    def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
+        """Return one item."""
+        return (decoded.columns[0][position],)
+
+    def from_python(self, values: list[Any]) -> Decoded:
+        """Check example values as if they had come over the wire."""
+        return _each(len(values), lambda index: self._from_value(values[index]))
+
+
+def _each(count: int, decode: Callable[[int], Any]) -> Decoded:
+    decoded = Decoded([], [[]])
+    for index in range(count):
+        try:
+            value = decode(index)
+        except Exception as error:
+            decoded.errors.append((index, refusal(error)))
+        else:
+            decoded.indices.append(index)
+            decoded.columns[0].append(value)
+    return decoded
+
+
+def item_reader(declared: Input, max_pixels: int) -> ItemReader:
+    """Build the reader of a deployment that takes lists of values."""
+    if declared.kind == "image":
+        return _image_reader(max_pixels)
+    if schemas.is_pydantic(strip(declared.item)):
+        return _pydantic_reader(declared.item)
+    return _msgspec_reader(declared)
+
+
+def _msgspec_reader(declared: Input) -> ItemReader:
+    item = declared.item
+    from_json = msgspec.json.Decoder(item).decode
+    from_msgpack = msgspec.msgpack.Decoder(item).decode
+    decoders: dict[int, Decode | None] = {tags.JSON: from_json, tags.MSGPACK: from_msgpack}
+    takes = "JSON or msgpack"
+    if declared.kind == "bytes":
+        decoders[tags.BYTES] = None if item is bytes else lambda value: msgspec.convert(value, item)
+        takes = "raw bytes, base64 in JSON, or msgpack"
+    else:
+        # A string may also be text for a type such as Literal or an enumeration; a struct refuses it by itself.
+        decoders[tags.TEXT] = None if item is str else lambda value: msgspec.convert(value, item)
+        takes = f"text, {takes}" if declared.kind == "text" else takes
+
+    def from_value(value: Any) -> Any:
+        # Through JSON and back: whatever the wire would refuse is refused.
+        return from_json(msgspec.json.encode(value, enc_hook=plain_hook))
+
+    return ItemReader(decoders, from_value, takes)
+
+
+def _pydantic_reader(item: Any) -> ItemReader:
+    from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+
+    adapter: TypeAdapter[Any] = TypeAdapter(item)
+    validate, unpack = adapter.validate_python, msgspec.msgpack.Decoder().decode
+
+    def from_value(value: Any) -> Any:
+        return adapter.validate_json(msgspec.json.encode(value, enc_hook=plain_hook))
+
+    decoders: dict[int, Decode | None] = {
+        tags.JSON: adapter.validate_json,
+        tags.MSGPACK: lambda value: validate(unpack(value)),
+    }
+    return ItemReader(decoders, from_value, f"JSON or msgpack of {show(item)}")
+
+
+def _image_reader(max_pixels: int) -> ItemReader:
+    from_json = msgspec.json.Decoder(str).decode
+    from_msgpack = msgspec.msgpack.Decoder(bytes).decode
+
+    def read(data: bytes) -> Image:
+        # Pixels are decoded here and not in `predict`, because a bad image must never reach it. The header goes
+        # first: it says whether there are too many.
+        image = Image(data, max_pixels=max_pixels)
+        image.to_pil()
+        return image
+
+    def from_value(value: Any) -> Image:
+        if isinstance(value, Image):
+            return read(value.encode())
+        if is_pillow(value) or is_array(value):
+            return read(Image(value).encode())
+        return read(msgspec.convert(value, bytes))
+
+    decoders: dict[int, Decode | None] = {
+        tags.BYTES: read,
+        tags.JSON: lambda value: read(_from_base64(from_json(value))),
+        tags.MSGPACK: lambda value: read(from_msgpack(value)),
+    }
+    return ItemReader(decoders, from_value, "an image as raw bytes, base64 in JSON, or msgpack")
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedBody(f"expected base64: {error}") from None

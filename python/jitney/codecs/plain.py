@@ -1,0 +1,48 @@
+"""Values that msgspec does not know by itself, as values that it does: numpy's, pydantic's, tensors, images."""
+
+from typing import Any, cast
+
+import msgspec
+
+from jitney import schemas
+from jitney.types import Image, is_pillow
+
+
+def plain_hook(value: Any) -> Any:
+    """Make one foreign value encodable; msgspec calls this for whatever it does not know."""
+    kind = cast("type[Any]", type(value))
+    if schemas.is_pydantic(kind):
+        from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+
+        dump = getattr(value, "model_dump", None)
+        if dump is not None:
+            return dump(mode="json", by_alias=True)
+        return TypeAdapter(kind).dump_python(value, mode="json", by_alias=True)
+    if isinstance(value, Image):
+        return value.encode()
+    if is_pillow(value):
+        return Image(value).encode()
+    if is_array(value):
+        return _array(value)
+    raise NotImplementedError(f"a {kind.__qualname__} cannot be encoded")
+
+
+def is_array(value: object) -> bool:
+    """Whether this is an array or tensor of any library; numpy's scalars are arrays without axes."""
+    kind = type(value)
+    if kind in (list, str, dict, bytes, int, float):
+        return False
+    if isinstance(value, Image) or is_pillow(value):
+        return False
+    return hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
+
+
+def _array(value: Any) -> Any:
+    from jitney.codecs.answers import host_array  # noqa: PLC0415 -- it imports numpy
+
+    return host_array(value).tolist()
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it, bytes as base64, for examples and schemas."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=plain_hook))

@@ -1,0 +1,140 @@
+"""Items that are arrays: stacked with n first, as views of what was received wherever that is possible."""
+
+# ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from jitney.arrays import ArraySpec
+from jitney.codecs.decoded import Decoded
+from jitney.codecs.plain import is_array
+from jitney.codecs.refusals import refusal
+from jitney.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from jitney._core import Batch, Tensor
+
+
+class ArrayReader:
+    """Reads one column per parameter of `predict`."""
+
+    def __init__(self, specs: tuple[ArraySpec, ...]) -> None:
+        self._specs: Final = specs
+
+    def read(self, batch: "Batch") -> Decoded:
+        """Wrap what was received: one view per parameter where all items agree, else item by item."""
+        columns: list[Any] = []
+        for parameter, spec in enumerate(self._specs):
+            tensors = batch.tensors(parameter)
+            if len(tensors) != 1 or not tensors[0].stacked or self._mismatch(spec, tensors[0]):
+                return self._read_singly(batch)
+            columns.append(_view(tensors[0]))
+        return Decoded(list(range(len(batch))), columns)
+
+    def _read_singly(self, batch: "Batch") -> Decoded:
+        columns = [self._rows(batch.tensors(parameter)) for parameter in range(len(self._specs))]
+        return self._gather([[column[index] for column in columns] for index in range(len(batch))])
+
+    @staticmethod
+    def _rows(tensors: list["Tensor"]) -> list[Any]:
+        views = [_view(tensor) for tensor in tensors]
+        return list(views[0]) if len(views) == 1 and tensors[0].stacked else views
+
+    @staticmethod
+    def _mismatch(spec: ArraySpec, tensor: "Tensor") -> bool:
+        return tensor.dtype != spec.dtype or not spec.fits(tuple(tensor.shape[1:]))
+
+    def _gather(self, items: list[list[Any]]) -> Decoded:
+        """Stack the items that fit; those of another shape than the first good one cannot share its batch."""
+        import numpy as np
+
+        decoded = Decoded([], [[] for _ in self._specs])
+        for index, arrays in enumerate(items):
+            try:
+                self._check(arrays, decoded.columns)
+            except InvalidInput as error:
+                decoded.errors.append((index, error))
+                continue
+            decoded.indices.append(index)
+            for column, array in zip(decoded.columns, arrays, strict=True):
+                column.append(array)
+        decoded.columns = [np.stack(column) if column else column for column in decoded.columns]
+        return decoded
+
+    def _check(self, arrays: list[Any], columns: list[Any]) -> None:
+        for spec, array, column in zip(self._specs, arrays, columns, strict=True):
+            if array.dtype.name != spec.dtype or not spec.fits(array.shape):
+                got = f"{array.dtype.name} of shape {tuple(array.shape)}"
+                raise InvalidInput(f"`{spec.name}`: expected {spec.show()}, got {got}", field=f"$.{spec.name}")
+            if column and column[0].shape != array.shape:
+                raise InvalidInput(
+                    f"`{spec.name}`: its shape {tuple(array.shape)} is not that of its batch, {tuple(column[0].shape)}",
+                    field=f"$.{spec.name}",
+                )
+
+    def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
+        """Return the stacked arrays of these positions; a run of neighbours, or all of them, without a copy."""
+        if positions is None:
+            return tuple(decoded.columns)
+        first, count = positions[0], len(positions)
+        if list(positions) == list(range(first, first + count)):
+            return tuple(column[first : first + count] for column in decoded.columns)
+        return tuple(column[list(positions)] for column in decoded.columns)
+
+    def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
+        """Return one item's arrays with their full shape; a scalar's is an array of no axes."""
+        return tuple(column[position, ...] for column in decoded.columns)
+
+    def from_python(self, values: list[Any]) -> Decoded:
+        """Take one array per item; of several parameters a dict by name, or a tuple in their order."""
+        items: list[list[Any]] = []
+        errors: list[tuple[int, InvalidInput]] = []
+        places: list[int] = []
+        for index, value in enumerate(values):
+            try:
+                items.append(
+                    [_as_array(spec, part) for spec, part in zip(self._specs, self._parts(value), strict=True)]
+                )
+                places.append(index)
+            except Exception as error:
+                errors.append((index, refusal(error)))
+        decoded = self._gather(items)
+        errors += [(places[index], error) for index, error in decoded.errors]
+        return Decoded(
+            [places[index] for index in decoded.indices], decoded.columns, sorted(errors, key=lambda e: e[0])
+        )
+
+    def _parts(self, value: Any) -> list[Any]:
+        if isinstance(value, dict):
+            named = cast("dict[str, Any]", value)
+            missing = [spec.name for spec in self._specs if spec.name not in named]
+            extra = [name for name in named if name not in {spec.name for spec in self._specs}]
+            if missing or extra:
+                names = ", ".join(spec.name for spec in self._specs)
+                raise InvalidInput(f"expected the arrays {names}, got {', '.join(named)}")
+            return [named[spec.name] for spec in self._specs]
+        if len(self._specs) == 1:
+            return [value]
+        parts = list(cast("Sequence[Any]", value)) if isinstance(value, (tuple, list)) else [value]
+        if len(parts) != len(self._specs):
+            raise InvalidInput(f"expected {len(self._specs)} arrays, got {len(parts)}")
+        return parts
+
+
+def _as_array(spec: ArraySpec, value: Any) -> Any:
+    """Nested lists take the parameter's dtype, as they do on the wire; an array keeps its own and is checked."""
+    import numpy as np
+
+    return np.asarray(value) if is_array(value) else np.asarray(value, dtype=spec.dtype)
+
+
+def _view(tensor: "Tensor") -> "NDArray[np.generic]":
+    import numpy as np
+
+    kind = np.dtype(tensor.dtype)
+    if 0 in tensor.shape:
+        return np.empty(tensor.shape, kind)
+    return np.frombuffer(cast("Any", tensor), kind).reshape(tensor.shape)

@@ -1,0 +1,157 @@
+"""Answers to the wire: every item gets exactly one outcome. Whole batches of one kind take the short way."""
+
+# ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from jitney.annotations import Output, show
+from jitney.codecs import tags
+from jitney.codecs.answers import host_array, named_arrays
+from jitney.codecs.plain import is_array, plain_hook
+from jitney.errors import InvalidInput, InvalidOutput
+from jitney.types import Image, is_pillow
+
+if TYPE_CHECKING:
+    from jitney._core import Results
+
+_OCTETS: Final = "application/octet-stream"
+_RAW: Final = (bytes, bytearray, memoryview)
+
+
+class Writer:
+    """Writes what `predict` returned into the results of its batch."""
+
+    def __init__(self, declared: Output) -> None:
+        self._declared: Final = declared
+        self._encoders: Final = {
+            tags.JSON: msgspec.json.Encoder(enc_hook=plain_hook).encode,
+            tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
+        }
+
+    def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
+        """Write one answer per index; `encodings` is that of the whole batch."""
+        if is_array(output):
+            self._rows(indices, "", host_array(output), results)
+        elif named := named_arrays(output):
+            # All are converted before any is written: an array that cannot be must not leave half an answer behind.
+            for name, array in [(name, host_array(value)) for name, value in named.items()]:
+                self._rows(indices, name, array, results)
+        else:
+            self._list(output, indices, encodings, results)
+
+    def write_one(self, answer: Any, index: int, encodings: Sequence[int], results: "Results") -> None:
+        """Write the answer of a `predict` that takes one item: its arrays have no batch axis."""
+        if is_array(answer):
+            self._rows([index], "", host_array(answer)[None], results)
+        elif named := named_arrays(answer):
+            for name, array in [(name, host_array(value)[None]) for name, value in named.items()]:
+                self._rows([index], name, array, results)
+        else:
+            self._list([answer], [index], encodings, results)
+
+    @staticmethod
+    def _rows(indices: Sequence[int], name: str, array: Any, results: "Results") -> None:
+        results.rows(indices, name, array.dtype.name, array.shape[1:], array)
+
+    def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
+        kinds = set(map(type, answers))
+        try:
+            if kinds == {str} and self._declared.kind in ("text", "any", "object"):
+                results.values(indices, tags.TEXT, [answer.encode() for answer in answers])
+                return
+            if kinds == {bytes} and self._declared.kind in ("bytes", "any"):
+                results.values(indices, tags.BYTES, answers, _OCTETS)
+                return
+            if self._declared.kind in ("any", "object") and len(kinds) == 1 and self._is_plain(answers[0]):
+                self._encoded(answers, indices, encodings, results)
+                return
+        except Exception:
+            # One of them cannot be encoded: nothing has been written yet, so find out which.
+            pass
+        self._singly(answers, indices, encodings, results)
+
+    def _encoded(
+        self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results"
+    ) -> None:
+        if len(encodings) == encodings.count(encodings[0]):
+            encode = self._encoders[encodings[0]]
+            results.values(indices, encodings[0], [encode(answer) for answer in answers])
+            return
+        data = [self._encoders[encodings[index]](answer) for index, answer in zip(indices, answers, strict=True)]
+        for tag in self._encoders:
+            places = [place for place, index in enumerate(indices) if encodings[index] == tag]
+            if places:
+                results.values([indices[place] for place in places], tag, [data[place] for place in places])
+
+    @staticmethod
+    def _is_plain(answer: Any) -> bool:
+        return not (
+            isinstance(answer, (str, BaseException, Image, *_RAW))
+            or is_array(answer)
+            or is_pillow(answer)
+            or answer is None
+        )
+
+    def _singly(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
+        rows: dict[tuple[str, tuple[int, ...]], list[tuple[int, Any]]] = defaultdict(list)
+        for index, answer in zip(indices, answers, strict=True):
+            try:
+                if isinstance(answer, BaseException):
+                    _write_error(answer, index, results)
+                    continue
+                self._check_kind(answer)
+                if is_array(answer):
+                    array = host_array(answer)
+                    rows[array.dtype.name, array.shape].append((index, array))
+                else:
+                    tag, data, media_type = self._value(answer, encodings[index])
+                    results.values([index], tag, [data], media_type)
+            except Exception as error:
+                results.error(index, "invalid_output", str(error))
+        for same in rows.values():
+            self._stacked(same, results)
+
+    def _stacked(self, same: list[tuple[int, Any]], results: "Results") -> None:
+        import numpy as np
+
+        array = np.stack([array for _, array in same]) if len(same) > 1 else same[0][1][None]
+        self._rows([index for index, _ in same], "", array, results)
+
+    def _value(self, answer: Any, encoding: int) -> tuple[int, bytes, str | None]:
+        if isinstance(answer, str):
+            return tags.TEXT, answer.encode(), None
+        if isinstance(answer, _RAW):
+            return tags.BYTES, bytes(cast("bytes", answer)), _OCTETS
+        if is_pillow(answer):
+            answer = Image(answer)
+        if isinstance(answer, Image):
+            return tags.BYTES, answer.encode(), answer.media_type
+        try:
+            return encoding, self._encoders[encoding](answer), None
+        except Exception as error:
+            raise InvalidOutput(f"an answer of type {type(answer).__qualname__} cannot be encoded: {error}") from error
+
+    def _check_kind(self, answer: Any) -> None:
+        fits = {
+            "text": isinstance(answer, str),
+            "bytes": isinstance(answer, _RAW),
+            "image": isinstance(answer, Image) or is_pillow(answer),
+            "array": is_array(answer),
+        }
+        if not fits.get(self._declared.kind, True):
+            expected = self._declared.kind if self._declared.item is None else show(self._declared.item)
+            got = cast("type[Any]", type(answer)).__qualname__
+            raise InvalidOutput(
+                f"predict is annotated to return {expected} for each item, but returned {got} for this one"
+            )
+
+
+def _write_error(error: BaseException, index: int, results: "Results") -> None:
+    if isinstance(error, InvalidInput):
+        results.error(index, error.reason, error.message, error.field, error.status)
+    else:
+        results.error(index, "model_failed", f"{type(error).__name__}: {error}")

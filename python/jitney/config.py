@@ -1,0 +1,264 @@
+"""Layers of options, weakest first: default, decorator, file, environment, `--set`; and where each value came from.
+
+Nothing is read at import: the file's path, the environment and the `--set` arguments are passed in.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from jitney.errors import ConfigError
+from jitney.options import (
+    DeploymentOptions,
+    Option,
+    ServerOptions,
+    deployment_options,
+    parse,
+    server_options,
+    unknown,
+)
+
+__all__ = [
+    "LAYERS",
+    "SERVER",
+    "DeploymentOptions",
+    "Option",
+    "Overrides",
+    "Resolved",
+    "ResolvedServer",
+    "ServerOptions",
+    "SetText",
+    "deployment_options",
+    "environment_name",
+    "read_overrides",
+    "resolve",
+    "resolve_server",
+    "server_options",
+]
+
+LAYERS: Final = ("default", "decorator", "file", "environment", "set")
+"""Weakest first. For server options the flags take the place of `set`."""
+
+SERVER: Final = "server"
+"""What the server's own options are called where a deployment's name could stand; no deployment may have it."""
+
+
+class SetText(str):
+    """A constructor argument from `--set`: text whose type only the constructor's annotations can tell."""
+
+    __slots__ = ()
+
+
+@dataclass
+class _Layer:
+    options: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    init: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    def put(self, name: str, key: str, value: object) -> None:
+        self.options.setdefault(name, {})[key] = value
+
+    def names(self) -> set[str]:
+        return (self.options.keys() | self.init.keys()) - {SERVER, environment_name(SERVER)}
+
+
+@dataclass
+class Overrides:
+    """What file, environment and `--set` say of all deployments and of the server, parsed and checked by type."""
+
+    file: _Layer = field(default_factory=_Layer)
+    environment: _Layer = field(default_factory=_Layer)
+    sets: _Layer = field(default_factory=_Layer)
+
+    def to_json(self) -> str:
+        """As JSON, which is how overrides reach worker processes."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Overrides":
+        """Read what `to_json` wrote."""
+        return msgspec.json.decode(text, type=cls)
+
+    def names(self) -> set[str]:
+        """All deployment names that were seen, as written; those of the environment in its own spelling."""
+        return self.file.names() | self.environment.names() | self.sets.names()
+
+    def unknown_names(self, known: Iterable[str]) -> list[str]:
+        """One message for each name in a layer that is none of the deployments `known`."""
+        known = list(known)
+        spelled = [environment_name(name) for name in known]
+        layers = (("file", self.file, known), ("environment", self.environment, spelled), ("set", self.sets, known))
+        return [
+            f"{layer}: {unknown('deployment', name, names)}"
+            for layer, held, names in layers
+            for name in sorted(held.names())
+            if name not in names
+        ]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The options in force of one deployment, where each came from, and its constructor arguments."""
+
+    options: DeploymentOptions
+    sources: dict[str, str]
+    init: dict[str, object]
+
+
+@dataclass(frozen=True)
+class ResolvedServer:
+    """The server's options in force, and where each came from."""
+
+    options: ServerOptions
+    sources: dict[str, str]
+
+
+def environment_name(name: str) -> str:
+    """Spell a deployment's name as the environment does: "my-model.v2" is MY_MODEL_V2."""
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def read_overrides(toml_path: str | None, environ: Mapping[str, str], sets: Sequence[str]) -> Overrides:
+    """Read all layers above the decorator; ConfigError names the layer and the key of whatever is wrong."""
+    overrides = Overrides()
+    if toml_path is not None:
+        _read_file(overrides.file, toml_path)
+    _read_environment(overrides.environment, environ)
+    for argument in sets:
+        _read_set(overrides.sets, argument)
+    return overrides
+
+
+def resolve(name: str, declared: Mapping[str, object], overrides: Overrides) -> Resolved:
+    """Find the options in force of the deployment `name`, whose decorator declared `declared`."""
+    spelled = environment_name(name)
+    decorator = {
+        key: parse(deployment_options(), (f"deployment `{name}`", "decorator"), key, value)
+        for key, value in declared.items()
+    }
+    layers = {
+        "decorator": decorator,
+        "file": overrides.file.options.get(name, {}),
+        "environment": overrides.environment.options.get(spelled, {}),
+        "set": overrides.sets.options.get(name, {}),
+    }
+    values, sources = _merge(deployment_options(), layers)
+    options = DeploymentOptions(**values)
+    _check_together(name, options, sources)
+    init: dict[str, object] = dict(overrides.file.init.get(name, {}))
+    init |= {key: SetText(text) for key, text in overrides.sets.init.get(name, {}).items()}
+    return Resolved(options, sources, init)
+
+
+def resolve_server(flags: Mapping[str, object], overrides: Overrides) -> ResolvedServer:
+    """Find the server's options in force; `flags` are the typed values of the command line, only those given."""
+    layers = {
+        "file": overrides.file.options.get(SERVER, {}),
+        "environment": overrides.environment.options.get(environment_name(SERVER), {}),
+        "set": {key: parse(server_options(), ("server", "flag"), key, flags[key]) for key in flags},
+    }
+    values, sources = _merge(server_options(), layers)
+    return ResolvedServer(ServerOptions(**values), sources)
+
+
+def _merge(table: dict[str, Option], layers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+    values = {key: option.default for key, option in table.items()}
+    sources = dict.fromkeys(table, "default")
+    for layer, held in layers.items():
+        for key, value in held.items():
+            # JSON has no tuples: what crossed to a worker came back as a list.
+            values[key] = tuple(cast("list[str]", value)) if isinstance(value, list) else value
+            sources[key] = layer
+    return values, sources
+
+
+def _check_together(name: str, options: DeploymentOptions, sources: Mapping[str, str]) -> None:
+    if options.policy == "drain" and options.max_batch_delay_ms > 0:
+        raise ConfigError(
+            f"deployment `{name}`: policy `drain` ({sources['policy']}) never waits, but max_batch_delay_ms is "
+            f"{options.max_batch_delay_ms:g} ({sources['max_batch_delay_ms']}); use policy `fixed`, or drop the delay"
+        )
+    if options.min_ready_replicas > options.replicas:
+        raise ConfigError(
+            f"deployment `{name}`: min_ready_replicas is {options.min_ready_replicas} "
+            f"({sources['min_ready_replicas']}), but there are only {options.replicas} replicas "
+            f"({sources['replicas']})"
+        )
+
+
+def _read_file(layer: _Layer, path: str) -> None:
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} (file) cannot be read: {error}") from error
+    for key in document:
+        if key not in ("deployment", SERVER):
+            raise ConfigError(f"{path} (file): {unknown('table', key, ('deployment', SERVER))}")
+    for key, value in _table_in(path, "server", document.get(SERVER, {})).items():
+        layer.put(SERVER, key, parse(server_options(), (f"{path} [server]", "file"), key, value))
+    for name, table in _table_in(path, "deployment", document.get("deployment", {})).items():
+        _read_file_deployment(layer, path, name, table)
+
+
+def _read_file_deployment(layer: _Layer, path: str, name: str, table: object) -> None:
+    where = f"{path} [deployment.{name}]"
+    options = dict(_table_in(path, f"deployment.{name}", table))
+    init = _table_in(path, f"deployment.{name}.init", options.pop("init", {}))
+    layer.options[name] = {
+        key: parse(deployment_options(), (where, "file"), key, value) for key, value in options.items()
+    }
+    for key, value in init.items():
+        _check_plain(f"{path} [deployment.{name}.init] (file): `{key}`", value)
+    if init:
+        layer.init[name] = dict(init)
+
+
+def _table_in(path: str, key: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} (file): `{key}` is a table, written [{key}], not {value!r}")
+    return cast("dict[str, object]", value)
+
+
+def _check_plain(where: str, value: object) -> None:
+    """Refuse constructor arguments that JSON would change on their way to a worker."""
+    if isinstance(value, dict):
+        for key, part in cast("dict[str, object]", value).items():
+            _check_plain(f"{where}.{key}", part)
+    elif isinstance(value, list):
+        for part in cast("list[object]", value):
+            _check_plain(where, part)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}: {value!r} is not a finite number")
+    elif not isinstance(value, (str, int, float, bool)):
+        raise ConfigError(f"{where}: {type(value).__name__} is not supported; write it as a string")
+
+
+def _read_environment(layer: _Layer, environ: Mapping[str, str]) -> None:
+    for variable, text in sorted(environ.items()):
+        name, separator, key = variable.removeprefix("JITNEY_").rpartition("__")
+        if not variable.startswith("JITNEY_") or not separator:
+            continue
+        if not name:
+            raise ConfigError(f"{variable} (environment) names no deployment; write JITNEY_NAME__OPTION")
+        table = server_options() if name == environment_name(SERVER) else deployment_options()
+        layer.put(name, key.lower(), parse(table, (variable, "environment"), key.lower(), text))
+
+
+def _read_set(layer: _Layer, argument: str) -> None:
+    left, separator, text = argument.partition("=")
+    path = left.strip().split(".")
+    if not separator or len(path) < 2 or not all(path):
+        raise ConfigError(f"--set {argument}: expected NAME.option=value")
+    # Names may hold dots, options and arguments may not: so read from the right.
+    if len(path) >= 3 and path[-2] == "init":
+        layer.init.setdefault(".".join(path[:-2]), {})[path[-1]] = text
+        return
+    name = ".".join(path[:-1])
+    if name == SERVER:
+        raise ConfigError(f"--set {argument}: the server's options are flags: --{path[-1].replace('_', '-')} {text}")
+    layer.put(name, path[-1], parse(deployment_options(), (f"--set {left}", "set"), path[-1], text))

@@ -1,0 +1,207 @@
+"""`@jitney.deployment`, and how the front's only knowledge of user code comes to be: targets, deployments, manifest."""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, TypeVar, cast, get_type_hints, overload
+
+from jitney import grouping
+from jitney.annotations import Signature, read_signature
+from jitney.arrays import ArraySpec
+from jitney.codecs.plain import plain
+from jitney.config import SERVER, Resolved, SetText
+from jitney.errors import ConfigError, TargetError
+from jitney.options import deployment_options, parse, parse_init, unknown
+from jitney.targets import load_target
+
+__all__ = ["Deployment", "deployment", "load_target", "manifest"]
+
+MARK: Final = "__jitney_deployment__"
+
+RESERVED: Final = frozenset(
+    {"livez", "readyz", "metrics", "config", "openapi.json", "docs", "favicon.ico", "v1", "v2", SERVER}
+)
+"""Routes and words of the server's own, which no deployment can be named."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_Served = TypeVar("_Served", bound=Callable[..., Any])
+
+
+class Deployment:
+    """A class or function that is served, as its decorator declared it."""
+
+    def __init__(
+        self,
+        obj: Callable[..., Any],
+        options: Mapping[str, Any],
+        names: Mapping[str, object] | None = None,
+    ) -> None:
+        options = dict(options)
+        name: str | None = options.pop("name", None)
+        self.name: Final = _checked_name(
+            _snake_case(obj.__name__) if name is None else name, obj, is_given=name is not None
+        )
+        self.obj: Final = obj
+        self.doc: Final = (inspect.getdoc(obj) or "").split("\n\n")[0].strip() if obj.__doc__ else ""
+        self.group_by: Final = _terms(self.name, options.pop("group_by", ()))
+        self.cost: Final[grouping.Term | None] = options.pop("cost", None)
+        self.examples: Final[list[Any]] = list(options.pop("examples", None) or ())
+        self.declared: Final = _declared(self.name, options)
+        self._names = names
+        if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
+            raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
+
+    @cached_property
+    def signature(self) -> Signature:
+        """What `predict` takes and returns. Read when first asked for, so types may be defined below the class."""
+        function, is_method = self._predict()
+        batched = bool(self.declared.get("batched", True))
+        signature = read_signature(function, batched=batched, is_method=is_method, names=self._names)
+        self._names = None
+        return signature
+
+    def _predict(self) -> tuple[Callable[..., object], bool]:
+        if not isinstance(self.obj, type):
+            return self.obj, False
+        raw = inspect.getattr_static(self.obj, "predict")
+        if isinstance(raw, staticmethod):
+            return cast("staticmethod[..., object]", raw).__func__, False
+        if isinstance(raw, classmethod):
+            return cast("classmethod[Any, ..., object]", raw).__func__, True
+        return cast("Callable[..., object]", raw), True
+
+    def compiled_terms(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Return `group_by` and `cost` as the manifest has them; TargetError if the front could not evaluate them."""
+        where, declared = f"deployment `{self.name}`", self.signature.input
+        return (
+            grouping.compile_group_by(where, self.group_by, declared),
+            grouping.compile_cost(where, self.cost, declared),
+        )
+
+    def instantiate(self, init: Mapping[str, object]) -> Callable[..., Any]:
+        """Load the model: construct the class with `init` and return its `predict`, or return the function."""
+        if not isinstance(self.obj, type):
+            if init:
+                raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
+            return self.obj
+        return cast("Callable[..., Any]", self.obj(**self._arguments(self.obj, init)).predict)
+
+    def _arguments(self, kind: type, init: Mapping[str, object]) -> dict[str, object]:
+        parameters = _constructor_parameters(kind)
+        where = f"[deployment.{self.name}.init]"
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        for key in init:
+            if key not in known and not takes_any:
+                raise ConfigError(f"{where}: {unknown('constructor argument', key, known)}")
+        for name, parameter in known.items():
+            if parameter.default is parameter.empty and name not in init:
+                raise ConfigError(f"{where}: `{name}` must be given: {kind.__qualname__} has no default for it")
+        return {key: self._argument(kind, key, value) for key, value in init.items()}
+
+    def _argument(self, kind: type, key: str, value: object) -> object:
+        if not isinstance(value, SetText):
+            return value
+        try:
+            hints = get_type_hints(cast("Any", kind).__init__)
+        except Exception:
+            hints = {}
+        try:
+            return parse_init(hints.get(key, Any), value)
+        except ValueError as error:
+            raise ConfigError(f"--set {self.name}.init.{key}: {error}") from None
+
+
+@overload
+def deployment(obj: _Served, /) -> _Served: ...
+@overload
+def deployment(
+    *,
+    name: str | None = None,
+    group_by: Sequence[grouping.Term] = (),
+    cost: grouping.Term | None = None,
+    examples: Sequence[Any] = (),
+    **options: Any,
+) -> Callable[[_Served], _Served]: ...
+def deployment(obj: Any = None, /, **options: Any) -> Any:
+    """Serve a class that has `predict`, or a function that is one. The class or function stays what it was.
+
+    `name` is its route; `group_by` and `cost` say what may share a batch; `examples` are inputs for warm-up, checks
+    and docs; every other keyword is an option of `jitney.config.DeploymentOptions`.
+    """
+    names = _names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+    def mark(served: Any) -> Any:
+        if not isinstance(served, type) and not inspect.isfunction(served):
+            raise TargetError(f"@jitney.deployment is for a class or a function, not for {served!r}")
+        setattr(served, MARK, Deployment(served, options, names))
+        return served
+
+    return mark if obj is None else mark(obj)
+
+
+def manifest(target: str, resolved: Sequence[tuple[Deployment, Resolved]]) -> dict[str, Any]:
+    """Say all that the front must know of a target, in the form of `crates/core/src/manifest.rs`."""
+    return {"target": target, "deployments": [_manifest(found, options) for found, options in resolved]}
+
+
+def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
+    taken, returned = found.signature.input, found.signature.output
+    group_by, cost = found.compiled_terms()
+    return {
+        "name": found.name,
+        "doc": found.doc,
+        "options": resolved.options.to_dict(),
+        "option_sources": dict(resolved.sources),
+        "input": {"kind": taken.kind, "arrays": _arrays(taken.arrays), "schema": plain(taken.schema)},
+        "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
+        "group_by": group_by,
+        "cost": cost,
+        "examples": [plain(example) for example in found.examples],
+    }
+
+
+def _arrays(specs: Sequence[ArraySpec]) -> list[dict[str, object]]:
+    return [spec.to_dict() for spec in specs]
+
+
+def _names_around(frame: Any) -> dict[str, object] | None:
+    """Keep the names of the function around a decorated class: its annotations may be strings that need them."""
+    return None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _checked_name(name: object, obj: Any, *, is_given: bool) -> str:
+    hint = "" if is_given else "; give it a name: @jitney.deployment(name=...)"
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise ConfigError(f"{obj.__qualname__}: the name {name!r} is not 1 to 64 of A-Z a-z 0-9 . _ -{hint}")
+    if name in RESERVED:
+        raise ConfigError(f"{obj.__qualname__}: the name `{name}` belongs to the server{hint}")
+    return name
+
+
+def _terms(name: str, group_by: Any) -> tuple[grouping.Term, ...]:
+    if isinstance(group_by, (str, grouping.length, grouping.bucket)):
+        raise ConfigError(f"deployment `{name}`: group_by is a tuple: group_by=({group_by!r},)")
+    return tuple(group_by)
+
+
+def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:
+    known = [*deployment_options(), "name", "group_by", "cost", "examples"]
+    for key in options:
+        if key not in known:
+            raise ConfigError(f"deployment `{name}` (decorator): {unknown('option', key, known)}")
+    where = (f"deployment `{name}`", "decorator")
+    return {key: parse(deployment_options(), where, key, value) for key, value in options.items()}
+
+
+def _constructor_parameters(kind: type) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(kind).parameters.values())
+    except (TypeError, ValueError):
+        return []

@@ -1,0 +1,244 @@
+"""The exceptions that jitney raises, and that users return or raise for one item.
+
+```
+JitneyError
+├─ ConfigError                 an option, a layer of options or a constructor argument is wrong
+├─ TargetError                 what was to be served cannot be found, imported or understood
+├─ EngineFailed                the engine inside this process died (promise 9)
+└─ RequestError                how one request ended, when it did not end well; has `reason`
+   ├─ InvalidRequest           the request itself is wrong: its deadline, its priority
+   ├─ InvalidInput             the input is not what the deployment takes
+   │  └─ MalformedBody         it cannot even be parsed
+   ├─ NotFound                 no deployment of this name
+   ├─ TooLarge                 above a limit of size
+   ├─ Overloaded               refused at the door
+   │  ├─ QueueFull             … as many items wait as may wait
+   │  ├─ QueueBytesFull        … as many bytes wait as may wait
+   │  ├─ WaitTooLong           … the predicted wait is too long
+   │  └─ TooManyLanes          … too many different group keys wait
+   ├─ DeadlineExceeded         the deadline passed
+   │  └─ DeadlineUnreachable   … or would pass before the answer can be there
+   ├─ Cancelled                the caller went away
+   ├─ Unavailable              nobody is there to answer
+   │  ├─ Loading               … yet
+   │  ├─ CrashLooping          … the workers keep crashing
+   │  └─ Draining              … any more
+   ├─ ModelFailed              `predict` raised
+   ├─ InvalidOutput            `predict` returned what cannot be an answer
+   ├─ WorkerLost               the worker died or hung with this item
+   │  └─ Quarantined           … a moment ago, and the item is refused for a while
+   └─ InternalError            the server itself failed
+```
+"""
+
+from typing import ClassVar
+
+
+class JitneyError(Exception):
+    """Everything that jitney raises on purpose."""
+
+
+class ConfigError(JitneyError):
+    """An option, a layer of options or a constructor argument is wrong; the message names layer, key and value."""
+
+
+class TargetError(JitneyError):
+    """A target cannot be served. `__cause__` holds the user's own error, if their code raised one."""
+
+
+class EngineFailed(JitneyError):
+    """The engine in this process died; nothing can be answered any more."""
+
+
+class RequestError(JitneyError):
+    """How one request ended when it was not answered with a result."""
+
+    reason: ClassVar[str] = "internal"
+    """The stable name in the table of outcomes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidRequest(RequestError):
+    """The request itself is wrong, for instance its deadline or its priority."""
+
+    reason = "invalid_request"
+
+
+class InvalidInput(RequestError):
+    """One item's input is wrong. Return it from `predict` at that item's index, or raise it.
+
+    `status` is the HTTP status, 400 to 499. `field` says where, as in "$.width".
+    """
+
+    reason = "invalid_input"
+
+    def __init__(self, message: str, *, status: int = 422, field: str | None = None) -> None:
+        if not 400 <= status <= 499:
+            raise ValueError(f"an invalid input has a status of 400 to 499, not {status}")
+        super().__init__(message)
+        self.status = status
+        self.field = field
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_invalid_input, (type(self), self.message, self.status, self.field))
+
+
+def _invalid_input(kind: type[InvalidInput], message: str, status: int, field: str | None) -> InvalidInput:
+    return kind(message, status=status, field=field)
+
+
+class MalformedBody(InvalidInput):
+    """The item's bytes are not what their media type says: broken JSON, broken msgpack, broken base64."""
+
+    reason = "malformed_body"
+
+    def __init__(self, message: str, *, status: int = 400, field: str | None = None) -> None:
+        super().__init__(message, status=status, field=field)
+
+
+class NotFound(RequestError):
+    """No deployment of this name."""
+
+    reason = "not_found"
+
+
+class TooLarge(RequestError):
+    """The request or an item is above a limit of size."""
+
+    reason = "too_large"
+
+
+class Overloaded(RequestError):
+    """Refused at the door, because waiting would not have helped. Try again after `retry_after_s` seconds."""
+
+    reason = "queue_full"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QueueFull(Overloaded):
+    """As many items wait as may wait."""
+
+
+class QueueBytesFull(Overloaded):
+    """As many bytes wait as may wait."""
+
+    reason = "queue_bytes_full"
+
+
+class WaitTooLong(Overloaded):
+    """The predicted wait is longer than a request may wait."""
+
+    reason = "wait_too_long"
+
+
+class TooManyLanes(Overloaded):
+    """Too many different group keys wait."""
+
+    reason = "too_many_lanes"
+
+
+class DeadlineExceeded(RequestError):
+    """The deadline passed before the answer was there."""
+
+    reason = "deadline_exceeded"
+
+
+class DeadlineUnreachable(DeadlineExceeded):
+    """The deadline would pass before the answer can be there, so nothing was computed."""
+
+    reason = "deadline_unreachable"
+
+
+class Cancelled(RequestError):
+    """The caller went away."""
+
+    reason = "cancelled"
+
+
+class Unavailable(RequestError):
+    """No replica is there to answer."""
+
+    reason = "loading"
+
+
+class Loading(Unavailable):
+    """The model has not been loaded yet."""
+
+
+class CrashLooping(Unavailable):
+    """Every worker of the deployment keeps dying."""
+
+    reason = "crash_looping"
+
+
+class Draining(Unavailable):
+    """The server is shutting down and takes nothing new."""
+
+    reason = "draining"
+
+
+class ModelFailed(RequestError):
+    """`predict` raised for this item."""
+
+    reason = "model_failed"
+
+
+class InvalidOutput(RequestError):
+    """`predict` returned something that cannot be an answer for its batch; the message names expected and got."""
+
+    reason = "invalid_output"
+
+
+class WorkerLost(RequestError):
+    """The worker died or hung while it computed this item, and the item may not be tried again."""
+
+    reason = "worker_lost"
+
+
+class Quarantined(WorkerLost):
+    """The input killed a worker a moment ago and is refused for a while."""
+
+    reason = "quarantined"
+
+
+class InternalError(RequestError):
+    """The server itself failed."""
+
+    reason = "internal"
+
+
+PROTOCOL_ONLY = frozenset({"method_not_allowed", "not_acceptable", "body_timeout", "unsupported_media_type"})
+"""Outcomes that only a network protocol can have: an `await model(x)` never sees them."""
+
+BY_REASON: dict[str, type[RequestError]] = {
+    kind.reason: kind
+    for kind in (
+        InvalidRequest,
+        InvalidInput,
+        MalformedBody,
+        NotFound,
+        TooLarge,
+        QueueFull,
+        QueueBytesFull,
+        WaitTooLong,
+        TooManyLanes,
+        DeadlineExceeded,
+        DeadlineUnreachable,
+        Cancelled,
+        Loading,
+        CrashLooping,
+        Draining,
+        ModelFailed,
+        InvalidOutput,
+        WorkerLost,
+        Quarantined,
+        InternalError,
+    )
+}
+"""The exception of each outcome that a caller in Python can see, by its reason."""

@@ -1,0 +1,207 @@
+"""The fields of a struct as the front must know them: name on the wire, type, default, and why one cannot be used."""
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from jitney import schemas
+from jitney.annotations import show, strip
+from jitney.errors import TargetError
+
+_SCALARS: Final[dict[Any, str]] = {int: "int", float: "float", str: "str", bool: "bool", type(None): "none"}
+_CHANGES_STRINGS: Final = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
+_HARMLESS: Final = frozenset(
+    {"pattern", "strict", "allow_inf_nan", "multiple_of", "max_length", "min_length", "ascii_only"}
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One top-level field. `refusal` completes the sentence that begins with its name."""
+
+    name: str
+    wire_name: str
+    annotation: Any
+    has_default: bool
+    default: Any
+    refusal: str | None = None
+
+
+def struct_fields(where: str, item: Any) -> list[Field]:
+    """Tell the top-level fields of an item's type; TargetError if it is not one struct."""
+    kind: Any = strip(item)
+    if schemas.is_pydantic(kind):
+        return _pydantic_fields(kind)
+    if inspect.isclass(kind):
+        if issubclass(kind, msgspec.Struct):
+            return _msgspec_fields(where, kind)
+        if dataclasses.is_dataclass(kind):
+            return _dataclass_fields(kind)
+        if typing.is_typeddict(kind):
+            return _typed_dict_fields(kind)
+    raise TargetError(f"{where}: {show(item)} has no declared fields; use one struct (msgspec, dataclass, pydantic)")
+
+
+def scalar_types(where: str, annotation: Any) -> tuple[list[str], list[Any]]:
+    """Tell the types that a field allows, and its values if it is a Literal; anything else is refused."""
+    names: list[str] = []
+    literals: list[Any] = []
+    for part in _alternatives(annotation):
+        if get_origin(part) is Literal:
+            literals += get_args(part)
+            names += [_scalar(where, type(value)) for value in get_args(part)]
+        else:
+            names.append(_scalar(where, part))
+    names = list(dict.fromkeys(names))
+    if literals:
+        if any(
+            part not in (None, type(None)) and get_origin(part) is not Literal for part in _alternatives(annotation)
+        ):
+            raise TargetError(f"{where} mixes a Literal with other types; only `| None` can be beside it")
+        if "none" in names and None not in literals:
+            literals.append(None)
+    return names, literals
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    annotation = strip(annotation)
+    if get_origin(annotation) in (typing.Union, types.UnionType):
+        return [inner for part in get_args(annotation) for inner in _alternatives(part)]
+    return [annotation]
+
+
+def _scalar(where: str, kind: Any) -> str:
+    name = _SCALARS.get(kind) if isinstance(kind, type) else None
+    if name is None:
+        raise TargetError(f"{where} is {show(kind)}; it can be int, float, str, bool, a Literal of them, or None")
+    return name
+
+
+def _msgspec_fields(where: str, kind: type[msgspec.Struct]) -> list[Field]:
+    if kind.__struct_config__.array_like:
+        raise TargetError(f"{where}: {kind.__name__} is array_like: on the wire its fields have no names")
+    hook = _post_init_refusal(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    fields: list[Field] = []
+    for field in msgspec.structs.fields(kind):
+        has_factory = field.default_factory is not msgspec.NODEFAULT
+        refusal = hook or ("has a default_factory; only a constant default can be known" if has_factory else None)
+        has_default = field.default is not msgspec.NODEFAULT
+        default = field.default if has_default else None
+        fields.append(Field(field.name, field.encode_name, hints[field.name], has_default, default, refusal))
+    return fields
+
+
+def _post_init_refusal(kind: type) -> str | None:
+    if hasattr(kind, "__post_init__"):
+        return f"may be changed by {kind.__name__}.__post_init__, which only Python can run"
+    return None
+
+
+def _dataclass_fields(kind: type) -> list[Field]:
+    hook = _post_init_refusal(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    fields: list[Field] = []
+    for field in dataclasses.fields(kind):
+        has_factory = field.default_factory is not dataclasses.MISSING
+        refusal = hook or ("has a default_factory; only a constant default can be known" if has_factory else None)
+        has_default = field.default is not dataclasses.MISSING
+        default = field.default if has_default else None
+        fields.append(Field(field.name, field.name, hints[field.name], has_default, default, refusal))
+    return fields
+
+
+def _typed_dict_fields(kind: Any) -> list[Field]:
+    optional = cast("frozenset[str]", kind.__optional_keys__)
+    missing = "may be missing, and a TypedDict has no defaults; use a struct"
+    return [
+        Field(name, name, _without_required(hint), False, None, missing if name in optional else None)
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+    ]
+
+
+def _without_required(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) in (typing.Required, typing.NotRequired) else hint
+
+
+def _pydantic_fields(kind: Any) -> list[Field]:
+    config = cast("Mapping[str, Any]", getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", {}))
+    declared = cast("dict[str, Any]", getattr(kind, "model_fields", None) or getattr(kind, "__pydantic_fields__", {}))
+    hook = _pydantic_hook(kind)
+    fields: list[Field] = []
+    for name, info in declared.items():
+        wire, alias_refusal = _pydantic_name(name, info, config)
+        refusal = hook or alias_refusal or _pydantic_refusal(kind, name, info, config)
+        has_default = not info.is_required() and info.default_factory is None
+        fields.append(Field(name, wire, info.annotation, has_default, info.default if has_default else None, refusal))
+    return fields
+
+
+def _pydantic_hook(kind: Any) -> str | None:
+    """Tell what may change a field of this model after it was read, whichever field it is."""
+    decorators = kind.__pydantic_decorators__
+    validators = [*decorators.model_validators, *decorators.root_validators]
+    if validators:
+        return f"may be changed by the validator {kind.__name__}.{validators[0]}, which only Python can run"
+    after: Callable[..., object] | None = getattr(kind, "model_post_init", None)
+    # Private attributes make pydantic put a hook of its own there, which sets nothing but them.
+    if after is not None and not after.__module__.startswith("pydantic"):
+        return f"may be changed by {kind.__name__}.model_post_init, which only Python can run"
+    if getattr(kind, "__pydantic_custom_init__", False):
+        return f"may be changed by {kind.__name__}.__init__, which only Python can run"
+    return _post_init_refusal(kind)
+
+
+def _pydantic_name(name: str, info: Any, config: Mapping[str, Any]) -> tuple[str, str | None]:
+    alias = info.validation_alias if info.validation_alias is not None else info.alias
+    if alias is None:
+        return name, None
+    if not isinstance(alias, str):
+        return name, "has several names on the wire (AliasChoices, AliasPath)"
+    if config.get("validate_by_alias") is False:
+        return name, None
+    if config.get("populate_by_name") or config.get("validate_by_name"):
+        return alias, f"has two names on the wire, `{alias}` and `{name}` (populate_by_name)"
+    return alias, None
+
+
+def _pydantic_refusal(kind: Any, name: str, info: Any, config: Mapping[str, Any]) -> str | None:
+    decorators = kind.__pydantic_decorators__
+    for validator, found in {**decorators.field_validators, **decorators.validators}.items():
+        if name in found.info.fields or "*" in found.info.fields:
+            return f"may be changed by the validator {kind.__name__}.{validator}, which only Python can run"
+    if info.default_factory is not None:
+        return "has a default_factory; only a constant default can be known"
+    changing = [key for key in _CHANGES_STRINGS if config.get(key)]
+    if changing and str in _alternatives(info.annotation):
+        return f"is changed by the model's {changing[0]}"
+    for extra in [*info.metadata, *_nested_metadata(info.annotation)]:
+        if not _is_harmless(extra):
+            return f"may be changed by {type(extra).__name__}, which only Python can run"
+    return None
+
+
+def _nested_metadata(annotation: Any) -> list[Any]:
+    """Find what `Annotated` adds inside of a union, as in Annotated[int, AfterValidator(f)] | None."""
+    if get_origin(annotation) is typing.Annotated:
+        base, *extras = get_args(annotation)
+        return [*extras, *_nested_metadata(base)]
+    return [extra for part in get_args(annotation) for extra in _nested_metadata(part)]
+
+
+def _is_harmless(extra: Any) -> bool:
+    """Whether a constraint only says yes or no: anything unknown is taken as one that changes the value."""
+    kind = cast("type[Any]", type(extra))
+    if kind.__module__ == "annotated_types":
+        return True
+    if kind.__module__.startswith("pydantic") and "Validator" not in kind.__name__:
+        held: dict[str, Any] = getattr(extra, "__dict__", {})
+        given = {key for key, value in held.items() if value is not None}
+        return given <= _HARMLESS
+    return False

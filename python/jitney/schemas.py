@@ -1,0 +1,93 @@
+"""JSON Schemas of items and answers, each self-contained."""
+
+import sys
+from typing import Any, Final, cast
+
+import msgspec
+
+from jitney.arrays import ANY_DTYPE, ArraySpec
+from jitney.errors import TargetError
+
+IMAGE: Final[dict[str, Any]] = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
+_TEMPLATE: Final = "#/$defs/{name}"
+
+
+def is_pydantic(kind: Any) -> bool:
+    """Whether pydantic validates this type: a model or a pydantic dataclass."""
+    return isinstance(kind, type) and "pydantic" in sys.modules and "__pydantic_validator__" in dir(kind)
+
+
+def is_pillow_type(kind: Any) -> bool:
+    """Whether this is Pillow's image class."""
+    return isinstance(kind, type) and kind.__module__ == "PIL.Image" and kind.__name__ == "Image"
+
+
+def of_type(where: str, kind: Any) -> dict[str, Any]:
+    """Describe what comes in; TargetError if neither msgspec nor pydantic can decode it."""
+    try:
+        return _pydantic(kind, "validation") if is_pydantic(kind) else _msgspec(kind)
+    except NameError as error:
+        raise TargetError(
+            f"{where}: in {_show(kind)} the name `{error.name}` is not defined; move that type to the top of its module"
+        ) from error
+    except Exception as error:
+        reason = str(error).splitlines()[-1] if str(error) else type(error).__name__
+        raise TargetError(f"{where}: items of {_show(kind)} cannot be decoded: {reason}") from error
+
+
+def of_answer(kind: Any) -> dict[str, Any]:
+    """Describe what goes out; an answer that no schema can describe may still be encoded, so it is left open."""
+    try:
+        return _pydantic(kind, "serialization") if is_pydantic(kind) else _msgspec(kind, schema_hook=_open)
+    except Exception:
+        return {}
+
+
+def of_array(spec: ArraySpec) -> dict[str, Any]:
+    """Describe one array of one item as nested lists."""
+    if spec.shape is None:
+        return {"description": f"nested lists of {spec.show()}"}
+    schema: dict[str, Any] = {"type": _number(spec.dtype)} if spec.dtype != ANY_DTYPE else {}
+    for axis in reversed(spec.shape):
+        bounds = {} if axis is None else {"minItems": axis, "maxItems": axis}
+        schema = {"type": "array", "items": schema, **bounds}
+    return {**schema, "description": spec.show()}
+
+
+def of_arrays(specs: tuple[ArraySpec, ...]) -> dict[str, Any]:
+    """Describe one array by itself, or several by name."""
+    if len(specs) == 1:
+        return of_array(specs[0])
+    names = [spec.name for spec in specs]
+    return {"type": "object", "properties": {spec.name: of_array(spec) for spec in specs}, "required": names}
+
+
+def _number(dtype: str) -> str:
+    return "boolean" if dtype == "bool" else "number" if dtype.startswith("float") else "integer"
+
+
+def _open(kind: type) -> dict[str, Any]:
+    return {"title": kind.__name__}
+
+
+def _msgspec(kind: Any, **hooks: Any) -> dict[str, Any]:
+    (schema,), definitions = msgspec.json.schema_components([kind], ref_template=_TEMPLATE, **hooks)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and len(schema) == 1:
+        # The item's own definition stands at the top, unless it refers to itself.
+        name = reference.removeprefix(_TEMPLATE.format(name=""))
+        top = definitions[name]
+        if reference not in str(definitions):
+            definitions.pop(name)
+        schema = top
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _pydantic(kind: Any, mode: str) -> dict[str, Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+
+    return TypeAdapter(kind).json_schema(mode=cast("Any", mode))
+
+
+def _show(kind: Any) -> str:
+    return kind.__qualname__ if isinstance(kind, type) else str(kind)

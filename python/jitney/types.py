@@ -1,0 +1,205 @@
+"""What annotations can say beyond Python's own types: `Tensor`, `Image`. Imports neither numpy nor Pillow by itself."""
+
+# ruff: noqa: PLC0415 -- numpy and Pillow are heavy: imported where they are used
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from jitney.errors import InvalidInput, InvalidOutput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL import Image as PillowImage
+
+DTYPES: Final = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+)  # fmt: skip
+"""What an array may hold, as numpy names it."""
+
+_SIGNATURES: Final = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"BM", "image/bmp"),
+    (b"II*\x00", "image/tiff"),
+    (b"MM\x00*", "image/tiff"),
+)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The dtype and the shape of one item's array, for `Annotated[np.ndarray, Tensor("uint8", (224, 224, 3))]`.
+
+    The batch axis is not part of `shape`; None or -1 is an open axis, and no shape at all is open in rank too.
+    """
+
+    dtype: str = "float32"
+    shape: tuple[int | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"a Tensor's dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        if self.shape is not None:
+            object.__setattr__(self, "shape", tuple(_axis(axis) for axis in self.shape))
+
+
+def _axis(axis: int | None) -> int | None:
+    if axis is None or axis == -1:
+        return None
+    if type(axis) is not int or axis < 0:
+        raise ValueError(f"an axis of a Tensor is a length, or None if it is open, not {axis!r}")
+    return axis
+
+
+class Image:
+    """One image: what comes in is read lazily, what goes out is encoded when it is sent.
+
+    `data` is an encoded file (bytes; sent as it is), a Pillow image, or a uint8 array of shape (height, width),
+    (height, width, 3) or (height, width, 4). `format` is what pixels are encoded as on their way out.
+    """
+
+    __slots__ = ("_array", "_data", "_media_type", "_pillow", "format", "max_pixels")
+
+    def __init__(
+        self,
+        data: "bytes | bytearray | memoryview | PillowImage.Image | NDArray[Any]",
+        media_type: str | None = None,
+        *,
+        format: str = "PNG",
+        max_pixels: int | None = None,
+    ) -> None:
+        self._data: bytes | None = None
+        self._pillow: Any = None
+        self._array: Any = None
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            self._data = bytes(data)
+        elif is_pillow(data):
+            self._pillow = data
+        elif hasattr(type(data), "__array__"):
+            self._array = data
+        else:
+            raise TypeError(f"an Image is made of bytes, a Pillow image or an array, not {type(data).__name__}")
+        self._media_type = media_type
+        self.format = format
+        self.max_pixels = max_pixels
+
+    @property
+    def media_type(self) -> str:
+        """What the image is, or would be when sent, for instance "image/png"."""
+        if self._media_type is None:
+            self._media_type = f"image/{self.format.lower()}" if self._data is None else _sniff(self._data)
+        return self._media_type
+
+    @property
+    def width(self) -> int:
+        """In pixels; of an encoded image only the header is read."""
+        return int(self._array.shape[1]) if self._array is not None else self._header().width
+
+    @property
+    def height(self) -> int:
+        """In pixels; of an encoded image only the header is read."""
+        return int(self._array.shape[0]) if self._array is not None else self._header().height
+
+    def to_pil(self, mode: str | None = None) -> "PillowImage.Image":
+        """Decode to a Pillow image, converted to `mode` if given; raises InvalidInput if the data is corrupted."""
+        image = self._header()
+        try:
+            image.load()
+        except Exception as error:
+            raise InvalidInput(f"the image is corrupted: {error}") from error
+        return image if mode is None or image.mode == mode else image.convert(mode)
+
+    def to_numpy(self, mode: str = "RGB") -> "NDArray[np.uint8]":
+        """Decode to uint8 pixels: (height, width, 3) for "RGB", (height, width) for "L"."""
+        import numpy as np
+
+        return np.asarray(self.to_pil(mode), dtype=np.uint8)
+
+    def check(self) -> None:
+        """Raise InvalidInput unless the header is an image's and within `max_pixels`; pixels are not decoded."""
+        self._header()
+
+    def encode(self) -> bytes:
+        """Return the file that is sent; raises InvalidOutput if these pixels cannot be encoded."""
+        if self._data is not None:
+            return self._data
+        buffer = io.BytesIO()
+        try:
+            (self._from_array() if self._pillow is None else self._pillow).save(buffer, format=self.format)
+        except InvalidOutput:
+            raise
+        except Exception as error:
+            raise InvalidOutput(f"an image cannot be encoded as {self.format}: {error}") from error
+        return buffer.getvalue()
+
+    def own(self) -> "Image":
+        """Return an image that shares no pixels with what it was made of, which may then be used again."""
+        if self._data is not None:
+            return self
+        pixels = self._pillow if self._array is None else self._array
+        copy = getattr(pixels, "clone", None) or pixels.copy  # torch has `clone`, all others `copy`
+        return Image(copy(), self._media_type, format=self.format)
+
+    def __repr__(self) -> str:
+        held = f"{len(self._data)} bytes" if self._data is not None else "pixels"
+        return f"Image({held}, {self.media_type!r})"
+
+    def _header(self) -> "PillowImage.Image":
+        if self._pillow is None:
+            self._pillow = self._from_array() if self._data is None else self._open(self._data)
+        return self._pillow
+
+    def _open(self, data: bytes) -> "PillowImage.Image":
+        opener = pillow()
+        bombs: tuple[type[Exception], ...] = (opener.DecompressionBombError, opener.DecompressionBombWarning)
+        try:
+            image = opener.open(io.BytesIO(data))
+        except opener.UnidentifiedImageError:
+            raise InvalidInput(f"{len(data)} bytes are not an image of a known format") from None
+        except bombs as error:
+            raise InvalidInput(f"the image has too many pixels: {error}", status=413) from None
+        except Exception as error:
+            raise InvalidInput(f"the image is corrupted: {error}") from error
+        pixels = image.width * image.height
+        if self.max_pixels is not None and pixels > self.max_pixels:
+            raise InvalidInput(
+                f"the image has {image.width} x {image.height} = {pixels} pixels, allowed are {self.max_pixels} "
+                "(option `max_pixels`)",
+                status=413,
+            )
+        if image.format is not None:
+            self._media_type = opener.MIME.get(image.format, self._media_type)
+        return image
+
+    def _from_array(self) -> "PillowImage.Image":
+        import numpy as np
+
+        pixels = np.asarray(self._array)
+        if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
+            raise InvalidOutput(
+                "an image's array is uint8 of shape (height, width), (height, width, 3) or (height, width, 4), "
+                f"not {pixels.dtype} of shape {pixels.shape}"
+            )
+        return pillow().fromarray(np.ascontiguousarray(pixels))
+
+
+def is_pillow(value: object) -> bool:
+    """Whether this is a Pillow image, without importing Pillow."""
+    return any(kind.__module__ == "PIL.Image" and kind.__name__ == "Image" for kind in type(value).__mro__)
+
+
+def pillow() -> Any:
+    """Import the module `PIL.Image`, or say how to get it."""
+    try:
+        from PIL import Image as module
+    except ImportError as error:
+        raise ImportError("images need Pillow: pip install 'jitney[image]'") from error
+    return module
+
+
+def _sniff(data: bytes) -> str:
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for start, name in _SIGNATURES if data.startswith(start)), "application/octet-stream")

@@ -1,0 +1,225 @@
+"""`predict`'s signature: what can be served, and clear words about what cannot."""
+
+# Deferred on purpose: annotations are strings here, as they are for many users.
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, cast
+
+import jitney
+import msgspec
+import numpy as np
+import PIL.Image
+import pydantic
+import pytest
+from jitney.annotations import read_signature
+from jitney.errors import TargetError
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+class Prompt(msgspec.Struct):
+    prompt: str
+    children: list[Prompt] = []
+
+
+class Node(pydantic.BaseModel):
+    text: str = "x"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Foreign:
+    def __array__(self) -> Any: ...
+
+
+class Entry(TypedDict):
+    x: int
+
+
+class Scores(NamedTuple):
+    label: NDArray[np.int64]
+    score: Annotated[np.ndarray, jitney.Tensor("float32", (2,))]
+
+
+@dataclasses.dataclass
+class Mixed:
+    label: NDArray[np.int64]
+    name: str
+
+
+def kinds(predict: Callable[..., Any], **options: Any) -> tuple[str, str]:
+    signature = read_signature(predict, **options)
+    return signature.input.kind, signature.output.kind
+
+
+def test_lists_of_plain_types() -> None:
+    def text(x: list[str]) -> list[str]: ...
+    def octets(x: Sequence[bytes]) -> list[bytes]: ...
+    def images(x: list[jitney.Image]) -> list[jitney.Image]: ...
+    def pictures(x: list[Any]) -> list[PIL.Image.Image]: ...
+    def unsaid(x: list[dict[str, int]]): ...  # pyright: ignore[reportUnknownParameterType]
+
+    assert [kinds(f) for f in (text, octets, images, pictures, unsaid)] == [  # pyright: ignore[reportUnknownArgumentType]
+        ("text", "text"),
+        ("bytes", "bytes"),
+        ("image", "image"),
+        ("object", "image"),
+        ("object", "any"),
+    ]
+
+
+def test_structs_of_every_maker_have_a_schema_of_their_own() -> None:
+    def prompts(x: list[Prompt]) -> list[Prompt]: ...
+    def nodes(x: list[Node]) -> list[Node]: ...
+    def points(x: list[Point]) -> list[Point]: ...
+    def entries(x: list[Entry]) -> list[Entry]: ...
+
+    for predict in (prompts, nodes, points, entries):
+        schema = read_signature(predict).input.schema
+        assert schema["type"] == "object"
+        msgspec.json.encode(schema)
+    assert read_signature(points).input.schema["required"] == ["x"]
+    recursive = read_signature(prompts).input.schema
+    assert recursive["$defs"]["Prompt"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Prompt"}
+
+
+def test_an_exception_beside_the_answer_is_no_part_of_its_type() -> None:
+    def predict(x: list[str]) -> list[str | jitney.InvalidInput]: ...
+
+    assert read_signature(predict).output.schema == {"type": "string"}
+
+
+def test_arrays_of_any_spelling() -> None:
+    def predict(  # noqa: PLR0917
+        a: np.ndarray,
+        b: NDArray[np.uint8],
+        c: NDArray[Any],
+        d: Annotated[np.ndarray, jitney.Tensor("bool", (2, None, -1))],
+        e: Annotated[NDArray[np.int64], jitney.Tensor("int64", ())],
+        f: NDArray[np.longlong],
+    ) -> Scores: ...
+
+    signature = read_signature(predict)
+    assert [(spec.name, spec.dtype, spec.shape) for spec in signature.input.arrays] == [
+        ("a", "float32", None),
+        ("b", "uint8", None),
+        ("c", "float32", None),
+        ("d", "bool", (2, None, None)),
+        ("e", "int64", ()),
+        ("f", "int64", None),
+    ]
+    assert signature.input.schema["properties"]["d"]["items"]["items"]["items"] == {"type": "boolean"}
+    assert [(spec.name, spec.dtype) for spec in signature.output.arrays] == [("label", "int64"), ("score", "float32")]
+    assert signature.output.kind == "arrays"
+
+
+def test_results_may_be_arrays_of_other_libraries() -> None:
+    def predict(x: list[str]) -> Foreign: ...
+    def listed(x: list[str]) -> list[np.ndarray]: ...
+
+    assert kinds(predict) == ("text", "array")
+    assert kinds(listed) == ("text", "array")
+
+
+def test_without_batching_the_parameter_is_the_item() -> None:
+    def text(x: str) -> str: ...
+    def numbers(x: list[int]) -> dict[str, float]: ...
+    def array(x: Annotated[np.ndarray, jitney.Tensor("float32", (3,))]) -> np.ndarray: ...
+    def image(x: jitney.Image) -> jitney.Image: ...
+
+    functions = (text, numbers, array, image)
+    assert [kinds(f, batched=False) for f in functions] == [
+        ("text", "text"),
+        ("object", "object"),
+        ("arrays", "array"),
+        ("image", "image"),
+    ]
+
+
+def test_types_defined_in_a_function_are_found_by_name() -> None:
+    class Local(msgspec.Struct):
+        x: int
+
+    def predict(x: list[Local]) -> list[Local]: ...
+
+    assert read_signature(predict, names=locals()).input.item is Local
+    with pytest.raises(TargetError, match="the annotation's name `Local` is not defined"):
+        read_signature(predict)
+
+
+def test_unresolved_names_are_named() -> None:
+    def predict(x: list[Decimal]) -> list[str]: ...
+
+    with pytest.raises(
+        TargetError, match=r"`Decimal` is not defined; import it at run time \(not only under TYPE_CHECK"
+    ):
+        read_signature(predict)
+
+
+def untyped(x): ...  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
+def nothing() -> list[str]: ...
+def many(*x: list[str]) -> list[str]: ...
+def keyword(x: list[str], *, y: int) -> list[str]: ...
+def unlisted(x: str) -> list[str]: ...
+def number(x: int) -> list[str]: ...
+def listed_arrays(x: list[np.ndarray]) -> list[str]: ...
+def two(x: list[str], y: np.ndarray) -> list[str]: ...
+def two_lists(x: list[str], y: list[str]) -> list[str]: ...
+def abstract(x: NDArray[np.floating[Any]]) -> list[str]: ...
+def complex_array(x: NDArray[np.complex64]) -> list[str]: ...
+def unknown_type(x: list[np.random.Generator]) -> list[str]: ...
+def yields(x: list[str]) -> Any:
+    yield x
+
+
+async def asynchronous(x: list[str]) -> list[str]: ...
+def iterates(x: list[str]) -> Iterator[str]: ...
+def iterates_later(x: list[str]) -> AsyncIterator[str]: ...
+def gives_one(x: list[str]) -> str: ...
+def gives_none(x: list[str]) -> None: ...
+def gives_pair(x: list[str]) -> tuple[np.ndarray, np.ndarray]: ...
+def gives_mixed(x: list[str]) -> Mixed: ...
+
+
+@pytest.mark.parametrize(
+    ("predict", "message"),
+    [
+        (cast("Any", untyped), r"untyped: parameter `x` has no type; annotate it as list\[str\]"),
+        (nothing, "takes nothing"),
+        (many, r"`\*x: .*` cannot be served"),
+        (keyword, "`y` is keyword-only"),
+        (unlisted, r"`x` is str; `predict` takes a batch: list\[str\] \(or say batched=False\)"),
+        (number, "`x` is int; `predict` takes a batch"),
+        (listed_arrays, "arrays come stacked"),
+        (two, "several parameters must all be arrays, but `x` is not"),
+        (two_lists, "several parameters must all be arrays"),
+        (abstract, "arrays of floating cannot be served"),
+        (complex_array, "arrays of complex64 cannot be served"),
+        (unknown_type, "items of Generator cannot be decoded"),
+        (yields, "yields: streams come later"),
+        (asynchronous, "is async"),
+        (iterates, "streams come later"),
+        (iterates_later, "streams come later"),
+        (gives_one, "returns str; it returns an array"),
+        (gives_none, "returns None"),
+        (gives_pair, "NamedTuple of arrays"),
+        (gives_mixed, "Mixed holds arrays, but its field `name` is str"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_clear_words(predict: Callable[..., Any], message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        read_signature(predict)
+
+
+def test_a_tensor_checks_itself() -> None:
+    with pytest.raises(ValueError, match="dtype is one of"):
+        jitney.Tensor("float31")
+    with pytest.raises(ValueError, match="an axis"):
+        jitney.Tensor("float32", (-2,))

@@ -1,0 +1,192 @@
+"""Layers of options: their order, their strictness, and that nothing is lost on the way to a worker."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jitney.config import (
+    DeploymentOptions,
+    Overrides,
+    ServerOptions,
+    SetText,
+    environment_name,
+    read_overrides,
+    resolve,
+    resolve_server,
+)
+from jitney.errors import ConfigError
+from jitney.options import deployment_options, parse_text, server_options
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "jitney.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    options = DeploymentOptions()
+    assert (options.max_batch_size, options.replicas, options.max_queued_items) == (32, 1, 4096)
+    assert options.max_queued_bytes == 256 * 1024**2
+    assert (options.policy, options.max_batch_delay_ms) == ("drain", 0)
+    assert ServerOptions().listen == ("tcp:127.0.0.1:8000",)
+
+
+def test_each_layer_wins_over_the_weaker_ones(tmp_path: Path) -> None:
+    toml = write(tmp_path, "[deployment.m]\nmax_batch_size = 3\nreplicas = 3\nmax_queued_items = 3\n")
+    environ = {"JITNEY_M__REPLICAS": "4", "JITNEY_M__MAX_QUEUED_ITEMS": "4"}
+    overrides = read_overrides(toml, environ, ["m.max_queued_items=5"])
+    declared = {"batch_timeout_s": 2, "max_batch_size": 2, "replicas": 2, "max_queued_items": 2}
+    resolved = resolve("m", declared, overrides)
+    options = resolved.options
+    assert options.batch_timeout_s == 2.0
+    assert (options.max_batch_size, options.replicas, options.max_queued_items) == (3, 4, 5)
+    keys = ("load_timeout_s", "batch_timeout_s", "max_batch_size", "replicas", "max_queued_items")
+    assert [resolved.sources[key] for key in keys] == ["default", "decorator", "file", "environment", "set"]
+
+
+def test_a_delay_means_fixed_and_contradicts_drain() -> None:
+    assert resolve("m", {"max_batch_delay_ms": 5}, Overrides()).options.policy == "fixed"
+    assert resolve("m", {"policy": "fixed"}, Overrides()).options.policy == "fixed"
+    with pytest.raises(ConfigError, match=r"policy `drain` .*never waits"):
+        resolve("m", {"max_batch_delay_ms": 5, "policy": "drain"}, Overrides())
+
+
+def test_more_ready_replicas_than_replicas_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"min_ready_replicas is 2 \(decorator\).*only 1 replicas \(default\)"):
+        resolve("m", {"min_ready_replicas": 2}, Overrides())
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (["m.max_bach_size=3"], r"--set m\.max_bach_size \(set\): there is no option .*did you mean `max_batch_size`"),
+        (["m.max_batch_size=0"], r"`max_batch_size`: expected at least 1, got 0"),
+        (["m.max_batch_size=many"], "expected a whole number, got 'many'"),
+        (["m.request_timeout_s=0"], "expected more than 0"),
+        (["m.request_timeout_s=inf"], "expected a number"),
+        (["m.retry=maybe"], "expected true or false, got 'maybe'"),
+        (["m.policy=auto"], "expected one of drain, fixed, got 'auto'"),
+        (["m.batched=false"], "set it in @jitney.deployment"),
+        (["m"], "expected NAME.option=value"),
+        (["max_batch_size=3"], "expected NAME.option=value"),
+        (["server.log_level=debug"], "flags: --log-level debug"),
+    ],
+)
+def test_a_wrong_set_argument_is_named(sets: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_overrides(None, {}, sets)
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[deployment.m]\nreplica = 3", r"\[deployment.m\] \(file\): .*did you mean `replicas`"),
+        ("[deployment.m]\nreplicas = '3'", "expected a whole number, got '3'"),
+        ("[deployment.m]\nreplicas = true", "expected a whole number, got True"),
+        ("[deployment.m]\nretry = 1", "expected true or false, got 1"),
+        ("[deploymen.m]\nreplicas = 3", "did you mean `deployment`"),
+        ("[server]\nlog_levl = 'info'", "did you mean `log_level`"),
+        ("[deployment]\nm = 3", r"`deployment.m` is a table, written \[deployment.m\]"),
+        ("[deployment.m.init]\nday = 2020-01-01", "`day`: date is not supported"),
+        ("[deployment.m.init]\nx = [inf]", "not a finite number"),
+        ("x = ", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, toml: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_overrides(write(tmp_path, toml), {}, [])
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml \(file\) cannot be read"):
+        read_overrides("nowhere.toml", {}, [])
+
+
+def test_the_environment_is_strict_where_it_is_ours() -> None:
+    assert read_overrides(None, {"PATH": "x", "JITNEY_SECRET": "x"}, []).names() == set()
+    with pytest.raises(ConfigError, match=r"JITNEY_M__REPLICS \(environment\).*did you mean `replicas`"):
+        read_overrides(None, {"JITNEY_M__REPLICS": "2"}, [])
+    with pytest.raises(ConfigError, match="names no deployment"):
+        read_overrides(None, {"JITNEY___REPLICAS": "2"}, [])
+
+
+def test_names_are_kept_and_unknown_ones_found(tmp_path: Path) -> None:
+    toml = write(tmp_path, "[deployment.embeder]\nreplicas = 2\n[deployment.'my-model.v2']\n[server]\n")
+    environ = {"JITNEY_MY_MODEL_V2__REPLICAS": "2", "JITNEY_OTHER__REPLICAS": "2", "JITNEY_SERVER__LOG_LEVEL": "debug"}
+    overrides = read_overrides(toml, environ, ["my-model.v2.init.path=x", "my-model.v2.retry=no"])
+    assert overrides.names() == {"embeder", "my-model.v2", "MY_MODEL_V2", "OTHER"}
+    messages = overrides.unknown_names(["embedder", "my-model.v2"])
+    assert len(messages) == 2
+    assert "file: there is no deployment `embeder`; did you mean `embedder`?" in messages
+    resolved = resolve("my-model.v2", {}, overrides)
+    assert (resolved.options.replicas, resolved.options.retry) == (2, False)
+
+
+def test_constructor_arguments_come_typed_from_the_file_and_as_text_from_set(tmp_path: Path) -> None:
+    toml = write(tmp_path, "[deployment.m.init]\nlayers = [1, 2]\npath = 'a'\n")
+    overrides = read_overrides(toml, {}, ["m.init.path=b=c"])
+    resolved = resolve("m", {}, Overrides.from_json(overrides.to_json()))
+    assert resolved.init == {"layers": [1, 2], "path": "b=c"}
+    assert type(resolved.init["path"]) is SetText
+
+
+def test_server_options_come_from_file_environment_and_flags(tmp_path: Path) -> None:
+    toml = write(tmp_path, "[server]\nlog_level = 'warn'\nlog_format = 'json'\nlisten = ['unix:a']\n")
+    overrides = read_overrides(
+        toml, {"JITNEY_SERVER__LOG_LEVEL": "error", "JITNEY_SERVER__LISTEN": "unix:a,unix:b"}, []
+    )
+    resolved = resolve_server({"drain_timeout_s": 5.0}, Overrides.from_json(overrides.to_json()))
+    assert (resolved.options.log_level, resolved.options.log_format) == ("error", "json")
+    assert resolved.options.listen == ("unix:a", "unix:b")
+    assert resolved.options.to_dict()["listen"] == ["unix:a", "unix:b"]
+    assert resolved.sources["drain_timeout_s"] == "set"
+    with pytest.raises(ConfigError, match="log_levels"):
+        resolve_server({"log_levels": "x"}, overrides)
+
+
+def test_crossing_as_json_changes_nothing(tmp_path: Path) -> None:
+    toml = write(tmp_path, "[deployment.m]\ndevices = ['cuda:0']\nmax_batch_delay_ms = 2\n")
+    overrides = read_overrides(toml, {"JITNEY_M__MAX_BATCH_COST": "none"}, ["m.replicas=2"])
+    assert resolve("m", {}, Overrides.from_json(overrides.to_json())) == resolve("m", {}, overrides)
+    assert resolve("m", {}, overrides).options.devices == ("cuda:0",)
+
+
+def test_every_option_says_what_it_means_and_fits_its_type() -> None:
+    for table in (deployment_options(), server_options()):
+        for option in table.values():
+            assert option.meaning
+            assert option.default is None or isinstance(option.default, option.base)
+            if option.name.endswith(("_s", "_ms", "_bytes")):
+                assert option.unit is not None
+
+
+@given(st.text(max_size=20))
+def test_a_name_in_the_environment_has_only_its_letters(name: str) -> None:
+    assert set(environment_name(name)) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+
+@given(st.data())
+def test_what_is_written_as_text_is_read_back(data: st.DataObject) -> None:
+    options = {
+        "max_batch_size": data.draw(st.integers(1, 2**32 - 1)),
+        "max_batch_delay_ms": data.draw(st.floats(0, 1e9)),
+        "retry": data.draw(st.booleans()),
+        "policy": "fixed",
+    }
+    for key, value in options.items():
+        assert parse_text(deployment_options()[key], str(value)) == value
+
+
+def test_options_cross_as_the_server_declares_them() -> None:
+    core = pytest.importorskip("jitney._core", reason="jitney._core is not built")
+    core.check_options("deployment", json.dumps(DeploymentOptions().to_dict()))
+    core.check_options("server", json.dumps(ServerOptions().to_dict()))
+    for kind, options in (("deployment", DeploymentOptions()), ("server", ServerOptions())):
+        for missing in dataclasses.fields(options):
+            partial = {key: value for key, value in options.to_dict().items() if key != missing.name}
+            with pytest.raises(ValueError, match=missing.name):
+                core.check_options(kind, json.dumps(partial))

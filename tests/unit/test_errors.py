@@ -1,0 +1,56 @@
+"""The exception tree: one class per outcome, its drawing, and that exceptions cross processes."""
+
+import inspect
+import pickle
+import re
+
+import jitney
+import pytest
+from jitney import errors
+from jitney.errors import BY_REASON, PROTOCOL_ONLY, InvalidInput, MalformedBody, RequestError
+
+
+def classes() -> list[type[errors.JitneyError]]:
+    found = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+    return [kind for kind in found if issubclass(kind, errors.JitneyError)]
+
+
+def test_the_drawing_shows_every_class_under_its_base() -> None:
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"^([│ ├└─]*)([A-Z]\w+)(?:\s|$)", line)
+        if found is None:
+            continue
+        depth = len(found[1]) // 3
+        path[depth:] = [found[2]]
+        drawn[found[2]] = path[depth - 1] if depth else "Exception"
+    drawn.pop("The", None)
+    assert drawn == {kind.__name__: kind.__bases__[0].__name__ for kind in classes()}
+
+
+def test_every_reason_has_one_class() -> None:
+    assert all(kind.reason == reason for reason, kind in BY_REASON.items())
+    leaves = [kind for kind in classes() if issubclass(kind, RequestError)]
+    assert {kind.reason for kind in leaves} == set(BY_REASON)
+
+
+def test_every_class_is_exported() -> None:
+    assert {kind.__name__ for kind in classes()} <= set(jitney.__all__)
+    assert all(hasattr(jitney, name) for name in jitney.__all__)
+
+
+def test_an_invalid_input_has_a_status_of_the_client_and_crosses_processes() -> None:
+    with pytest.raises(ValueError, match="400 to 499, not 500"):
+        InvalidInput("x", status=500)
+    for error in (InvalidInput("x", status=413, field="$.a"), MalformedBody("y")):
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error)
+        assert (copy.message, copy.status, copy.field) == (error.message, error.status, error.field)
+    assert pickle.loads(pickle.dumps(jitney.QueueFull("full"))).message == "full"
+
+
+def test_reasons_are_those_of_the_table_of_outcomes() -> None:
+    core = pytest.importorskip("jitney._core", reason="jitney._core is not built")
+    reasons = {row[0] for row in core.outcomes()}
+    assert reasons == set(BY_REASON) | PROTOCOL_ONLY | {"ok"}

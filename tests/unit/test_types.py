@@ -1,0 +1,137 @@
+"""Images: nothing is decoded before its size is known, and what is corrupted says so."""
+
+import io
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from fake_core import FakeBatch, FakeResults, Value
+from jitney import Image, InvalidInput
+from jitney.annotations import read_signature
+from jitney.codecs import Codec, Decoded, tags
+from jitney.config import DeploymentOptions
+from jitney.errors import InvalidOutput
+from PIL import Image as Pillow
+
+
+def png(width: int = 4, height: int = 3, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Pillow.new("RGB", (width, height), (255, 0, 0)).save(buffer, format=kind)
+    return buffer.getvalue()
+
+
+def images(inputs: list[Image]) -> list[Image]: ...
+
+
+def codec(predict: Callable[..., Any] = images, **options: Any) -> Codec:
+    return Codec(read_signature(predict), DeploymentOptions(**options))
+
+
+def test_an_image_is_read_lazily() -> None:
+    data = png(40, 30, "JPEG")
+    image = Image(data[: len(data) - 100])
+    assert (image.width, image.height, image.media_type) == (40, 30, "image/jpeg")
+    with pytest.raises(InvalidInput, match="the image is corrupted"):
+        image.to_pil()
+
+
+def test_an_image_becomes_pixels() -> None:
+    image = Image(png())
+    assert image.to_numpy().shape == (3, 4, 3)
+    assert image.to_numpy()[0, 0].tolist() == [255, 0, 0]
+    assert image.to_numpy("L").shape == (3, 4)
+    assert image.to_pil("L").mode == "L"
+
+
+def test_what_is_no_image_is_an_invalid_input() -> None:
+    with pytest.raises(InvalidInput, match="3 bytes are not an image"):
+        Image(b"abc").check()
+    with pytest.raises(TypeError, match="not int"):
+        Image(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_pixels_are_limited_before_they_are_decoded() -> None:
+    # A header that claims 60000 x 60000 and no pixels behind it: decoding would fail in another way.
+    claims = bytearray(png())
+    claims[16:24] = (60000).to_bytes(4, "big") * 2
+    claims[29:33] = zlib.crc32(claims[12:29]).to_bytes(4, "big")
+    with pytest.raises(InvalidInput) as caught:
+        Image(bytes(claims), max_pixels=100).to_pil()
+    assert caught.value.status == 413
+    with pytest.raises(InvalidInput, match=r"20 x 20 = 400 pixels, allowed are 100 \(option `max_pixels`\)"):
+        Image(png(20, 20), max_pixels=100).to_pil()
+
+
+def test_images_come_raw_as_base64_and_as_msgpack_and_bad_ones_fail_alone() -> None:
+    good = png(kind="JPEG")
+    items = [
+        (tags.BYTES, good),
+        (tags.JSON, msgspec.json.encode(good)),
+        (tags.MSGPACK, msgspec.msgpack.encode(good)),
+        (tags.BYTES, good[: len(good) // 2]),
+        (tags.JSON, b'"not base64!"'),
+        (tags.BYTES, png(40, 40)),
+        (tags.TEXT, "x"),
+    ]
+    decoded = codec(max_pixels=1000).decode(FakeBatch(items).core)
+    assert decoded.indices == [0, 1, 2]
+    assert [error.status for _, error in decoded.errors] == [422, 400, 413, 415]
+    assert decoded.columns[0][0].media_type == "image/jpeg"
+
+
+def test_images_leave_with_their_media_type() -> None:
+    jpeg = png(kind="JPEG")
+    answers = [
+        Image(jpeg),
+        Image(b"RIFF0000WEBPrest"),
+        Image(b"data", media_type="image/avif"),
+        Image(np.zeros((2, 2, 3), np.uint8)),
+        Image(Pillow.new("RGB", (2, 2)), format="JPEG"),
+        Pillow.new("RGB", (2, 2)),
+    ]
+    batch, results = FakeBatch([(tags.BYTES, jpeg)] * 6), FakeResults()
+    codec().encode(answers, Decoded(list(range(6)), [[]]), None, batch.core, results.core)
+    assert results.outcomes[0] == Value(tags.BYTES, jpeg, "image/jpeg")
+    media_types = [results.outcomes[index].media_type for index in range(1, 6)]
+    assert media_types == ["image/webp", "image/avif", "image/png", "image/jpeg", "image/png"]
+    assert Image(results.outcomes[3].data).width == 2
+
+
+def test_pixels_that_cannot_be_encoded_fail_alone() -> None:
+    batch, results = FakeBatch([(tags.BYTES, b"")] * 2), FakeResults()
+    answers = [Image(np.zeros((2, 2), np.float32)), Image(Pillow.new("RGBA", (2, 2)), format="JPEG")]
+    codec().encode(answers, Decoded([0, 1], [[]]), None, batch.core, results.core)
+    assert "not float32 of shape (2, 2)" in results.outcomes[0].detail
+    assert "cannot be encoded as JPEG" in results.outcomes[1].detail
+    with pytest.raises(InvalidOutput):
+        answers[0].encode()
+
+
+def test_pixels_of_an_own_image_are_not_shared() -> None:
+    pixels = np.zeros((2, 2), np.uint8)
+    shared, own = Image(pixels), Image(pixels).own()
+    pixels[:] = 9
+    assert shared.to_numpy("L").max() == 9
+    assert own.to_numpy("L").max() == 0
+    picture = Pillow.new("L", (2, 2))
+    own = Image(picture, format="BMP").own()
+    picture.putpixel((0, 0), 9)
+    assert own.to_numpy("L").max() == 0
+    assert own.format == "BMP"
+
+
+def test_examples_of_images_may_be_given_in_many_forms() -> None:
+    values = [png(), Image(png()), Pillow.new("RGB", (2, 2)), np.zeros((2, 2, 3), np.uint8), 3]
+    decoded = codec().from_python(values)
+    assert decoded.indices == [0, 1, 2, 3]
+
+
+def test_importing_jitney_imports_nothing_heavy() -> None:
+    script = "import sys, jitney; print([name for name in ('numpy', 'PIL', 'pydantic') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
