@@ -38,11 +38,16 @@ async fn bare(port: &str) {
         stream.set_nodelay(true).unwrap();
         tokio::spawn(async move {
             let answer = service_fn(async |_: Request<hyper::body::Incoming>| {
-                let mut reply = Response::new(Full::new(Bytes::from_static(b"{\"text\":\"a constant answer of some fifty-seven characters, as it were\"}")));
+                let mut reply = Response::new(Full::new(Bytes::from_static(
+                    b"{\"text\":\"a constant answer of some fifty-seven characters, as it were\"}",
+                )));
                 reply.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
                 Ok::<_, Infallible>(reply)
             });
-            let _ = hyper::server::conn::http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), answer).await;
+            let _ = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .serve_connection(TokioIo::new(stream), answer)
+                .await;
         });
     }
 }
@@ -77,7 +82,10 @@ async fn front(port: &str) {
                     media_type: None,
                     data: part.data.contiguous().clone(),
                 });
-                let _ = reply.send(Answer { result: Ok(parts.collect()), timing: Timing { batch_size: 1, ..Timing::default() } });
+                let _ = reply.send(Answer {
+                    result: Ok(parts.collect()),
+                    timing: Timing { batch_size: 1, ..Timing::default() },
+                });
             }
         }
     });

@@ -79,11 +79,13 @@ fn own(piece: Bytes) -> Bytes {
 async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<Option<Option<Bytes>>, Problem> {
     loop {
         let frame = match wait {
-            None => poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Ready(frame) => Poll::Ready(Some(frame)),
-                Poll::Pending => Poll::Ready(None),
-            })
-            .await,
+            None => {
+                poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+                    Poll::Ready(frame) => Poll::Ready(Some(frame)),
+                    Poll::Pending => Poll::Ready(None),
+                })
+                .await
+            }
             Some((idle, end)) => {
                 let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
                 let patience = sleep(idle.min(end.saturating_duration_since(Instant::now())));
@@ -109,7 +111,9 @@ async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<
                 }
             }
             Some(Some(Err(error))) => {
-                let detail = format!("the body ended early or is framed wrongly ({error}); send it whole, with the length that it declares");
+                let detail = format!(
+                    "the body ended early or is framed wrongly ({error}); send it whole, with the length that it declares"
+                );
                 return Err(Problem::new(Outcome::MalformedBody, detail).close());
             }
         }
@@ -181,13 +185,21 @@ fn too_large(size: &str, most: u64) -> Problem {
 }
 
 fn too_slow(idle: Duration) -> Problem {
-    let detail = format!("the body stopped for {} s or took longer than the request may take; send it faster", idle.as_secs_f64());
+    let detail = format!(
+        "the body stopped for {} s or took longer than the request may take; send it faster",
+        idle.as_secs_f64()
+    );
     Problem::new(Outcome::BodyTimeout, detail).close()
 }
 
 fn crowded(most: u64) -> Problem {
-    let detail = format!("bodies that are being received already hold the {most} bytes that they may; come back in a second");
-    Problem::from(Failure { retry_after: Some(Duration::from_secs(1)), ..Failure::new(Outcome::QueueBytesFull, detail) }).close()
+    let detail =
+        format!("bodies that are being received already hold the {most} bytes that they may; come back in a second");
+    Problem::from(Failure {
+        retry_after: Some(Duration::from_secs(1)),
+        ..Failure::new(Outcome::QueueBytesFull, detail)
+    })
+    .close()
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use crate::site::Site;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, Version};
 use jitney_core::outcome::Outcome;
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -86,8 +86,17 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let site = self.site.clone();
         let active = self.activity.begin();
+        let http2 = request.version() == Version::HTTP_2;
         Box::pin(async move {
             let mut reply = route(&site, request).await;
+            if reply.headers().contains_key(CONNECTION) {
+                // HTTP/2 has no such header: there only the stream ends.
+                if http2 {
+                    reply.headers_mut().remove(CONNECTION);
+                } else {
+                    active.leave_unread();
+                }
+            }
             reply.body_mut().active = Some(active);
             Ok(reply)
         })
@@ -108,7 +117,8 @@ async fn route(site: &Site, request: Request<Incoming>) -> Reply {
             id.stamp(reply.headers_mut(), None);
             reply
         }
-        Err(problem) => problem.reply(&id, None),
+        Err(problem) if request.body().is_end_stream() => problem.reply(&id, None),
+        Err(problem) => problem.close().reply(&id, None),
     };
     if method == Method::HEAD {
         let length = HeaderValue::from(reply.body().len());
@@ -153,27 +163,39 @@ fn page(site: &Site, request: &Request<Incoming>) -> Result<Reply, Problem> {
         "openapi.json" => openapi::page,
         name => return Err(not_a_page(site, request.method(), name)),
     };
-    if request.method() == Method::GET || request.method() == Method::HEAD { Ok(page(site, request)) } else { Err(wrong_method(request.method(), &name, READ)) }
+    if request.method() == Method::GET || request.method() == Method::HEAD {
+        Ok(page(site, request))
+    } else {
+        Err(wrong_method(request.method(), &name, READ))
+    }
 }
 
 fn wrong_method(method: &Method, name: &str, allowed: &'static str) -> Problem {
     let method = super::headers::quoted(method.as_str().as_bytes());
-    Problem::new(Outcome::MethodNotAllowed, format!("{method} is not a method of /{name}; use {allowed}")).allow(allowed).close()
+    Problem::new(Outcome::MethodNotAllowed, format!("{method} is not a method of /{name}; use {allowed}"))
+        .allow(allowed)
 }
 
 fn not_a_page(site: &Site, method: &Method, name: &str) -> Problem {
     let Some(deployments) = site.deployments() else {
         let detail = "the targets are still being imported; /readyz says when they are there";
-        return Problem::from(Failure { retry_after: Some(site.loading_retry_after()), ..Failure::new(Outcome::Loading, detail) }).close();
+        return Problem::from(Failure {
+            retry_after: Some(site.loading_retry_after()),
+            ..Failure::new(Outcome::Loading, detail)
+        });
     };
     if deployments.contains_key(name) {
         return wrong_method(method, name, "POST");
     }
     let known: Vec<&str> = deployments.keys().map(String::as_str).collect();
-    let nearest = known.iter().map(|known| (distance(known, name), known)).filter(|(distance, _)| *distance <= 2 + name.len() / 4).min();
+    let nearest = known
+        .iter()
+        .map(|known| (distance(known, name), known))
+        .filter(|(distance, _)| *distance <= 2 + name.len() / 4)
+        .min();
     let hint = nearest.map_or_else(String::new, |(_, nearest)| format!("did you mean /{nearest}? "));
     let asked = super::headers::quoted(name.as_bytes());
-    Problem::new(Outcome::NotFound, format!("no deployment or route {asked}; {hint}deployments: {}", known.join(", "))).close()
+    Problem::new(Outcome::NotFound, format!("no deployment or route {asked}; {hint}deployments: {}", known.join(", ")))
 }
 
 /// Edits from one name to the other; long strangers are not measured.

@@ -49,7 +49,9 @@ impl<'a> Header<'a> {
             match key {
                 "descr" => dtype = Some(descr(self.string()?)?),
                 "fortran_order" if self.take("False") => ordered = true,
-                "fortran_order" => return Err("its elements are in Fortran order; save numpy.ascontiguousarray(x)".into()),
+                "fortran_order" => {
+                    return Err("its elements are in Fortran order; save numpy.ascontiguousarray(x)".into());
+                }
                 "shape" => shape = Some(self.tuple()?),
                 other => return Err(format!("its header has the unknown key `{other}`")),
             }
@@ -105,7 +107,8 @@ impl<'a> Header<'a> {
 
 fn descr(text: &str) -> Result<Dtype, String> {
     let found = Dtype::ALL.into_iter().find(|&dtype| {
-        text.get(1..) == Some(code(dtype)) && (text.starts_with(['<', '=']) || dtype.size() == 1 && text.starts_with('|'))
+        text.get(1..) == Some(code(dtype))
+            && (text.starts_with(['<', '=']) || dtype.size() == 1 && text.starts_with('|'))
     });
     found.ok_or_else(|| format!("its dtype `{text}` is not one that is taken; save little-endian numbers or booleans"))
 }
