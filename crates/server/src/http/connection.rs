@@ -124,6 +124,8 @@ struct Driver {
     waiting_since: Instant,
     /// Since when the peer has taken no byte.
     blocked_since: Instant,
+    /// Since when the peer has taken no answer that is there; in HTTP/2 it can refuse them without refusing bytes.
+    replying_since: Instant,
     /// Since when the connection has been told to end.
     closing_since: Option<Instant>,
 }
@@ -131,7 +133,16 @@ struct Driver {
 impl Driver {
     fn new(limits: Limits, activity: Arc<Activity>, protocol: Protocol) -> Driver {
         let (now, seen) = (Instant::now(), activity.seen());
-        Driver { limits, activity, protocol, seen, waiting_since: now, blocked_since: now, closing_since: None }
+        Driver {
+            limits,
+            activity,
+            protocol,
+            seen,
+            waiting_since: now,
+            blocked_since: now,
+            replying_since: now,
+            closing_since: None,
+        }
     }
 
     async fn drive<C: Connection>(
@@ -177,6 +188,9 @@ impl Driver {
         if moved || now.head_started != before.head_started || now.lingering != before.lingering {
             self.waiting_since = instant;
         }
+        if now.replying != before.replying {
+            self.replying_since = instant;
+        }
         if now.write_blocked && (!before.write_blocked || now.written != before.written) {
             self.blocked_since = instant;
         }
@@ -203,7 +217,12 @@ impl Driver {
             self.waiting_since.checked_add(self.limits.idle)
         };
         let blocked = if self.seen.write_blocked { self.blocked_since.checked_add(self.limits.write) } else { None };
-        [waiting, blocked].into_iter().flatten().min().unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
+        let replying = if self.seen.replying > 0 { self.replying_since.checked_add(self.limits.write) } else { None };
+        [waiting, blocked, replying]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
     }
 
     /// Whether a time-out has passed. The timer may ring early, never late: deadlines mostly move away, and moving the
@@ -214,7 +233,7 @@ impl Driver {
             timer.as_mut().reset(deadline);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= deadline && !self.seen.active | self.seen.write_blocked {
+            if Instant::now() >= deadline && (!self.seen.active || self.seen.write_blocked || self.seen.replying > 0) {
                 return true;
             }
             timer.as_mut().reset(deadline.max(Instant::now() + Duration::from_millis(1)));

@@ -85,7 +85,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let site = self.site.clone();
-        let active = self.activity.begin();
+        let mut active = self.activity.begin();
         let http2 = request.version() == Version::HTTP_2;
         Box::pin(async move {
             let mut reply = route(&site, request).await;
@@ -97,6 +97,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                     active.leave_unread();
                 }
             }
+            active.reply();
             reply.body_mut().active = Some(active);
             Ok(reply)
         })

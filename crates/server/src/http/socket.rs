@@ -14,6 +14,8 @@ use tokio::net::{TcpStream, UnixStream};
 pub(crate) struct Activity {
     /// Requests whose answer has not been handed to the protocol yet.
     active: AtomicU32,
+    /// Those of them whose answer is there: only the peer keeps it from being handed over.
+    replying: AtomicU32,
     /// Requests ever begun.
     begun: AtomicU64,
     /// Bytes came in while no request was active, and none has begun since.
@@ -33,6 +35,7 @@ pub(crate) struct Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) active: bool,
+    pub(crate) replying: u32,
     pub(crate) begun: u64,
     pub(crate) head_started: bool,
     pub(crate) write_blocked: bool,
@@ -46,13 +49,14 @@ impl Activity {
         self.active.fetch_add(1, Ordering::Relaxed);
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.head_started.store(false, Ordering::Relaxed);
-        Active(self.clone())
+        Active { activity: self.clone(), replying: false }
     }
 
     /// The state now.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
             active: self.active.load(Ordering::Relaxed) > 0,
+            replying: self.replying.load(Ordering::Relaxed),
             begun: self.begun.load(Ordering::Relaxed),
             head_started: self.head_started.load(Ordering::Relaxed),
             write_blocked: self.write_blocked.load(Ordering::Relaxed),
@@ -86,18 +90,30 @@ impl Activity {
 
 /// Marks a request as active.
 #[derive(Debug)]
-pub(crate) struct Active(Arc<Activity>);
+pub(crate) struct Active {
+    activity: Arc<Activity>,
+    replying: bool,
+}
 
 impl Active {
     /// See `Activity::leave_unread`.
     pub(crate) fn leave_unread(&self) {
-        self.0.leave_unread();
+        self.activity.leave_unread();
+    }
+
+    /// The answer is there.
+    pub(crate) fn reply(&mut self) {
+        self.replying = true;
+        self.activity.replying.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for Active {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        if self.replying {
+            self.activity.replying.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.activity.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
