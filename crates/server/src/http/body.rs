@@ -25,8 +25,9 @@ struct Held {
 impl Held {
     /// Adds to the account; false if the whole server then held more than it may.
     fn grow(&mut self, bytes: usize, most: u64) -> bool {
-        self.gauge.add(bytes as i64);
-        self.bytes += bytes as i64;
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.gauge.add(bytes);
+        self.bytes += bytes;
         u64::try_from(self.gauge.get()).unwrap_or(0) <= most
     }
 }
@@ -78,11 +79,13 @@ fn own(piece: Bytes) -> Bytes {
 async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<Option<Option<Bytes>>, Problem> {
     loop {
         let frame = match wait {
-            None => poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Ready(frame) => Poll::Ready(Some(frame)),
-                Poll::Pending => Poll::Ready(None),
-            })
-            .await,
+            None => {
+                poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+                    Poll::Ready(frame) => Poll::Ready(Some(frame)),
+                    Poll::Pending => Poll::Ready(None),
+                })
+                .await
+            }
             Some((idle, end)) => {
                 let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
                 let patience = sleep(idle.min(end.saturating_duration_since(Instant::now())));
@@ -108,7 +111,9 @@ async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<
                 }
             }
             Some(Some(Err(error))) => {
-                let detail = format!("the body ended early or is framed wrongly ({error}); send it whole, with the length that it declares");
+                let detail = format!(
+                    "the body ended early or is framed wrongly ({error}); send it whole, with the length that it declares"
+                );
                 return Err(Problem::new(Outcome::MalformedBody, detail).close());
             }
         }
@@ -180,13 +185,21 @@ fn too_large(size: &str, most: u64) -> Problem {
 }
 
 fn too_slow(idle: Duration) -> Problem {
-    let detail = format!("the body stopped for {} s or took longer than the request may take; send it faster", idle.as_secs_f64());
+    let detail = format!(
+        "the body stopped for {} s or took longer than the request may take; send it faster",
+        idle.as_secs_f64()
+    );
     Problem::new(Outcome::BodyTimeout, detail).close()
 }
 
 fn crowded(most: u64) -> Problem {
-    let detail = format!("bodies that are being received already hold the {most} bytes that they may; come back in a second");
-    Problem::from(Failure { retry_after: Some(Duration::from_secs(1)), ..Failure::new(Outcome::QueueBytesFull, detail) }).close()
+    let detail =
+        format!("bodies that are being received already hold the {most} bytes that they may; come back in a second");
+    Problem::from(Failure {
+        retry_after: Some(Duration::from_secs(1)),
+        ..Failure::new(Outcome::QueueBytesFull, detail)
+    })
+    .close()
 }
 
 #[cfg(test)]

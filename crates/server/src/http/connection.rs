@@ -3,7 +3,7 @@
 //! hyper's own header time-out also counts while a kept-alive connection is idle and costs a timer per request, so it is
 //! off; the driver below keeps one lazy timer per connection for all of them.
 
-use super::limits::{self, GOAWAY_LINGER};
+use super::limits::{self, GOAWAY_LINGER, LINGER};
 use super::service::Service;
 use super::socket::{Activity, Protocol, Seen, Socket, Stream};
 use crate::site::Site;
@@ -124,6 +124,8 @@ struct Driver {
     waiting_since: Instant,
     /// Since when the peer has taken no byte.
     blocked_since: Instant,
+    /// Since when the peer has taken no answer that is there; in HTTP/2 it can refuse them without refusing bytes.
+    replying_since: Instant,
     /// Since when the connection has been told to end.
     closing_since: Option<Instant>,
 }
@@ -131,10 +133,24 @@ struct Driver {
 impl Driver {
     fn new(limits: Limits, activity: Arc<Activity>, protocol: Protocol) -> Driver {
         let (now, seen) = (Instant::now(), activity.seen());
-        Driver { limits, activity, protocol, seen, waiting_since: now, blocked_since: now, closing_since: None }
+        Driver {
+            limits,
+            activity,
+            protocol,
+            seen,
+            waiting_since: now,
+            blocked_since: now,
+            replying_since: now,
+            closing_since: None,
+        }
     }
 
-    async fn drive<C: Connection>(mut self, closing: &Closing, mut stop: watch::Receiver<bool>, mut connection: Pin<Box<C>>) -> hyper::Result<()> {
+    async fn drive<C: Connection>(
+        mut self,
+        closing: &Closing,
+        mut stop: watch::Receiver<bool>,
+        mut connection: Pin<Box<C>>,
+    ) -> hyper::Result<()> {
         let mut told = pin!(stop.wait_for(|stop| *stop));
         // Polled once: its waker stays with the channel, and this task's waker never changes.
         let mut listening = false;
@@ -168,8 +184,12 @@ impl Driver {
         }
         let instant = Instant::now();
         let before = std::mem::replace(&mut self.seen, now);
-        if now.active != before.active || now.begun != before.begun || now.head_started != before.head_started {
+        let moved = now.active != before.active || now.begun != before.begun;
+        if moved || now.head_started != before.head_started || now.lingering != before.lingering {
             self.waiting_since = instant;
+        }
+        if now.replying != before.replying {
+            self.replying_since = instant;
         }
         if now.write_blocked && (!before.write_blocked || now.written != before.written) {
             self.blocked_since = instant;
@@ -178,12 +198,15 @@ impl Driver {
 
     /// Told to end, and nothing is left to wait for.
     fn is_over(&self) -> bool {
-        let idle = !self.seen.active && !self.seen.head_started && !self.seen.write_blocked;
+        let Seen { active, head_started, write_blocked, lingering, .. } = self.seen;
+        let idle = !active && !head_started && !write_blocked && !lingering;
         self.closing_since.is_some() && idle && self.protocol == Protocol::Http1
     }
 
     fn deadline(&self) -> Instant {
-        let waiting = if self.seen.active {
+        let waiting = if self.seen.lingering {
+            self.waiting_since.checked_add(LINGER)
+        } else if self.seen.active {
             // Nothing to fear from a client that waits for us; look again after a while.
             Instant::now().checked_add(self.limits.idle)
         } else if self.closing_since.is_some() && self.protocol == Protocol::Http2 {
@@ -194,7 +217,12 @@ impl Driver {
             self.waiting_since.checked_add(self.limits.idle)
         };
         let blocked = if self.seen.write_blocked { self.blocked_since.checked_add(self.limits.write) } else { None };
-        [waiting, blocked].into_iter().flatten().min().unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
+        let replying = if self.seen.replying > 0 { self.replying_since.checked_add(self.limits.write) } else { None };
+        [waiting, blocked, replying]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
     }
 
     /// Whether a time-out has passed. The timer may ring early, never late: deadlines mostly move away, and moving the
@@ -205,7 +233,7 @@ impl Driver {
             timer.as_mut().reset(deadline);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= deadline && !self.seen.active | self.seen.write_blocked {
+            if Instant::now() >= deadline && (!self.seen.active || self.seen.write_blocked || self.seen.replying > 0) {
                 return true;
             }
             timer.as_mut().reset(deadline.max(Instant::now() + Duration::from_millis(1)));

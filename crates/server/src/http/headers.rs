@@ -41,7 +41,10 @@ impl RequestId {
     /// The caller's if it is fit to be repeated in headers and logs, else a new one.
     pub(crate) fn of(headers: &HeaderMap) -> RequestId {
         match headers.get(REQUEST_ID) {
-            Some(value) if (1..=REQUEST_ID_BYTES).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic) => {
+            Some(value)
+                if (1..=REQUEST_ID_BYTES).contains(&value.len())
+                    && value.as_bytes().iter().all(u8::is_ascii_graphic) =>
+            {
                 RequestId::Given(value.clone())
             }
             _ => RequestId::fresh(),
@@ -64,7 +67,9 @@ impl RequestId {
         }
         let id_end = text.len();
         if let Some(timing) = timing {
-            for (name, length) in [("queue;dur=", timing.queue), (", batch;dur=", timing.batch), (", model;dur=", timing.model)] {
+            for (name, length) in
+                [("queue;dur=", timing.queue), (", batch;dur=", timing.batch), (", model;dur=", timing.model)]
+            {
                 text.extend_from_slice(name.as_bytes());
                 write_ms(&mut text, length);
             }
@@ -74,11 +79,15 @@ impl RequestId {
             text.extend_from_slice(itoa::Buffer::new().format(timing.batch_size).as_bytes());
         }
         let text = Bytes::from(text);
-        let value = |from: usize, to: usize| HeaderValue::from_maybe_shared(text.slice(from..to)).expect("digits and letters");
-        headers.insert(REQUEST_ID, match self {
-            RequestId::Given(given) => given.clone(),
-            RequestId::Fresh(_) => value(0, id_end),
-        });
+        let value =
+            |from: usize, to: usize| HeaderValue::from_maybe_shared(text.slice(from..to)).expect("digits and letters");
+        headers.insert(
+            REQUEST_ID,
+            match self {
+                RequestId::Given(given) => given.clone(),
+                RequestId::Fresh(_) => value(0, id_end),
+            },
+        );
         if timing.is_some() {
             headers.insert(SERVER_TIMING, value(id_end, timing_end));
             headers.insert(BATCH_SIZE, value(timing_end, text.len()));
@@ -104,7 +113,9 @@ fn write_ms(text: &mut Vec<u8>, length: Duration) {
 pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     let milliseconds = value.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok()).filter(|&ms| ms > 0);
-    milliseconds.map(|ms| Some(Duration::from_millis(ms))).ok_or_else(|| wrong(&TIMEOUT, value, "a positive whole number of milliseconds, such as 2500"))
+    milliseconds
+        .map(|ms| Some(Duration::from_millis(ms)))
+        .ok_or_else(|| wrong(&TIMEOUT, value, "a positive whole number of milliseconds, such as 2500"))
 }
 
 /// The caller's class.
@@ -115,13 +126,19 @@ pub(crate) fn priority(headers: &HeaderMap) -> Result<Priority, Failure> {
 }
 
 fn wrong(name: &HeaderName, value: &HeaderValue, expected: &str) -> Failure {
-    Failure::new(Outcome::InvalidRequest, format!("header {name}: expected {expected}, got {}", quoted(value.as_bytes())))
+    Failure::new(
+        Outcome::InvalidRequest,
+        format!("header {name}: expected {expected}, got {}", quoted(value.as_bytes())),
+    )
 }
 
 /// A value of the client's in a message: printable, and bounded.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     const SHOWN: usize = 80;
-    let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)])
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     format!("`{text}{}`", if bytes.len() > SHOWN { "…" } else { "" })
 }
 
@@ -140,7 +157,9 @@ mod tests {
     #[test]
     fn an_unfit_id_is_replaced() {
         let long = "x".repeat(129);
-        for (given, kept) in [("abc-1", true), ("a b", false), ("\u{e9}", false), (&long[..128], true), (&long, false), ("", false)] {
+        for (given, kept) in
+            [("abc-1", true), ("a b", false), ("\u{e9}", false), (&long[..128], true), (&long, false), ("", false)]
+        {
             let mut headers = HeaderMap::new();
             headers.insert("x-request-id", HeaderValue::from_bytes(given.as_bytes()).unwrap());
             assert_eq!(RequestId::of(&headers).text() == given, kept, "{given}");
@@ -150,7 +169,12 @@ mod tests {
     #[test]
     fn times_have_three_decimals() {
         let mut headers = HeaderMap::new();
-        let timing = Timing { queue: Duration::from_micros(1234), batch: Duration::from_nanos(100_900), model: Duration::from_secs(5), batch_size: 64 };
+        let timing = Timing {
+            queue: Duration::from_micros(1234),
+            batch: Duration::from_nanos(100_900),
+            model: Duration::from_secs(5),
+            batch_size: 64,
+        };
         RequestId::fresh().stamp(&mut headers, Some(&timing));
         assert_eq!(headers["server-timing"], "queue;dur=1.234, batch;dur=0.100, model;dur=5000.000");
         assert_eq!(headers["x-jitney-batch-size"], "64");

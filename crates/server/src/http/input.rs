@@ -29,9 +29,10 @@ pub(crate) fn accepted(input: &Input) -> &'static [&'static str] {
         InputKind::Text => &["application/json", "text/plain", "application/msgpack"],
         InputKind::Bytes => &["application/octet-stream", "*/*", "application/json", "application/msgpack"],
         InputKind::Image => &["image/*", "application/octet-stream", "application/json", "application/msgpack"],
-        InputKind::Object => &["application/json", "application/msgpack"],
-        InputKind::Arrays if input.arrays.len() == 1 => &["application/json", "application/x-npy", "application/msgpack", "application/octet-stream"],
-        InputKind::Arrays => &["application/json", "application/msgpack"],
+        InputKind::Arrays if input.arrays.len() == 1 => {
+            &["application/json", "application/x-npy", "application/msgpack", "application/octet-stream"]
+        }
+        InputKind::Object | InputKind::Arrays => &["application/json", "application/msgpack"],
     }
 }
 
@@ -43,14 +44,20 @@ pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Readi
         (InputKind::Arrays, Msgpack) => Reading::MsgpackArrays,
         (InputKind::Arrays, Npy) if input.arrays.len() == 1 => Reading::Npy,
         (InputKind::Arrays, Octets) if input.arrays.len() == 1 => Reading::Elements,
-        (InputKind::Text | InputKind::Object, Unsaid) | (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Json) => {
-            Reading::As(Tag::Json)
+        (InputKind::Text | InputKind::Object, Unsaid)
+        | (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Json) => Reading::As(Tag::Json),
+        (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Msgpack) => {
+            Reading::As(Tag::Msgpack)
         }
-        (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Msgpack) => Reading::As(Tag::Msgpack),
         (InputKind::Text, Text) => Reading::As(Tag::Text),
-        (InputKind::Bytes, Unsaid | Octets | Text | Npy | Image | Other) | (InputKind::Image, Unsaid | Octets | Image) => Reading::As(Tag::Bytes),
+        (InputKind::Bytes, Unsaid | Octets | Text | Npy | Image | Other)
+        | (InputKind::Image, Unsaid | Octets | Image) => Reading::As(Tag::Bytes),
         _ => {
-            let detail = format!("content-type {} is not taken here; send one of {}", super::headers::quoted(got), accepted(input).join(", "));
+            let detail = format!(
+                "content-type {} is not taken here; send one of {}",
+                super::headers::quoted(got),
+                accepted(input).join(", ")
+            );
             return Err(Failure::new(Outcome::UnsupportedMediaType, detail));
         }
     })
@@ -64,7 +71,12 @@ pub(crate) struct Taken {
 }
 
 /// Reads a body. `most` bounds what arrays in it may grow to.
-pub(crate) fn take(manifest: &DeploymentManifest, reading: Reading, mut body: Chunks, most: usize) -> Result<Taken, Failure> {
+pub(crate) fn take(
+    manifest: &DeploymentManifest,
+    reading: Reading,
+    mut body: Chunks,
+    most: usize,
+) -> Result<Taken, Failure> {
     let specs = &manifest.input.arrays;
     let parts: SmallVec<[Part; 1]> = match reading {
         Reading::As(tag) => {
@@ -73,23 +85,33 @@ pub(crate) fn take(manifest: &DeploymentManifest, reading: Reading, mut body: Ch
             } else if body.is_empty() && matches!(tag, Tag::Json | Tag::Msgpack) {
                 return Err(Failure::new(Outcome::MalformedBody, "the body is empty; send one item"));
             }
-            let (group, cost) = if fields::asks(manifest) { ask(manifest, tag, &mut body)? } else { (GroupKey::default(), 1) };
+            let (group, cost) =
+                if fields::asks(manifest) { ask(manifest, tag, &mut body)? } else { (GroupKey::default(), 1) };
             return Ok(Taken { parts: smallvec![Part { tag, tensor: None, data: body }], group, cost });
         }
         Reading::JsonArrays => arrays::from_document(specs, Document::Json(&join(&mut body)), most)?,
         Reading::MsgpackArrays => arrays::from_document(specs, Document::Msgpack(&join(&mut body)), most)?,
         Reading::Npy => smallvec![arrays::from_npy(&specs[0], body)?],
-        Reading::Elements if body.0.first().is_some_and(|first| first.starts_with(npy::MAGIC)) => smallvec![arrays::from_npy(&specs[0], body)?],
+        Reading::Elements if body.0.first().is_some_and(|first| first.starts_with(npy::MAGIC)) => {
+            smallvec![arrays::from_npy(&specs[0], body)?]
+        }
         Reading::Elements => smallvec![arrays::from_raw(&specs[0], body)?],
     };
-    let (group, cost) = if fields::asks(manifest) { fields::evaluate(manifest, Item::Arrays(&parts))? } else { (GroupKey::default(), 1) };
+    let (group, cost) = if fields::asks(manifest) {
+        fields::evaluate(manifest, Item::Arrays(&parts))?
+    } else {
+        (GroupKey::default(), 1)
+    };
     Ok(Taken { parts, group, cost })
 }
 
 fn check_text(body: &mut Chunks) -> Result<(), Failure> {
     let bytes = join(body);
     std::str::from_utf8(&bytes).map(|_| ()).map_err(|error| {
-        Failure::new(Outcome::MalformedBody, format!("the body is not UTF-8 text: byte {} is wrong; encode it as UTF-8", error.valid_up_to()))
+        Failure::new(
+            Outcome::MalformedBody,
+            format!("the body is not UTF-8 text: byte {} is wrong; encode it as UTF-8", error.valid_up_to()),
+        )
     })
 }
 

@@ -51,7 +51,11 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// would stay alive with it.
 pub(crate) const COPY_BELOW: usize = 8 * 1024;
 
-/// Rest of a refused body that is read and dropped so that the connection can be used again.
+/// A client that is refused while it sends may not look for the answer before it has sent all; closing at once would
+/// make its kernel throw the answer away. For so long what it sends is read and dropped.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// Body of a refused request that is read and dropped so that the connection can be used again.
 pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;
 
 /// Longest `retry-after`: whoever should wait longer should ask again before it relies on our estimate.

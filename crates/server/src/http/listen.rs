@@ -48,7 +48,9 @@ enum Address<'a> {
 }
 
 fn split(address: &str) -> Result<Address<'_>, String> {
-    let wrong = |what: &str| format!("listen: `{address}` {what}; write tcp:HOST:PORT (such as tcp:127.0.0.1:8000) or unix:PATH");
+    let wrong = |what: &str| {
+        format!("listen: `{address}` {what}; write tcp:HOST:PORT (such as tcp:127.0.0.1:8000) or unix:PATH")
+    };
     match address.split_once(':') {
         Some(("unix", "")) => Err(wrong("names no path")),
         Some(("unix", path)) => Ok(Address::Unix(Path::new(path))),
@@ -87,8 +89,11 @@ pub fn check_reach(addresses: &[String], allow_unauthenticated: bool) -> Result<
 
 async fn bind_tcp(address: &str, host: &str, port: u16) -> Result<Listener, String> {
     let found = tokio::net::lookup_host((host, port)).await;
-    let candidates: Vec<SocketAddr> =
-        found.map_err(|error| format!("listen: the host of `{address}` cannot be resolved ({error}); write an IP address of this machine"))?.collect();
+    let candidates: Vec<SocketAddr> = found
+        .map_err(|error| {
+            format!("listen: the host of `{address}` cannot be resolved ({error}); write an IP address of this machine")
+        })?
+        .collect();
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for candidate in candidates {
         match listen_tcp(candidate) {
@@ -100,7 +105,9 @@ async fn bind_tcp(address: &str, host: &str, port: u16) -> Result<Listener, Stri
         }
     }
     let advice = match last.kind() {
-        io::ErrorKind::AddrInUse => "another process listens there: stop it or choose another port (0 takes any free one)",
+        io::ErrorKind::AddrInUse => {
+            "another process listens there: stop it or choose another port (0 takes any free one)"
+        }
         io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose a higher one",
         _ => "choose an address of this machine",
     };
@@ -116,7 +123,9 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 async fn bind_unix(address: &str, path: &Path) -> Result<Listener, String> {
-    let wrong = |error: io::Error, what: &str| format!("listen: `{address}` {what} ({error}); choose another path or remove it");
+    let wrong = |error: io::Error, what: &str| {
+        format!("listen: `{address}` {what} ({error}); choose another path or remove it")
+    };
     if let Ok(metadata) = fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             return Err(format!("listen: `{address}` exists and is not a socket; choose another path or remove it"));
@@ -127,7 +136,8 @@ async fn bind_unix(address: &str, path: &Path) -> Result<Listener, String> {
         fs::remove_file(path).map_err(|error| wrong(error, "is left over and cannot be removed"))?;
     }
     let listener = UnixListener::bind(path).map_err(|error| wrong(error, "cannot be bound"))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(|error| wrong(error, "cannot be made private"))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        .map_err(|error| wrong(error, "cannot be made private"))?;
     Ok(Listener { door: Door::Unix(listener, path.to_owned()), address: address.to_owned() })
 }
 

@@ -24,8 +24,11 @@ pub(crate) enum BodyType {
 /// The type of a request's body; `text` needs an encoding that is UTF-8.
 pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, Failure> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(BodyType::Unsaid) };
-    let unsupported = |what: &str| Failure::new(Outcome::UnsupportedMediaType, format!("content-type {} {what}", quoted(value.as_bytes())));
-    let text = value.to_str().map_err(|_| unsupported("is not readable text; write a media type such as application/json"))?;
+    let unsupported = |what: &str| {
+        Failure::new(Outcome::UnsupportedMediaType, format!("content-type {} {what}", quoted(value.as_bytes())))
+    };
+    let text =
+        value.to_str().map_err(|_| unsupported("is not readable text; write a media type such as application/json"))?;
     let mut pieces = text.split(';');
     let essence = pieces.next().unwrap_or_default().trim();
     if essence.is_empty() {
@@ -36,7 +39,9 @@ pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, Failure> {
         for parameter in pieces {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let charset = value.trim().trim_matches('"');
-            if name.trim().eq_ignore_ascii_case("charset") && !["utf-8", "utf8", "us-ascii"].iter().any(|known| charset.eq_ignore_ascii_case(known)) {
+            if name.trim().eq_ignore_ascii_case("charset")
+                && !["utf-8", "utf8", "us-ascii"].iter().any(|known| charset.eq_ignore_ascii_case(known))
+            {
                 return Err(unsupported("is not UTF-8; encode the body as UTF-8"));
             }
         }
@@ -47,7 +52,10 @@ pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, Failure> {
 fn classify(essence: &str) -> BodyType {
     let is = |name: &str| essence.eq_ignore_ascii_case(name);
     let has = |prefix: &str| essence.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
-    let ends = |suffix: &str| essence.len() > suffix.len() && essence.get(essence.len() - suffix.len()..).is_some_and(|end| end.eq_ignore_ascii_case(suffix));
+    let ends = |suffix: &str| {
+        essence.len() > suffix.len()
+            && essence.get(essence.len() - suffix.len()..).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+    };
     if is("application/json") || ends("+json") {
         BodyType::Json
     } else if is("text/plain") {
@@ -142,7 +150,9 @@ impl Range {
         match self.precision {
             0 => true,
             // `image/*`: compared with its slash.
-            1 => media.get(..self.media.len() - 1).is_some_and(|start| start.eq_ignore_ascii_case(&self.media[..self.media.len() - 1])),
+            1 => media
+                .get(..self.media.len() - 1)
+                .is_some_and(|start| start.eq_ignore_ascii_case(&self.media[..self.media.len() - 1])),
             _ => media.eq_ignore_ascii_case(&self.media),
         }
     }
@@ -162,7 +172,9 @@ fn parse_ranges(value: &HeaderValue) -> Option<SmallVec<[Range; 4]>> {
         }
         let mut quality = 1000;
         for parameter in parameters {
-            if let Some(("q" | "Q", weight)) = parameter.split_once('=').map(|(name, weight)| (name.trim(), weight.trim())) {
+            if let Some(("q" | "Q", weight)) =
+                parameter.split_once('=').map(|(name, weight)| (name.trim(), weight.trim()))
+            {
                 let weight: f32 = weight.parse().ok().filter(|weight| (0.0..=1.0).contains(weight))?;
                 quality = (weight * 1000.0).round() as u16;
             }

@@ -1,17 +1,19 @@
 //! `POST /{deployment}`: one item in, one answer out.
 
 use super::headers::{self, RequestId};
+use super::limits::DRAIN_BYTES;
 use super::media::{Accept, body_type, check_encoding};
 use super::problem::Problem;
 use super::service::{Payload, Reply};
 use super::{body, input, render};
-use crate::call::{Answer, Call, Encoding};
+use crate::call::{Answer, Call, Encoding, Failure};
 use crate::deployment::{Deployment, next_item_id};
 use crate::site::Site;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Request, Response};
 use jitney_core::outcome::Outcome;
+use jitney_core::request::Priority;
 use std::time::{Duration, Instant};
 
 /// Answers one request to a deployment.
@@ -38,17 +40,25 @@ pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<
 }
 
 /// The cheapest checks first: headers, then the declared length, then the body, then what is in it.
-async fn prepare(site: &Site, deployment: &Deployment, headers: &HeaderMap, accept: &Accept, body: Incoming) -> Result<Call, Problem> {
+async fn prepare(
+    site: &Site,
+    deployment: &Deployment,
+    headers: &HeaderMap,
+    accept: &Accept,
+    body: Incoming,
+) -> Result<Call, Problem> {
     let manifest = &deployment.manifest;
-    let reading = check_head(deployment, headers, accept);
-    // A body too large to be read makes the connection useless, whatever else is wrong.
-    let refuse = |failure| match body.size_hint().upper() {
-        Some(length) if length <= super::limits::DRAIN_BYTES => Problem::from(failure),
-        _ => Problem::from(failure).close(),
+    let allowed = Duration::try_from_secs_f64(manifest.options.request_timeout_s).unwrap_or(Duration::MAX);
+    let Wanted { reading, timeout, priority } = match check_head(deployment, headers, accept) {
+        Ok(wanted) => wanted,
+        Err(failure) => {
+            // A short body is read, so that the connection can be used again; a long one is not worth it.
+            let short = body.size_hint().upper().is_some_and(|length| length <= DRAIN_BYTES);
+            let read = short && body::receive(body, site, allowed).await.is_ok();
+            return Err(if read { Problem::from(failure) } else { Problem::from(failure).close() });
+        }
     };
-    let (reading, timeout) = reading.map_err(refuse)?;
-    let priority = headers::priority(headers).map_err(refuse)?;
-    let total = timeout.unwrap_or_else(|| Duration::try_from_secs_f64(manifest.options.request_timeout_s).unwrap_or(Duration::MAX));
+    let total = timeout.unwrap_or(allowed);
     let received = body::receive(body, site, total).await?;
     // A body that took its time has used some of the request's.
     let timeout = match received.waited_since {
@@ -69,19 +79,30 @@ async fn prepare(site: &Site, deployment: &Deployment, headers: &HeaderMap, acce
     })
 }
 
-fn check_head(deployment: &Deployment, headers: &HeaderMap, accept: &Accept) -> Result<(input::Reading, Option<Duration>), crate::call::Failure> {
+/// What the head of a request asks for.
+struct Wanted {
+    reading: input::Reading,
+    timeout: Option<Duration>,
+    priority: Priority,
+}
+
+fn check_head(deployment: &Deployment, headers: &HeaderMap, accept: &Accept) -> Result<Wanted, Failure> {
     let manifest = &deployment.manifest;
     let timeout = headers::timeout(headers)?;
+    let priority = headers::priority(headers)?;
     check_encoding(headers)?;
     let got = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     let reading = input::reading(&manifest.input, body_type(headers)?, got)?;
     render::check_accept(&manifest.output.kind, accept)?;
-    Ok((reading, timeout))
+    Ok(Wanted { reading, timeout, priority })
 }
 
 fn left(total: Duration, start: Instant) -> Result<Duration, Problem> {
     total.checked_sub(start.elapsed()).filter(|left| !left.is_zero()).ok_or_else(|| {
-        let detail = format!("the body took longer than the {} s of the whole request; send it faster or allow more time", total.as_secs_f64());
+        let detail = format!(
+            "the body took longer than the {} s of the whole request; send it faster or allow more time",
+            total.as_secs_f64()
+        );
         Problem::new(Outcome::DeadlineExceeded, detail)
     })
 }

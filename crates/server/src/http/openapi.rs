@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the API as the manifests describe it, in OpenAPI 3.1.
+//! `GET /openapi.json`: the API as the manifests describe it, in `OpenAPI` 3.1.
 
 use super::input::accepted;
 use super::pages::json_reply;
@@ -54,7 +54,10 @@ fn operation(name: &str, deployment: &Deployment) -> Value {
     for (status, reasons) in by_status {
         let content = json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
         let description = format!("Reasons: {}.", reasons.join(", "));
-        responses.insert(status.to_string(), json!({ "description": description, "headers": header_refs(false), "content": content }));
+        responses.insert(
+            status.to_string(),
+            json!({ "description": description, "headers": header_refs(false), "content": content }),
+        );
     }
     json!({
         "tags": ["deployments"],
@@ -77,7 +80,9 @@ fn bodies(deployment: &Deployment) -> Value {
     let mut content = Map::new();
     for &media in accepted(&manifest.input) {
         let mut body = match (media, manifest.input.kind) {
-            ("application/json", InputKind::Bytes | InputKind::Image) => json!({ "schema": { "type": "string", "contentEncoding": "base64" } }),
+            ("application/json", InputKind::Bytes | InputKind::Image) => {
+                json!({ "schema": { "type": "string", "contentEncoding": "base64" } })
+            }
             ("application/json" | "application/msgpack", _) => json!({ "schema": manifest.input.schema }),
             ("text/plain", _) => json!({ "schema": { "type": "string" } }),
             // Raw bytes have no schema in 3.1.
@@ -99,11 +104,17 @@ fn answers(output: &Output) -> Value {
         "array" => &["application/json", "application/x-npy", "application/msgpack"],
         _ => &["application/json", "application/msgpack"],
     };
-    let schema = if output.kind == "arrays" && !output.arrays.is_empty() { arrays_schema(&output.arrays) } else { json!(output.schema) };
+    let schema = if output.kind == "arrays" && !output.arrays.is_empty() {
+        arrays_schema(&output.arrays)
+    } else {
+        json!(output.schema)
+    };
     let mut content = Map::new();
     for &media in media {
         let body = match (media, output.kind.as_str()) {
-            ("application/json", "bytes" | "image") => json!({ "schema": { "type": "string", "contentEncoding": "base64" } }),
+            ("application/json", "bytes" | "image") => {
+                json!({ "schema": { "type": "string", "contentEncoding": "base64" } })
+            }
             ("application/json" | "application/msgpack", _) => json!({ "schema": schema }),
             ("text/plain", _) => json!({ "schema": { "type": "string" } }),
             _ => json!({}),
@@ -119,15 +130,24 @@ fn arrays_schema(arrays: &[ArraySpec]) -> Value {
     for array in arrays {
         let shape = array.shape.as_ref().map_or_else(
             || "any".to_owned(),
-            |axes| axes.iter().map(|axis| axis.map_or_else(|| "any".to_owned(), |axis| axis.to_string())).collect::<Vec<_>>().join(", "),
+            |axes| {
+                axes.iter()
+                    .map(|axis| axis.map_or_else(|| "any".to_owned(), |axis| axis.to_string()))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            },
         );
-        properties.insert(array.name.clone(), json!({ "description": format!("{} of shape ({shape}), as nested lists", array.dtype) }));
+        properties.insert(
+            array.name.clone(),
+            json!({ "description": format!("{} of shape ({shape}), as nested lists", array.dtype) }),
+        );
     }
     json!({ "type": "object", "properties": properties, "required": properties.keys().collect::<Vec<_>>() })
 }
 
 fn problem_schema() -> Value {
-    let reasons: Vec<&str> = Outcome::ALL.iter().filter(|&&outcome| outcome != Outcome::Ok).map(|outcome| outcome.reason()).collect();
+    let reasons: Vec<&str> =
+        Outcome::ALL.iter().filter(|&&outcome| outcome != Outcome::Ok).map(|outcome| outcome.reason()).collect();
     json!({
         "type": "object",
         "description": "What was wrong, with which value, and what to do (RFC 9457).",
@@ -160,9 +180,18 @@ fn header_refs(good: bool) -> Value {
     let names: &[(&str, &str)] = if good {
         &[("x-request-id", "RequestId"), ("server-timing", "ServerTiming"), ("x-jitney-batch-size", "BatchSize")]
     } else {
-        &[("x-request-id", "RequestId"), ("x-jitney-reason", "Reason"), ("retry-after", "RetryAfter"), ("x-should-retry", "ShouldRetry")]
+        &[
+            ("x-request-id", "RequestId"),
+            ("x-jitney-reason", "Reason"),
+            ("retry-after", "RetryAfter"),
+            ("x-should-retry", "ShouldRetry"),
+        ]
     };
-    names.iter().map(|(header, name)| ((*header).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }))).collect::<Map<_, _>>().into()
+    names
+        .iter()
+        .map(|(header, name)| ((*header).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") })))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn parameters() -> Value {

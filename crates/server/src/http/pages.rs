@@ -59,7 +59,8 @@ pub(crate) fn livez(_: &Site, _: &Request<Incoming>) -> Reply {
 /// `GET /readyz`
 pub(crate) fn readyz(site: &Site, _: &Request<Incoming>) -> Reply {
     let readiness = site.readiness();
-    let mut answer = json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
+    let mut answer =
+        json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
     if !readiness.ready {
         *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(site.loading_retry_after().as_secs().max(1)));

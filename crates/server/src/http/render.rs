@@ -44,29 +44,25 @@ pub(crate) fn answer(parts: &[OutputPart], accept: &Accept) -> Result<Rendered, 
         [part] if part.name.is_empty() => single(part, accept),
         parts => {
             let mut body = Vec::with_capacity(parts.iter().map(room).sum::<usize>() + 64);
-            let offers: &[&str] = if parts.iter().any(|part| part.tag == Tag::Msgpack) { &[MSGPACK] } else { &[JSON, MSGPACK] };
-            let media = match choose(accept, offers)? {
-                MSGPACK => {
-                    // A Vec takes every byte.
-                    let _ = rmp::encode::write_map_len(&mut body, parts.len() as u32);
-                    for part in parts {
-                        let _ = rmp::encode::write_str(&mut body, &part.name);
-                        msgpack_value(&mut body, part)?;
-                    }
-                    MSGPACK
+            let offers: &[&str] =
+                if parts.iter().any(|part| part.tag == Tag::Msgpack) { &[MSGPACK] } else { &[JSON, MSGPACK] };
+            if choose(accept, offers)? == MSGPACK {
+                // A Vec takes every byte.
+                let _ = rmp::encode::write_map_len(&mut body, parts.len() as u32);
+                for part in parts {
+                    let _ = rmp::encode::write_str(&mut body, &part.name);
+                    msgpack_value(&mut body, part)?;
                 }
-                _ => {
-                    for (index, part) in parts.iter().enumerate() {
-                        body.push(if index == 0 { b'{' } else { b',' });
-                        json_string(&mut body, &part.name);
-                        body.push(b':');
-                        json_value(&mut body, part)?;
-                    }
-                    body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
-                    JSON
-                }
-            };
-            Ok(rendered(media, body))
+                return Ok(rendered(MSGPACK, body));
+            }
+            for (index, part) in parts.iter().enumerate() {
+                body.push(if index == 0 { b'{' } else { b',' });
+                json_string(&mut body, &part.name);
+                body.push(b':');
+                json_value(&mut body, part)?;
+            }
+            body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
+            Ok(rendered(JSON, body))
         }
     }
 }
@@ -145,7 +141,9 @@ fn json_value(out: &mut Vec<u8>, part: &OutputPart) -> Result<(), Failure> {
             out.push(b'"');
         }
         Tag::Tensor => elements(out, part, &Json)?,
-        Tag::Msgpack => return Err(Failure::new(Outcome::InvalidOutput, "a msgpack value cannot stand in a JSON answer")),
+        Tag::Msgpack => {
+            return Err(Failure::new(Outcome::InvalidOutput, "a msgpack value cannot stand in a JSON answer"));
+        }
     }
     Ok(())
 }
@@ -242,14 +240,24 @@ fn elements<F: Format>(out: &mut Vec<u8>, part: &OutputPart, format: &F) -> Resu
     match array.dtype {
         Dtype::Bool => nest(out, shape, data, format, |out, [byte]: [u8; 1]| format.boolean(out, byte != 0)),
         Dtype::Uint8 => nest(out, shape, data, format, |out, [byte]: [u8; 1]| format.unsigned(out, byte.into())),
-        Dtype::Uint16 => nest(out, shape, data, format, |out, bytes| format.unsigned(out, u16::from_le_bytes(bytes).into())),
-        Dtype::Uint32 => nest(out, shape, data, format, |out, bytes| format.unsigned(out, u32::from_le_bytes(bytes).into())),
+        Dtype::Uint16 => {
+            nest(out, shape, data, format, |out, bytes| format.unsigned(out, u16::from_le_bytes(bytes).into()));
+        }
+        Dtype::Uint32 => {
+            nest(out, shape, data, format, |out, bytes| format.unsigned(out, u32::from_le_bytes(bytes).into()));
+        }
         Dtype::Uint64 => nest(out, shape, data, format, |out, bytes| format.unsigned(out, u64::from_le_bytes(bytes))),
         Dtype::Int8 => nest(out, shape, data, format, |out, bytes| format.signed(out, i8::from_le_bytes(bytes).into())),
-        Dtype::Int16 => nest(out, shape, data, format, |out, bytes| format.signed(out, i16::from_le_bytes(bytes).into())),
-        Dtype::Int32 => nest(out, shape, data, format, |out, bytes| format.signed(out, i32::from_le_bytes(bytes).into())),
+        Dtype::Int16 => {
+            nest(out, shape, data, format, |out, bytes| format.signed(out, i16::from_le_bytes(bytes).into()));
+        }
+        Dtype::Int32 => {
+            nest(out, shape, data, format, |out, bytes| format.signed(out, i32::from_le_bytes(bytes).into()));
+        }
         Dtype::Int64 => nest(out, shape, data, format, |out, bytes| format.signed(out, i64::from_le_bytes(bytes))),
-        Dtype::Float16 => nest(out, shape, data, format, |out, bytes| format.single(out, half::to_f32(u16::from_le_bytes(bytes)))),
+        Dtype::Float16 => {
+            nest(out, shape, data, format, |out, bytes| format.single(out, half::to_f32(u16::from_le_bytes(bytes))));
+        }
         Dtype::Float32 => nest(out, shape, data, format, |out, bytes| format.single(out, f32::from_le_bytes(bytes))),
         Dtype::Float64 => nest(out, shape, data, format, |out, bytes| format.double(out, f64::from_le_bytes(bytes))),
     }
@@ -257,7 +265,13 @@ fn elements<F: Format>(out: &mut Vec<u8>, part: &OutputPart, format: &F) -> Resu
 }
 
 /// Elements of N bytes as nested lists.
-fn nest<F: Format, const N: usize>(out: &mut Vec<u8>, shape: &[u64], data: &[u8], format: &F, write: impl Fn(&mut Vec<u8>, [u8; N]) + Copy) {
+fn nest<F: Format, const N: usize>(
+    out: &mut Vec<u8>,
+    shape: &[u64],
+    data: &[u8],
+    format: &F,
+    write: impl Fn(&mut Vec<u8>, [u8; N]) + Copy,
+) {
     let Some((&axis, inner)) = shape.split_first() else {
         if let Some(&element) = data.as_chunks::<N>().0.first() {
             write(out, element);
@@ -296,7 +310,10 @@ mod tests {
     }
 
     fn array(name: &str, dtype: Dtype, shape: &[u64], data: &[u8]) -> OutputPart {
-        OutputPart { tensor: Some(TensorType { dtype, shape: SmallVec::from_slice(shape) }), ..part(name, Tag::Tensor, data) }
+        OutputPart {
+            tensor: Some(TensorType { dtype, shape: SmallVec::from_slice(shape) }),
+            ..part(name, Tag::Tensor, data)
+        }
     }
 
     fn accept(text: &'static str) -> Accept {
@@ -311,7 +328,8 @@ mod tests {
 
     #[test]
     fn arrays_are_nested_lists() {
-        let floats: Vec<u8> = [0.1f32, -2.0, f32::NAN, 1e-7, f32::INFINITY, 16_777_216.0].iter().flat_map(|f| f.to_le_bytes()).collect();
+        let floats: Vec<u8> =
+            [0.1f32, -2.0, f32::NAN, 1e-7, f32::INFINITY, 16_777_216.0].iter().flat_map(|f| f.to_le_bytes()).collect();
         let json = text(&[array("", Dtype::Float32, &[2, 3], &floats)], "*/*");
         let value: Vec<Vec<Option<f32>>> = serde_json::from_str(&json).unwrap();
         assert_eq!(value, [[Some(0.1), Some(-2.0), None], [Some(1e-7), None, Some(16_777_216.0)]]);
@@ -325,7 +343,10 @@ mod tests {
     fn several_arrays_are_an_object() {
         let parts = [array("a", Dtype::Uint8, &[2], &[1, 2]), array("b\"", Dtype::Int8, &[1], &[255])];
         assert_eq!(text(&parts, "*/*"), r#"{"a":[1,2],"b\"":[-1]}"#);
-        assert_eq!(answer(&parts, &accept("application/msgpack")).unwrap().body, b"\x82\xa1a\x92\x01\x02\xa2b\"\x91\xff"[..]);
+        assert_eq!(
+            answer(&parts, &accept("application/msgpack")).unwrap().body,
+            b"\x82\xa1a\x92\x01\x02\xa2b\"\x91\xff"[..]
+        );
         assert_eq!(answer(&parts, &accept("application/x-npy")).unwrap_err().outcome, Outcome::NotAcceptable);
     }
 

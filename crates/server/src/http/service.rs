@@ -2,15 +2,15 @@
 
 use super::headers::RequestId;
 use super::problem::Problem;
-use super::socket::{Activity, Active};
+use super::socket::{Active, Activity};
 use super::{native, openapi, pages};
 use crate::call::Failure;
 use crate::site::Site;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, Version};
 use jitney_core::outcome::Outcome;
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -85,9 +85,19 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let site = self.site.clone();
-        let active = self.activity.begin();
+        let mut active = self.activity.begin();
+        let http2 = request.version() == Version::HTTP_2;
         Box::pin(async move {
             let mut reply = route(&site, request).await;
+            if reply.headers().contains_key(CONNECTION) {
+                // HTTP/2 has no such header: there only the stream ends.
+                if http2 {
+                    reply.headers_mut().remove(CONNECTION);
+                } else {
+                    active.leave_unread();
+                }
+            }
+            active.reply();
             reply.body_mut().active = Some(active);
             Ok(reply)
         })
@@ -99,17 +109,17 @@ const READ: &str = "GET, HEAD";
 async fn route(site: &Site, request: Request<Incoming>) -> Reply {
     let id = RequestId::of(request.headers());
     let method = request.method().clone();
-    if method == Method::POST {
-        if let Some(deployment) = site.deployments().and_then(|deployments| deployments.get(&*name(&request)?)) {
-            return native::post(site, deployment, request, &id).await;
-        }
+    let called = || site.deployments().and_then(|deployments| deployments.get(&*name(&request)?));
+    if let Some(deployment) = (method == Method::POST).then(called).flatten() {
+        return native::post(site, deployment, request, &id).await;
     }
-    let mut reply = match page(site, &request, &id) {
+    let mut reply = match page(site, &request) {
         Ok(mut reply) => {
             id.stamp(reply.headers_mut(), None);
             reply
         }
-        Err(problem) => problem.reply(&id, None),
+        Err(problem) if request.body().is_end_stream() => problem.reply(&id, None),
+        Err(problem) => problem.close().reply(&id, None),
     };
     if method == Method::HEAD {
         let length = HeaderValue::from(reply.body().len());
@@ -130,22 +140,19 @@ fn name(request: &Request<Incoming>) -> Option<Cow<'_, str>> {
     let mut rest = path.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
         let digit = |place: usize| after.get(place).and_then(|&digit| char::from(digit).to_digit(16));
-        match (byte, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            _ => {
-                decoded.push(byte);
-                rest = after;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(0), digit(1)) {
+            decoded.push((high * 16 + low) as u8);
+            rest = &after[2..];
+        } else {
+            decoded.push(byte);
+            rest = after;
         }
     }
     String::from_utf8(decoded).ok().map(Cow::Owned)
 }
 
 /// Everything but calls.
-fn page(site: &Site, request: &Request<Incoming>, id: &RequestId) -> Result<Reply, Problem> {
+fn page(site: &Site, request: &Request<Incoming>) -> Result<Reply, Problem> {
     let name = name(request).unwrap_or_default();
     let page: fn(&Site, &Request<Incoming>) -> Reply = match &*name {
         "" => pages::index,
@@ -155,29 +162,41 @@ fn page(site: &Site, request: &Request<Incoming>, id: &RequestId) -> Result<Repl
         "config" => pages::config,
         "docs" => pages::docs,
         "openapi.json" => openapi::page,
-        name => return Err(not_a_page(site, request.method(), name, id)),
+        name => return Err(not_a_page(site, request.method(), name)),
     };
-    if request.method() == Method::GET || request.method() == Method::HEAD { Ok(page(site, request)) } else { Err(wrong_method(request.method(), &name, READ)) }
+    if request.method() == Method::GET || request.method() == Method::HEAD {
+        Ok(page(site, request))
+    } else {
+        Err(wrong_method(request.method(), &name, READ))
+    }
 }
 
 fn wrong_method(method: &Method, name: &str, allowed: &'static str) -> Problem {
     let method = super::headers::quoted(method.as_str().as_bytes());
-    Problem::new(Outcome::MethodNotAllowed, format!("{method} is not a method of /{name}; use {allowed}")).allow(allowed).close()
+    Problem::new(Outcome::MethodNotAllowed, format!("{method} is not a method of /{name}; use {allowed}"))
+        .allow(allowed)
 }
 
-fn not_a_page(site: &Site, method: &Method, name: &str, _: &RequestId) -> Problem {
+fn not_a_page(site: &Site, method: &Method, name: &str) -> Problem {
     let Some(deployments) = site.deployments() else {
         let detail = "the targets are still being imported; /readyz says when they are there";
-        return Problem::from(Failure { retry_after: Some(site.loading_retry_after()), ..Failure::new(Outcome::Loading, detail) }).close();
+        return Problem::from(Failure {
+            retry_after: Some(site.loading_retry_after()),
+            ..Failure::new(Outcome::Loading, detail)
+        });
     };
     if deployments.contains_key(name) {
         return wrong_method(method, name, "POST");
     }
     let known: Vec<&str> = deployments.keys().map(String::as_str).collect();
-    let nearest = known.iter().map(|known| (distance(known, name), known)).filter(|(distance, _)| *distance <= 2 + name.len() / 4).min();
-    let hint = nearest.map_or_else(String::new, |(_, nearest)| format!("; did you mean /{nearest}?"));
-    let detail = format!("no deployment or route {}{hint} Deployments: {}", super::headers::quoted(name.as_bytes()), known.join(", "));
-    Problem::new(Outcome::NotFound, detail.replace("` Deployments", "`. Deployments")).close()
+    let nearest = known
+        .iter()
+        .map(|known| (distance(known, name), known))
+        .filter(|(distance, _)| *distance <= 2 + name.len() / 4)
+        .min();
+    let hint = nearest.map_or_else(String::new, |(_, nearest)| format!("did you mean /{nearest}? "));
+    let asked = super::headers::quoted(name.as_bytes());
+    Problem::new(Outcome::NotFound, format!("no deployment or route {asked}; {hint}deployments: {}", known.join(", ")))
 }
 
 /// Edits from one name to the other; long strangers are not measured.

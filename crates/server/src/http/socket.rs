@@ -14,6 +14,8 @@ use tokio::net::{TcpStream, UnixStream};
 pub(crate) struct Activity {
     /// Requests whose answer has not been handed to the protocol yet.
     active: AtomicU32,
+    /// Those of them whose answer is there: only the peer keeps it from being handed over.
+    replying: AtomicU32,
     /// Requests ever begun.
     begun: AtomicU64,
     /// Bytes came in while no request was active, and none has begun since.
@@ -22,16 +24,23 @@ pub(crate) struct Activity {
     write_blocked: AtomicBool,
     /// Bytes ever written.
     written: AtomicU64,
+    /// A request was answered before its body was read, and the peer may still be sending.
+    unread: AtomicBool,
+    /// We have said all that we will say, and only wait for the peer to notice.
+    lingering: AtomicBool,
 }
 
 /// One look at an `Activity`.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, compared as a whole")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) active: bool,
+    pub(crate) replying: u32,
     pub(crate) begun: u64,
     pub(crate) head_started: bool,
     pub(crate) write_blocked: bool,
     pub(crate) written: u64,
+    pub(crate) lingering: bool,
 }
 
 impl Activity {
@@ -40,18 +49,25 @@ impl Activity {
         self.active.fetch_add(1, Ordering::Relaxed);
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.head_started.store(false, Ordering::Relaxed);
-        Active(self.clone())
+        Active { activity: self.clone(), replying: false }
     }
 
     /// The state now.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
             active: self.active.load(Ordering::Relaxed) > 0,
+            replying: self.replying.load(Ordering::Relaxed),
             begun: self.begun.load(Ordering::Relaxed),
             head_started: self.head_started.load(Ordering::Relaxed),
             write_blocked: self.write_blocked.load(Ordering::Relaxed),
             written: self.written.load(Ordering::Relaxed),
+            lingering: self.lingering.load(Ordering::Relaxed),
         }
+    }
+
+    /// The body of the last request will not be read; its connection ends, but not before the peer can see why.
+    pub(crate) fn leave_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
     }
 
     fn read(&self, bytes: usize) {
@@ -74,11 +90,30 @@ impl Activity {
 
 /// Marks a request as active.
 #[derive(Debug)]
-pub(crate) struct Active(Arc<Activity>);
+pub(crate) struct Active {
+    activity: Arc<Activity>,
+    replying: bool,
+}
+
+impl Active {
+    /// See `Activity::leave_unread`.
+    pub(crate) fn leave_unread(&self) {
+        self.activity.leave_unread();
+    }
+
+    /// The answer is there.
+    pub(crate) fn reply(&mut self) {
+        self.replying = true;
+        self.activity.replying.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Drop for Active {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        if self.replying {
+            self.activity.replying.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.activity.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -163,7 +198,11 @@ impl AsyncWrite for Socket {
         result
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let result = match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
@@ -184,9 +223,26 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        if !self.activity.lingering.load(Ordering::Relaxed) {
+            ready!(match &mut self.stream {
+                Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+                Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            })?;
+            if !self.activity.unread.load(Ordering::Relaxed) {
+                return Poll::Ready(Ok(()));
+            }
+            self.activity.lingering.store(true, Ordering::Relaxed);
+        }
+        let mut scratch = [0; 4096];
+        loop {
+            let mut buf = ReadBuf::new(&mut scratch);
+            ready!(match &mut self.stream {
+                Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+                Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+            })?;
+            if buf.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
         }
     }
 }

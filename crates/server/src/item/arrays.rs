@@ -16,7 +16,8 @@ const AXES: usize = 32;
 /// One part per array of `specs`, in their order. One array is the document itself; several are an object by name.
 /// `most` bounds the bytes of all of them.
 pub fn from_document(specs: &[ArraySpec], document: Document<'_>, most: usize) -> Result<SmallVec<[Part; 1]>, Failure> {
-    let mut fillers = specs.iter().map(|spec| Filler::new(spec, specs.len() > 1, most)).collect::<Result<Vec<_>, _>>()?;
+    let mut fillers =
+        specs.iter().map(|spec| Filler::new(spec, specs.len() > 1, most)).collect::<Result<Vec<_>, _>>()?;
     let mut refused = None;
     let read = if let [filler] = &mut fillers[..] {
         document.read(Level { filler, depth: 0 })
@@ -33,7 +34,9 @@ pub fn from_document(specs: &[ArraySpec], document: Document<'_>, most: usize) -
 
 /// An array that came as a `.npy` file: its header is taken off, its elements stay where they are.
 pub fn from_npy(spec: &ArraySpec, mut file: Chunks) -> Result<Part, Failure> {
-    let malformed = |what: &str| Failure::new(Outcome::MalformedBody, format!("the body is not a .npy file that can be read: {what}"));
+    let malformed = |what: &str| {
+        Failure::new(Outcome::MalformedBody, format!("the body is not a .npy file that can be read: {what}"))
+    };
     let (array, start) = match file.0.first().map(|first| npy::parse(first)) {
         Some(Ok(parsed)) => parsed,
         // The header may be longer than the first piece.
@@ -55,7 +58,8 @@ pub fn from_raw(spec: &ArraySpec, data: Chunks) -> Result<Part, Failure> {
         Failure::new(Outcome::UnsupportedMediaType, what)
     })?;
     if array.byte_len() != Some(data.len() as u64) {
-        let expected = format!("expected {} bytes ({}), got {}", array.byte_len().unwrap_or(0), describe(&array), data.len());
+        let expected =
+            format!("expected {} bytes ({}), got {}", array.byte_len().unwrap_or(0), describe(&array), data.len());
         return Err(invalid("$", &expected));
     }
     part(array, data)
@@ -77,7 +81,8 @@ pub fn is_open(spec: &ArraySpec) -> bool {
 
 fn dtype(spec: &ArraySpec) -> Result<Dtype, Failure> {
     Dtype::parse(&spec.dtype).ok_or_else(|| {
-        let what = format!("the manifest names the dtype `{}` for `{}`, which the front does not know", spec.dtype, spec.name);
+        let what =
+            format!("the manifest names the dtype `{}` for `{}`, which the front does not know", spec.dtype, spec.name);
         Failure::new(Outcome::Internal, what)
     })
 }
@@ -107,7 +112,8 @@ fn part(array: TensorType, data: Chunks) -> Result<Part, Failure> {
 /// Whether an array is what its parameter takes.
 fn check(spec: &ArraySpec, path: &str, array: &TensorType) -> Result<(), Failure> {
     let fits = spec.shape.as_ref().is_none_or(|shape| {
-        shape.len() == array.shape.len() && shape.iter().zip(&array.shape).all(|(axis, length)| axis.is_none_or(|axis| axis == *length))
+        shape.len() == array.shape.len()
+            && shape.iter().zip(&array.shape).all(|(axis, length)| axis.is_none_or(|axis| axis == *length))
     });
     if fits && array.dtype.name() == spec.dtype {
         return Ok(());
@@ -119,7 +125,8 @@ fn expected(spec: &ArraySpec) -> String {
     match &spec.shape {
         None => format!("{} of any shape", spec.dtype),
         Some(axes) => {
-            let axes: Vec<String> = axes.iter().map(|axis| axis.map_or_else(|| "any".to_owned(), |length| length.to_string())).collect();
+            let axes: Vec<String> =
+                axes.iter().map(|axis| axis.map_or_else(|| "any".to_owned(), |length| length.to_string())).collect();
             format!("{} of shape ({})", spec.dtype, axes.join(", "))
         }
     }
@@ -150,7 +157,9 @@ impl<'a> Filler<'a> {
         let dtype = dtype(spec)?;
         let path = if named { format!("$.{}", spec.name) } else { "$".to_owned() };
         // The size is known in advance when the shape is; a lie about it is found at the end.
-        let size = fixed(spec).and_then(|array| array.byte_len()).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let size = fixed(spec)
+            .and_then(|array| array.byte_len())
+            .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let data = Vec::with_capacity(size.min(most).min(64 * 1024));
         Ok(Filler { spec, path, dtype, data, most, axes: SmallVec::new(), rank: None, given: false, refused: None })
     }
@@ -192,7 +201,8 @@ impl<'a> Filler<'a> {
             None => self.axes[depth] = Some(length),
             Some(first) if first == length => {}
             Some(first) => {
-                let what = format!("expected lists of equal length at each depth, got {first} and {length} on axis {depth}");
+                let what =
+                    format!("expected lists of equal length at each depth, got {first} and {length} on axis {depth}");
                 return Err(self.refuse(&what));
             }
         }

@@ -110,7 +110,9 @@ fn axis(manifest: &DeploymentManifest, term: &Term, parts: &[Part]) -> Result<Sc
     let array = index.and_then(|index| parts.get(index)).and_then(|part| part.tensor.as_ref());
     match (&term.source, array.map(|array| array.shape.first())) {
         (Source::Length { .. }, Some(Some(&length))) => Ok(Scalar::Int(i64::try_from(length).unwrap_or(i64::MAX))),
-        (Source::Length { .. }, Some(None)) => Err(invalid(&path(&term.source), "expected an array with a first axis, got a single number")),
+        (Source::Length { .. }, Some(None)) => {
+            Err(invalid(&path(&term.source), "expected an array with a first axis, got a single number"))
+        }
         _ => Err(Failure::new(Outcome::Internal, "the manifest asks arrays for what they do not have")),
     }
 }
@@ -124,7 +126,12 @@ enum Seen {
     /// An integer beyond 64 signed bits.
     Huge(u64),
     Float(f64),
-    Str { text: Option<Box<str>>, characters: usize, bytes: usize, padding: usize },
+    Str {
+        text: Option<Box<str>>,
+        characters: usize,
+        bytes: usize,
+        padding: usize,
+    },
     Bytes(usize),
     List(usize),
     Object,
@@ -194,7 +201,7 @@ impl Found<'_> {
                     let expected = if unit == "axis" { "list" } else { "str" };
                     invalid(&path(&term.source), &format!("expected {expected}, got {}", seen.kind()))
                 })?;
-                Ok(Scalar::Int(length as i64))
+                Ok(Scalar::Int(i64::try_from(length).unwrap_or(i64::MAX)))
             }
         }
     }
@@ -336,7 +343,7 @@ impl<'de> DeserializeSeed<'de> for Name<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Name<'_, '_> {
+impl Visitor<'_> for Name<'_, '_> {
     type Value = Option<usize>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {

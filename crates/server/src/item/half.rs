@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn rounding_goes_to_the_nearest_and_ties_to_even() {
-        for (number, bits) in [(1.0, 0x3c00), (0.1, 0x2e66), (65_504.0, 0x7bff), (65_519.9, 0x7bff), (65_520.0, 0x7c00)] {
+        for (number, bits) in [(1.0, 0x3c00), (0.1, 0x2e66), (65_504.0, 0x7bff), (65_519.9, 0x7bff), (65_520.0, 0x7c00)]
+        {
             assert_eq!(from_f64(number), bits, "{number}");
         }
         // Between 2048 and 2050 lies 2049, a tie.

@@ -42,7 +42,11 @@ impl Document<'_> {
                     reader.set_max_depth(DEPTH);
                     seed.deserialize(&mut reader).map_err(|error| malformed("msgpack", &error))?
                 };
-                if rest.is_empty() { Ok(value) } else { Err(malformed("msgpack", &format_args!("{} bytes follow the document", rest.len()))) }
+                if rest.is_empty() {
+                    Ok(value)
+                } else {
+                    Err(malformed("msgpack", &format_args!("{} bytes follow the document", rest.len())))
+                }
             }
         }
     }

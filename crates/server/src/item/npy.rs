@@ -49,7 +49,9 @@ impl<'a> Header<'a> {
             match key {
                 "descr" => dtype = Some(descr(self.string()?)?),
                 "fortran_order" if self.take("False") => ordered = true,
-                "fortran_order" => return Err("its elements are in Fortran order; save numpy.ascontiguousarray(x)".into()),
+                "fortran_order" => {
+                    return Err("its elements are in Fortran order; save numpy.ascontiguousarray(x)".into());
+                }
                 "shape" => shape = Some(self.tuple()?),
                 other => return Err(format!("its header has the unknown key `{other}`")),
             }
@@ -81,7 +83,7 @@ impl<'a> Header<'a> {
     }
 
     fn tuple(&mut self) -> Result<SmallVec<[u64; 4]>, String> {
-        let mut axes = SmallVec::new();
+        let mut shape = SmallVec::new();
         self.expect("(")?;
         while !self.take(")") {
             self.rest = self.rest.trim_start();
@@ -90,8 +92,8 @@ impl<'a> Header<'a> {
             self.rest = &self.rest[digits..];
             // Python 2 wrote long integers with a suffix.
             self.take("L");
-            axes.push(axis);
-            if axes.len() > AXES {
+            shape.push(axis);
+            if shape.len() > AXES {
                 return Err(format!("it has more than {AXES} axes"));
             }
             if !self.take(",") {
@@ -99,13 +101,14 @@ impl<'a> Header<'a> {
                 break;
             }
         }
-        Ok(axes)
+        Ok(shape)
     }
 }
 
 fn descr(text: &str) -> Result<Dtype, String> {
     let found = Dtype::ALL.into_iter().find(|&dtype| {
-        text.get(1..) == Some(code(dtype)) && (text.starts_with(['<', '=']) || dtype.size() == 1 && text.starts_with('|'))
+        text.get(1..) == Some(code(dtype))
+            && (text.starts_with(['<', '=']) || dtype.size() == 1 && text.starts_with('|'))
     });
     found.ok_or_else(|| format!("its dtype `{text}` is not one that is taken; save little-endian numbers or booleans"))
 }

@@ -28,7 +28,8 @@ async fn npy_goes_in_and_comes_out() {
     let mut file = npy::header(&TensorType { dtype: Dtype::Uint8, shape: smallvec![2, 2] });
     file.extend([1, 2, 3, 4]);
     for media in ["application/x-npy", "application/npy", "application/octet-stream"] {
-        let reply = front.post("fixed", &format!("content-type: {media}\r\naccept: application/x-npy\r\n"), &file).await;
+        let reply =
+            front.post("fixed", &format!("content-type: {media}\r\naccept: application/x-npy\r\n"), &file).await;
         assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/x-npy")));
         assert_eq!(reply.body, file);
     }

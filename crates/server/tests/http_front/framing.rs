@@ -8,8 +8,14 @@ const GOOD: &str = "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n\
 async fn ambiguous_framing_is_refused() {
     let front = Front::echo().await;
     for (name, request) in [
-        ("length and chunked", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
-        ("chunked and length", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n"),
+        (
+            "length and chunked",
+            "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "chunked and length",
+            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
+        ),
         ("two lengths", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 5\r\n\r\n\"a\""),
         ("a list of lengths", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3, 5\r\n\r\n\"a\""),
         ("a signed length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: +3\r\n\r\n\"a\""),
@@ -18,10 +24,22 @@ async fn ambiguous_framing_is_refused() {
         ("a hexadecimal length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 0x3\r\n\r\n\"a\""),
         ("an unknown coding", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
         ("chunked not last", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
-        ("a bad chunk size", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\"a\"\r\n0\r\n\r\n"),
-        ("a signed chunk size", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n+3\r\n\"a\"\r\n0\r\n\r\n"),
-        ("a huge chunk size", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n\"a\"\r\n0\r\n\r\n"),
-        ("a chunk without its end", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\n\"a\"X0\r\n\r\n"),
+        (
+            "a bad chunk size",
+            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\"a\"\r\n0\r\n\r\n",
+        ),
+        (
+            "a signed chunk size",
+            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n+3\r\n\"a\"\r\n0\r\n\r\n",
+        ),
+        (
+            "a huge chunk size",
+            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n\"a\"\r\n0\r\n\r\n",
+        ),
+        (
+            "a chunk without its end",
+            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\n\"a\"X0\r\n\r\n",
+        ),
         ("a folded header", "POST /text HTTP/1.1\r\nhost: x\r\nx-a: b\r\n c\r\ncontent-length: 3\r\n\r\n\"a\""),
         ("a space before the colon", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length : 3\r\n\r\n\"a\""),
         ("a space before the name", "POST /text HTTP/1.1\r\n host: x\r\ncontent-length: 3\r\n\r\n\"a\""),
@@ -63,11 +81,10 @@ async fn unusual_but_clear_framing_is_served() {
 async fn pipelined_requests_are_answered_in_order() {
     let front = Front::echo().await;
     let mut client = front.connect().await;
-    let mut all = String::new();
-    for number in 0..50 {
-        all += &format!("POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{number:02}");
-    }
-    client.write(&all).await;
+    let requests: Vec<String> = (0..50)
+        .map(|number| format!("POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{number:02}"))
+        .collect();
+    client.write(requests.concat()).await;
     for number in 0..50 {
         assert_eq!(client.reply().await.unwrap().text(), format!("{number:02}"));
     }
@@ -88,6 +105,18 @@ async fn heads_and_bodies_have_limits() {
     assert_eq!((reply.status, reply.reason(), reply.header("connection")), (413, "too_large", Some("close")));
     assert!(reply.json()["detail"].as_str().unwrap().contains(&most.to_string()));
     assert!(client.is_closed().await);
+
+    // A client that sends everything before it looks still gets its answer.
+    let reply = front.post("bytes", "", vec![b'x'; 30 * most]).await;
+    assert_eq!((reply.status, reply.reason()), (413, "too_large"));
+
+    // A refused request with a short body leaves its connection usable.
+    let mut client = front.connect().await;
+    for _ in 0..3 {
+        client.write("POST /bytes HTTP/1.1\r\nhost: x\r\nx-priority: none\r\ncontent-length: 4\r\n\r\nab").await;
+        client.write("cd").await;
+        assert_eq!(client.reply().await.unwrap().reason(), "invalid_request");
+    }
 
     let exact = front.post("bytes", "", vec![b'x'; most]).await;
     assert_eq!((exact.status, exact.body.len()), (200, most));

@@ -18,14 +18,30 @@ async fn items_go_in_and_come_out() {
         ("text", "content-type: text/plain\r\naccept: text/plain\r\n", "a\"b", "a\"b", "text/plain; charset=utf-8"),
         ("bytes", "", "raw", "raw", "image/png"),
         ("bytes", "content-type: audio/wav\r\n", "raw", "raw", "image/png"),
-        ("image", "content-type: image/jpeg\r\naccept: application/json\r\n", "abcd", "\"YWJjZA==\"", "application/json"),
+        (
+            "image",
+            "content-type: image/jpeg\r\naccept: application/json\r\n",
+            "abcd",
+            "\"YWJjZA==\"",
+            "application/json",
+        ),
         ("object", "content-type: application/vnd.x+json\r\n", "{\"a\":1}", "{\"a\":1}", "application/json"),
         ("object", "content-type: application/x-www-form-urlencoded\r\n", "{\"a\":1}", "{\"a\":1}", "application/json"),
         ("obj%65ct?verbose=1", "", "{}", "{}", "application/json"),
-        ("object", "content-type: application/x-msgpack\r\naccept: application/msgpack\r\n", "\u{1}", "\u{1}", "application/msgpack"),
+        (
+            "object",
+            "content-type: application/x-msgpack\r\naccept: application/msgpack\r\n",
+            "\u{1}",
+            "\u{1}",
+            "application/msgpack",
+        ),
     ] {
         let reply = front.post(path, headers, body).await;
-        assert_eq!((reply.status, reply.text(), reply.header("content-type")), (200, expected, Some(media)), "{path} {headers}");
+        assert_eq!(
+            (reply.status, reply.text(), reply.header("content-type")),
+            (200, expected, Some(media)),
+            "{path} {headers}"
+        );
         assert_eq!(reply.header("server-timing"), Some("queue;dur=1.234, batch;dur=0.100, model;dur=5.021"));
         assert_eq!(reply.header("x-jitney-batch-size"), Some("7"));
         assert_eq!(reply.header("x-request-id").map(str::len), Some(16));
@@ -64,7 +80,11 @@ async fn wrong_requests_are_told_what_is_wrong() {
     let reply = front.send("GET /text HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!((reply.status, reply.header("allow")), (405, Some("POST")));
     let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    assert!(metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"unsupported_media_type\"} 3"), "{}", metrics.text());
+    assert!(
+        metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"unsupported_media_type\"} 3"),
+        "{}",
+        metrics.text()
+    );
 }
 
 #[tokio::test]
@@ -79,13 +99,21 @@ async fn headers_reach_the_call() {
     let (engine, mut messages) = watched();
     let front = Front::with(server_options(), engine).await;
     let mut client = front.connect().await;
-    let headers = "x-request-timeout-ms: 2500\r\nx-priority: high\r\naccept: application/msgpack\r\nx-request-id: mine-1\r\n";
+    let headers =
+        "x-request-timeout-ms: 2500\r\nx-priority: high\r\naccept: application/msgpack\r\nx-request-id: mine-1\r\n";
     client.write(post("grouped", headers, r#"{"scale": 7.0, "other": [[{}]], "scale": 7.5, "width": 640}"#)).await;
     let (call, reply) = submitted(&mut messages).await;
-    assert_eq!((call.timeout, call.priority, call.encoding), (Some(Duration::from_millis(2500)), Priority::High, Encoding::Msgpack));
+    assert_eq!(
+        (call.timeout, call.priority, call.encoding),
+        (Some(Duration::from_millis(2500)), Priority::High, Encoding::Msgpack)
+    );
     assert_eq!(call.group.0.to_vec(), [KeyPart::Int(640), KeyPart::number(7.5)]);
     assert_eq!((call.parts.len(), call.parts[0].tag, call.cost), (1, Tag::Json, 1));
-    let failure = Failure { retry_after: Some(Duration::from_millis(1500)), field: Some("$.x".into()), ..Failure::new(Outcome::QueueFull, "full") };
+    let failure = Failure {
+        retry_after: Some(Duration::from_millis(1500)),
+        field: Some("$.x".into()),
+        ..Failure::new(Outcome::QueueFull, "full")
+    };
     reply.send(Answer { result: Err(failure), timing: timing() }).unwrap();
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_full", Some("2")));

@@ -26,7 +26,9 @@ async fn a_slow_head_ends_the_connection() {
         loop {
             client.write("P").await;
             let mut byte = [0];
-            if let Ok(Ok(0) | Err(_)) = tokio::time::timeout(Duration::from_millis(20), client.stream.read(&mut byte)).await {
+            if let Ok(Ok(0) | Err(_)) =
+                tokio::time::timeout(Duration::from_millis(20), client.stream.read(&mut byte)).await
+            {
                 break;
             }
         }
@@ -38,7 +40,8 @@ async fn a_slow_head_ends_the_connection() {
 
 #[tokio::test]
 async fn an_idle_connection_lives_as_long_as_it_may() {
-    let front = Front::with(ServerOptions { header_timeout_s: 0.1, idle_timeout_s: 0.5, ..impatient() }, |_| echo).await;
+    let front =
+        Front::with(ServerOptions { header_timeout_s: 0.1, idle_timeout_s: 0.5, ..impatient() }, |_| echo).await;
     let mut client = front.connect().await;
     client.write(post("text", "", "\"a\"")).await;
     assert_eq!(client.reply().await.unwrap().status, 200);
@@ -120,7 +123,12 @@ async fn a_client_that_does_not_read_is_dropped() {
     client.write(post("bytes", "", "x")).await;
     let (_, reply) = submitted(&mut messages).await;
     let large = crate::support::output(jitney_server::call::Tag::Bytes, vec![0; 64 << 20]);
-    reply.send(jitney_server::call::Answer { result: Ok([large].into_iter().collect()), timing: crate::support::timing() }).unwrap();
+    reply
+        .send(jitney_server::call::Answer {
+            result: Ok([large].into_iter().collect()),
+            timing: crate::support::timing(),
+        })
+        .unwrap();
     loop {
         let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
         if metrics.text().contains("jitney_connections 1\n") {

@@ -89,7 +89,12 @@ pub(crate) fn manifests() -> Vec<DeploymentManifest> {
         grouped,
         manifest("open", InputKind::Arrays, vec![array("x", "float32", None)], "array"),
         manifest("fixed", InputKind::Arrays, vec![array("x", "uint8", Some(&[Some(2), Some(2)]))], "array"),
-        manifest("two", InputKind::Arrays, vec![array("a", "float32", Some(&[None])), array("b", "bool", Some(&[Some(2)]))], "arrays"),
+        manifest(
+            "two",
+            InputKind::Arrays,
+            vec![array("a", "float32", Some(&[None])), array("b", "bool", Some(&[Some(2)]))],
+            "arrays",
+        ),
     ]
 }
 
@@ -98,7 +103,12 @@ pub(crate) trait Engine: FnMut(Inbound) + Send + 'static {}
 impl<F: FnMut(Inbound) + Send + 'static> Engine for F {}
 
 pub(crate) fn timing() -> Timing {
-    Timing { queue: Duration::from_micros(1234), batch: Duration::from_micros(100), model: Duration::from_micros(5021), batch_size: 7 }
+    Timing {
+        queue: Duration::from_micros(1234),
+        batch: Duration::from_micros(100),
+        model: Duration::from_micros(5021),
+        batch_size: 7,
+    }
 }
 
 pub(crate) fn output(tag: Tag, data: impl Into<bytes::Bytes>) -> OutputPart {
@@ -109,7 +119,7 @@ pub(crate) fn output(tag: Tag, data: impl Into<bytes::Bytes>) -> OutputPart {
 pub(crate) fn echo(message: Inbound) {
     if let Inbound::Submit(call, reply) = message {
         // The caller may have gone.
-        let _ = reply.send(echo_answer(call));
+        let _ = reply.send(echo_answer(*call));
     }
 }
 
@@ -205,7 +215,8 @@ impl Front {
 
 pub(crate) fn post(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
-    let mut request = format!("POST /{path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
+    let mut request =
+        format!("POST /{path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
     request.extend_from_slice(body);
     request
 }
@@ -239,14 +250,15 @@ impl Client {
                 let head = String::from_utf8(self.buffer[..end + 2].to_vec()).unwrap();
                 let status = head[9..12].parse().unwrap();
                 let mut reply = Reply { status, head, body: vec![] };
-                let length = if has_body { reply.header("content-length").map_or(0, |text| text.parse().unwrap()) } else { 0 };
+                let length =
+                    if has_body { reply.header("content-length").map_or(0, |text| text.parse().unwrap()) } else { 0 };
                 if self.buffer.len() >= end + 4 + length {
                     reply.body = self.buffer[end + 4..end + 4 + length].to_vec();
                     self.buffer.drain(..end + 4 + length);
                     return Some(reply);
                 }
             }
-            let mut more = [0; 65536];
+            let mut more = vec![0; 65536];
             match tokio::time::timeout(LONG, self.stream.read(&mut more)).await.expect("an answer or the end") {
                 Ok(0) | Err(_) => return None,
                 Ok(read) => self.buffer.extend_from_slice(&more[..read]),
@@ -262,7 +274,12 @@ impl Client {
 
 impl Reply {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().skip(1).filter_map(|line| line.split_once(": ")).find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        self.head
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "))
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -278,12 +295,14 @@ impl Reply {
     }
 }
 
+type Forward = Box<dyn FnMut(Inbound) + Send>;
+
 /// An engine that hands its messages to the test.
-pub(crate) fn watched() -> (impl FnMut(&str) -> Box<dyn FnMut(Inbound) + Send>, mpsc::UnboundedReceiver<Inbound>) {
+pub(crate) fn watched() -> (impl FnMut(&str) -> Forward, mpsc::UnboundedReceiver<Inbound>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let engine = move |_: &str| {
         let sender = sender.clone();
-        let forward: Box<dyn FnMut(Inbound) + Send> = Box::new(move |message| drop(sender.send(message)));
+        let forward: Forward = Box::new(move |message| drop(sender.send(message)));
         forward
     };
     (engine, receiver)
@@ -291,12 +310,15 @@ pub(crate) fn watched() -> (impl FnMut(&str) -> Box<dyn FnMut(Inbound) + Send>, 
 
 pub(crate) async fn submitted(messages: &mut mpsc::UnboundedReceiver<Inbound>) -> (Call, oneshot::Sender<Answer>) {
     match tokio::time::timeout(LONG, messages.recv()).await.expect("a message").expect("an open channel") {
-        Inbound::Submit(call, reply) => (call, reply),
-        Inbound::Cancel(id) => panic!("{id:?} was cancelled"),
+        Inbound::Submit(call, reply) => (*call, reply),
+        other => panic!("{other:?} instead of a call"),
     }
 }
 
 pub(crate) fn f32s(values: &[f32], shape: &[u64]) -> OutputPart {
     let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    OutputPart { tensor: Some(TensorType { dtype: Dtype::Float32, shape: shape.iter().copied().collect() }), ..output(Tag::Tensor, data) }
+    OutputPart {
+        tensor: Some(TensorType { dtype: Dtype::Float32, shape: shape.iter().copied().collect() }),
+        ..output(Tag::Tensor, data)
+    }
 }

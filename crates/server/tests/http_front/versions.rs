@@ -78,6 +78,19 @@ async fn an_idle_http2_connection_is_closed() {
 }
 
 #[tokio::test]
+async fn an_http2_client_that_takes_no_answer_is_dropped() {
+    let options = ServerOptions { body_timeout_s: 0.2, idle_timeout_s: 0.2, ..server_options() };
+    let front = Front::with(options, |_| echo).await;
+    let stream = TokioIo::new(TcpStream::connect(&front.address).await.unwrap());
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = builder.initial_stream_window_size(0).handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let pending = tokio::spawn(sender.send_request(request("text", "a")));
+    let _ = tokio::time::timeout(LONG, connection).await.expect("the connection ends");
+    drop(pending);
+}
+
+#[tokio::test]
 async fn http2_streams_are_limited_as_configured() {
     let (engine, mut messages) = watched();
     let front = Front::with(server_options(), engine).await;

@@ -32,7 +32,11 @@ fn every_dtype_keeps_its_extremes_and_nothing_beyond() {
         assert_eq!(shape, [2]);
         assert_eq!(data, [least.to_le_bytes()[..size].to_vec(), most.to_le_bytes()[..size].to_vec()].concat());
         for beyond in [least - 1, most + 1] {
-            assert_eq!(one(&spec, &format!("[{beyond}]")).unwrap_err().outcome, Outcome::InvalidInput, "{dtype} {beyond}");
+            assert_eq!(
+                one(&spec, &format!("[{beyond}]")).unwrap_err().outcome,
+                Outcome::InvalidInput,
+                "{dtype} {beyond}"
+            );
         }
         assert!(one(&spec, "[1.0]").is_err() && one(&spec, "[true]").is_err());
     }
@@ -51,7 +55,16 @@ fn floats_take_integers_and_refuse_what_would_be_infinite() {
 #[test]
 fn ragged_lists_are_refused() {
     let spec = spec("x", "float32", None);
-    for text in ["[[1], [1, 2]]", "[1, [2]]", "[[1], 2]", "[[], [1]]", "[[1], []]", "[[[1]], [[]]]", "[[[1]], []]", "[[], [[1]]]"] {
+    for text in [
+        "[[1], [1, 2]]",
+        "[1, [2]]",
+        "[[1], 2]",
+        "[[], [1]]",
+        "[[1], []]",
+        "[[[1]], [[]]]",
+        "[[[1]], []]",
+        "[[], [[1]]]",
+    ] {
         assert_eq!(one(&spec, text).unwrap_err().outcome, Outcome::InvalidInput, "{text}");
     }
     for (text, shape) in [("[]", vec![0]), ("[[], []]", vec![2, 0]), ("3", vec![]), ("[[[1]], [[2]]]", vec![2, 1, 1])] {
@@ -109,7 +122,12 @@ fn an_npy_header_may_be_split_anywhere_and_elements_are_not_copied() {
     let truncated = Chunks::from(whole.slice(..whole.len() - 1));
     assert_eq!(from_npy(&spec, truncated).unwrap_err().outcome, Outcome::MalformedBody);
     let other = ArraySpec { dtype: "int32".into(), ..spec };
-    assert!(from_npy(&other, Chunks::from(whole)).unwrap_err().detail.contains("expected int32 of shape (any), got int16 of shape (3)"));
+    assert!(
+        from_npy(&other, Chunks::from(whole))
+            .unwrap_err()
+            .detail
+            .contains("expected int32 of shape (any), got int16 of shape (3)")
+    );
 }
 
 #[test]
@@ -118,7 +136,10 @@ fn only_open_arrays_join_the_key() {
     let parts = from_document(&specs, Document::Json(br#"{"a": [1], "b": [1, 2], "c": [[3]]}"#), MOST).unwrap();
     let mut key = SmallVec::new();
     key_parts(&specs, &parts, &mut key);
-    assert_eq!(key.to_vec(), [KeyPart::Tensor(1, smallvec::smallvec![2]), KeyPart::Tensor(1, smallvec::smallvec![1, 1])]);
+    assert_eq!(
+        key.to_vec(),
+        [KeyPart::Tensor(1, smallvec::smallvec![2]), KeyPart::Tensor(1, smallvec::smallvec![1, 1])]
+    );
 }
 
 fn nested(shape: &[u64], numbers: &mut impl Iterator<Item = i32>) -> Value {

@@ -61,7 +61,8 @@ fn keys_compare_values_not_spellings() {
 
 #[test]
 fn wrong_fields_are_named() {
-    let group = json!([field("n", &["int"], None, &[]), field("mode", &["str", "none"], Some(json!("a")), &["a", "b"])]);
+    let group =
+        json!([field("n", &["int"], None, &[]), field("mode", &["str", "none"], Some(json!("a")), &["a", "b"])]);
     let manifest = manifest(&group, &json!(null));
     for (text, says) in [
         ("{}", "$.n: is missing"),
@@ -84,7 +85,8 @@ fn wrong_fields_are_named() {
 
 #[test]
 fn lengths_are_measured_after_unescaping() {
-    let of = |term: &serde_json::Value, item: Item<'_>| evaluate(&manifest(&json!([]), term), item).map(|(_, cost)| cost);
+    let of =
+        |term: &serde_json::Value, item: Item<'_>| evaluate(&manifest(&json!([]), term), item).map(|(_, cost)| cost);
     let json = |text: &'static str| Item::Document(Document::Json(text.as_bytes()), false);
     let characters = length(Some("t"), "characters", None);
     assert_eq!(of(&characters, json(r#"{"t": "\u00e9\n\ud83d\ude00"}"#)).unwrap(), 3);
@@ -110,7 +112,9 @@ fn a_bucket_is_part_of_the_key() {
 #[test]
 fn costs_are_whole_and_not_negative() {
     let manifest = manifest(&json!([]), &field("c", &["int", "float"], None, &[]));
-    for (value, cost) in [("0", Some(0)), ("7", Some(7)), ("6.2", Some(7)), ("-1", None), ("-0.5", Some(0)), ("1e300", None)] {
+    for (value, cost) in
+        [("0", Some(0)), ("7", Some(7)), ("6.2", Some(7)), ("-1", None), ("-0.5", Some(0)), ("1e300", None)]
+    {
         assert_eq!(both(&manifest, &format!("{{\"c\": {value}}}")).ok().map(|(_, cost)| cost), cost, "{value}");
     }
 }

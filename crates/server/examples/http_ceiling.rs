@@ -1,0 +1,96 @@
+//! What the HTTP front costs: `front` answers calls with an engine that echoes, `bare` is hyper with a constant answer.
+//! Usage: `http_ceiling front|bare PORT`, then any load generator; the front's route is `POST /echo`.
+#![allow(clippy::unwrap_used, reason = "an example that fails may panic")]
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jitney_core::manifest::DeploymentManifest;
+use jitney_core::options::ServerOptions;
+use jitney_server::call::{Answer, OutputPart, Timing};
+use jitney_server::deployment::{Deployment, Inbound};
+use jitney_server::http;
+use jitney_server::site::Site;
+use jitney_server::telemetry::Telemetry;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [mode, port] = &arguments[..] else { panic!("usage: http_ceiling front|bare PORT") };
+    match mode.as_str() {
+        "bare" => bare(port).await,
+        _ => front(port).await,
+    }
+}
+
+async fn bare(port: &str) {
+    let listener = TcpListener::bind(format!("127.0.0.1:{port}")).await.unwrap();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        tokio::spawn(async move {
+            let answer = service_fn(async |_: Request<hyper::body::Incoming>| {
+                let mut reply = Response::new(Full::new(Bytes::from_static(
+                    b"{\"text\":\"a constant answer of some fifty-seven characters, as it were\"}",
+                )));
+                reply.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+                Ok::<_, Infallible>(reply)
+            });
+            let _ = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .serve_connection(TokioIo::new(stream), answer)
+                .await;
+        });
+    }
+}
+
+async fn front(port: &str) {
+    let options: ServerOptions = serde_json::from_value(json!({
+        "listen": [format!("tcp:127.0.0.1:{port}")], "allow_unauthenticated": false, "max_body_bytes": 67_108_864,
+        "max_receiving_bytes": 268_435_456, "max_connections": 20_000, "header_timeout_s": 10.0, "body_timeout_s": 20.0,
+        "idle_timeout_s": 75.0, "drain_grace_s": 0.0, "drain_timeout_s": 30.0, "log_format": "text", "log_level": "info",
+    }))
+    .unwrap();
+    let manifest: DeploymentManifest = serde_json::from_value(json!({
+        "name": "echo", "doc": "", "option_sources": {}, "group_by": [], "cost": null, "examples": [],
+        "input": { "kind": "object", "arrays": [], "schema": {} }, "output": { "kind": "object", "arrays": [], "schema": {} },
+        "options": {
+            "max_batch_size": 32, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "replicas": 1,
+            "min_ready_replicas": 1, "devices": [], "max_queued_items": 4096, "max_queued_bytes": 268_435_456, "request_timeout_s": 60.0,
+            "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0, "retry": true, "batched": true, "max_pixels": 1,
+        },
+    }))
+    .unwrap();
+    let listeners = http::bind(&options.listen).await.unwrap();
+    let site = Arc::new(Site::new(options, Arc::new(Telemetry::new())));
+    let (inbound, mut messages) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(message) = messages.recv().await {
+            if let Inbound::Submit(call, reply) = message {
+                let parts = call.parts.into_iter().map(|mut part| OutputPart {
+                    name: "".into(),
+                    tag: part.tag,
+                    tensor: part.tensor,
+                    media_type: None,
+                    data: part.data.contiguous().clone(),
+                });
+                let _ = reply.send(Answer {
+                    result: Ok(parts.collect()),
+                    timing: Timing { batch_size: 1, ..Timing::default() },
+                });
+            }
+        }
+    });
+    let deployment = Deployment::new(Arc::new(manifest), inbound, &site.telemetry);
+    site.open(BTreeMap::from([("echo".to_owned(), deployment)]));
+    let (_stop, stopped) = watch::channel(false);
+    http::serve(listeners, site, stopped).await;
+}
