@@ -58,6 +58,9 @@ def write(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
+def served(texts: list[str]) -> list[str]: ...
+
+
 def of(obj: Any) -> Deployment:
     return obj.__jitney_deployment__
 
@@ -243,12 +246,7 @@ def test_constructor_arguments_are_checked_and_typed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`path` must be given"):
         of(Needs).instantiate({})
     with pytest.raises(ConfigError, match="is a function"):
-        function = jitney.deployment(test_manifest_predict)
-        of(function).instantiate({"a": 1})
-
-
-def test_manifest_predict(texts: list[str] = ["x"]) -> None:  # noqa: B006 -- only its signature is used
-    """A function with a type, for the test above."""
+        of(jitney.deployment(served)).instantiate({"a": 1})
 
 
 class Prompt(msgspec.Struct):
