@@ -218,6 +218,7 @@ def test_a_wrong_declaration_is_refused_at_once() -> None:
         ({"name": "a b"}, ConfigError, "'a b' is not 1 to 64"),
         ({"name": "a/b"}, ConfigError, "is not 1 to 64"),
         ({"name": "metrics"}, ConfigError, "belongs to the server"),
+        ({"examples": "hello"}, ConfigError, r"examples=\['hello'\]"),
         ({"group_by": "width"}, ConfigError, r"group_by=\('width',\)"),
     )
     for options, error, message in wrong:
@@ -247,6 +248,15 @@ def test_constructor_arguments_are_checked_and_typed(tmp_path: Path) -> None:
         of(Needs).instantiate({})
     with pytest.raises(ConfigError, match="is a function"):
         of(jitney.deployment(served)).instantiate({"a": 1})
+
+
+def test_an_example_that_is_no_json_is_named() -> None:
+    @jitney.deployment(examples=["a", object()])
+    def predict(texts: list[str]) -> list[str]: ...
+
+    found = of(predict)
+    with pytest.raises(TargetError, match=r"`predict`: examples\[1\] cannot be written as JSON"):
+        manifest("x.py", [(found, resolve(found.name, found.declared, Overrides()))])
 
 
 class Prompt(msgspec.Struct):
