@@ -10,6 +10,7 @@ class Embedder:
 ```
 """
 
+from jitney.context import Context, context, cpu_threads
 from jitney.deployment import Deployment, deployment
 from jitney.errors import (
     Cancelled,
@@ -46,6 +47,7 @@ from jitney.types import Image, Tensor
 __all__ = [
     "Cancelled",
     "ConfigError",
+    "Context",
     "CrashLooping",
     "DeadlineExceeded",
     "DeadlineUnreachable",
@@ -75,6 +77,8 @@ __all__ = [
     "WaitTooLong",
     "WorkerLost",
     "bucket",
+    "context",
+    "cpu_threads",
     "deployment",
     "length",
 ]

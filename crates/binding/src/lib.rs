@@ -1,1 +1,47 @@
-//! placeholder
+//! The rim: what Python sees of the Rust side, as one list. No rule lives here.
+
+mod batch;
+mod buffer;
+mod link;
+mod results;
+mod server;
+mod tables;
+
+use pyo3::prelude::*;
+
+/// `jitney._core`; described in `_core.pyi`.
+#[pymodule(gil_used = false)]
+mod _core {
+    use super::{Bound, PyModule, PyResult, pymodule_init};
+
+    #[pymodule_export]
+    use super::batch::{Batch, Tensor};
+    #[pymodule_export]
+    use super::link::Link;
+    #[pymodule_export]
+    use super::results::Results;
+    #[pymodule_export]
+    use super::server::{adopt_parent, serve};
+    #[pymodule_export]
+    use super::tables::{check_options, metrics, outcomes};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        pymodule_init(module)
+    }
+}
+
+fn pymodule_init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    use jitney_server::call::Tag;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    for (name, tag) in [
+        ("TAG_JSON", Tag::Json),
+        ("TAG_MSGPACK", Tag::Msgpack),
+        ("TAG_TEXT", Tag::Text),
+        ("TAG_BYTES", Tag::Bytes),
+        ("TAG_TENSOR", Tag::Tensor),
+    ] {
+        module.add(name, tag as u8)?;
+    }
+    Ok(())
+}

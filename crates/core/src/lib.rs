@@ -3,10 +3,19 @@
 //! Nothing here does I/O, reads a clock, spawns or knows Python: time is an argument, decisions are
 //! return values. That is what lets the same code run in production, in property tests and in a simulation.
 
+pub mod admission;
 pub mod group_key;
+pub mod lane;
+pub mod lanes;
 pub mod manifest;
 pub mod metrics;
 pub mod options;
 pub mod outcome;
+pub mod pace;
+pub mod policy;
+pub mod quarantine;
+pub mod replica;
 pub mod request;
+pub mod scheduler;
+pub mod supervisor;
 pub mod time;

@@ -63,11 +63,22 @@ pub enum Dtype {
 impl Dtype {
     /// Every dtype, by its number on the link.
     pub const ALL: [Dtype; 12] = [
-        Dtype::Bool, Dtype::Uint8, Dtype::Uint16, Dtype::Uint32, Dtype::Uint64, Dtype::Int8, Dtype::Int16,
-        Dtype::Int32, Dtype::Int64, Dtype::Float16, Dtype::Float32, Dtype::Float64,
+        Dtype::Bool,
+        Dtype::Uint8,
+        Dtype::Uint16,
+        Dtype::Uint32,
+        Dtype::Uint64,
+        Dtype::Int8,
+        Dtype::Int16,
+        Dtype::Int32,
+        Dtype::Int64,
+        Dtype::Float16,
+        Dtype::Float32,
+        Dtype::Float64,
     ];
     const NAMES: [&'static str; 12] = [
-        "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+        "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32",
+        "float64",
     ];
     const SIZES: [usize; 12] = [1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8];
 

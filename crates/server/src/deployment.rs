@@ -1,24 +1,37 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
 use crate::call::{Answer, Call, Failure, Timing};
+use crate::link::front::Link;
+use crate::link::results_frame::ReceivedResults;
 use crate::telemetry::Telemetry;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
-use jitney_core::request::ItemId;
+use jitney_core::request::{BatchId, ItemId, ReplicaId};
+use jitney_core::scheduler::Door;
 use prometheus::{Histogram, IntCounter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-/// What protocols send to the engine task.
+/// What protocols, links and the supervisor send to the engine task.
 #[derive(Debug)]
 pub enum Inbound {
     /// A new item; the engine answers exactly once.
-    Submit(Call, oneshot::Sender<Answer>),
+    Submit(Box<Call>, oneshot::Sender<Answer>),
     /// The caller went away.
     Cancel(ItemId),
+    /// A worker begins to compute a batch.
+    Started(BatchId),
+    /// A worker has results.
+    Results(ReplicaId, ReceivedResults),
+    /// A replica is loaded and free.
+    Up(ReplicaId, Link),
+    /// A replica is gone.
+    Lost(ReplicaId),
+    /// Whether new items are let in.
+    Door(Door),
 }
 
 /// A handle; cheap to share.
@@ -45,7 +58,11 @@ pub fn next_item_id() -> ItemId {
 
 impl Deployment {
     /// A handle to the engine task that reads `inbound`.
-    pub fn new(manifest: Arc<DeploymentManifest>, inbound: mpsc::UnboundedSender<Inbound>, telemetry: &Telemetry) -> Deployment {
+    pub fn new(
+        manifest: Arc<DeploymentManifest>,
+        inbound: mpsc::UnboundedSender<Inbound>,
+        telemetry: &Telemetry,
+    ) -> Deployment {
         let outcomes = telemetry.outcomes(&manifest.name);
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
         Deployment { manifest, inbound, ended: Arc::new(Ended { outcomes, seconds }) }
@@ -56,7 +73,7 @@ impl Deployment {
         let started = Instant::now();
         let (reply, answer) = oneshot::channel();
         let mut guard = CancelOnDrop { deployment: self, id: Some(call.id) };
-        if self.inbound.send(Inbound::Submit(call, reply)).is_err() {
+        if self.inbound.send(Inbound::Submit(Box::new(call), reply)).is_err() {
             guard.id = None;
             self.count(Outcome::Internal);
             return gone();

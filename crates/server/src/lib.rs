@@ -1,6 +1,16 @@
 //! The motion of jitney: sockets, protocols, the engine task that owns the lanes, links to workers.
 
 pub mod call;
+pub mod clock;
 pub mod deployment;
+pub mod engine;
+pub mod greeting;
+pub mod http;
+pub mod item;
+pub mod link;
+pub mod plan;
+pub mod serve;
 pub mod site;
+pub mod spawn;
+pub mod supervise;
 pub mod telemetry;

@@ -32,7 +32,8 @@ pub struct Site {
 impl Site {
     /// A site that is still loading.
     pub fn new(options: ServerOptions, telemetry: Arc<Telemetry>) -> Site {
-        let readiness = Readiness { ready: false, reasons: vec!["the targets are being imported".into()], draining: false };
+        let readiness =
+            Readiness { ready: false, reasons: vec!["the targets are being imported".into()], draining: false };
         Site { options, telemetry, deployments: OnceLock::new(), readiness: RwLock::new(Arc::new(readiness)) }
     }
 

@@ -3,7 +3,9 @@
 use jitney_core::metrics::{self, Kind, Metric};
 use jitney_core::outcome::Outcome;
 use prometheus::core::Collector;
-use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 use rustc_hash::FxHashMap;
 
 /// Every metric of the table, registered.

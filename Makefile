@@ -1,0 +1,130 @@
+# Every task of the project. `make` or `make help` lists them; CI runs `make ci`.
+
+PORT ?= 8000
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps live in the venv: remove it and everything is made again.
+BUILT := $(VENV)/.built
+DEV := $(VENV)/.dev
+EMBEDDING := $(VENV)/.embedding
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+# cargo asks this interpreter how to link; without it PyO3 takes whatever comes first on PATH.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help
+help: ## list the tasks
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | awk -F'#' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+# ── Building ────────────────────────────────────────────────────────────────
+
+.PHONY: prerequisites
+prerequisites:
+	@scripts/prerequisites
+
+$(VENV)/.made: requirements-build.txt | prerequisites
+	@echo "· virtual environment in $(VENV)"
+	@"$$(scripts/find-python)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet -r requirements-build.txt
+	@touch $@
+
+$(BUILT): $(VENV)/.made $(RUST_SOURCES) pyproject.toml
+	@echo "· building jitney into $(VENV) (the first time takes minutes)"
+	@env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" PIP_QUIET=1 $(BIN)/maturin develop --release --locked $(if $(MAKE_TERMOUT),,--quiet)
+	@touch $@
+
+$(EMBEDDING): $(BUILT) pyproject.toml
+	@echo "· what the ready-made embedding model needs"
+	@$(BIN)/python -m pip install --quiet $$($(BIN)/python scripts/extra.py embedding)
+	@touch $@
+
+$(DEV): $(VENV)/.made requirements-dev.txt
+	@echo "· developer tools"
+	@$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	@touch $@
+
+.PHONY: build
+build: $(BUILT) ## build the Rust core and install the package into .venv
+
+.PHONY: serve
+serve: $(EMBEDDING) ## serve the ready-made MiniLM model on 127.0.0.1 (PORT=8000)
+	@exec $(BIN)/jitney serve minilm --port $(PORT)
+
+# ── Checks ──────────────────────────────────────────────────────────────────
+
+.PHONY: format
+format: $(DEV) ## rewrite the code in the project's format
+	@cargo fmt --all
+	@cargo fmt --manifest-path benchmarks/echo/Cargo.toml
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix-only .
+
+.PHONY: format-check
+format-check: $(DEV) ## fail if `make format` would change anything
+	@cargo fmt --all -- --check
+	@cargo fmt --manifest-path benchmarks/echo/Cargo.toml -- --check
+	@$(BIN)/ruff format --check .
+
+.PHONY: lint
+lint: $(DEV) ## clippy and ruff; warnings are errors
+	@$(BIN)/ruff check .
+	@cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
+
+.PHONY: types
+types: $(EMBEDDING) $(DEV) ## pyright, strict
+	@$(BIN)/pyright
+
+.PHONY: arch
+arch: $(BUILT) $(DEV) ## who may import whom, sizes, versions, no paths of one machine
+	@$(BIN)/lint-imports --no-cache --no-logo
+	@$(BIN)/python scripts/arch.py
+
+# ── Tests ───────────────────────────────────────────────────────────────────
+
+.PHONY: test
+test: $(EMBEDDING) $(DEV) ## all tests, Rust and Python
+	@scripts/test
+
+.PHONY: test-all
+test-all: $(EMBEDDING) $(DEV) ## all tests, with many more random cases
+	@PROPTEST_CASES=20000 CARGO_TEST_ARGS=--release JITNEY_TEST_LONG=1 scripts/test
+
+.PHONY: fuzz
+fuzz: $(VENV)/.made ## property tests of everything that reads bytes, for long (CASES=200000)
+	@PROPTEST_CASES=$(or $(CASES),200000) cargo test --release --locked -p jitney-server
+
+.PHONY: bench
+bench: $(EMBEDDING) ## measure docs' figures beside a bare hyper server (ARGS=--quick for one repetition)
+	@cargo build --release --quiet --locked --manifest-path benchmarks/echo/Cargo.toml
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: ## install the servers that `make bench` compares with, into .venv-bench
+	@"$$(scripts/find-python)" -m venv .venv-bench
+	@.venv-bench/bin/python -m pip install --quiet -r benchmarks/requirements-peers.txt
+
+.PHONY: docs
+docs: $(BUILT) ## write the reference pages from the tables, and check all links
+	@$(BIN)/python scripts/reference.py
+
+# One job, in this order: what fails fastest comes first.
+.PHONY: ci
+ci: ## what CI runs: format, lint, types, architecture, tests
+	@$(MAKE) prerequisites
+	@$(MAKE) format-check
+	@$(MAKE) lint
+	@$(MAKE) types
+	@$(MAKE) arch
+	@$(MAKE) test
+
+.PHONY: clean
+clean: ## remove everything that was built
+	@rm -rf $(VENV) .venv-bench target benchmarks/echo/target build dist
+	@find python -name '*.so' -delete
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

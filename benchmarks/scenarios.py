@@ -1,0 +1,222 @@
+"""What is measured, and against what. Each scenario measures one server once; `run.py` repeats and compares."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import load
+import servers
+from servers import Running
+
+JSON, RAW = "application/json", "application/octet-stream"
+BODY = json.dumps({"text": "a body of fifty-seven characters, as every server here gets"})
+ONE_MB = "size:1000000"
+# 64 items take 0.005 + 64 · 0.0001 seconds.
+CEILING = 64 / (0.005 + 64 * 0.0001)
+ALL = ("jitney", "hyper", "mosec", "fastapi")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long one measurement takes."""
+
+    seconds: float
+    stress_seconds: float
+
+
+Measure = Callable[[Running, Settings], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing to measure, on these servers, with this model."""
+
+    name: str
+    model: str
+    measure: Measure
+    servers: tuple[str, ...] = ALL
+    is_fresh: bool = False
+    """Each measurement starts a server of its own, because it leaves traces in it."""
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    needs_wrk: bool = True
+
+
+def closed(connections: int, content_type: str = JSON, body: str = BODY) -> Measure:
+    def measure(running: Running, settings: Settings) -> dict[str, float]:
+        cpu = running.front_cpu_s()
+        figures = load.wrk(running.url, connections, settings.seconds, content_type, body)
+        figures["front_cpu_us"] = (running.front_cpu_s() - cpu) / max(figures["requests"], 1) * 1e6
+        figures["resident_mb"] = running.resident_mb()
+        return figures
+
+    return measure
+
+
+def of_ceiling(connections: int) -> Measure:
+    def measure(running: Running, settings: Settings) -> dict[str, float]:
+        figures = load.wrk(running.url, connections, settings.seconds, JSON, BODY)
+        figures["of_ceiling"] = figures["rps"] / CEILING
+        return figures
+
+    return measure
+
+
+def idle_connections(running: Running, _: Settings) -> dict[str, float]:
+    async def measure() -> dict[str, float]:
+        before = running.resident_mb(front_only=True)
+        async with load.IdleConnections(running.port, running.path, 10_000) as idle:
+            after = running.resident_mb(front_only=True)
+            return {"before_mb": before, "after_mb": after, "connections": idle.count}
+
+    return asyncio.run(measure())
+
+
+# Overload: 64 items in 0.4 s are 160 a second, slow enough that a generator in Python can offer ten times as much.
+SLOW = (("BENCH_BASE_S", "0.4"), ("BENCH_ITEM_S", "0"))
+SLOW_CAPACITY = 64 / 0.4
+LIMIT_MS = max(1000.0, 5 * 400.0)
+
+
+def overload(running: Running, settings: Settings) -> dict[str, float]:
+    async def measure() -> dict[str, float]:
+        goodput: list[float] = []
+        for factor in (0.8, 1.0, 1.2):
+            offered = await load.open_loop(
+                running.port, running.path, SLOW_CAPACITY * factor, settings.stress_seconds / 3
+            )
+            goodput.append(offered.within(LIMIT_MS))
+        at_10 = asyncio.create_task(
+            load.open_loop(running.port, running.path, SLOW_CAPACITY * 10, settings.stress_seconds)
+        )
+        await asyncio.sleep(min(10.0, settings.stress_seconds / 3))
+        early_mb = running.resident_mb(front_only=True)
+        offered = await at_10
+        late_mb = running.resident_mb(front_only=True)
+        return {
+            "peak_goodput": max(goodput),
+            "goodput": offered.within(LIMIT_MS),
+            "of_peak": offered.within(LIMIT_MS) / max(*goodput, 1e-9),
+            "refused": len(offered.refused_ms),
+            "refused_p99_ms": load.quantile(offered.refused_ms, 0.99),
+            "memory_growth": late_mb / early_mb - 1,
+            "wrong": offered.wrong,
+            "broken": offered.broken,
+        }
+
+    return asyncio.run(measure())
+
+
+def killed_workers(running: Running, settings: Settings) -> dict[str, float]:
+    async def measure() -> dict[str, float]:
+        clients = asyncio.create_task(load.closed_loop(running.port, running.path, 64, settings.stress_seconds))
+        begin, kills = time.monotonic(), 0
+        while time.monotonic() - begin < settings.stress_seconds - 2:
+            await asyncio.sleep(2)
+            if workers := running.workers():
+                os.kill(workers[kills % len(workers)], signal.SIGKILL)
+                kills += 1
+        outcome = await clients
+        return {
+            "kills": kills,
+            "answered": len(outcome.answered_ms),
+            "failed": len(outcome.refused_ms) + outcome.broken,
+            "wrong": outcome.wrong,
+            "p99_ms": load.quantile(outcome.answered_ms, 0.99),
+        }
+
+    return asyncio.run(measure())
+
+
+SCENARIOS: list[Scenario] = [
+    Scenario("no-op, 1 connection", "noop", closed(1)),
+    Scenario("no-op, 64 connections", "noop", closed(64)),
+    Scenario("no-op, 256 connections", "noop", closed(256)),
+    Scenario("1 MB raw bodies, 8 connections", "raw", closed(8, RAW, ONE_MB)),
+    Scenario("5 ms + 0.1 ms per item, 64 connections", "sleepy", of_ceiling(64), ("jitney", "mosec", "fastapi")),
+    Scenario("5 ms + 0.1 ms per item, 256 connections", "sleepy", of_ceiling(256), ("jitney", "mosec", "fastapi")),
+    Scenario(
+        "10,000 idle connections", "noop", idle_connections, ("jitney", "hyper"), is_fresh=True, needs_wrk=False
+    ),
+    Scenario(
+        "overload, 10x", "sleepy", overload, ("jitney",), is_fresh=True, environment=SLOW, needs_wrk=False
+    ),
+    Scenario(
+        "kill -9 every 2 s", "sleepy", killed_workers, ("jitney",), is_fresh=True,
+        arguments=("--set", "sleepy.replicas=2"), needs_wrk=False,
+    ),
+]  # fmt: skip
+
+Figures = dict[str, dict[str, dict[str, float]]]
+"""scenario → server → median figures"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise about the figures; `value` is None where a server that it needs was not measured."""
+
+    what: str
+    bound: float
+    is_lower_better: bool
+    value: Callable[[Figures], float | None]
+
+    def holds(self, value: float) -> bool:
+        return value <= self.bound if self.is_lower_better else value >= self.bound
+
+
+def figure(scenario: str, name: str, server: str = "jitney") -> Callable[[Figures], float | None]:
+    return lambda figures: figures.get(scenario, {}).get(server, {}).get(name)
+
+
+def ratio(scenario: str, name: str, server: str) -> Callable[[Figures], float | None]:
+    def value(figures: Figures) -> float | None:
+        ours, theirs = figure(scenario, name)(figures), figure(scenario, name, server)(figures)
+        return None if ours is None or not theirs else ours / theirs
+
+    return value
+
+
+def idle_ratio(figures: Figures) -> float | None:
+    measured = figures.get("10,000 idle connections", {})
+    if not {"jitney", "hyper"} <= measured.keys():
+        return None
+    ours, theirs = (measured[name]["after_mb"] - measured[name]["before_mb"] for name in ("jitney", "hyper"))
+    return ours / theirs
+
+
+NOOP_1, NOOP_64, NOOP_256, MB, SLEEPY_64, SLEEPY_256, IDLE, OVERLOAD, KILLS = (scenario.name for scenario in SCENARIOS)
+
+TARGETS: list[Target] = [
+    Target("RPS at 64 connections / bare hyper", 0.5, False, ratio(NOOP_64, "rps", "hyper")),
+    Target("RPS at 256 connections / bare hyper", 0.5, False, ratio(NOOP_256, "rps", "hyper")),
+    Target("RPS at 64 connections / Mosec", 3, False, ratio(NOOP_64, "rps", "mosec")),
+    Target("RPS at 256 connections / Mosec", 3, False, ratio(NOOP_256, "rps", "mosec")),
+    Target("RPS at 64 connections / hand-batched FastAPI", 20, False, ratio(NOOP_64, "rps", "fastapi")),
+    Target("RPS at 256 connections / hand-batched FastAPI", 20, False, ratio(NOOP_256, "rps", "fastapi")),
+    Target("p50 at 1 connection, ms", 0.15, True, figure(NOOP_1, "p50_ms")),
+    Target("p50 at 1 connection / bare hyper", 5, True, ratio(NOOP_1, "p50_ms", "hyper")),
+    Target("memory of front and worker, MB", 80, True, figure(NOOP_64, "resident_mb")),
+    Target("10,000 idle connections / bare hyper, MB", 1.2, True, idle_ratio),
+    Target("1 MB raw bodies, requests/s", 500, False, figure(MB, "rps")),
+    Target("1 MB raw bodies / Mosec", 2, False, ratio(MB, "rps", "mosec")),
+    Target("CPU of the front per request at 64, µs", 8, True, figure(NOOP_64, "front_cpu_us")),
+    Target("of the ceiling at 64 connections", 0.93, False, figure(SLEEPY_64, "of_ceiling")),
+    Target("of the ceiling at 256 connections", 0.97, False, figure(SLEEPY_256, "of_ceiling")),
+    Target("goodput at 10x / its peak", 0.95, False, figure(OVERLOAD, "of_peak")),
+    Target("p99 of a refusal at 10x, ms", 5, True, figure(OVERLOAD, "refused_p99_ms")),
+    Target("growth of memory at 10x", 0.05, True, figure(OVERLOAD, "memory_growth")),
+    Target("requests failed under kill -9", 0, True, figure(KILLS, "failed")),
+    Target("answers that were not their own under kill -9", 0, True, figure(KILLS, "wrong")),
+]
+
+
+def start(scenario: Scenario, server: str) -> Running:
+    arguments = list(scenario.arguments) if server == "jitney" else []
+    running = servers.start(server, scenario.model, arguments, dict(scenario.environment))
+    body, content_type = (b"x", RAW) if scenario.model == "raw" else (BODY.encode(), JSON)
+    running.wait_ready(body, content_type)
+    return running

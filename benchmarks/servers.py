@@ -1,0 +1,165 @@
+"""The servers that are measured: started in processes of their own, looked at through /proc."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TICKS = os.sysconf("SC_CLK_TCK")
+PEERS_PYTHON = HERE.parent / ".venv-bench/bin/python"
+
+
+class Running:
+    """One started server."""
+
+    def __init__(self, name: str, command: list[str], port: int, path: str, environment: Mapping[str, str]) -> None:
+        self.name, self.port, self.path = name, port, path
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by stop()
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            cwd=HERE,
+            start_new_session=True,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self.path}"
+
+    def wait_ready(self, body: bytes, content_type: str) -> None:
+        """Until one request has its answer."""
+        request = urllib.request.Request(self.url, body, {"content-type": content_type}, method="POST")
+        end = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=5):
+                    return
+            except (OSError, urllib.error.URLError) as error:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    self._log.seek(0)
+                    log = self._log.read().decode(errors="replace")[-2000:]
+                    self.stop()
+                    raise RuntimeError(f"{self.name} does not answer: {error}\n{log}") from error
+            time.sleep(0.1)
+
+    def pids(self) -> list[int]:
+        """The process and everything that it started."""
+        children: dict[int, list[int]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                except OSError:
+                    continue
+                children.setdefault(parent, []).append(int(entry.name))
+        found = [self.process.pid]
+        for pid in found:
+            found += children.get(pid, [])
+        return found
+
+    def workers(self) -> list[int]:
+        return [
+            pid for pid in self.pids() if b"jitney.worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        ]
+
+    def resident_mb(self, *, front_only: bool = False) -> float:
+        total = 0
+        for pid in [self.process.pid] if front_only else self.pids():
+            found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            total += int(found.group(1)) if found else 0
+        return total / 1024
+
+    def front_cpu_s(self) -> float:
+        """User and system time of the first process: for jitney, the front."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def stop(self) -> None:
+        family = self.pids() if self.process.poll() is None else []
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for pid in family:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._log.close()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def echo_binary() -> Path:
+    """Where cargo put the bare hyper server."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE / "echo/target"))
+    return target / "release/echo"
+
+
+def has_peers(module: str) -> bool:
+    if not PEERS_PYTHON.exists():
+        return False
+    return subprocess.run([PEERS_PYTHON, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
+
+
+def available() -> tuple[list[str], list[str]]:
+    """Names of the servers that can be started here, and one line about each that cannot."""
+    present, missing = [], []
+    if shutil.which("jitney", path=str(Path(sys.executable).parent)):
+        present.append("jitney")
+    else:
+        missing.append("jitney: not installed beside this Python (make build)")
+    if echo_binary().exists():
+        present.append("hyper")
+    else:
+        missing.append("hyper: benchmarks/echo is not built (make bench builds it)")
+    for name, module in (("mosec", "mosec"), ("fastapi", "uvicorn")):
+        if has_peers(module):
+            present.append(name)
+        else:
+            missing.append(f"{name}: not installed in .venv-bench (make bench-peers)")
+    return present, missing
+
+
+def start(
+    name: str, model: str, arguments: list[str] | None = None, environment: Mapping[str, str] | None = None
+) -> Running:
+    """Start server `name` with model `noop`, `raw` or `sleepy`."""
+    port = free_port()
+    environment = {"BENCH_MODEL": model, **(environment or {})}
+    app = HERE / "apps" / ("sleepy.py" if model == "sleepy" else "noop.py")
+    commands: dict[str, tuple[list[str], str]] = {
+        "jitney": (
+            [sys.executable, "-m", "jitney", "serve", str(app), "--port", str(port), *(arguments or [])],
+            f"/{model}",
+        ),
+        "hyper": ([str(echo_binary()), str(port)], "/"),
+        "mosec": ([str(PEERS_PYTHON), "peers/mosec_server.py", "--port", str(port)], "/inference"),
+        "fastapi": (
+            [
+                str(PEERS_PYTHON), "-m", "uvicorn", "--app-dir", "peers", "fastapi_server:app",
+                "--port", str(port), "--log-level", "warning", "--no-access-log",
+            ],
+            "/inference",
+        ),
+    }  # fmt: skip
+    command, path = commands[name]
+    return Running(name, command, port, path, environment)

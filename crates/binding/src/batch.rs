@@ -1,0 +1,142 @@
+//! A received batch as Python sees it.
+
+use crate::buffer;
+use jitney_server::call::{Tag, TensorType};
+use jitney_server::link::batch_frame::ReceivedPart;
+use jitney_server::link::worker::{Delivered, WorkerLink};
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// The items of one batch, in order.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) delivered: Arc<Delivered>,
+    pub(crate) link: WorkerLink,
+    /// Places in the received batch of the items that are still wanted; the others are left out for good.
+    pub(crate) kept: Vec<usize>,
+}
+
+impl Batch {
+    fn parts(&self) -> impl Iterator<Item = &ReceivedPart> {
+        self.kept.iter().filter_map(|&place| self.delivered.batch.items[place].parts.first())
+    }
+
+    fn bytes(&self, part: &ReceivedPart) -> &[u8] {
+        &self.delivered.batch.payload[part.offset..part.offset + part.len]
+    }
+}
+
+#[pymethods]
+impl Batch {
+    #[getter]
+    fn id(&self) -> u64 {
+        self.delivered.batch.id.0
+    }
+
+    #[getter]
+    fn ids(&self) -> Vec<u64> {
+        self.kept.iter().map(|&place| self.delivered.batch.items[place].id.0).collect()
+    }
+
+    #[getter]
+    fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.parts().map(|part| part.tag as u8).collect::<Vec<_>>())
+    }
+
+    #[getter]
+    fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let items = self.kept.iter().map(|&place| self.delivered.batch.items[place].encoding as u8);
+        PyList::new(py, items.collect::<Vec<_>>())
+    }
+
+    fn __len__(&self) -> usize {
+        self.kept.len()
+    }
+
+    fn wanted(&self) -> Vec<bool> {
+        let all = self.link.wanted(&self.delivered);
+        self.kept.iter().map(|&place| all[place]).collect()
+    }
+
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let values = self.parts().map(|part| {
+            let bytes = self.bytes(part);
+            if part.tag != Tag::Text {
+                return Ok(PyBytes::new(py, bytes).into_any());
+            }
+            let text = std::str::from_utf8(bytes).map_err(|error| PyValueError::new_err(error.to_string()))?;
+            Ok(PyString::new(py, text).into_any())
+        });
+        PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// One stacked tensor if all arrays of this parameter have one type: then their bytes lie back to back.
+    fn tensors(&self, param: u16) -> PyResult<Vec<Tensor>> {
+        let items = self.kept.iter().map(|&place| &self.delivered.batch.items[place]);
+        let parts = items.map(|item| {
+            let part = item.parts.iter().find(|part| part.param == param);
+            part.and_then(|part| Some((part, part.tensor.as_ref()?)))
+        });
+        let missing = || PyValueError::new_err(format!("an item has no array for parameter {param}"));
+        let parts = parts.collect::<Option<Vec<_>>>().ok_or_else(missing)?;
+        let tensor = |tensor: &TensorType, shape, offset, len, stacked| Tensor {
+            delivered: self.delivered.clone(),
+            dtype: tensor.dtype.name(),
+            shape,
+            offset,
+            len,
+            stacked,
+        };
+        let back_to_back =
+            parts.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].0.offset + pair[0].0.len == pair[1].0.offset);
+        if let (true, Some((first, kind))) = (back_to_back, parts.first()) {
+            let shape = [&[parts.len() as u64], &kind.shape[..]].concat();
+            return Ok(vec![tensor(kind, shape, first.offset, first.len * parts.len(), true)]);
+        }
+        Ok(parts.iter().map(|(part, kind)| tensor(kind, kind.shape.to_vec(), part.offset, part.len, false)).collect())
+    }
+}
+
+/// A read-only array in a received frame.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    delivered: Arc<Delivered>,
+    dtype: &'static str,
+    shape: Vec<u64>,
+    offset: usize,
+    len: usize,
+    stacked: bool,
+}
+
+#[pymethods]
+impl Tensor {
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    #[getter]
+    fn stacked(&self) -> bool {
+        self.stacked
+    }
+
+    #[allow(unsafe_code, reason = "the signature that the interpreter calls; see buffer.rs")]
+    #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the object by value")]
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let tensor = slf.get();
+        let bytes = &tensor.delivered.batch.payload[tensor.offset..tensor.offset + tensor.len];
+        // SAFETY: the interpreter gives a valid view; the payload is owned by the Arc in this frozen object.
+        unsafe { buffer::lend(slf.clone().into_any(), bytes, view, flags) }
+    }
+}

@@ -1,0 +1,83 @@
+//! The one place with `unsafe`: lending Rust memory to Python through the buffer protocol, and reading memory that
+//! Python lends to us.
+#![allow(unsafe_code, reason = "the buffer protocol is a C interface; this file is reviewed for it")]
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::{c_char, c_int};
+
+/// Fills `view` with a read-only window on `bytes`, which `owner` keeps alive and never changes.
+///
+/// # Safety
+/// `view` must be valid for writes, as the interpreter promises to `__getbuffer__`, and `bytes` must be memory that
+/// lives, unmoved and unchanged, for as long as `owner` does.
+pub(crate) unsafe fn lend(
+    owner: Bound<'_, PyAny>,
+    bytes: &[u8],
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+        return Err(PyBufferError::new_err("this memory is read-only"));
+    }
+    // SAFETY: `view` is valid for writes (the caller's promise). All pointers put into it live as long as `obj`, which
+    // is a new reference to the owner: `bytes` by the caller's promise, shape and strides inside the view itself.
+    unsafe {
+        (*view).obj = owner.into_ptr();
+        (*view).buf = bytes.as_ptr().cast_mut().cast();
+        (*view).len = bytes.len().cast_signed();
+        (*view).readonly = 1;
+        (*view).itemsize = 1;
+        (*view).format = if flags & ffi::PyBUF_FORMAT == ffi::PyBUF_FORMAT {
+            // A static string: nobody may free it, so nothing is done on release.
+            c"B".as_ptr().cast::<c_char>().cast_mut()
+        } else {
+            std::ptr::null_mut()
+        };
+        (*view).ndim = 1;
+        (*view).shape =
+            if flags & ffi::PyBUF_ND == ffi::PyBUF_ND { &raw mut (*view).len } else { std::ptr::null_mut() };
+        (*view).strides = if flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES {
+            &raw mut (*view).itemsize
+        } else {
+            std::ptr::null_mut()
+        };
+        (*view).suboffsets = std::ptr::null_mut();
+        (*view).internal = std::ptr::null_mut();
+    }
+    Ok(())
+}
+
+/// Memory of a Python object that is only read. The object stays locked against resizing while this lives.
+#[derive(Debug)]
+pub(crate) struct Borrowed(PyBuffer<u8>);
+
+impl Borrowed {
+    /// Borrows the bytes of a C-contiguous object of any format.
+    pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Borrowed> {
+        let bytes = object.py().import("builtins")?.getattr("memoryview")?.call1((object,))?;
+        if !bytes.getattr("c_contiguous")?.extract::<bool>()? {
+            return Err(PyValueError::new_err("the array is not C-contiguous"));
+        }
+        // A view of plain bytes: PyBuffer insists on a matching format. An empty view cannot be cast.
+        let bytes = if bytes.getattr("nbytes")?.extract::<usize>()? == 0 {
+            pyo3::types::PyBytes::new(object.py(), b"").into_any()
+        } else {
+            bytes.call_method1("cast", ("B",))?
+        };
+        PyBuffer::get(&bytes).map(Borrowed)
+    }
+
+    /// The bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        if self.0.len_bytes() == 0 {
+            return &[];
+        }
+        // SAFETY: the buffer is C-contiguous bytes (checked by `new`) and stays exported, so neither freed nor resized,
+        // while `self` lives. The worker hands over results that nobody writes to any more (`Results.rows` says so); a
+        // model that breaks this would send torn numbers of its own, as it would with any C library that takes arrays.
+        unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
+    }
+}

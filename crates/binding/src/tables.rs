@@ -1,0 +1,36 @@
+//! The tables of `core` and its view of configuration, so that tests can hold Python against them.
+
+use jitney_core::metrics::{self as table, Kind};
+use jitney_core::options::{DeploymentOptions, ServerOptions};
+use jitney_core::outcome::{Outcome, Retry};
+use jitney_core::scheduler::Rules;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+#[pyfunction]
+pub(crate) fn outcomes() -> Vec<(&'static str, &'static str, u16, u8, bool)> {
+    let row = |o: &Outcome| (o.reason(), o.title(), o.http_status(), o.grpc_code(), o.retry() != Retry::Never);
+    Outcome::ALL.iter().map(row).collect()
+}
+
+#[pyfunction]
+pub(crate) fn metrics() -> Vec<(&'static str, &'static str, Vec<&'static str>, &'static str)> {
+    let kind = |kind| match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram(_) => "histogram",
+    };
+    table::ALL.iter().map(|m| (m.name, kind(m.kind), m.labels.to_vec(), m.help.trim())).collect()
+}
+
+#[pyfunction]
+pub(crate) fn check_options(kind: &str, options: &str) -> PyResult<()> {
+    let checked = match kind {
+        "deployment" => serde_json::from_str::<DeploymentOptions>(options)
+            .map_err(|error| error.to_string())
+            .and_then(|options| Rules::new(&options).map(drop)),
+        "server" => serde_json::from_str::<ServerOptions>(options).map(drop).map_err(|error| error.to_string()),
+        other => Err(format!("options are of a deployment or of a server, not of {other:?}")),
+    };
+    checked.map_err(PyValueError::new_err)
+}

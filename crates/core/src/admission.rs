@@ -1,0 +1,155 @@
+//! Who may enter. A request that does not fit is refused at the door, with the instant at which to come back.
+
+use crate::outcome::Outcome;
+use crate::pace::Pace;
+use std::time::Duration;
+
+/// Longest `Retry-After`: some clients do not retry at all when told to wait much longer.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// A request may be made to wait for this many full batches …
+const ALLOWED_BATCHES: u32 = 10;
+/// … and always for this long, however fast the batches are.
+const ALLOWED_AT_LEAST: Duration = Duration::from_millis(500);
+
+/// The bounds of a deployment's queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// Most items that wait.
+    pub max_items: usize,
+    /// Most bytes that wait.
+    pub max_bytes: u64,
+}
+
+/// What the door sees of the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueState<'a> {
+    /// Items that wait.
+    pub items: usize,
+    /// Bytes that wait.
+    pub bytes: u64,
+    /// Batches that it takes to empty the lanes.
+    pub batches: usize,
+    /// Items of a full batch.
+    pub max_batch_size: usize,
+    /// Replicas that work, at least 1.
+    pub replicas: u32,
+    /// Whether a replica is free now.
+    pub idle: bool,
+    /// What batches take.
+    pub pace: &'a Pace,
+}
+
+/// Why a request may not enter, and when to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which row of the table.
+    pub outcome: Outcome,
+    /// The wait that was predicted, if one could be.
+    pub predicted_wait: Option<Duration>,
+    /// Whole seconds, 1 to 30; `None` where coming back would not help.
+    pub retry_after: Option<Duration>,
+}
+
+/// How long an item that arrives now would wait for its launch; `None` while too little has been measured.
+pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
+    if !queue.pace.is_known() {
+        return None;
+    }
+    if queue.idle && queue.batches == 0 {
+        return Some(Duration::ZERO);
+    }
+    let full = queue.pace.batch(queue.max_batch_size);
+    // All replicas are busy: the next one frees after a fraction of a batch, then each full batch ahead takes its turn.
+    let frees = full / (queue.replicas + 1);
+    Some(frees + full * queue.batches as u32 / queue.replicas)
+}
+
+/// Lets a request of `bytes` in, or says why not. A request enters when the queue is below its bound.
+pub fn admit(
+    queue: &QueueState,
+    limits: QueueLimits,
+    bytes: u64,
+    timeout: Duration,
+    remaining: Duration,
+) -> Result<(), Refusal> {
+    let wait = predicted_wait(queue);
+    let full = queue.pace.batch(queue.max_batch_size);
+    let allowed = (full * ALLOWED_BATCHES).max(ALLOWED_AT_LEAST).min(timeout / 2);
+    let refuse = |outcome| {
+        let excess = wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(allowed) + full);
+        let retry_after = Duration::from_secs(excess.as_secs_f64().ceil().max(1.0) as u64).min(LONGEST_RETRY_AFTER);
+        Err(Refusal { outcome, predicted_wait: wait, retry_after: Some(retry_after) })
+    };
+    if queue.items >= limits.max_items {
+        return refuse(Outcome::QueueFull);
+    }
+    if queue.bytes > 0 && queue.bytes.saturating_add(bytes) > limits.max_bytes {
+        return refuse(Outcome::QueueBytesFull);
+    }
+    let Some(wait) = wait else { return Ok(()) };
+    if wait > allowed {
+        return refuse(Outcome::WaitTooLong);
+    }
+    // Only a wait that is there can make a deadline unreachable: with nobody ahead the model itself decides.
+    if wait > Duration::ZERO && wait + queue.pace.batch(1) > remaining {
+        return Err(Refusal { outcome: Outcome::DeadlineUnreachable, predicted_wait: Some(wait), retry_after: None });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: QueueLimits = QueueLimits { max_items: 100, max_bytes: 1000 };
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn pace(batch_ms: u64) -> Pace {
+        let mut pace = Pace::default();
+        (0..3).for_each(|_| pace.learn(8, Duration::from_millis(batch_ms)));
+        pace
+    }
+
+    fn queue(pace: &Pace, items: usize) -> QueueState<'_> {
+        QueueState { items, bytes: 0, batches: items.div_ceil(8), max_batch_size: 8, replicas: 1, idle: false, pace }
+    }
+
+    fn outcome(result: Result<(), Refusal>) -> Outcome {
+        result.map_or_else(|refusal| refusal.outcome, |()| Outcome::Ok)
+    }
+
+    #[test]
+    fn each_bound_refuses_above_and_serves_below() {
+        let unknown = Pace::default();
+        let ask = |items, held, bytes| {
+            outcome(admit(&QueueState { bytes: held, ..queue(&unknown, items) }, LIMITS, bytes, MINUTE, MINUTE))
+        };
+        assert_eq!((ask(99, 0, 1), ask(100, 0, 1)), (Outcome::Ok, Outcome::QueueFull));
+        assert_eq!((ask(1, 900, 100), ask(1, 900, 101)), (Outcome::Ok, Outcome::QueueBytesFull));
+        assert_eq!(ask(0, 0, 5000), Outcome::Ok, "an item above the bound enters an empty queue");
+    }
+
+    #[test]
+    fn the_wait_that_may_be_asked_for_follows_the_batches() {
+        let (quick, slow) = (pace(10), pace(1000));
+        assert_eq!(outcome(admit(&queue(&quick, 90), LIMITS, 1, MINUTE, MINUTE)), Outcome::Ok);
+        assert_eq!(outcome(admit(&queue(&slow, 72), LIMITS, 1, MINUTE, MINUTE)), Outcome::Ok, "9.5 batches");
+        let refusal = admit(&queue(&slow, 99), LIMITS, 1, MINUTE, MINUTE).expect_err("13.5 batches");
+        assert_eq!(refusal.outcome, Outcome::WaitTooLong);
+        assert_eq!(
+            refusal.retry_after,
+            Some(Duration::from_secs(5)),
+            "13.5 s of work, 10 s allowed, one batch, whole seconds"
+        );
+    }
+
+    #[test]
+    fn a_deadline_that_the_queue_alone_would_pass_is_refused() {
+        let slow = pace(100);
+        let remaining = Duration::from_millis(300);
+        assert_eq!(outcome(admit(&queue(&slow, 32), LIMITS, 1, MINUTE, remaining)), Outcome::DeadlineUnreachable);
+        assert_eq!(outcome(admit(&queue(&slow, 8), LIMITS, 1, MINUTE, remaining)), Outcome::Ok);
+        let alone = QueueState { idle: true, ..queue(&slow, 0) };
+        assert_eq!(outcome(admit(&alone, LIMITS, 1, MINUTE, Duration::from_millis(1))), Outcome::Ok);
+    }
+}

@@ -1,0 +1,177 @@
+//! A lane: items that may share a batch. Three classes, each in order of arrival; a class is a bounded head start.
+//! Removal is immediate, so a lane's length is what a batch would really hold.
+
+use crate::request::{ItemId, Priority};
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// One item that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waiting {
+    /// When it arrived; kept when a lost worker sends it back.
+    pub arrival: Time,
+    /// Which item.
+    pub id: ItemId,
+    /// What it counts against a batch's cost limit.
+    pub cost: u64,
+}
+
+/// What bounds one batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    /// Most items.
+    pub max_items: usize,
+    /// Most cost; an item above it rides alone.
+    pub max_cost: u64,
+}
+
+/// Where an item stands among all that wait: its arrival, shifted by its class. Smaller is sooner.
+pub fn rank(arrival: Time, priority: Priority, boost: Duration) -> Time {
+    arrival + boost.saturating_mul(priority as u32)
+}
+
+/// A queue of items of one group key.
+#[derive(Debug, Default)]
+pub struct Lane {
+    classes: [VecDeque<Waiting>; 3],
+    len: usize,
+    /// Wider than a cost: clients may send any, and a sum that saturates does not come back when items leave.
+    cost: u128,
+}
+
+impl Lane {
+    /// Items that wait here.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing waits here.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether a batch taken now would be closed by a limit.
+    pub fn is_full(&self, limits: BatchLimits) -> bool {
+        self.len >= limits.max_items || self.cost >= u128::from(limits.max_cost)
+    }
+
+    /// Batches that it takes to empty this lane, at the least.
+    pub fn batches(&self, limits: BatchLimits) -> usize {
+        let by_cost = if limits.max_cost == u64::MAX { 0 } else { self.cost.div_ceil(limits.max_cost.max(1).into()) };
+        // No batch is empty, so items above the cost limit count as one batch each, however far above they are.
+        self.len.div_ceil(limits.max_items).max(by_cost.min(self.len as u128) as usize)
+    }
+
+    /// Adds an item at its place: the end, unless a lost worker sent it back.
+    pub fn push(&mut self, priority: Priority, item: Waiting) {
+        let class = &mut self.classes[priority as usize];
+        if class.back().is_none_or(|last| *last < item) {
+            class.push_back(item);
+        } else {
+            let place = class.partition_point(|other| *other < item);
+            class.insert(place, item);
+        }
+        self.len += 1;
+        self.cost += u128::from(item.cost);
+    }
+
+    /// Removes an item wherever it stands; false if it is not here.
+    pub fn remove(&mut self, priority: Priority, item: Waiting) -> bool {
+        let class = &mut self.classes[priority as usize];
+        let Ok(place) = class.binary_search(&item) else {
+            return false;
+        };
+        class.remove(place);
+        self.forget(item);
+        true
+    }
+
+    /// The item that leaves first, with its rank.
+    pub fn head(&self, boost: Duration) -> Option<(Time, Waiting)> {
+        self.next(boost).map(|(priority, item)| (rank(item.arrival, priority, boost), item))
+    }
+
+    /// When the item that has waited for longest arrived; a class with a head start may leave before it.
+    pub fn oldest(&self) -> Option<Time> {
+        self.classes.iter().filter_map(|class| class.front()).map(|item| item.arrival).min()
+    }
+
+    /// Takes the next batch in order of rank, at least one item.
+    pub fn take(&mut self, limits: BatchLimits, boost: Duration) -> Vec<ItemId> {
+        let mut taken = Vec::with_capacity(limits.max_items.min(self.len));
+        let mut cost = 0u128;
+        while taken.len() < limits.max_items {
+            let Some((priority, item)) = self.next(boost) else {
+                break;
+            };
+            cost += u128::from(item.cost);
+            if cost > u128::from(limits.max_cost) && !taken.is_empty() {
+                break;
+            }
+            self.classes[priority as usize].pop_front();
+            self.forget(item);
+            taken.push(item.id);
+        }
+        taken
+    }
+
+    fn next(&self, boost: Duration) -> Option<(Priority, Waiting)> {
+        let heads = Priority::ALL.iter().filter_map(|&p| Some((p, *self.classes[p as usize].front()?)));
+        heads.min_by_key(|(p, item)| (rank(item.arrival, *p, boost), *item))
+    }
+
+    fn forget(&mut self, item: Waiting) {
+        self.len -= 1;
+        self.cost -= u128::from(item.cost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOST: Duration = Duration::from_nanos(10);
+    const ANY: BatchLimits = BatchLimits { max_items: 8, max_cost: u64::MAX };
+
+    fn item(arrival: u64) -> Waiting {
+        Waiting { arrival: Time(arrival), id: ItemId(arrival), cost: 1 }
+    }
+
+    fn ids(lane: &mut Lane) -> Vec<u64> {
+        lane.take(ANY, BOOST).iter().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn a_class_is_a_bounded_head_start() {
+        let mut lane = Lane::default();
+        lane.push(Priority::Low, item(1));
+        lane.push(Priority::Normal, item(5));
+        lane.push(Priority::High, item(14));
+        lane.push(Priority::High, item(22));
+        assert_eq!(ids(&mut lane), [14, 5, 1, 22], "high passes what is at most one boost per class older, never more");
+    }
+
+    #[test]
+    fn an_item_that_comes_back_takes_its_old_place() {
+        let mut lane = Lane::default();
+        for arrival in [2, 4, 3, 1] {
+            lane.push(Priority::Normal, item(arrival));
+        }
+        assert!(lane.remove(Priority::Normal, item(3)));
+        assert!(!lane.remove(Priority::Normal, item(3)));
+        assert_eq!((lane.len(), ids(&mut lane)), (3, vec![1, 2, 4]));
+    }
+
+    #[test]
+    fn cost_closes_a_batch_and_an_item_above_the_limit_rides_alone() {
+        let mut lane = Lane::default();
+        for (arrival, cost) in [(1, 50), (2, 4), (3, 4), (4, 4)] {
+            lane.push(Priority::Normal, Waiting { arrival: Time(arrival), id: ItemId(arrival), cost });
+        }
+        let limits = BatchLimits { max_items: 8, max_cost: 10 };
+        let sizes: Vec<usize> =
+            std::iter::from_fn(|| Some(lane.take(limits, BOOST).len()).filter(|&n| n > 0)).collect();
+        assert_eq!(sizes, [1, 2, 1]);
+    }
+}

@@ -1,0 +1,192 @@
+//! All lanes of a deployment: found by group key, ordered by the rank of their heads. Empty ones are freed.
+
+use crate::group_key::GroupKey;
+use crate::lane::{BatchLimits, Lane, Waiting};
+use crate::request::{ItemId, Priority};
+use crate::time::Time;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A live lane. Numbers are reused once a lane has been freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u32);
+
+#[derive(Debug)]
+struct Slot {
+    key: GroupKey,
+    lane: Lane,
+    head: Option<(Time, Waiting)>,
+    oldest: Option<Time>,
+    full: bool,
+}
+
+/// The lanes that hold something, at most `most` of them.
+#[derive(Debug)]
+pub struct Lanes {
+    limits: BatchLimits,
+    boost: Duration,
+    most: usize,
+    by_key: FxHashMap<GroupKey, LaneId>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<LaneId>,
+    by_rank: BTreeSet<(Time, LaneId)>,
+    by_age: BTreeSet<(Time, LaneId)>,
+    full: BTreeSet<(Time, LaneId)>,
+    items: usize,
+    batches: usize,
+}
+
+impl Lanes {
+    /// No lanes yet.
+    pub fn new(limits: BatchLimits, boost: Duration, most: usize) -> Lanes {
+        Lanes {
+            limits,
+            boost,
+            most,
+            by_key: FxHashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_rank: BTreeSet::new(),
+            by_age: BTreeSet::new(),
+            full: BTreeSet::new(),
+            items: 0,
+            batches: 0,
+        }
+    }
+
+    /// Items in all lanes.
+    pub fn items(&self) -> usize {
+        self.items
+    }
+
+    /// Batches that it takes to empty all lanes.
+    pub fn batches(&self) -> usize {
+        self.batches
+    }
+
+    /// Lanes that hold something.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.items == 0
+    }
+
+    /// What bounds a batch.
+    pub fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    /// Whether an item of this key finds a lane or may open one.
+    pub fn has_room(&self, key: &GroupKey) -> bool {
+        self.by_key.len() < self.most || self.by_key.contains_key(key)
+    }
+
+    /// Lanes by the rank of their heads, soonest first.
+    pub fn by_rank(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.by_rank.iter().map(|&(_, id)| id)
+    }
+
+    /// The full lane whose head is soonest.
+    pub fn first_full(&self) -> Option<LaneId> {
+        self.full.first().map(|&(_, id)| id)
+    }
+
+    /// When the oldest item of all lanes arrived.
+    pub fn oldest(&self) -> Option<Time> {
+        self.by_age.first().map(|&(at, _)| at)
+    }
+
+    /// When the oldest item of a live lane arrived.
+    pub fn oldest_in(&self, id: LaneId) -> Time {
+        self.slot(id).oldest.expect("a live lane holds something")
+    }
+
+    /// A live lane.
+    pub fn lane(&self, id: LaneId) -> &Lane {
+        &self.slot(id).lane
+    }
+
+    /// The item that leaves a live lane first.
+    pub fn head(&self, id: LaneId) -> Waiting {
+        self.slot(id).head.expect("a live lane holds something").1
+    }
+
+    /// Whether a batch taken from this lane now would be closed by a limit.
+    pub fn is_full(&self, id: LaneId) -> bool {
+        self.slot(id).full
+    }
+
+    /// Adds an item to the lane of its key.
+    pub fn push(&mut self, key: &GroupKey, priority: Priority, item: Waiting) -> LaneId {
+        let id = self.by_key.get(key).copied().unwrap_or_else(|| self.open(key));
+        self.items += 1;
+        self.change(id, |lane| lane.push(priority, item));
+        id
+    }
+
+    /// Removes an item from a live lane.
+    pub fn remove(&mut self, id: LaneId, priority: Priority, item: Waiting) {
+        if self.change(id, |lane| lane.remove(priority, item)) {
+            self.items -= 1;
+        }
+    }
+
+    /// Takes the next batch of a live lane, at most `size` items.
+    pub fn take(&mut self, id: LaneId, size: usize) -> Vec<ItemId> {
+        let limits = BatchLimits { max_items: size.min(self.limits.max_items), ..self.limits };
+        let boost = self.boost;
+        let taken = self.change(id, |lane| lane.take(limits, boost));
+        self.items -= taken.len();
+        taken
+    }
+
+    fn slot(&self, id: LaneId) -> &Slot {
+        self.slots[id.0 as usize].as_ref().expect("the lane is live")
+    }
+
+    fn open(&mut self, key: &GroupKey) -> LaneId {
+        let slot = Slot { key: key.clone(), lane: Lane::default(), head: None, oldest: None, full: false };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            LaneId(self.slots.len() as u32 - 1)
+        });
+        self.slots[id.0 as usize] = Some(slot);
+        self.by_key.insert(key.clone(), id);
+        id
+    }
+
+    /// Every change goes through here, so that the orders and the counters always agree with the lane.
+    fn change<R>(&mut self, id: LaneId, act: impl FnOnce(&mut Lane) -> R) -> R {
+        let slot = self.slots[id.0 as usize].as_mut().expect("the lane is live");
+        let (old_head, was_full, old_batches) = (slot.head, slot.full, slot.lane.batches(self.limits));
+        let was_oldest = slot.oldest;
+        let result = act(&mut slot.lane);
+        slot.head = slot.lane.head(self.boost);
+        slot.oldest = slot.lane.oldest();
+        slot.full = slot.lane.is_full(self.limits);
+        self.batches = self.batches + slot.lane.batches(self.limits) - old_batches;
+        let (old_rank, rank) = (old_head.map(|h| h.0), slot.head.map(|h| h.0));
+        if old_rank != rank {
+            old_rank.map(|r| self.by_rank.remove(&(r, id)));
+            rank.map(|r| self.by_rank.insert((r, id)));
+        }
+        if was_oldest != slot.oldest {
+            was_oldest.map(|at| self.by_age.remove(&(at, id)));
+            slot.oldest.map(|at| self.by_age.insert((at, id)));
+        }
+        if (old_rank, was_full) != (rank, slot.full) {
+            old_rank.filter(|_| was_full).map(|r| self.full.remove(&(r, id)));
+            rank.filter(|_| slot.full).map(|r| self.full.insert((r, id)));
+        }
+        if rank.is_none() {
+            let slot = self.slots[id.0 as usize].take().expect("the lane is live");
+            self.by_key.remove(&slot.key);
+            self.free.push(id);
+        }
+        result
+    }
+}

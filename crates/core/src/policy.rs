@@ -1,0 +1,120 @@
+//! When to launch a batch, and of which lane. A policy is pure: it sees the lanes and the time, and decides.
+
+use crate::lanes::{LaneId, Lanes};
+use crate::time::Time;
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// Launches in a row in which a full lane may pass the lane with the oldest head.
+pub const MOST_PASSES: u32 = 4;
+
+/// Why a batch was closed; a metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// A limit was reached.
+    Full,
+    /// A replica was free.
+    Drain,
+    /// The lane had been held open for as long as it may.
+    Delay,
+    /// A suspect of a lost worker runs alone.
+    Suspect,
+}
+
+impl CloseReason {
+    /// Every reason.
+    pub const ALL: [CloseReason; 4] = [CloseReason::Full, CloseReason::Drain, CloseReason::Delay, CloseReason::Suspect];
+
+    /// The metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            CloseReason::Full => "full",
+            CloseReason::Drain => "drain",
+            CloseReason::Delay => "delay",
+            CloseReason::Suspect => "suspect",
+        }
+    }
+}
+
+/// What a policy sees. It is asked only while a replica is free and something waits.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The time.
+    pub now: Time,
+    /// What waits.
+    pub lanes: &'a Lanes,
+    /// Free replicas.
+    pub idle: u32,
+    /// Replicas that work.
+    pub replicas: u32,
+    /// Launches in a row that have passed the lane with the oldest head.
+    pub passes: u32,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Launch up to `size` items of a lane.
+    Launch {
+        /// Which lane.
+        lane: LaneId,
+        /// Most items to take.
+        size: usize,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Nothing now; ask again at this instant at the latest.
+    AskAgain(Time),
+}
+
+/// Decides when to launch. Later policies learn from what they are told; the simple ones ignore it.
+pub trait BatchPolicy: Send + Debug {
+    /// What to do now.
+    fn decide(&mut self, view: &View) -> Decision;
+    /// An item entered a lane.
+    fn on_arrival(&mut self, _now: Time, _lane: LaneId) {}
+    /// A batch of `items` left a lane.
+    fn on_launch(&mut self, _now: Time, _lane: LaneId, _items: usize) {}
+    /// A batch of `items` occupied a replica for `length`.
+    fn on_complete(&mut self, _now: Time, _items: usize, _length: Duration) {}
+}
+
+/// Launches a lane when it is full, or when something in it has waited for `delay`. With no delay nobody waits for
+/// company while a replica is free: that is `drain`.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed {
+    /// How long a lane may be held open, counted from the arrival of its oldest item: a head start must not make the
+    /// others wait for longer.
+    pub delay: Duration,
+}
+
+impl Fixed {
+    /// Launch whatever waits as soon as a replica is free.
+    pub const DRAIN: Fixed = Fixed { delay: Duration::ZERO };
+}
+
+impl BatchPolicy for Fixed {
+    fn decide(&mut self, view: &View) -> Decision {
+        let lanes = view.lanes;
+        let launch = |lane, reason| Decision::Launch { lane, size: lanes.limits().max_items, reason };
+        let full = lanes.first_full();
+        if let Some(lane) = full.filter(|_| view.passes < MOST_PASSES) {
+            return launch(lane, CloseReason::Full);
+        }
+        // If the oldest item of all may wait, so may the rest, and no lane needs to be looked at.
+        let due = lanes.oldest().map_or(Time(u64::MAX), |at| at + self.delay);
+        if view.now < due {
+            return full.map_or(Decision::AskAgain(due), |lane| launch(lane, CloseReason::Full));
+        }
+        let is_due = |lane: &LaneId| lanes.is_full(*lane) || view.now >= lanes.oldest_in(*lane) + self.delay;
+        let lane = lanes.by_rank().find(is_due).expect("the lane of the oldest item is due");
+        launch(
+            lane,
+            match () {
+                () if lanes.is_full(lane) => CloseReason::Full,
+                () if self.delay.is_zero() => CloseReason::Drain,
+                () => CloseReason::Delay,
+            },
+        )
+    }
+}

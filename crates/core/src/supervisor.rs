@@ -1,0 +1,263 @@
+//! The life of one place for a worker: start, watch, restart with back-off, give up on the first load. Pure: the
+//! motion side reports what happened and carries out what is commanded.
+
+use crate::time::Time;
+use std::time::Duration;
+
+/// A worker that says nothing for this long, not even to a ping, is stopped or stuck.
+pub const SILENT_AFTER: Duration = Duration::from_secs(7);
+/// A process that was killed but does not end (stuck in a driver) is given up after this.
+const ABANDON_AFTER: Duration = Duration::from_secs(5);
+/// The first pause before a worker is started again after it died without having served anything.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
+/// The longest pause.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// Deaths in a row without an answer in between that make a crash loop.
+const CRASH_LOOP: u32 = 4;
+
+/// Why a worker ended; a metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It ended by itself, was killed from outside, or its link broke.
+    Died,
+    /// Its batch ran for too long.
+    Hung,
+    /// It stopped answering pings.
+    Silent,
+    /// It said that it cannot load its model.
+    LoadFailed,
+    /// It did not get ready in time.
+    LoadTimeout,
+}
+
+impl Cause {
+    /// The metric label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Cause::Died => "died",
+            Cause::Hung => "hung",
+            Cause::Silent => "silent",
+            Cause::LoadFailed => "load_failed",
+            Cause::LoadTimeout => "load_timeout",
+        }
+    }
+}
+
+/// What happened to the worker in this place. Whoever reports leaves out what comes from a process before the current
+/// one, an abandoned one above all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Its process runs. If it could not even be started, it has `Exited`.
+    Spawned,
+    /// Its link is up; from now on silence counts.
+    Connected,
+    /// Something came over its link.
+    Heard,
+    /// Its model is loaded and warm.
+    Ready,
+    /// It answered a batch.
+    Served,
+    /// It must be replaced, for this reason.
+    Failed(Cause),
+    /// Its process has ended.
+    Exited,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Start a worker here.
+    Spawn,
+    /// Kill its process group.
+    Kill,
+    /// The replica may get batches.
+    Up,
+    /// The replica is gone.
+    Down(Cause),
+    /// The model cannot be loaded at first start: end the server.
+    GiveUp(Cause),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    BackingOff { until: Time },
+    Starting { since: Time },
+    Up,
+    Dying { since: Time, cause: Cause, was_up: bool },
+    GivenUp,
+}
+
+/// One place.
+#[derive(Debug)]
+pub struct Place {
+    load_timeout: Duration,
+    state: State,
+    heard: Option<Time>,
+    was_ever_ready: bool,
+    has_served: bool,
+    failures: u32,
+}
+
+impl Place {
+    /// A place whose first worker is to be started now.
+    pub fn new(load_timeout: Duration) -> Place {
+        let state = State::BackingOff { until: Time(0) };
+        Place { load_timeout, state, heard: None, was_ever_ready: false, has_served: false, failures: 0 }
+    }
+
+    /// Whether its workers keep dying without ever answering anything.
+    pub fn is_crash_looping(&self) -> bool {
+        self.failures >= CRASH_LOOP
+    }
+
+    /// Whether its worker is ready.
+    pub fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// Takes note of what happened.
+    pub fn on(&mut self, now: Time, event: Event) -> Option<Command> {
+        match event {
+            Event::Spawned => {
+                if matches!(self.state, State::Starting { .. }) {
+                    self.state = State::Starting { since: now };
+                }
+                None
+            }
+            Event::Connected | Event::Heard => {
+                self.heard = Some(now);
+                None
+            }
+            Event::Served => {
+                (self.has_served, self.failures) = (true, 0);
+                None
+            }
+            Event::Ready if matches!(self.state, State::Starting { .. }) => {
+                self.was_ever_ready = true;
+                self.state = State::Up;
+                Some(Command::Up)
+            }
+            Event::Ready => None,
+            Event::Failed(cause) => self.kill(now, cause),
+            Event::Exited => self.exited(now),
+        }
+    }
+
+    /// What the time alone commands.
+    pub fn tick(&mut self, now: Time) -> Option<Command> {
+        match self.state {
+            State::BackingOff { until } if now >= until => {
+                // From here on a worker is on its way: another tick must not start a second one.
+                self.state = State::Starting { since: now };
+                (self.heard, self.has_served) = (None, false);
+                Some(Command::Spawn)
+            }
+            State::Dying { since, .. } if now - since >= ABANDON_AFTER => self.exited(now),
+            State::Starting { since } if now - since >= self.load_timeout => self.kill(now, Cause::LoadTimeout),
+            State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
+                self.kill(now, Cause::Silent)
+            }
+            _ => None,
+        }
+    }
+
+    fn kill(&mut self, now: Time, cause: Cause) -> Option<Command> {
+        if !matches!(self.state, State::Starting { .. } | State::Up) {
+            return None;
+        }
+        self.state = State::Dying { since: now, cause, was_up: self.is_up() };
+        Some(Command::Kill)
+    }
+
+    fn exited(&mut self, now: Time) -> Option<Command> {
+        let (cause, was_up) = match self.state {
+            State::Dying { cause, was_up, .. } => (cause, was_up),
+            State::Starting { .. } => (Cause::Died, false),
+            State::Up => (Cause::Died, true),
+            State::BackingOff { .. } | State::GivenUp => return None,
+        };
+        self.heard = None;
+        if !self.was_ever_ready {
+            self.state = State::GivenUp;
+            return Some(Command::GiveUp(cause));
+        }
+        let pause = if was_up && self.has_served {
+            Duration::ZERO
+        } else {
+            self.failures += 1;
+            (FIRST_BACK_OFF * 2u32.saturating_pow(self.failures - 1)).min(LONGEST_BACK_OFF)
+        };
+        self.state = State::BackingOff { until: now + pause };
+        was_up.then_some(Command::Down(cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time(0) + Duration::from_secs(seconds)
+    }
+
+    fn ready() -> Place {
+        let mut place = Place::new(Duration::from_secs(60));
+        assert_eq!(place.tick(at(0)), Some(Command::Spawn));
+        place.on(at(0), Event::Spawned);
+        place.on(at(1), Event::Connected);
+        assert_eq!(place.on(at(2), Event::Ready), Some(Command::Up));
+        place
+    }
+
+    #[test]
+    fn a_worker_that_served_is_replaced_at_once() {
+        let mut place = ready();
+        place.on(at(3), Event::Served);
+        assert_eq!(place.on(at(3), Event::Exited), Some(Command::Down(Cause::Died)));
+        assert_eq!(place.tick(at(3)), Some(Command::Spawn));
+    }
+
+    #[test]
+    fn deaths_without_an_answer_back_off_and_become_a_crash_loop() {
+        let mut place = ready();
+        for failure in 1..=CRASH_LOOP {
+            assert_eq!(place.is_crash_looping(), failure > CRASH_LOOP);
+            place.on(at(3), Event::Exited);
+            assert_eq!(place.tick(at(3)), None);
+            assert_eq!(place.tick(at(60)), Some(Command::Spawn));
+            place.on(at(60), Event::Spawned);
+        }
+        assert!(place.is_crash_looping());
+        place.on(at(61), Event::Ready);
+        place.on(at(61), Event::Served);
+        assert!(!place.is_crash_looping());
+    }
+
+    #[test]
+    fn silence_is_found_and_the_replica_is_only_gone_once_its_process_is() {
+        let mut place = ready();
+        place.on(at(4), Event::Heard);
+        assert_eq!(place.tick(at(10)), None);
+        assert_eq!(place.tick(at(11)), Some(Command::Kill));
+        assert_eq!(place.tick(at(12)), None);
+        assert_eq!(place.on(at(12), Event::Exited), Some(Command::Down(Cause::Silent)));
+    }
+
+    #[test]
+    fn a_killed_process_that_does_not_end_is_abandoned() {
+        let mut place = ready();
+        assert_eq!(place.on(at(3), Event::Failed(Cause::Hung)), Some(Command::Kill));
+        assert_eq!(place.on(at(3), Event::Failed(Cause::Died)), None, "it is dying already");
+        assert_eq!(place.tick(at(8)), Some(Command::Down(Cause::Hung)));
+    }
+
+    #[test]
+    fn a_first_load_that_fails_ends_the_server() {
+        let mut place = Place::new(Duration::from_secs(60));
+        assert_eq!(place.tick(at(0)), Some(Command::Spawn));
+        place.on(at(0), Event::Spawned);
+        assert_eq!(place.tick(at(60)), Some(Command::Kill));
+        assert_eq!(place.on(at(61), Event::Exited), Some(Command::GiveUp(Cause::LoadTimeout)));
+        assert_eq!(place.tick(at(99)), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! The one clock: turns the system's monotonic time into the numbers that the rules work with.
+
+use jitney_core::time::Time;
+use std::time::Instant;
+
+/// Counts from its own start.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    epoch: Instant,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock { epoch: Instant::now() }
+    }
+}
+
+impl Clock {
+    /// The time now.
+    pub fn now(self) -> Time {
+        Time(0) + self.epoch.elapsed()
+    }
+
+    /// The instant of a time.
+    pub fn instant(self, time: Time) -> Instant {
+        // Times that nothing will live to see (no deadline) stay representable.
+        self.epoch + (time - Time(0)).min(std::time::Duration::from_secs(86_400 * 365))
+    }
+}

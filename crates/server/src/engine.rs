@@ -1,0 +1,330 @@
+//! The engine task of one deployment: owns its scheduler, carries out its decisions. Messages in, actions out, no locks.
+
+use crate::call::{Answer, Call, Failure, Timing};
+use crate::clock::Clock;
+use crate::deployment::Inbound;
+use crate::link::front::Link;
+use crate::link::results_frame::{ItemOutcome, ReceivedResults};
+use crate::supervise::Report;
+use crate::telemetry::Telemetry;
+use jitney_core::admission::Refusal;
+use jitney_core::metrics;
+use jitney_core::outcome::Outcome;
+use jitney_core::policy::CloseReason;
+use jitney_core::request::{ItemId, ReplicaId};
+use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Rules, Scheduler};
+use jitney_core::time::Time;
+use prometheus::{Histogram, IntCounter, IntGauge};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Messages taken at once before decisions are made.
+const MESSAGES_AT_ONCE: usize = 256;
+
+/// An item in the engine: what to compute, and whom to tell.
+#[derive(Debug)]
+struct Pending {
+    call: Box<Call>,
+    reply: oneshot::Sender<Answer>,
+}
+
+impl Payload for Pending {
+    /// Keyed at random per process, so that nobody outside can make two inputs collide.
+    fn fingerprint(&self) -> u64 {
+        static KEY: OnceLock<RandomState> = OnceLock::new();
+        let mut hasher = KEY.get_or_init(RandomState::new).build_hasher();
+        for part in &self.call.parts {
+            (part.tag as u8).hash(&mut hasher);
+            part.tensor.as_ref().map(|t| (t.dtype, &t.shape)).hash(&mut hasher);
+            part.data.len().hash(&mut hasher);
+            part.data.0.iter().for_each(|chunk| hasher.write(chunk));
+        }
+        hasher.finish()
+    }
+}
+
+#[derive(Debug)]
+struct Meters {
+    queue_seconds: Histogram,
+    model_seconds: Histogram,
+    batch_items: Histogram,
+    batches: [IntCounter; 4],
+    queued_items: IntGauge,
+    queued_bytes: IntGauge,
+    lanes: IntGauge,
+    running_items: IntGauge,
+    ready_replicas: IntGauge,
+}
+
+impl Meters {
+    fn new(telemetry: &Telemetry, deployment: &str) -> Meters {
+        let gauge = |metric| telemetry.gauge(metric, &[deployment]);
+        let histogram = |metric| telemetry.histogram(metric, &[deployment]);
+        Meters {
+            queue_seconds: histogram(metrics::QUEUE_SECONDS),
+            model_seconds: histogram(metrics::MODEL_SECONDS),
+            batch_items: histogram(metrics::BATCH_ITEMS),
+            batches: CloseReason::ALL.map(|reason| telemetry.counter(metrics::BATCHES, &[deployment, reason.label()])),
+            queued_items: gauge(metrics::QUEUED_ITEMS),
+            queued_bytes: gauge(metrics::QUEUED_BYTES),
+            lanes: gauge(metrics::LANES),
+            running_items: gauge(metrics::RUNNING_ITEMS),
+            ready_replicas: gauge(metrics::READY_REPLICAS),
+        }
+    }
+}
+
+/// One deployment's engine.
+#[derive(Debug)]
+pub struct Engine {
+    deployment: String,
+    clock: Clock,
+    scheduler: Scheduler<Pending>,
+    links: BTreeMap<ReplicaId, Link>,
+    inbound: mpsc::UnboundedReceiver<Inbound>,
+    reports: mpsc::UnboundedSender<Report>,
+    meters: Meters,
+}
+
+impl Engine {
+    /// An engine without replicas.
+    pub fn new(
+        deployment: &str,
+        rules: Rules,
+        clock: Clock,
+        inbound: mpsc::UnboundedReceiver<Inbound>,
+        reports: mpsc::UnboundedSender<Report>,
+        telemetry: &Telemetry,
+    ) -> Engine {
+        Engine {
+            deployment: deployment.to_owned(),
+            clock,
+            scheduler: Scheduler::new(rules),
+            links: BTreeMap::new(),
+            inbound,
+            reports,
+            meters: Meters::new(telemetry, deployment),
+        }
+    }
+
+    /// Runs until nobody can send any more.
+    pub async fn run(mut self) {
+        let mut messages = Vec::with_capacity(MESSAGES_AT_ONCE);
+        let mut armed = Time(u64::MAX);
+        let timer = tokio::time::sleep_until(self.clock.instant(armed).into());
+        tokio::pin!(timer);
+        loop {
+            tokio::select! {
+                biased;
+                count = self.inbound.recv_many(&mut messages, MESSAGES_AT_ONCE) => if count == 0 { return },
+                () = &mut timer => armed = Time(u64::MAX),
+            }
+            let now = self.clock.now();
+            for message in messages.drain(..) {
+                self.receive(now, message);
+            }
+            while let Some(action) = self.scheduler.poll(now) {
+                self.carry_out(now, action);
+            }
+            self.show();
+            // Most wakes are deadlines far away that only move further: the timer is touched when it must ring earlier.
+            if let Some(wake) = self.scheduler.next_wake().filter(|&wake| wake < armed) {
+                armed = wake;
+                timer.as_mut().reset(self.clock.instant(wake).into());
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Time, message: Inbound) {
+        match message {
+            Inbound::Submit(call, reply) => self.submit(now, call, reply),
+            Inbound::Cancel(id) => {
+                if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
+                    link.cancel(id);
+                }
+                // Nobody listens to the reply any more.
+                drop(self.scheduler.cancel(id));
+            }
+            Inbound::Started(batch) => self.scheduler.batch_started(batch),
+            Inbound::Results(replica, results) => self.results(now, replica, results),
+            Inbound::Up(replica, link) => {
+                self.links.insert(replica, link);
+                self.scheduler.replica_up(now, replica);
+            }
+            Inbound::Lost(replica) => {
+                self.links.remove(&replica);
+                self.scheduler.replica_lost(now, replica);
+            }
+            Inbound::Door(door) => self.scheduler.set_door(door),
+        }
+    }
+
+    fn submit(&mut self, now: Time, call: Box<Call>, reply: oneshot::Sender<Answer>) {
+        let item = NewItem {
+            id: call.id,
+            group: call.group.clone(),
+            cost: call.cost,
+            bytes: call.parts.iter().map(|part| part.data.len() as u64).sum(),
+            priority: call.priority,
+            timeout: call.timeout,
+            payload: Pending { call, reply },
+        };
+        if let Err((pending, refusal)) = self.scheduler.submit(now, item) {
+            answer(pending.reply, Err(self.refused(refusal)), Timing::default());
+        }
+    }
+
+    fn results(&mut self, now: Time, replica: ReplicaId, results: ReceivedResults) {
+        let model = results.durations.predict;
+        if results.is_clean {
+            self.meters.model_seconds.observe(model.as_secs_f64());
+        }
+        for (id, outcome) in results.items {
+            let Some(ended) = self.scheduler.item_done(results.batch, id) else { continue };
+            let timing = timing(now, &ended, model);
+            let result = match outcome {
+                ItemOutcome::Values(parts) => Ok(parts),
+                ItemOutcome::Failed(failure) => Err(failure),
+                // The two clocks may disagree by a little about who was too late.
+                ItemOutcome::LeftOut => Err(expired(now, &ended)),
+            };
+            answer(ended.payload.reply, result, timing);
+        }
+        self.scheduler.batch_done(now, replica, results.batch, results.is_clean);
+    }
+
+    fn carry_out(&mut self, now: Time, action: Action<Pending>) {
+        match action {
+            Action::Launch(launch) => self.launch(now, &launch),
+            Action::Fail(ended, outcome) => {
+                let failure = self.failed(now, &ended, outcome);
+                let timing = timing(now, &ended, Duration::ZERO);
+                answer(ended.payload.reply, Err(failure), timing);
+            }
+            Action::Forget(replica, item) => {
+                if let Some(link) = self.links.get(&replica) {
+                    link.cancel(item);
+                }
+            }
+            Action::Kill(replica) => {
+                // Without a supervisor the server is going down, and the worker with it.
+                let _ = self.reports.send(Report::Hung(replica));
+            }
+        }
+    }
+
+    fn launch(&mut self, now: Time, launch: &Launch) {
+        self.meters.batch_items.observe(launch.items.len() as f64);
+        self.meters.batches[launch.reason as usize].inc();
+        let scheduler = &self.scheduler;
+        for &id in &launch.items {
+            self.meters.queue_seconds.observe(scheduler.waited(id, now).as_secs_f64());
+        }
+        let items = launch.items.iter().map(|&id: &ItemId| {
+            let pending = scheduler.payload(id).expect("what was launched a moment ago is still in");
+            (&*pending.call, scheduler.remaining(id, now))
+        });
+        if let Some(link) = self.links.get(&launch.replica) {
+            link.batch(launch.batch, &items);
+        }
+    }
+
+    fn show(&self) {
+        let scheduler = &self.scheduler;
+        let queued = scheduler.queued_items();
+        self.meters.queued_items.set(queued as i64);
+        self.meters.queued_bytes.set(scheduler.queued_bytes() as i64);
+        self.meters.lanes.set(scheduler.lanes() as i64);
+        self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
+        self.meters.ready_replicas.set(scheduler.replicas() as i64);
+    }
+
+    fn refused(&self, refusal: Refusal) -> Failure {
+        let name = &self.deployment;
+        let queued = self.scheduler.queued_items();
+        let wait = refusal
+            .predicted_wait
+            .map(|wait| format!(", a wait of about {:.1} s", wait.as_secs_f64()))
+            .unwrap_or_default();
+        let detail = match refusal.outcome {
+            Outcome::QueueFull => {
+                format!("{queued} items wait for {name}{wait}: no more may (max_queued_items); come back later")
+            }
+            Outcome::QueueBytesFull => {
+                let held = self.scheduler.queued_bytes();
+                format!("items of {held} bytes wait for {name}{wait}: no more may (max_queued_bytes); come back later")
+            }
+            Outcome::WaitTooLong => {
+                format!("{queued} items wait for {name}{wait}: longer than a request may wait; come back later")
+            }
+            Outcome::TooManyLanes => format!("{name} has as many group keys waiting as it may; come back later"),
+            Outcome::DeadlineUnreachable => {
+                format!("{queued} items wait for {name}{wait}: the deadline of this request cannot be met")
+            }
+            Outcome::Quarantined => {
+                format!("the same input killed a worker of {name} a moment ago; it is refused for a minute")
+            }
+            other => return self.closed(other, refusal.retry_after),
+        };
+        Failure { retry_after: refusal.retry_after, ..Failure::new(refusal.outcome, detail) }
+    }
+
+    fn closed(&self, outcome: Outcome, retry_after: Option<Duration>) -> Failure {
+        let detail = match outcome {
+            Outcome::Loading => "is still loading its model",
+            Outcome::CrashLooping => "has no working replica: its workers keep dying; see the server's log",
+            _ => "takes nothing new: the server is shutting down",
+        };
+        Failure { retry_after, ..Failure::new(outcome, format!("{} {detail}", self.deployment)) }
+    }
+
+    fn failed(&self, now: Time, ended: &Ended<Pending>, outcome: Outcome) -> Failure {
+        match outcome {
+            Outcome::DeadlineExceeded => expired(now, ended),
+            Outcome::WorkerLost => {
+                let name = &self.deployment;
+                let detail = if ended.batch_size <= 1 {
+                    format!(
+                        "the worker of {name} died or hung while it computed this input alone; the input is not tried again"
+                    )
+                } else {
+                    format!(
+                        "the worker of {name} died or hung while it computed this input, and the deployment says retry=False"
+                    )
+                };
+                Failure::new(outcome, detail)
+            }
+            Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
+            other => self.closed(other, Some(Duration::from_secs(1))),
+        }
+    }
+}
+
+fn answer(
+    reply: oneshot::Sender<Answer>,
+    result: Result<smallvec::SmallVec<[crate::call::OutputPart; 1]>, Failure>,
+    timing: Timing,
+) {
+    // A caller that went away has sent a cancel, which is on its way.
+    let _ = reply.send(Answer { result, timing });
+}
+
+fn timing(now: Time, ended: &Ended<Pending>, model: Duration) -> Timing {
+    let Some(launched) = ended.launched else {
+        return Timing { queue: now - ended.arrival, ..Timing::default() };
+    };
+    let batch = (now - launched).saturating_sub(model);
+    Timing { queue: launched - ended.arrival, batch, model, batch_size: ended.batch_size }
+}
+
+fn expired(now: Time, ended: &Ended<Pending>) -> Failure {
+    let after = (now - ended.arrival).as_millis();
+    let stage = if ended.launched.is_some() { "with a worker" } else { "waiting in the queue" };
+    Failure::new(
+        Outcome::DeadlineExceeded,
+        format!("the deadline passed after {after} ms, while the request was {stage}"),
+    )
+}

@@ -1,0 +1,207 @@
+//! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
+
+use super::limits::COPY_BELOW;
+use super::problem::Problem;
+use crate::call::{Chunks, Failure};
+use crate::site::Site;
+use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
+use hyper::body::{Frame, Incoming};
+use jitney_core::metrics;
+use jitney_core::outcome::Outcome;
+use prometheus::IntGauge;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Counts what one body holds while it is received; gives it back however that ends.
+struct Held {
+    gauge: IntGauge,
+    bytes: i64,
+}
+
+impl Held {
+    /// Adds to the account; false if the whole server then held more than it may.
+    fn grow(&mut self, bytes: usize, most: u64) -> bool {
+        self.gauge.add(bytes as i64);
+        self.bytes += bytes as i64;
+        u64::try_from(self.gauge.get()).unwrap_or(0) <= most
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.gauge.sub(self.bytes);
+    }
+}
+
+/// A body that has arrived.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) chunks: Chunks,
+    /// When waiting for it began; `None` if it was all there with its head.
+    pub(crate) waited_since: Option<std::time::Instant>,
+}
+
+/// The whole body. `total` is how long it may take altogether.
+pub(crate) async fn receive(mut body: Incoming, site: &Site, total: Duration) -> Result<Received, Problem> {
+    let declared = body.size_hint().exact();
+    let most = site.options.max_body_bytes;
+    if let Some(length) = declared.filter(|&length| length > most) {
+        return Err(too_large(&format!("{length} bytes"), most));
+    }
+    // Most bodies are here with their head, in one piece: they cost neither a timer nor an account.
+    let Some(first) = next(&mut body, None).await? else {
+        return Ok(Received { chunks: Chunks::from(Bytes::new()), waited_since: None });
+    };
+    match first {
+        Some(first) if body.is_end_stream() && first.len() as u64 <= most => {
+            Ok(Received { chunks: Chunks::from(own(first)), waited_since: None })
+        }
+        first => {
+            let waited_since = Some(std::time::Instant::now());
+            // On the heap: what a slow body needs should not make every request's future larger.
+            let chunks = Box::pin(slow(body, first, site, total)).await?;
+            Ok(Received { chunks, waited_since })
+        }
+    }
+}
+
+/// A short piece is copied: it would otherwise keep the read buffer of its connection.
+fn own(piece: Bytes) -> Bytes {
+    if piece.len() < COPY_BELOW { Bytes::copy_from_slice(&piece) } else { piece }
+}
+
+/// The next piece: `None` at the end, `Some(None)` if there is none yet and no time to wait was given.
+async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<Option<Option<Bytes>>, Problem> {
+    loop {
+        let frame = match wait {
+            None => poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(frame) => Poll::Ready(Some(frame)),
+                Poll::Pending => Poll::Ready(None),
+            })
+            .await,
+            Some((idle, end)) => {
+                let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+                let patience = sleep(idle.min(end.saturating_duration_since(Instant::now())));
+                let (mut frame, mut patience) = (pin!(frame), pin!(patience));
+                poll_fn(|cx| match frame.as_mut().poll(cx) {
+                    Poll::Ready(frame) => Poll::Ready(Some(Some(frame))),
+                    Poll::Pending => patience.as_mut().poll(cx).map(|()| None),
+                })
+                .await
+                .ok_or_else(|| too_slow(idle))?
+            }
+        };
+        match frame {
+            None => return Ok(Some(None)),
+            Some(None) => return Ok(None),
+            Some(Some(Ok(frame))) => {
+                // Trailers say nothing that we ask for.
+                if let Some(bytes) = Frame::into_data(frame).ok().filter(|bytes| !bytes.is_empty()) {
+                    return Ok(Some(Some(bytes)));
+                }
+                if body.is_end_stream() {
+                    return Ok(None);
+                }
+            }
+            Some(Some(Err(error))) => {
+                let detail = format!("the body ended early or is framed wrongly ({error}); send it whole, with the length that it declares");
+                return Err(Problem::new(Outcome::MalformedBody, detail).close());
+            }
+        }
+    }
+}
+
+/// A body in several pieces, or one that is not here yet.
+async fn slow(mut body: Incoming, first: Option<Bytes>, site: &Site, total: Duration) -> Result<Chunks, Problem> {
+    let options = &site.options;
+    let idle = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
+    let end = Instant::now().checked_add(total).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365));
+    let mut held = Held { gauge: site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]), bytes: 0 };
+    let mut gathered = Gathered::default();
+    let mut received = 0;
+    let mut piece = first;
+    loop {
+        if let Some(bytes) = piece.take() {
+            received += bytes.len() as u64;
+            if received > options.max_body_bytes {
+                return Err(too_large("more", options.max_body_bytes));
+            }
+            if !held.grow(bytes.len(), options.max_receiving_bytes) {
+                return Err(crowded(options.max_receiving_bytes));
+            }
+            gathered.push(bytes);
+        }
+        if body.is_end_stream() {
+            return Ok(gathered.finish());
+        }
+        match next(&mut body, Some((idle, end))).await? {
+            Some(next) => piece = next,
+            None => return Ok(gathered.finish()),
+        }
+    }
+}
+
+/// Pieces as they came, except that short ones are joined.
+#[derive(Default)]
+struct Gathered {
+    chunks: Chunks,
+    short: BytesMut,
+}
+
+impl Gathered {
+    fn push(&mut self, piece: Bytes) {
+        if piece.len() < COPY_BELOW {
+            self.short.extend_from_slice(&piece);
+            return;
+        }
+        self.flush();
+        self.chunks.0.push(piece);
+    }
+
+    fn flush(&mut self) {
+        if !self.short.is_empty() {
+            self.chunks.0.push(self.short.split().freeze());
+        }
+    }
+
+    fn finish(mut self) -> Chunks {
+        self.flush();
+        self.chunks
+    }
+}
+
+fn too_large(size: &str, most: u64) -> Problem {
+    let detail = format!("the body has {size}, the limit is {most} bytes; send less, or raise max_body_bytes");
+    Problem::new(Outcome::TooLarge, detail).close()
+}
+
+fn too_slow(idle: Duration) -> Problem {
+    let detail = format!("the body stopped for {} s or took longer than the request may take; send it faster", idle.as_secs_f64());
+    Problem::new(Outcome::BodyTimeout, detail).close()
+}
+
+fn crowded(most: u64) -> Problem {
+    let detail = format!("bodies that are being received already hold the {most} bytes that they may; come back in a second");
+    Problem::from(Failure { retry_after: Some(Duration::from_secs(1)), ..Failure::new(Outcome::QueueBytesFull, detail) }).close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_pieces_are_joined_and_long_ones_kept() {
+        let long = Bytes::from(vec![7; COPY_BELOW]);
+        let mut gathered = Gathered::default();
+        for piece in [b"a".as_slice().into(), b"b".as_slice().into(), long.clone(), b"c".as_slice().into()] {
+            gathered.push(piece);
+        }
+        let chunks = gathered.finish();
+        assert_eq!(chunks.0.iter().map(Bytes::len).collect::<Vec<_>>(), [2, COPY_BELOW, 1]);
+        assert_eq!(chunks.0[1].as_ptr(), long.as_ptr());
+    }
+}

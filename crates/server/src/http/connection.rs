@@ -1,0 +1,215 @@
+//! One connection from its first byte to its last: which protocol it speaks, how long it may be silent, how it ends.
+//!
+//! hyper's own header time-out also counts while a kept-alive connection is idle and costs a timer per request, so it is
+//! off; the driver below keeps one lazy timer per connection for all of them.
+
+use super::limits::{self, GOAWAY_LINGER};
+use super::service::Service;
+use super::socket::{Activity, Protocol, Seen, Socket, Stream};
+use crate::site::Site;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+/// Says to all connections of one `serve` that no new request is wanted.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    /// Set before `signal`: a connection looks here at each turn, which is cheaper than asking the channel.
+    pub(crate) flag: AtomicBool,
+    pub(crate) signal: watch::Sender<bool>,
+}
+
+/// Serves one connection until it ends.
+pub(crate) async fn run(stream: Stream, site: Arc<Site>, closing: Arc<Closing>) {
+    let activity = Arc::new(Activity::default());
+    let mut socket = Socket::new(stream, activity.clone());
+    let limits = Limits::of(&site);
+    let mut stop = closing.signal.subscribe();
+    let protocol = tokio::select! {
+        sniffed = timeout(limits.header, socket.sniff()) => match sniffed {
+            Ok(Ok(Some(protocol))) => protocol,
+            _ => return,
+        },
+        _ = stop.wait_for(|stop| *stop) => return,
+    };
+    let io = TokioIo::new(socket);
+    let service = Service::new(site, activity.clone());
+    let driver = Driver::new(limits, activity, protocol);
+    // An error here is the peer's doing (it left, it broke the protocol) and is of no use to anybody.
+    let _ = match protocol {
+        Protocol::Http1 => driver.drive(&closing, stop, Box::pin(http1_builder().serve_connection(io, service))).await,
+        Protocol::Http2 => driver.drive(&closing, stop, Box::pin(http2_builder().serve_connection(io, service))).await,
+    };
+}
+
+fn http1_builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        // The end of what a client sends is the end of its interest: its requests are cancelled.
+        .half_close(false)
+        .max_header_size(limits::H1_HEAD_BYTES)
+        .max_buf_size(limits::H1_BUFFER_BYTES);
+    builder
+}
+
+fn http2_builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits::H2_STREAMS)
+        .max_pending_accept_reset_streams(limits::H2_PENDING_RESETS)
+        .max_local_error_reset_streams(limits::H2_LOCAL_RESETS)
+        .max_header_list_size(limits::H2_HEADER_LIST_BYTES)
+        .max_frame_size(limits::H2_FRAME_BYTES)
+        .initial_stream_window_size(limits::H2_STREAM_WINDOW)
+        .initial_connection_window_size(limits::H2_CONNECTION_WINDOW)
+        .max_send_buf_size(limits::H2_SEND_BUFFER_BYTES)
+        .keep_alive_interval(limits::H2_PING_INTERVAL)
+        .keep_alive_timeout(limits::H2_PING_TIMEOUT);
+    builder
+}
+
+/// The two kinds of connection, as far as the driver cares.
+trait Connection: Future<Output = hyper::Result<()>> {
+    fn close_gracefully(self: Pin<&mut Self>);
+}
+
+impl Connection for http1::Connection<TokioIo<Socket>, Service> {
+    fn close_gracefully(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl Connection for http2::Connection<TokioIo<Socket>, Service, TokioExecutor> {
+    fn close_gracefully(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    header: Duration,
+    idle: Duration,
+    write: Duration,
+}
+
+impl Limits {
+    fn of(site: &Site) -> Limits {
+        let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX);
+        let options = &site.options;
+        Limits {
+            header: seconds(options.header_timeout_s),
+            idle: seconds(options.idle_timeout_s),
+            write: seconds(options.body_timeout_s),
+        }
+    }
+}
+
+/// Watches one connection: since when it has been in the state that it is in, and how long it may stay there.
+struct Driver {
+    limits: Limits,
+    activity: Arc<Activity>,
+    protocol: Protocol,
+    seen: Seen,
+    /// Since when nobody has asked anything, or since when the head that is coming in has been coming in.
+    waiting_since: Instant,
+    /// Since when the peer has taken no byte.
+    blocked_since: Instant,
+    /// Since when the connection has been told to end.
+    closing_since: Option<Instant>,
+}
+
+impl Driver {
+    fn new(limits: Limits, activity: Arc<Activity>, protocol: Protocol) -> Driver {
+        let (now, seen) = (Instant::now(), activity.seen());
+        Driver { limits, activity, protocol, seen, waiting_since: now, blocked_since: now, closing_since: None }
+    }
+
+    async fn drive<C: Connection>(mut self, closing: &Closing, mut stop: watch::Receiver<bool>, mut connection: Pin<Box<C>>) -> hyper::Result<()> {
+        let mut told = pin!(stop.wait_for(|stop| *stop));
+        // Polled once: its waker stays with the channel, and this task's waker never changes.
+        let mut listening = false;
+        let mut timer = pin!(sleep_until(self.deadline()));
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            if !listening {
+                listening = true;
+                let _ = told.as_mut().poll(cx);
+            }
+            if self.closing_since.is_none() && closing.flag.load(Ordering::Acquire) {
+                self.closing_since = Some(Instant::now());
+                connection.as_mut().close_gracefully();
+                if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+                    return Poll::Ready(result);
+                }
+            }
+            self.observe();
+            if self.is_over() || self.overdue(timer.as_mut(), cx) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Takes note of what has changed since the last turn.
+    fn observe(&mut self) {
+        let now = self.activity.seen();
+        if now == self.seen {
+            return;
+        }
+        let instant = Instant::now();
+        let before = std::mem::replace(&mut self.seen, now);
+        if now.active != before.active || now.begun != before.begun || now.head_started != before.head_started {
+            self.waiting_since = instant;
+        }
+        if now.write_blocked && (!before.write_blocked || now.written != before.written) {
+            self.blocked_since = instant;
+        }
+    }
+
+    /// Told to end, and nothing is left to wait for.
+    fn is_over(&self) -> bool {
+        let idle = !self.seen.active && !self.seen.head_started && !self.seen.write_blocked;
+        self.closing_since.is_some() && idle && self.protocol == Protocol::Http1
+    }
+
+    fn deadline(&self) -> Instant {
+        let waiting = if self.seen.active {
+            // Nothing to fear from a client that waits for us; look again after a while.
+            Instant::now().checked_add(self.limits.idle)
+        } else if self.closing_since.is_some() && self.protocol == Protocol::Http2 {
+            self.closing_since.and_then(|since| since.max(self.waiting_since).checked_add(GOAWAY_LINGER))
+        } else if self.seen.head_started && self.protocol == Protocol::Http1 {
+            self.waiting_since.checked_add(self.limits.header)
+        } else {
+            self.waiting_since.checked_add(self.limits.idle)
+        };
+        let blocked = if self.seen.write_blocked { self.blocked_since.checked_add(self.limits.write) } else { None };
+        [waiting, blocked].into_iter().flatten().min().unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
+    }
+
+    /// Whether a time-out has passed. The timer may ring early, never late: deadlines mostly move away, and moving the
+    /// timer along at every request would cost more than a look when it rings.
+    fn overdue(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> bool {
+        let deadline = self.deadline();
+        if deadline < timer.deadline() {
+            timer.as_mut().reset(deadline);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= deadline && !self.seen.active | self.seen.write_blocked {
+                return true;
+            }
+            timer.as_mut().reset(deadline.max(Instant::now() + Duration::from_millis(1)));
+        }
+        false
+    }
+}

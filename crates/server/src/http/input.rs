@@ -1,0 +1,108 @@
+//! A body as the parts of a call: which types a kind of input takes, and how each is read.
+
+use super::media::BodyType;
+use crate::call::{Chunks, Failure, Part, Tag};
+use crate::item::fields::{self, Item};
+use crate::item::{Document, arrays, join, npy};
+use jitney_core::group_key::GroupKey;
+use jitney_core::manifest::{DeploymentManifest, Input, InputKind};
+use jitney_core::outcome::Outcome;
+use smallvec::{SmallVec, smallvec};
+
+/// How a body will be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// As one part with this tag.
+    As(Tag),
+    /// As arrays in JSON or msgpack.
+    JsonArrays,
+    MsgpackArrays,
+    /// As a `.npy` file.
+    Npy,
+    /// As a `.npy` file if it begins like one, else as nothing but elements.
+    Elements,
+}
+
+/// The media types that a kind of input takes, the natural one first.
+pub(crate) fn accepted(input: &Input) -> &'static [&'static str] {
+    match input.kind {
+        InputKind::Text => &["application/json", "text/plain", "application/msgpack"],
+        InputKind::Bytes => &["application/octet-stream", "*/*", "application/json", "application/msgpack"],
+        InputKind::Image => &["image/*", "application/octet-stream", "application/json", "application/msgpack"],
+        InputKind::Object => &["application/json", "application/msgpack"],
+        InputKind::Arrays if input.arrays.len() == 1 => &["application/json", "application/x-npy", "application/msgpack", "application/octet-stream"],
+        InputKind::Arrays => &["application/json", "application/msgpack"],
+    }
+}
+
+/// How a body of this type is to be read for this input.
+pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Reading, Failure> {
+    use BodyType::{Image, Json, Msgpack, Npy, Octets, Other, Text, Unsaid};
+    Ok(match (input.kind, body) {
+        (InputKind::Arrays, Unsaid | Json) => Reading::JsonArrays,
+        (InputKind::Arrays, Msgpack) => Reading::MsgpackArrays,
+        (InputKind::Arrays, Npy) if input.arrays.len() == 1 => Reading::Npy,
+        (InputKind::Arrays, Octets) if input.arrays.len() == 1 => Reading::Elements,
+        (InputKind::Text | InputKind::Object, Unsaid) | (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Json) => {
+            Reading::As(Tag::Json)
+        }
+        (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Msgpack) => Reading::As(Tag::Msgpack),
+        (InputKind::Text, Text) => Reading::As(Tag::Text),
+        (InputKind::Bytes, Unsaid | Octets | Text | Npy | Image | Other) | (InputKind::Image, Unsaid | Octets | Image) => Reading::As(Tag::Bytes),
+        _ => {
+            let detail = format!("content-type {} is not taken here; send one of {}", super::headers::quoted(got), accepted(input).join(", "));
+            return Err(Failure::new(Outcome::UnsupportedMediaType, detail));
+        }
+    })
+}
+
+/// The parts of a call, its group key and its cost.
+pub(crate) struct Taken {
+    pub(crate) parts: SmallVec<[Part; 1]>,
+    pub(crate) group: GroupKey,
+    pub(crate) cost: u64,
+}
+
+/// Reads a body. `most` bounds what arrays in it may grow to.
+pub(crate) fn take(manifest: &DeploymentManifest, reading: Reading, mut body: Chunks, most: usize) -> Result<Taken, Failure> {
+    let specs = &manifest.input.arrays;
+    let parts: SmallVec<[Part; 1]> = match reading {
+        Reading::As(tag) => {
+            if tag == Tag::Text {
+                check_text(&mut body)?;
+            } else if body.is_empty() && matches!(tag, Tag::Json | Tag::Msgpack) {
+                return Err(Failure::new(Outcome::MalformedBody, "the body is empty; send one item"));
+            }
+            let (group, cost) = if fields::asks(manifest) { ask(manifest, tag, &mut body)? } else { (GroupKey::default(), 1) };
+            return Ok(Taken { parts: smallvec![Part { tag, tensor: None, data: body }], group, cost });
+        }
+        Reading::JsonArrays => arrays::from_document(specs, Document::Json(&join(&mut body)), most)?,
+        Reading::MsgpackArrays => arrays::from_document(specs, Document::Msgpack(&join(&mut body)), most)?,
+        Reading::Npy => smallvec![arrays::from_npy(&specs[0], body)?],
+        Reading::Elements if body.0.first().is_some_and(|first| first.starts_with(npy::MAGIC)) => smallvec![arrays::from_npy(&specs[0], body)?],
+        Reading::Elements => smallvec![arrays::from_raw(&specs[0], body)?],
+    };
+    let (group, cost) = if fields::asks(manifest) { fields::evaluate(manifest, Item::Arrays(&parts))? } else { (GroupKey::default(), 1) };
+    Ok(Taken { parts, group, cost })
+}
+
+fn check_text(body: &mut Chunks) -> Result<(), Failure> {
+    let bytes = join(body);
+    std::str::from_utf8(&bytes).map(|_| ()).map_err(|error| {
+        Failure::new(Outcome::MalformedBody, format!("the body is not UTF-8 text: byte {} is wrong; encode it as UTF-8", error.valid_up_to()))
+    })
+}
+
+fn ask(manifest: &DeploymentManifest, tag: Tag, body: &mut Chunks) -> Result<(GroupKey, u64), Failure> {
+    let base64 = matches!(manifest.input.kind, InputKind::Bytes | InputKind::Image);
+    if tag == Tag::Bytes {
+        return fields::evaluate(manifest, Item::Bytes(body.len()));
+    }
+    let bytes = join(body);
+    let item = match tag {
+        Tag::Msgpack => Item::Document(Document::Msgpack(&bytes), false),
+        Tag::Text => Item::Text(std::str::from_utf8(&bytes).unwrap_or_default()),
+        _ => Item::Document(Document::Json(&bytes), base64),
+    };
+    fields::evaluate(manifest, item)
+}

@@ -1,0 +1,61 @@
+//! Every fixed bound of the HTTP front, with the reason for its value. What users may choose is in `ServerOptions`.
+
+use std::time::Duration;
+
+/// HTTP/1: bytes of one request head. Most proxies stop at 8 KiB per line; four of them leave room for cookies that
+/// a shared domain adds. hyper's own bound of 100 header lines stays as it is: setting it costs an allocation a request.
+pub(crate) const H1_HEAD_BYTES: usize = 32 * 1024;
+
+/// HTTP/1: most that one connection buffers in either direction; bodies move in pieces of at most this.
+pub(crate) const H1_BUFFER_BYTES: usize = 256 * 1024;
+
+/// HTTP/2: requests at once on one connection. Enough for one client to fill two large batches.
+pub(crate) const H2_STREAMS: u32 = 256;
+
+/// HTTP/2: streams that the peer opened and reset before they were accepted (rapid reset); above it the connection ends.
+pub(crate) const H2_PENDING_RESETS: usize = 32;
+
+/// HTTP/2: streams that we reset because the peer broke the rules (`MadeYouReset`); above it the connection ends.
+pub(crate) const H2_LOCAL_RESETS: usize = 64;
+
+/// HTTP/2: decoded size of one header list; also what bounds CONTINUATION frames.
+pub(crate) const H2_HEADER_LIST_BYTES: u32 = 32 * 1024;
+
+/// HTTP/2: largest frame that we take. 16 KiB is the least that the protocol allows; four times that saves frames of large bodies.
+pub(crate) const H2_FRAME_BYTES: u32 = 64 * 1024;
+
+/// HTTP/2: what one stream may send before we have read it.
+pub(crate) const H2_STREAM_WINDOW: u32 = 512 * 1024;
+
+/// HTTP/2: what one connection may send before we have read it; bounds the memory that a peer can pin unread.
+pub(crate) const H2_CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// HTTP/2: bytes of answers that wait in a stream for the peer's window.
+pub(crate) const H2_SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// HTTP/2: a silent peer is asked whether it lives, and closed if it does not say so in time.
+pub(crate) const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
+/// See `H2_PING_INTERVAL`.
+pub(crate) const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// HTTP/2: after GOAWAY a live peer needs one round trip; an idle connection that lets us wait longer is dropped.
+pub(crate) const GOAWAY_LINGER: Duration = Duration::from_millis(500);
+
+/// Pending connections that the kernel keeps for us while the limit of open ones is reached.
+pub(crate) const BACKLOG: u32 = 4096;
+
+/// Pause after an `accept` that failed for want of descriptors or memory: the same call would fail at once.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A frame of a body below this is copied to where the others are: it is a slice of a much larger read buffer, which
+/// would stay alive with it.
+pub(crate) const COPY_BELOW: usize = 8 * 1024;
+
+/// Rest of a refused body that is read and dropped so that the connection can be used again.
+pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;
+
+/// Longest `retry-after`: whoever should wait longer should ask again before it relies on our estimate.
+pub(crate) const RETRY_AFTER_MOST_S: u64 = 30;
+
+/// Longest `x-request-id` that is taken over.
+pub(crate) const REQUEST_ID_BYTES: usize = 128;

@@ -1,0 +1,19 @@
+//! The HTTP front: bytes to calls and answers to bytes. Admission, deadlines, priorities and cancellation are met behind
+//! `Deployment::call`, the same for every protocol.
+
+mod body;
+mod connection;
+mod headers;
+mod input;
+mod limits;
+mod listen;
+mod media;
+mod native;
+mod openapi;
+mod pages;
+mod problem;
+mod render;
+mod service;
+mod socket;
+
+pub use listen::{Listener, bind, check_reach, is_loopback, serve};

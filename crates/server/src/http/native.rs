@@ -1,0 +1,87 @@
+//! `POST /{deployment}`: one item in, one answer out.
+
+use super::headers::{self, RequestId};
+use super::media::{Accept, body_type, check_encoding};
+use super::problem::Problem;
+use super::service::{Payload, Reply};
+use super::{body, input, render};
+use crate::call::{Answer, Call, Encoding};
+use crate::deployment::{Deployment, next_item_id};
+use crate::site::Site;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::{Request, Response};
+use jitney_core::outcome::Outcome;
+use std::time::{Duration, Instant};
+
+/// Answers one request to a deployment.
+pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<Incoming>, id: &RequestId) -> Reply {
+    let (head, body) = request.into_parts();
+    let accept = Accept::of(&head.headers);
+    let call = match prepare(site, deployment, &head.headers, &accept, body).await {
+        Ok(call) => call,
+        Err(problem) => {
+            deployment.count(problem.outcome());
+            return problem.reply(id, None);
+        }
+    };
+    let Answer { result, timing } = deployment.call(call).await;
+    match result.and_then(|parts| render::answer(&parts, &accept)) {
+        Ok(rendered) => {
+            let mut reply = Response::new(Payload::from(rendered.body));
+            reply.headers_mut().insert(CONTENT_TYPE, rendered.media);
+            id.stamp(reply.headers_mut(), Some(&timing));
+            reply
+        }
+        Err(failure) => Problem::from(failure).reply(id, Some(&timing)),
+    }
+}
+
+/// The cheapest checks first: headers, then the declared length, then the body, then what is in it.
+async fn prepare(site: &Site, deployment: &Deployment, headers: &HeaderMap, accept: &Accept, body: Incoming) -> Result<Call, Problem> {
+    let manifest = &deployment.manifest;
+    let reading = check_head(deployment, headers, accept);
+    // A body too large to be read makes the connection useless, whatever else is wrong.
+    let refuse = |failure| match body.size_hint().upper() {
+        Some(length) if length <= super::limits::DRAIN_BYTES => Problem::from(failure),
+        _ => Problem::from(failure).close(),
+    };
+    let (reading, timeout) = reading.map_err(refuse)?;
+    let priority = headers::priority(headers).map_err(refuse)?;
+    let total = timeout.unwrap_or_else(|| Duration::try_from_secs_f64(manifest.options.request_timeout_s).unwrap_or(Duration::MAX));
+    let received = body::receive(body, site, total).await?;
+    // A body that took its time has used some of the request's.
+    let timeout = match received.waited_since {
+        None => timeout,
+        Some(start) => Some(left(total, start)?),
+    };
+    let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
+    let taken = input::take(manifest, reading, received.chunks, most)?;
+    let prefers_msgpack = accept.quality(render::MSGPACK) > accept.quality(render::JSON);
+    Ok(Call {
+        id: next_item_id(),
+        parts: taken.parts,
+        encoding: if prefers_msgpack { Encoding::Msgpack } else { Encoding::Json },
+        group: taken.group,
+        cost: taken.cost,
+        timeout,
+        priority,
+    })
+}
+
+fn check_head(deployment: &Deployment, headers: &HeaderMap, accept: &Accept) -> Result<(input::Reading, Option<Duration>), crate::call::Failure> {
+    let manifest = &deployment.manifest;
+    let timeout = headers::timeout(headers)?;
+    check_encoding(headers)?;
+    let got = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let reading = input::reading(&manifest.input, body_type(headers)?, got)?;
+    render::check_accept(&manifest.output.kind, accept)?;
+    Ok((reading, timeout))
+}
+
+fn left(total: Duration, start: Instant) -> Result<Duration, Problem> {
+    total.checked_sub(start.elapsed()).filter(|left| !left.is_zero()).ok_or_else(|| {
+        let detail = format!("the body took longer than the {} s of the whole request; send it faster or allow more time", total.as_secs_f64());
+        Problem::new(Outcome::DeadlineExceeded, detail)
+    })
+}

@@ -1,0 +1,101 @@
+//! What the front says of itself: probes, metrics, configuration, the docs page. None of it waits for a model.
+
+use super::media::Accept;
+use super::service::{Payload, Reply};
+use crate::site::Site;
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
+use hyper::{Request, Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+const DOCS: &str = include_str!("docs.html");
+
+/// One answer of this type.
+pub(crate) fn reply(media: &'static str, body: impl Into<Payload>) -> Reply {
+    let mut reply = Response::new(body.into());
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    // All of this changes while the server runs.
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}
+
+/// One JSON answer.
+pub(crate) fn json_reply(value: &Value) -> Reply {
+    reply("application/json", serde_json::to_vec_pretty(value).unwrap_or_default())
+}
+
+/// `GET /`: the docs for people, the routes for programs.
+pub(crate) fn index(site: &Site, request: &Request<Incoming>) -> Reply {
+    let accept = Accept::of(request.headers());
+    // What covers everything is a program that did not care.
+    if accept.quality("text/html") > accept.quality("application/json") {
+        let mut to_docs = reply("text/plain", "see /docs\n");
+        *to_docs.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+        to_docs.headers_mut().insert(LOCATION, HeaderValue::from_static("/docs"));
+        return to_docs;
+    }
+    let mut routes = Map::new();
+    for (name, deployment) in site.deployments().into_iter().flatten() {
+        routes.insert(format!("POST /{name}"), deployment.manifest.doc.clone().into());
+    }
+    for (route, what) in [
+        ("GET /livez", "200 while this process answers"),
+        ("GET /readyz", "200 when models are loaded and the server takes requests, else 503 with the reasons"),
+        ("GET /metrics", "metrics for Prometheus"),
+        ("GET /config", "the options in force and where they came from"),
+        ("GET /openapi.json", "the API of the deployments"),
+        ("GET /docs", "the same for people"),
+    ] {
+        routes.insert(route.into(), what.into());
+    }
+    json_reply(&json!({ "server": "jitney", "version": env!("CARGO_PKG_VERSION"), "routes": routes }))
+}
+
+/// `GET /livez`
+pub(crate) fn livez(_: &Site, _: &Request<Incoming>) -> Reply {
+    reply("text/plain", "ok\n")
+}
+
+/// `GET /readyz`
+pub(crate) fn readyz(site: &Site, _: &Request<Incoming>) -> Reply {
+    let readiness = site.readiness();
+    let mut answer = json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
+    if !readiness.ready {
+        *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(site.loading_retry_after().as_secs().max(1)));
+    }
+    answer
+}
+
+/// `GET /metrics`
+pub(crate) fn metrics(site: &Site, _: &Request<Incoming>) -> Reply {
+    reply("text/plain; version=0.0.4; charset=utf-8", site.telemetry.text())
+}
+
+/// `GET /config`
+pub(crate) fn config(site: &Site, _: &Request<Incoming>) -> Reply {
+    let mut deployments = Map::new();
+    for (name, deployment) in site.deployments().into_iter().flatten() {
+        let manifest = &deployment.manifest;
+        let summary = json!({
+            "doc": manifest.doc,
+            "options": manifest.options,
+            "option_sources": manifest.option_sources,
+            "input": { "kind": manifest.input.kind, "arrays": manifest.input.arrays },
+            "output": { "kind": manifest.output.kind, "arrays": manifest.output.arrays },
+            "group_by": manifest.group_by,
+            "cost": manifest.cost,
+        });
+        deployments.insert(name.clone(), summary);
+    }
+    json_reply(&json!({ "version": env!("CARGO_PKG_VERSION"), "server": site.options, "deployments": deployments }))
+}
+
+/// `GET /docs`
+pub(crate) fn docs(_: &Site, _: &Request<Incoming>) -> Reply {
+    let mut page = reply("text/html; charset=utf-8", DOCS);
+    // The page needs nothing from elsewhere, and nothing from elsewhere may run in it.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    page.headers_mut().insert("content-security-policy", HeaderValue::from_static(policy));
+    page
+}

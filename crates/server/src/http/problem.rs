@@ -1,0 +1,139 @@
+//! Failures as answers: the only place where an error takes the form that clients see.
+
+use super::headers::RequestId;
+use super::limits::RETRY_AFTER_MOST_S;
+use super::service::{Payload, REASON, Reply};
+use crate::call::{Failure, Timing};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use jitney_core::outcome::{Outcome, Retry};
+use serde::Serialize;
+use std::time::Duration;
+
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// The body, as RFC 9457 has it, with our own members after its.
+#[derive(Serialize)]
+struct Document<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    reason: &'static str,
+    detail: &'a str,
+    request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+}
+
+/// A failure with what only HTTP knows of it.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    failure: Failure,
+    allow: Option<&'static str>,
+    close: bool,
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        Problem { failure, allow: None, close: false }
+    }
+}
+
+impl Problem {
+    /// A problem with nothing but its reason.
+    pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> Problem {
+        Failure::new(outcome, detail).into()
+    }
+
+    /// Names the methods that would have worked.
+    pub(crate) fn allow(mut self, methods: &'static str) -> Problem {
+        self.allow = Some(methods);
+        self
+    }
+
+    /// The connection cannot be used again: the rest of its body will not be read.
+    pub(crate) fn close(mut self) -> Problem {
+        self.close = true;
+        self
+    }
+
+    /// Which row of the table.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.failure.outcome
+    }
+
+    /// The answer.
+    pub(crate) fn reply(self, id: &RequestId, timing: Option<&Timing>) -> Reply {
+        let Problem { failure, allow, close } = self;
+        let outcome = failure.outcome;
+        let chosen = failure.status.filter(|status| (400..=599).contains(status));
+        let status = chosen.unwrap_or_else(|| outcome.http_status());
+        let document = Document {
+            r#type: "about:blank",
+            title: outcome.title(),
+            status,
+            reason: outcome.reason(),
+            detail: &failure.detail,
+            request_id: &id.text(),
+            field: failure.field.as_deref(),
+        };
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let mut reply = Response::new(Payload::from(body));
+        // 499 and its like are not in the registry but are well-formed.
+        *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = reply.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(REASON, HeaderValue::from_static(outcome.reason()));
+        if let Some(seconds) = failure.retry_after.and_then(whole_seconds) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if outcome.retry() == Retry::Never {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if let Some(methods) = allow {
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        if close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        id.stamp(headers, timing);
+        reply
+    }
+}
+
+/// Whole seconds, never less than asked for; `None` when the client may come back at once.
+fn whole_seconds(after: Duration) -> Option<u64> {
+    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    (after >= Duration::from_secs(1)).then_some(seconds.min(RETRY_AFTER_MOST_S))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_whole_and_bounded() {
+        let of = |ms| whole_seconds(Duration::from_millis(ms));
+        assert_eq!((of(0), of(999)), (None, None));
+        assert_eq!((of(1000), of(1001), of(2500)), (Some(1), Some(2), Some(3)));
+        assert_eq!(of(10_000_000), Some(30));
+    }
+
+    #[test]
+    fn every_outcome_has_an_answer() {
+        for &outcome in Outcome::ALL {
+            let reply = Problem::new(outcome, "what, which value, what to do").reply(&RequestId::fresh(), None);
+            assert_eq!(reply.status().as_u16(), outcome.http_status());
+            assert_eq!(reply.headers()[REASON], outcome.reason());
+            assert_eq!(reply.headers().get(SHOULD_RETRY).is_some(), outcome.retry() == Retry::Never);
+        }
+    }
+
+    #[test]
+    fn an_author_chooses_among_error_statuses_only() {
+        for (chosen, status) in [(Some(418), 418), (Some(200), 422), (Some(700), 422), (None, 422)] {
+            let failure = Failure { status: chosen, ..Failure::new(Outcome::InvalidInput, "") };
+            assert_eq!(Problem::from(failure).reply(&RequestId::fresh(), None).status().as_u16(), status);
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Answers as bytes, in the type that the client takes. JSON has no NaN and no infinities: they are written as `null`.
+
+use super::media::Accept;
+use crate::call::{Dtype, Failure, OutputPart, Tag};
+use crate::item::{half, npy};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::header::HeaderValue;
+use jitney_core::outcome::Outcome;
+
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const MSGPACK: &str = "application/msgpack";
+const NPY: &str = "application/x-npy";
+const TEXT: &str = "text/plain";
+const OCTETS: &str = "application/octet-stream";
+
+/// A rendered answer.
+#[derive(Debug)]
+pub(crate) struct Rendered {
+    pub(crate) media: HeaderValue,
+    pub(crate) body: Bytes,
+}
+
+/// Refuses what no answer of this kind could ever satisfy, before anything is computed for it.
+pub(crate) fn check_accept(kind: &str, accept: &Accept) -> Result<(), Failure> {
+    let offers: &[&str] = match kind {
+        "text" => &[JSON, TEXT, MSGPACK],
+        "object" | "arrays" => &[JSON, MSGPACK],
+        "array" => &[JSON, NPY, MSGPACK],
+        // Only the model knows the media type of bytes and images.
+        _ => return Ok(()),
+    };
+    if accept.best(offers).is_some() { Ok(()) } else { Err(unacceptable(accept, offers)) }
+}
+
+fn unacceptable(accept: &Accept, offers: &[&str]) -> Failure {
+    Failure::new(Outcome::NotAcceptable, format!("accept {} covers none of {}", accept.text(), offers.join(", ")))
+}
+
+/// The answer in the most welcome type.
+pub(crate) fn answer(parts: &[OutputPart], accept: &Accept) -> Result<Rendered, Failure> {
+    match parts {
+        [part] if part.name.is_empty() => single(part, accept),
+        parts => {
+            let mut body = Vec::with_capacity(parts.iter().map(room).sum::<usize>() + 64);
+            let offers: &[&str] = if parts.iter().any(|part| part.tag == Tag::Msgpack) { &[MSGPACK] } else { &[JSON, MSGPACK] };
+            let media = match choose(accept, offers)? {
+                MSGPACK => {
+                    // A Vec takes every byte.
+                    let _ = rmp::encode::write_map_len(&mut body, parts.len() as u32);
+                    for part in parts {
+                        let _ = rmp::encode::write_str(&mut body, &part.name);
+                        msgpack_value(&mut body, part)?;
+                    }
+                    MSGPACK
+                }
+                _ => {
+                    for (index, part) in parts.iter().enumerate() {
+                        body.push(if index == 0 { b'{' } else { b',' });
+                        json_string(&mut body, &part.name);
+                        body.push(b':');
+                        json_value(&mut body, part)?;
+                    }
+                    body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
+                    JSON
+                }
+            };
+            Ok(rendered(media, body))
+        }
+    }
+}
+
+fn choose<'a>(accept: &Accept, offers: &[&'a str]) -> Result<&'a str, Failure> {
+    accept.best(offers).ok_or_else(|| unacceptable(accept, offers))
+}
+
+fn rendered(media: &'static str, body: impl Into<Bytes>) -> Rendered {
+    Rendered { media: HeaderValue::from_static(media), body: body.into() }
+}
+
+fn single(part: &OutputPart, accept: &Accept) -> Result<Rendered, Failure> {
+    let own = part.media_type.as_deref().unwrap_or(OCTETS);
+    let offers: &[&str] = match part.tag {
+        Tag::Json => &[JSON],
+        Tag::Msgpack => &[MSGPACK],
+        Tag::Text => &[JSON, TEXT, MSGPACK],
+        Tag::Bytes => &[own, JSON, MSGPACK],
+        Tag::Tensor => &[JSON, NPY, MSGPACK],
+    };
+    let media = choose(accept, offers)?;
+    match (part.tag, media) {
+        (Tag::Json, _) => Ok(rendered(JSON, part.data.clone())),
+        (Tag::Msgpack, _) => Ok(rendered(MSGPACK, part.data.clone())),
+        (Tag::Text, TEXT) => Ok(rendered("text/plain; charset=utf-8", part.data.clone())),
+        (Tag::Bytes, media) if media == own => {
+            let media = HeaderValue::from_str(own).unwrap_or(HeaderValue::from_static(OCTETS));
+            Ok(Rendered { media, body: part.data.clone() })
+        }
+        (Tag::Tensor, NPY) => {
+            let mut body = part.tensor.as_ref().map(npy::header).unwrap_or_default();
+            body.extend_from_slice(&part.data);
+            Ok(rendered(NPY, body))
+        }
+        (_, MSGPACK) => {
+            let mut body = Vec::with_capacity(room(part));
+            msgpack_value(&mut body, part)?;
+            Ok(rendered(MSGPACK, body))
+        }
+        _ => {
+            let mut body = Vec::with_capacity(room(part));
+            json_value(&mut body, part)?;
+            Ok(rendered(JSON, body))
+        }
+    }
+}
+
+/// About what a part takes as text: a shortest float has up to 12 characters and a comma.
+fn room(part: &OutputPart) -> usize {
+    match &part.tensor {
+        Some(array) => part.data.len() / array.dtype.size() * 13 + 16,
+        None => part.data.len() * 4 / 3 + 16,
+    }
+}
+
+fn json_string(out: &mut Vec<u8>, text: &str) {
+    // A Vec takes every byte.
+    let _ = serde_json::to_writer(out, text);
+}
+
+fn utf8(part: &OutputPart) -> Result<&str, Failure> {
+    std::str::from_utf8(&part.data).map_err(|_| Failure::new(Outcome::InvalidOutput, "the model's text is not UTF-8"))
+}
+
+fn json_value(out: &mut Vec<u8>, part: &OutputPart) -> Result<(), Failure> {
+    match part.tag {
+        Tag::Json => out.extend_from_slice(&part.data),
+        Tag::Text => json_string(out, utf8(part)?),
+        Tag::Bytes => {
+            out.push(b'"');
+            let start = out.len();
+            out.resize(start + part.data.len().div_ceil(3) * 4, 0);
+            let written = STANDARD.encode_slice(&part.data, &mut out[start..]).unwrap_or(0);
+            out.truncate(start + written);
+            out.push(b'"');
+        }
+        Tag::Tensor => elements(out, part, &Json)?,
+        Tag::Msgpack => return Err(Failure::new(Outcome::InvalidOutput, "a msgpack value cannot stand in a JSON answer")),
+    }
+    Ok(())
+}
+
+fn msgpack_value(out: &mut Vec<u8>, part: &OutputPart) -> Result<(), Failure> {
+    match part.tag {
+        Tag::Msgpack => out.extend_from_slice(&part.data),
+        Tag::Text => drop(rmp::encode::write_str(out, utf8(part)?)),
+        Tag::Bytes => drop(rmp::encode::write_bin(out, &part.data)),
+        Tag::Tensor => elements(out, part, &Msgpack)?,
+        Tag::Json => return Err(Failure::new(Outcome::InvalidOutput, "a JSON value cannot stand in a msgpack answer")),
+    }
+    Ok(())
+}
+
+/// How numbers and lists are written.
+trait Format {
+    fn open(&self, out: &mut Vec<u8>, length: u64);
+    fn comma(&self, out: &mut Vec<u8>);
+    fn close(&self, out: &mut Vec<u8>);
+    fn boolean(&self, out: &mut Vec<u8>, value: bool);
+    fn unsigned(&self, out: &mut Vec<u8>, value: u64);
+    fn signed(&self, out: &mut Vec<u8>, value: i64);
+    fn single(&self, out: &mut Vec<u8>, value: f32);
+    fn double(&self, out: &mut Vec<u8>, value: f64);
+}
+
+struct Json;
+
+impl Format for Json {
+    fn open(&self, out: &mut Vec<u8>, _: u64) {
+        out.push(b'[');
+    }
+    fn comma(&self, out: &mut Vec<u8>) {
+        out.push(b',');
+    }
+    fn close(&self, out: &mut Vec<u8>) {
+        out.push(b']');
+    }
+    fn boolean(&self, out: &mut Vec<u8>, value: bool) {
+        out.extend_from_slice(if value { b"true" } else { b"false" });
+    }
+    fn unsigned(&self, out: &mut Vec<u8>, value: u64) {
+        out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    }
+    fn signed(&self, out: &mut Vec<u8>, value: i64) {
+        out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    }
+    fn single(&self, out: &mut Vec<u8>, value: f32) {
+        if value.is_finite() {
+            out.extend_from_slice(zmij::Buffer::new().format_finite(value).as_bytes());
+        } else {
+            out.extend_from_slice(b"null");
+        }
+    }
+    fn double(&self, out: &mut Vec<u8>, value: f64) {
+        if value.is_finite() {
+            out.extend_from_slice(zmij::Buffer::new().format_finite(value).as_bytes());
+        } else {
+            out.extend_from_slice(b"null");
+        }
+    }
+}
+
+struct Msgpack;
+
+impl Format for Msgpack {
+    fn open(&self, out: &mut Vec<u8>, length: u64) {
+        let _ = rmp::encode::write_array_len(out, length as u32);
+    }
+    fn comma(&self, _: &mut Vec<u8>) {}
+    fn close(&self, _: &mut Vec<u8>) {}
+    fn boolean(&self, out: &mut Vec<u8>, value: bool) {
+        let _ = rmp::encode::write_bool(out, value);
+    }
+    fn unsigned(&self, out: &mut Vec<u8>, value: u64) {
+        let _ = rmp::encode::write_uint(out, value);
+    }
+    fn signed(&self, out: &mut Vec<u8>, value: i64) {
+        let _ = rmp::encode::write_sint(out, value);
+    }
+    fn single(&self, out: &mut Vec<u8>, value: f32) {
+        let _ = rmp::encode::write_f32(out, value);
+    }
+    fn double(&self, out: &mut Vec<u8>, value: f64) {
+        let _ = rmp::encode::write_f64(out, value);
+    }
+}
+
+fn elements<F: Format>(out: &mut Vec<u8>, part: &OutputPart, format: &F) -> Result<(), Failure> {
+    let array = part.tensor.as_ref().filter(|array| array.byte_len() == Some(part.data.len() as u64));
+    let array = array.ok_or_else(|| Failure::new(Outcome::Internal, "the bytes of an array do not match its shape"))?;
+    let (shape, data) = (&array.shape[..], &part.data[..]);
+    match array.dtype {
+        Dtype::Bool => nest(out, shape, data, format, |out, [byte]: [u8; 1]| format.boolean(out, byte != 0)),
+        Dtype::Uint8 => nest(out, shape, data, format, |out, [byte]: [u8; 1]| format.unsigned(out, byte.into())),
+        Dtype::Uint16 => nest(out, shape, data, format, |out, bytes| format.unsigned(out, u16::from_le_bytes(bytes).into())),
+        Dtype::Uint32 => nest(out, shape, data, format, |out, bytes| format.unsigned(out, u32::from_le_bytes(bytes).into())),
+        Dtype::Uint64 => nest(out, shape, data, format, |out, bytes| format.unsigned(out, u64::from_le_bytes(bytes))),
+        Dtype::Int8 => nest(out, shape, data, format, |out, bytes| format.signed(out, i8::from_le_bytes(bytes).into())),
+        Dtype::Int16 => nest(out, shape, data, format, |out, bytes| format.signed(out, i16::from_le_bytes(bytes).into())),
+        Dtype::Int32 => nest(out, shape, data, format, |out, bytes| format.signed(out, i32::from_le_bytes(bytes).into())),
+        Dtype::Int64 => nest(out, shape, data, format, |out, bytes| format.signed(out, i64::from_le_bytes(bytes))),
+        Dtype::Float16 => nest(out, shape, data, format, |out, bytes| format.single(out, half::to_f32(u16::from_le_bytes(bytes)))),
+        Dtype::Float32 => nest(out, shape, data, format, |out, bytes| format.single(out, f32::from_le_bytes(bytes))),
+        Dtype::Float64 => nest(out, shape, data, format, |out, bytes| format.double(out, f64::from_le_bytes(bytes))),
+    }
+    Ok(())
+}
+
+/// Elements of N bytes as nested lists.
+fn nest<F: Format, const N: usize>(out: &mut Vec<u8>, shape: &[u64], data: &[u8], format: &F, write: impl Fn(&mut Vec<u8>, [u8; N]) + Copy) {
+    let Some((&axis, inner)) = shape.split_first() else {
+        if let Some(&element) = data.as_chunks::<N>().0.first() {
+            write(out, element);
+        }
+        return;
+    };
+    format.open(out, axis);
+    if inner.is_empty() {
+        for (index, &element) in data.as_chunks::<N>().0.iter().enumerate() {
+            if index > 0 {
+                format.comma(out);
+            }
+            write(out, element);
+        }
+    } else {
+        let stride = data.len() / usize::try_from(axis).unwrap_or(usize::MAX).max(1);
+        for index in 0..axis as usize {
+            if index > 0 {
+                format.comma(out);
+            }
+            nest(out, inner, &data[index * stride..(index + 1) * stride], format, write);
+        }
+    }
+    format.close(out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::TensorType;
+    use hyper::HeaderMap;
+    use smallvec::SmallVec;
+
+    fn part(name: &str, tag: Tag, data: &[u8]) -> OutputPart {
+        OutputPart { name: name.into(), tag, tensor: None, media_type: None, data: Bytes::copy_from_slice(data) }
+    }
+
+    fn array(name: &str, dtype: Dtype, shape: &[u64], data: &[u8]) -> OutputPart {
+        OutputPart { tensor: Some(TensorType { dtype, shape: SmallVec::from_slice(shape) }), ..part(name, Tag::Tensor, data) }
+    }
+
+    fn accept(text: &'static str) -> Accept {
+        let mut headers = HeaderMap::new();
+        headers.insert("accept", HeaderValue::from_static(text));
+        Accept::of(&headers)
+    }
+
+    fn text(parts: &[OutputPart], accepted: &'static str) -> String {
+        String::from_utf8_lossy(&answer(parts, &accept(accepted)).unwrap().body).into_owned()
+    }
+
+    #[test]
+    fn arrays_are_nested_lists() {
+        let floats: Vec<u8> = [0.1f32, -2.0, f32::NAN, 1e-7, f32::INFINITY, 16_777_216.0].iter().flat_map(|f| f.to_le_bytes()).collect();
+        let json = text(&[array("", Dtype::Float32, &[2, 3], &floats)], "*/*");
+        let value: Vec<Vec<Option<f32>>> = serde_json::from_str(&json).unwrap();
+        assert_eq!(value, [[Some(0.1), Some(-2.0), None], [Some(1e-7), None, Some(16_777_216.0)]]);
+        assert_eq!(text(&[array("", Dtype::Bool, &[2], &[0, 1])], "*/*"), "[false,true]");
+        assert_eq!(text(&[array("", Dtype::Int8, &[], &[255])], "*/*"), "-1");
+        assert_eq!(text(&[array("", Dtype::Float16, &[1], &[0x00, 0x3c])], "*/*"), "[1.0]");
+        assert_eq!(text(&[array("", Dtype::Uint8, &[2, 0], &[])], "*/*"), "[[],[]]");
+    }
+
+    #[test]
+    fn several_arrays_are_an_object() {
+        let parts = [array("a", Dtype::Uint8, &[2], &[1, 2]), array("b\"", Dtype::Int8, &[1], &[255])];
+        assert_eq!(text(&parts, "*/*"), r#"{"a":[1,2],"b\"":[-1]}"#);
+        assert_eq!(answer(&parts, &accept("application/msgpack")).unwrap().body, b"\x82\xa1a\x92\x01\x02\xa2b\"\x91\xff"[..]);
+        assert_eq!(answer(&parts, &accept("application/x-npy")).unwrap_err().outcome, Outcome::NotAcceptable);
+    }
+
+    #[test]
+    fn other_values_come_in_the_type_that_is_welcome() {
+        assert_eq!(text(&[part("", Tag::Text, b"a\"b")], "*/*"), r#""a\"b""#);
+        assert_eq!(text(&[part("", Tag::Text, b"a\"b")], "text/plain"), "a\"b");
+        let image = OutputPart { media_type: Some("image/png".into()), ..part("", Tag::Bytes, b"abcd") };
+        let png = answer(std::slice::from_ref(&image), &accept("image/*")).unwrap();
+        assert_eq!((png.media, png.body), (HeaderValue::from_static("image/png"), Bytes::from_static(b"abcd")));
+        assert_eq!(text(std::slice::from_ref(&image), "application/json"), "\"YWJjZA==\"");
+        assert_eq!(answer(&[image], &accept("image/jpeg")).unwrap_err().outcome, Outcome::NotAcceptable);
+    }
+
+    #[test]
+    fn what_can_never_match_is_refused_early() {
+        assert!(check_accept("text", &accept("image/png")).is_err());
+        assert!(check_accept("array", &accept("application/x-npy")).is_ok());
+        assert!(check_accept("arrays", &accept("application/x-npy")).is_err());
+        assert!(check_accept("image", &accept("image/png")).is_ok());
+    }
+}

@@ -1,0 +1,212 @@
+//! From a request's path and method to whoever answers it.
+
+use super::headers::RequestId;
+use super::problem::Problem;
+use super::socket::{Activity, Active};
+use super::{native, openapi, pages};
+use crate::call::Failure;
+use crate::site::Site;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response};
+use jitney_core::outcome::Outcome;
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The reason of a failure, for programs.
+pub(crate) const REASON: HeaderName = HeaderName::from_static("x-jitney-reason");
+
+/// Every answer is one piece of known length.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    data: Option<Bytes>,
+    /// A request is active until its answer has been handed over.
+    active: Option<Active>,
+}
+
+impl<T: Into<Bytes>> From<T> for Payload {
+    fn from(data: T) -> Payload {
+        let data = data.into();
+        Payload { data: (!data.is_empty()).then_some(data), active: None }
+    }
+}
+
+impl Payload {
+    pub(crate) fn len(&self) -> usize {
+        self.data.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.len() as u64)
+    }
+}
+
+/// What every route gives.
+pub(crate) type Reply = Response<Payload>;
+
+/// The routes, for one connection.
+#[derive(Debug)]
+pub(crate) struct Service {
+    site: Arc<Site>,
+    activity: Arc<Activity>,
+}
+
+impl Service {
+    /// For one connection.
+    pub(crate) fn new(site: Arc<Site>, activity: Arc<Activity>) -> Service {
+        Service { site, activity }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Reply;
+    type Error = Infallible;
+    // Boxed: an idle connection then keeps a pointer, not the room of the largest request.
+    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let site = self.site.clone();
+        let active = self.activity.begin();
+        Box::pin(async move {
+            let mut reply = route(&site, request).await;
+            reply.body_mut().active = Some(active);
+            Ok(reply)
+        })
+    }
+}
+
+const READ: &str = "GET, HEAD";
+
+async fn route(site: &Site, request: Request<Incoming>) -> Reply {
+    let id = RequestId::of(request.headers());
+    let method = request.method().clone();
+    if method == Method::POST {
+        if let Some(deployment) = site.deployments().and_then(|deployments| deployments.get(&*name(&request)?)) {
+            return native::post(site, deployment, request, &id).await;
+        }
+    }
+    let mut reply = match page(site, &request, &id) {
+        Ok(mut reply) => {
+            id.stamp(reply.headers_mut(), None);
+            reply
+        }
+        Err(problem) => problem.reply(&id, None),
+    };
+    if method == Method::HEAD {
+        let length = HeaderValue::from(reply.body().len());
+        *reply.body_mut() = Payload::from(Bytes::new());
+        reply.headers_mut().insert(CONTENT_LENGTH, length);
+    }
+    reply
+}
+
+/// The path without its slash, decoded; `None` if it is not text.
+fn name(request: &Request<Incoming>) -> Option<Cow<'_, str>> {
+    let path = request.uri().path();
+    let path = path.strip_prefix('/').unwrap_or(path);
+    if !path.contains('%') {
+        return Some(Cow::Borrowed(path));
+    }
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digit = |place: usize| after.get(place).and_then(|&digit| char::from(digit).to_digit(16));
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            _ => {
+                decoded.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(decoded).ok().map(Cow::Owned)
+}
+
+/// Everything but calls.
+fn page(site: &Site, request: &Request<Incoming>, id: &RequestId) -> Result<Reply, Problem> {
+    let name = name(request).unwrap_or_default();
+    let page: fn(&Site, &Request<Incoming>) -> Reply = match &*name {
+        "" => pages::index,
+        "livez" => pages::livez,
+        "readyz" => pages::readyz,
+        "metrics" => pages::metrics,
+        "config" => pages::config,
+        "docs" => pages::docs,
+        "openapi.json" => openapi::page,
+        name => return Err(not_a_page(site, request.method(), name, id)),
+    };
+    if request.method() == Method::GET || request.method() == Method::HEAD { Ok(page(site, request)) } else { Err(wrong_method(request.method(), &name, READ)) }
+}
+
+fn wrong_method(method: &Method, name: &str, allowed: &'static str) -> Problem {
+    let method = super::headers::quoted(method.as_str().as_bytes());
+    Problem::new(Outcome::MethodNotAllowed, format!("{method} is not a method of /{name}; use {allowed}")).allow(allowed).close()
+}
+
+fn not_a_page(site: &Site, method: &Method, name: &str, _: &RequestId) -> Problem {
+    let Some(deployments) = site.deployments() else {
+        let detail = "the targets are still being imported; /readyz says when they are there";
+        return Problem::from(Failure { retry_after: Some(site.loading_retry_after()), ..Failure::new(Outcome::Loading, detail) }).close();
+    };
+    if deployments.contains_key(name) {
+        return wrong_method(method, name, "POST");
+    }
+    let known: Vec<&str> = deployments.keys().map(String::as_str).collect();
+    let nearest = known.iter().map(|known| (distance(known, name), known)).filter(|(distance, _)| *distance <= 2 + name.len() / 4).min();
+    let hint = nearest.map_or_else(String::new, |(_, nearest)| format!("; did you mean /{nearest}?"));
+    let detail = format!("no deployment or route {}{hint} Deployments: {}", super::headers::quoted(name.as_bytes()), known.join(", "));
+    Problem::new(Outcome::NotFound, detail.replace("` Deployments", "`. Deployments")).close()
+}
+
+/// Edits from one name to the other; long strangers are not measured.
+fn distance(known: &str, asked: &str) -> usize {
+    const LONGEST: usize = 64;
+    if asked.len() > LONGEST {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=asked.len()).collect();
+    for (line, a) in known.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+        for (column, b) in asked.bytes().enumerate() {
+            let cost = diagonal + usize::from(!a.eq_ignore_ascii_case(&b));
+            diagonal = row[column + 1];
+            row[column + 1] = cost.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[asked.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+
+    #[test]
+    fn names_are_compared_by_edits() {
+        assert_eq!(distance("embedder", "embedder"), 0);
+        assert_eq!(distance("embedder", "Embeder"), 1);
+        assert_eq!(distance("embedder", ""), 8);
+        assert_eq!(distance("a", &"b".repeat(65)), usize::MAX);
+    }
+}

@@ -1,0 +1,192 @@
+//! One accepted socket: TCP or Unix, with the bytes that were read to find out the protocol, and notes for the time-outs.
+
+use bytes::{Buf, Bytes};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// What happens on a connection, for whoever watches its time-outs.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Requests whose answer has not been handed to the protocol yet.
+    active: AtomicU32,
+    /// Requests ever begun.
+    begun: AtomicU64,
+    /// Bytes came in while no request was active, and none has begun since.
+    head_started: AtomicBool,
+    /// The peer takes no more bytes.
+    write_blocked: AtomicBool,
+    /// Bytes ever written.
+    written: AtomicU64,
+}
+
+/// One look at an `Activity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) active: bool,
+    pub(crate) begun: u64,
+    pub(crate) head_started: bool,
+    pub(crate) write_blocked: bool,
+    pub(crate) written: u64,
+}
+
+impl Activity {
+    /// A request begins; it lasts until the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> Active {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.head_started.store(false, Ordering::Relaxed);
+        Active(self.clone())
+    }
+
+    /// The state now.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            active: self.active.load(Ordering::Relaxed) > 0,
+            begun: self.begun.load(Ordering::Relaxed),
+            head_started: self.head_started.load(Ordering::Relaxed),
+            write_blocked: self.write_blocked.load(Ordering::Relaxed),
+            written: self.written.load(Ordering::Relaxed),
+        }
+    }
+
+    fn read(&self, bytes: usize) {
+        if bytes > 0 && self.active.load(Ordering::Relaxed) == 0 {
+            self.head_started.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn wrote(&self, result: &Poll<io::Result<usize>>) {
+        match result {
+            Poll::Pending => self.write_blocked.store(true, Ordering::Relaxed),
+            Poll::Ready(Ok(bytes)) => {
+                self.written.fetch_add(*bytes as u64, Ordering::Relaxed);
+                self.write_blocked.store(false, Ordering::Relaxed);
+            }
+            Poll::Ready(Err(_)) => {}
+        }
+    }
+}
+
+/// Marks a request as active.
+#[derive(Debug)]
+pub(crate) struct Active(Arc<Activity>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Either kind of stream.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// The stream with its notes.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: Stream,
+    /// Read already, to be read again by the protocol.
+    prefix: Bytes,
+    activity: Arc<Activity>,
+}
+
+/// Which protocol the first bytes speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+impl Socket {
+    /// A fresh socket.
+    pub(crate) fn new(stream: Stream, activity: Arc<Activity>) -> Socket {
+        Socket { stream, prefix: Bytes::new(), activity }
+    }
+
+    /// Reads until the protocol is clear; what was read will be read again. `None` if the peer left.
+    pub(crate) async fn sniff(&mut self) -> io::Result<Option<Protocol>> {
+        let mut first = [0; PREFACE.len()];
+        let mut have = 0;
+        let protocol = loop {
+            let read = self.read(&mut first[have..]).await?;
+            if read == 0 {
+                return Ok(None);
+            }
+            have += read;
+            if first[..have] != PREFACE[..have] {
+                break Protocol::Http1;
+            }
+            if have == PREFACE.len() {
+                break Protocol::Http2;
+            }
+        };
+        self.prefix = Bytes::copy_from_slice(&first[..have]);
+        Ok(Some(protocol))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.prefix.is_empty() {
+            let length = self.prefix.len().min(buf.remaining());
+            buf.put_slice(&self.prefix[..length]);
+            self.prefix.advance(length);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        })?;
+        self.activity.read(buf.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        self.activity.wrote(&result);
+        result
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let result = match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        };
+        self.activity.wrote(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Items as protocols bring them: arrays out of documents, and the few fields that a group key or a cost is made of.
+//! Nothing here knows HTTP.
+
+pub mod arrays;
+pub mod fields;
+pub mod half;
+pub mod npy;
+mod skip;
+
+use crate::call::{Chunks, Failure};
+use bytes::Bytes;
+use jitney_core::outcome::Outcome;
+
+/// Brackets within brackets that are followed; deeper documents are refused. `serde_json` has the same bound built in.
+pub const DEPTH: usize = 128;
+
+/// A document that holds an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document<'a> {
+    /// JSON
+    Json(&'a [u8]),
+    /// msgpack
+    Msgpack(&'a [u8]),
+}
+
+impl Document<'_> {
+    /// Reads the whole document with `seed`; what cannot be parsed, or goes on after its end, is `malformed_body`.
+    pub(crate) fn read<S, T>(self, seed: S) -> Result<T, Failure>
+    where
+        S: for<'de> serde::de::DeserializeSeed<'de, Value = T>,
+    {
+        match self {
+            Document::Json(bytes) => {
+                let mut reader = serde_json::Deserializer::from_slice(bytes);
+                let value = seed.deserialize(&mut reader);
+                value.and_then(|value| reader.end().map(|()| value)).map_err(|error| malformed("JSON", &error))
+            }
+            Document::Msgpack(bytes) => {
+                let mut rest = bytes;
+                let value = {
+                    let mut reader = rmp_serde::Deserializer::new(&mut rest);
+                    reader.set_max_depth(DEPTH);
+                    seed.deserialize(&mut reader).map_err(|error| malformed("msgpack", &error))?
+                };
+                if rest.is_empty() { Ok(value) } else { Err(malformed("msgpack", &format_args!("{} bytes follow the document", rest.len()))) }
+            }
+        }
+    }
+}
+
+fn malformed(format: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Outcome::MalformedBody, format!("the body is not valid {format}: {error}"))
+}
+
+/// An input that parses but is not what was asked for. `field` is a path such as `$.width`.
+pub(crate) fn invalid(field: &str, what: &str) -> Failure {
+    Failure { field: Some(field.to_owned()), ..Failure::new(Outcome::InvalidInput, format!("{field}: {what}")) }
+}
+
+/// Takes the first `length` bytes off; the rest stays where it is.
+pub(crate) fn advance(chunks: &mut Chunks, mut length: usize) {
+    for chunk in &mut chunks.0 {
+        let taken = length.min(chunk.len());
+        let rest = chunk.split_off(taken);
+        *chunk = rest;
+        length -= taken;
+    }
+    chunks.0.retain(|chunk| !chunk.is_empty());
+}
+
+/// One piece; free when there is only one.
+pub(crate) fn join(chunks: &mut Chunks) -> Bytes {
+    if chunks.0.len() != 1 {
+        let mut joined = Vec::with_capacity(chunks.len());
+        for chunk in &chunks.0 {
+            joined.extend_from_slice(chunk);
+        }
+        *chunks = Chunks::from(Bytes::from(joined));
+    }
+    chunks.0[0].clone()
+}

@@ -1,0 +1,180 @@
+//! A batch on the link: an item table, then the payloads back to back, parameter by parameter. For one dtype and
+//! shape the payloads of a parameter *are* the stacked array.
+//!
+//! ```text
+//! batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, 0 u8)
+//! then per item its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
+//! ```
+
+use super::frame::{FrameError, HEADER_LEN, Header, Kind, Segments, TableReader};
+use crate::call::{Call, Dtype, Encoding, Tag, TensorType};
+use bytes::{BufMut, Bytes};
+use jitney_core::request::{BatchId, ItemId};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// Pieces below this are copied next to each other: a copy is cheaper than an entry of a vectored write.
+const COPY_BELOW: usize = 8 << 10;
+/// No array has more axes.
+const MAX_AXES: usize = 64;
+const NO_DTYPE: u8 = u8::MAX;
+
+/// Writes the frame of a batch.
+pub fn encode<'a>(batch: BatchId, items: &(impl ExactSizeIterator<Item = (&'a Call, Duration)> + Clone)) -> Segments {
+    let most_parts = items.clone().map(|(call, _)| call.parts.len()).max().unwrap_or(0);
+    let mut table = Vec::with_capacity(HEADER_LEN + 12 + items.len() * 48);
+    table.put_bytes(0, HEADER_LEN);
+    table.put_u64_le(batch.0);
+    table.put_u32_le(items.len() as u32);
+    for (call, remaining) in items.clone() {
+        table.put_u64_le(call.id.0);
+        table.put_u32_le(u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX));
+        table.put_u16_le(call.parts.len() as u16);
+        table.put_u8(call.encoding as u8);
+        table.put_u8(0);
+    }
+    // Offsets run parameter by parameter, the table item by item: first where each parameter's region begins.
+    let mut offsets: SmallVec<[u64; 4]> = SmallVec::new();
+    let mut total = 0u64;
+    for param in 0..most_parts {
+        offsets.push(total);
+        total += items.clone().filter_map(|(call, _)| call.parts.get(param)).map(|p| p.data.len() as u64).sum::<u64>();
+    }
+    for (call, _) in items.clone() {
+        for (param, part) in call.parts.iter().enumerate() {
+            let len = part.data.len() as u64;
+            let shape: &[u64] = part.tensor.as_ref().map_or(&[], |t| &t.shape);
+            table.put_u16_le(param as u16);
+            table.put_u8(part.tag as u8);
+            table.put_u8(part.tensor.as_ref().map_or(NO_DTYPE, |t| t.dtype as u8));
+            table.put_u8(shape.len() as u8);
+            table.put_u64_le(offsets[param]);
+            table.put_u64_le(len);
+            shape.iter().for_each(|&axis| table.put_u64_le(axis));
+            offsets[param] += len;
+        }
+    }
+    let header = Header { kind: Kind::Batch, table: table.len() - HEADER_LEN, payload: total as usize };
+    table[..HEADER_LEN].copy_from_slice(&header.encode());
+    let chunks = (0..most_parts).flat_map(|param| {
+        items.clone().filter_map(move |(call, _)| call.parts.get(param)).flat_map(|p| p.data.0.iter())
+    });
+    gather(table, chunks)
+}
+
+/// Puts small pieces next to each other and leaves large ones as they are.
+fn gather<'a>(first: Vec<u8>, pieces: impl Iterator<Item = &'a Bytes>) -> Segments {
+    let (mut segments, mut small) = (Segments::new(), first);
+    for piece in pieces {
+        if piece.len() < COPY_BELOW {
+            small.extend_from_slice(piece);
+        } else {
+            if !small.is_empty() {
+                segments.push(Bytes::from(std::mem::take(&mut small)));
+            }
+            segments.push(piece.clone());
+        }
+    }
+    if !small.is_empty() {
+        segments.push(Bytes::from(small));
+    }
+    segments
+}
+
+/// A batch as the worker has received it.
+#[derive(Debug)]
+pub struct ReceivedBatch {
+    /// Which one.
+    pub id: BatchId,
+    /// Its items in order.
+    pub items: Vec<ReceivedItem>,
+    /// All payloads.
+    pub payload: Vec<u8>,
+}
+
+/// One item as the worker has received it.
+#[derive(Debug)]
+pub struct ReceivedItem {
+    /// Which one.
+    pub id: ItemId,
+    /// What was left of its time when the batch was sent.
+    pub remaining: Duration,
+    /// What a struct goes back as.
+    pub encoding: Encoding,
+    /// Its values.
+    pub parts: SmallVec<[ReceivedPart; 1]>,
+}
+
+/// One value of an item as the worker has received it.
+#[derive(Clone, Debug)]
+pub struct ReceivedPart {
+    /// Which parameter of `predict`.
+    pub param: u16,
+    /// How to read it.
+    pub tag: Tag,
+    /// Set when `tag` is `Tensor`.
+    pub tensor: Option<TensorType>,
+    /// Where it begins in the payload.
+    pub offset: usize,
+    /// Its bytes.
+    pub len: usize,
+}
+
+/// Reads a batch. Every offset is checked to lie within the payload, every tensor to have the bytes of its type.
+pub fn decode(table: &[u8], payload: Vec<u8>) -> Result<ReceivedBatch, FrameError> {
+    let mut table = TableReader(table);
+    let id = BatchId(table.u64()?);
+    let count = table.count(16)?;
+    let mut heads = table.take(count * 16).map(TableReader)?;
+    let mut items = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = ItemId(heads.u64()?);
+        let remaining = Duration::from_millis(u64::from(heads.u32()?));
+        let parts = heads.u16()?;
+        let encoding = if heads.u8()? == 0 { Encoding::Json } else { Encoding::Msgpack };
+        heads.u8()?;
+        let parts = (0..parts).map(|_| part(&mut table, payload.len())).collect::<Result<_, _>>()?;
+        items.push(ReceivedItem { id, remaining, encoding, parts });
+    }
+    Ok(ReceivedBatch { id, items, payload })
+}
+
+fn part(table: &mut TableReader, payload: usize) -> Result<ReceivedPart, FrameError> {
+    let param = table.u16()?;
+    let tag = Tag::from_u8(table.u8()?).ok_or(FrameError::Table("no tag has this number"))?;
+    let tensor_dtype = Dtype::from_u8(table.u8()?);
+    let axes = table.u8()? as usize;
+    let (offset, len) = (table.u64()?, table.u64()?);
+    let tensor = tensor(table, tag, tensor_dtype, axes, len)?;
+    let range = range(offset, len, payload)?;
+    Ok(ReceivedPart { param, tag, tensor, offset: range.start, len: range.len() })
+}
+
+/// The type of a tensor, checked against the bytes that it has.
+pub(super) fn tensor(
+    table: &mut TableReader,
+    tag: Tag,
+    dtype: Option<Dtype>,
+    axes: usize,
+    len: u64,
+) -> Result<Option<TensorType>, FrameError> {
+    if axes > MAX_AXES {
+        return Err(FrameError::Table("an array has too many axes"));
+    }
+    let shape = (0..axes).map(|_| table.u64()).collect::<Result<SmallVec<[u64; 4]>, _>>()?;
+    if tag != Tag::Tensor {
+        return Ok(None);
+    }
+    let tensor = TensorType { dtype: dtype.ok_or(FrameError::Table("no dtype has this number"))?, shape };
+    if tensor.byte_len() != Some(len) {
+        return Err(FrameError::Table("an array has not the bytes of its type"));
+    }
+    Ok(Some(tensor))
+}
+
+/// A range that lies within `total` bytes.
+pub(super) fn range(offset: u64, len: u64, total: usize) -> Result<std::ops::Range<usize>, FrameError> {
+    let end = offset.checked_add(len).filter(|&end| end <= total as u64);
+    let end = end.ok_or(FrameError::Table("a value lies outside the payload"))?;
+    Ok(offset as usize..end as usize)
+}

@@ -1,0 +1,262 @@
+//! The frame: a fixed header, a table, a payload region. Everything that crosses a link is one.
+//!
+//! ```text
+//! magic "JY" u16 | version u8 | kind u8 | table length u32 | payload length u64 | table … | payload …
+//! ```
+//! Little-endian throughout. Lengths are checked against the limits before anything is allocated.
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 16;
+/// The version of everything below; the ends must agree.
+pub const VERSION: u8 = 1;
+const MAGIC: u16 = u16::from_le_bytes(*b"JY");
+/// No table is larger: a batch of a million items would fit.
+const MAX_TABLE: u32 = 256 << 20;
+/// No payload region is larger.
+const MAX_PAYLOAD: u64 = 16 << 30;
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Worker: who it is, with the secret (JSON).
+    Hello = 1,
+    /// Worker: what its target holds (JSON).
+    Manifest = 2,
+    /// Worker: how far it is (JSON).
+    Progress = 3,
+    /// Worker: loaded and warm (JSON).
+    Ready = 4,
+    /// Worker: cannot load (JSON).
+    Failed = 5,
+    /// Worker: the answer to a ping.
+    Pong = 6,
+    /// Front: which replica this worker is (JSON).
+    Assign = 16,
+    /// Front: finish and end.
+    Shutdown = 17,
+    /// Front: are you there?
+    Ping = 18,
+    /// Front: a batch.
+    Batch = 32,
+    /// Front: nobody waits for this item any more.
+    Cancel = 33,
+    /// Worker: `predict` begins on this batch.
+    Started = 34,
+    /// Worker: outcomes of items. Frames of kind 36 (partial results) and 37 (a request of a model) come later.
+    Results = 35,
+}
+
+impl Kind {
+    const ALL: [Kind; 13] = [
+        Kind::Hello,
+        Kind::Manifest,
+        Kind::Progress,
+        Kind::Ready,
+        Kind::Failed,
+        Kind::Pong,
+        Kind::Assign,
+        Kind::Shutdown,
+        Kind::Ping,
+        Kind::Batch,
+        Kind::Cancel,
+        Kind::Started,
+        Kind::Results,
+    ];
+
+    fn from_u8(code: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|&kind| kind as u8 == code)
+    }
+}
+
+/// The bytes are not a frame of ours. The link they came over is of no more use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It does not begin like a frame.
+    #[error("not a frame: it begins with {0:#06x}")]
+    Magic(u16),
+    /// The other end speaks another version.
+    #[error("the other end speaks frame version {0}, this end {VERSION}; install one version of jitney on both")]
+    Version(u8),
+    /// No kind has this number.
+    #[error("no frame kind has number {0}")]
+    Kind(u8),
+    /// A length above its limit.
+    #[error("a frame of {table} + {payload} bytes is above the limit")]
+    TooLarge {
+        /// declared table bytes
+        table: u32,
+        /// declared payload bytes
+        payload: u64,
+    },
+    /// The table ends too early, or points outside the payload.
+    #[error("the table of a frame is damaged: {0}")]
+    Table(&'static str),
+}
+
+impl From<FrameError> for std::io::Error {
+    fn from(error: FrameError) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// A header whose lengths are within their limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame says.
+    pub kind: Kind,
+    /// Bytes of its table.
+    pub table: usize,
+    /// Bytes of its payload.
+    pub payload: usize,
+}
+
+impl Header {
+    /// Writes a header.
+    pub fn encode(self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0..2].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[2] = VERSION;
+        bytes[3] = self.kind as u8;
+        bytes[4..8].copy_from_slice(&(self.table as u32).to_le_bytes());
+        bytes[8..16].copy_from_slice(&(self.payload as u64).to_le_bytes());
+        bytes
+    }
+
+    /// Reads and checks a header.
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Header, FrameError> {
+        let mut bytes = &bytes[..];
+        let magic = bytes.get_u16_le();
+        if magic != MAGIC {
+            return Err(FrameError::Magic(magic));
+        }
+        let (version, kind) = (bytes.get_u8(), bytes.get_u8());
+        if version != VERSION {
+            return Err(FrameError::Version(version));
+        }
+        let kind = Kind::from_u8(kind).ok_or(FrameError::Kind(kind))?;
+        let (table, payload) = (bytes.get_u32_le(), bytes.get_u64_le());
+        if table > MAX_TABLE || payload > MAX_PAYLOAD {
+            return Err(FrameError::TooLarge { table, payload });
+        }
+        Ok(Header { kind, table: table as usize, payload: payload as usize })
+    }
+}
+
+/// A whole frame, ready to be written: pieces in order, the large ones as they came.
+pub type Segments = Vec<Bytes>;
+
+/// A frame without payload region: control messages, whose table is JSON or a few numbers.
+pub fn small_frame(kind: Kind, table: &[u8]) -> Segments {
+    let header = Header { kind, table: table.len(), payload: 0 };
+    vec![Bytes::from([&header.encode(), table].concat())]
+}
+
+/// A frame that has arrived.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// What it says.
+    pub kind: Kind,
+    /// Its table.
+    pub table: Bytes,
+    /// Its payload region.
+    pub payload: Bytes,
+}
+
+/// Reads frames from a stream; bytes may come split at any place.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    stream: R,
+    buffer: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// Reads from here on.
+    pub fn new(stream: R) -> FrameReader<R> {
+        FrameReader { stream, buffer: BytesMut::with_capacity(64 << 10) }
+    }
+
+    /// The next frame; `None` when the stream ends between two frames.
+    pub async fn next(&mut self) -> std::io::Result<Option<Frame>> {
+        if !self.fill(HEADER_LEN).await? {
+            return Ok(None);
+        }
+        let mut header = [0; HEADER_LEN];
+        header.copy_from_slice(&self.buffer[..HEADER_LEN]);
+        let header = Header::decode(&header)?;
+        let whole = HEADER_LEN + header.table + header.payload;
+        if !self.fill(whole).await? {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut frame = self.buffer.split_to(whole).freeze();
+        frame.advance(HEADER_LEN);
+        let table = frame.split_to(header.table);
+        Ok(Some(Frame { kind: header.kind, table, payload: frame }))
+    }
+
+    /// Has at least `needed` bytes in the buffer; false if the stream ended before the first of them.
+    async fn fill(&mut self, needed: usize) -> std::io::Result<bool> {
+        if self.buffer.len() < needed {
+            // A large frame gets its buffer once; a small one shares the standing buffer with its neighbours.
+            self.buffer.reserve((needed - self.buffer.len()).max(16 << 10));
+        }
+        while self.buffer.len() < needed {
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return if self.buffer.is_empty() { Ok(false) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Reads the numbers and strings of a table, checking every length.
+#[derive(Clone, Debug)]
+pub(crate) struct TableReader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> TableReader<'a> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], FrameError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(FrameError::Table("it ends too early"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, FrameError> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, FrameError> {
+        self.take(2).map(|mut bytes| bytes.get_u16_le())
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, FrameError> {
+        self.take(4).map(|mut bytes| bytes.get_u32_le())
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, FrameError> {
+        self.take(8).map(|mut bytes| bytes.get_u64_le())
+    }
+
+    /// A string with its length in four bytes before it.
+    pub(crate) fn text(&mut self) -> Result<&'a str, FrameError> {
+        let len = self.u32()? as usize;
+        std::str::from_utf8(self.take(len)?).map_err(|_| FrameError::Table("a text is not UTF-8"))
+    }
+
+    /// A count of entries that take at least `size` bytes each: never more than what is left can hold.
+    pub(crate) fn count(&mut self, size: usize) -> Result<usize, FrameError> {
+        let count = self.u32()? as usize;
+        if count.saturating_mul(size) > self.0.len() {
+            return Err(FrameError::Table("it announces more entries than it holds"));
+        }
+        Ok(count)
+    }
+}
+
+/// Appends a string with its length before it.
+pub(crate) fn put_text(table: &mut Vec<u8>, text: &str) {
+    table.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    table.extend_from_slice(text.as_bytes());
+}

@@ -1,0 +1,168 @@
+//! Outcomes of items on the link, in any order: a table, then the values back to back.
+//!
+//! ```text
+//! batch u64 | decode, predict, encode: microseconds u32 each | is clean u8 | items u32
+//! per item: id u64 | status u8 (0 values, 1 failed, 2 left out)
+//!   values: parts u16 × (name text | tag u8 | dtype u8 | axes u8 | media type text | offset u64 | length u64 | axes × u64)
+//!   failed: reason text | status u16 | field text | detail text
+//! ```
+
+use super::batch_frame::{range, tensor};
+use super::frame::{FrameError, HEADER_LEN, Header, Kind, TableReader, put_text};
+use crate::call::{Dtype, Failure, OutputPart, Tag, TensorType};
+use bytes::{BufMut, Bytes};
+use jitney_core::outcome::Outcome;
+use jitney_core::request::{BatchId, ItemId};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// What the worker's time went into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// Reading the items.
+    pub decode: Duration,
+    /// `predict`.
+    pub predict: Duration,
+    /// Writing the answers.
+    pub encode: Duration,
+}
+
+/// How one item ended in the worker.
+#[derive(Clone, Debug)]
+pub enum ItemOutcome {
+    /// With values.
+    Values(SmallVec<[OutputPart; 1]>),
+    /// Without.
+    Failed(Failure),
+    /// It was cancelled or too late and never reached `predict`.
+    LeftOut,
+}
+
+/// A results frame as the front has received it.
+#[derive(Debug)]
+pub struct ReceivedResults {
+    /// Of which batch.
+    pub batch: BatchId,
+    /// Where the worker's time went.
+    pub durations: Durations,
+    /// Whether `predict` ran once and raised nothing: only then do the durations teach anything.
+    pub is_clean: bool,
+    /// The outcomes.
+    pub items: Vec<(ItemId, ItemOutcome)>,
+}
+
+/// Collects the table of a results frame. The values themselves are written by whoever holds them, in the order of
+/// the calls to `value`.
+#[derive(Debug)]
+pub struct ResultsWriter {
+    table: Vec<u8>,
+    payload: u64,
+}
+
+impl ResultsWriter {
+    /// Begins the table.
+    pub fn new(batch: BatchId, durations: Durations, is_clean: bool, items: usize) -> ResultsWriter {
+        let mut table = Vec::with_capacity(HEADER_LEN + 32 + items * 64);
+        table.put_bytes(0, HEADER_LEN);
+        table.put_u64_le(batch.0);
+        for length in [durations.decode, durations.predict, durations.encode] {
+            table.put_u32_le(u32::try_from(length.as_micros()).unwrap_or(u32::MAX));
+        }
+        table.put_u8(u8::from(is_clean));
+        table.put_u32_le(items as u32);
+        ResultsWriter { table, payload: 0 }
+    }
+
+    /// An item with this many values; call `value` for each next.
+    pub fn values(&mut self, id: ItemId, parts: usize) {
+        self.table.put_u64_le(id.0);
+        self.table.put_u8(0);
+        self.table.put_u16_le(parts as u16);
+    }
+
+    /// A value of `len` bytes.
+    pub fn value(&mut self, name: &str, tag: Tag, tensor: Option<(Dtype, &[u64])>, media_type: &str, len: usize) {
+        let (dtype, shape) = tensor.map_or((u8::MAX, &[][..]), |(dtype, shape)| (dtype as u8, shape));
+        put_text(&mut self.table, name);
+        self.table.put_u8(tag as u8);
+        self.table.put_u8(dtype);
+        self.table.put_u8(shape.len() as u8);
+        put_text(&mut self.table, media_type);
+        self.table.put_u64_le(self.payload);
+        self.table.put_u64_le(len as u64);
+        shape.iter().for_each(|&axis| self.table.put_u64_le(axis));
+        self.payload += len as u64;
+    }
+
+    /// An item that failed.
+    pub fn failed(&mut self, id: ItemId, failure: &Failure) {
+        self.table.put_u64_le(id.0);
+        self.table.put_u8(1);
+        put_text(&mut self.table, failure.outcome.reason());
+        self.table.put_u16_le(failure.status.unwrap_or(0));
+        put_text(&mut self.table, failure.field.as_deref().unwrap_or(""));
+        put_text(&mut self.table, &failure.detail);
+    }
+
+    /// An item that never reached `predict`.
+    pub fn left_out(&mut self, id: ItemId) {
+        self.table.put_u64_le(id.0);
+        self.table.put_u8(2);
+    }
+
+    /// Header and table; the values follow.
+    pub fn finish(mut self) -> Vec<u8> {
+        let table = self.table.len() - HEADER_LEN;
+        let header = Header { kind: Kind::Results, table, payload: self.payload as usize };
+        self.table[..HEADER_LEN].copy_from_slice(&header.encode());
+        self.table
+    }
+}
+
+/// Reads a results frame; values are slices of `payload`.
+pub fn decode(table: &[u8], payload: &Bytes) -> Result<ReceivedResults, FrameError> {
+    let mut table = TableReader(table);
+    let batch = BatchId(table.u64()?);
+    let mut length = || table.u32().map(|us| Duration::from_micros(u64::from(us)));
+    let durations = Durations { decode: length()?, predict: length()?, encode: length()? };
+    let is_clean = table.u8()? != 0;
+    let count = table.count(9)?;
+    let mut items = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = ItemId(table.u64()?);
+        items.push((id, outcome(&mut table, payload)?));
+    }
+    Ok(ReceivedResults { batch, durations, is_clean, items })
+}
+
+fn outcome(table: &mut TableReader, payload: &Bytes) -> Result<ItemOutcome, FrameError> {
+    match table.u8()? {
+        0 => {
+            let parts = table.u16()?;
+            let parts = (0..parts).map(|_| value(table, payload)).collect::<Result<_, _>>()?;
+            Ok(ItemOutcome::Values(parts))
+        }
+        1 => {
+            let reason = table.text()?;
+            let outcome = Outcome::from_reason(reason).ok_or(FrameError::Table("no outcome has this reason"))?;
+            let status = Some(table.u16()?).filter(|&status| status != 0);
+            let field = Some(table.text()?).filter(|field| !field.is_empty()).map(str::to_owned);
+            let detail = table.text()?.to_owned();
+            Ok(ItemOutcome::Failed(Failure { outcome, detail, field, status, retry_after: None }))
+        }
+        2 => Ok(ItemOutcome::LeftOut),
+        _ => Err(FrameError::Table("no item status has this number")),
+    }
+}
+
+fn value(table: &mut TableReader, payload: &Bytes) -> Result<OutputPart, FrameError> {
+    let name = table.text()?.into();
+    let tag = Tag::from_u8(table.u8()?).ok_or(FrameError::Table("no tag has this number"))?;
+    let dtype = Dtype::from_u8(table.u8()?);
+    let axes = table.u8()? as usize;
+    let media_type = Some(table.text()?).filter(|media| !media.is_empty()).map(Into::into);
+    let (offset, len) = (table.u64()?, table.u64()?);
+    let tensor: Option<TensorType> = tensor(table, tag, dtype, axes, len)?;
+    let data = payload.slice(range(offset, len, payload.len())?);
+    Ok(OutputPart { name, tag, tensor, media_type, data })
+}

@@ -1,0 +1,104 @@
+//! From manifests to a plan: which deployments there are and which replica of which goes where.
+
+use jitney_core::manifest::{DeploymentManifest, Manifest};
+use jitney_core::scheduler::Rules;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A path segment that the front answers itself, or will.
+pub const RESERVED: &[&str] =
+    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "v1", "v2", "favicon.ico", "health", "admin"];
+
+/// One replica to be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Assignment {
+    /// Of which deployment.
+    pub deployment: String,
+    /// Which one of its replicas, from 0.
+    pub replica: u32,
+    /// The device it should use, as the user named it.
+    pub device: Option<String>,
+    /// Its share of the cores.
+    pub cpu_threads: u32,
+}
+
+/// What is to be served.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Every deployment with its rules.
+    pub deployments: BTreeMap<String, (Arc<DeploymentManifest>, Rules)>,
+    /// Per target, in the order of targets: its replicas.
+    pub replicas: Vec<Vec<Assignment>>,
+}
+
+impl Plan {
+    /// Checks the manifests against each other. Errors name what, which value, and what to do.
+    pub fn new(manifests: &[Manifest], cores: u32, named: &[String]) -> Result<Plan, String> {
+        let mut plan = Plan::default();
+        let all = || manifests.iter().flat_map(|manifest| &manifest.deployments);
+        let total: u32 = all().map(|deployment| deployment.options.replicas).sum();
+        let cpu_threads = (cores / total.max(1)).max(1);
+        for manifest in manifests {
+            let mut replicas = Vec::new();
+            for deployment in &manifest.deployments {
+                let name = &deployment.name;
+                check_name(name)?;
+                let rules = Rules::new(&deployment.options).map_err(|error| format!("{name}: {error}"))?;
+                if plan.deployments.insert(name.clone(), (Arc::new(deployment.clone()), rules)).is_some() {
+                    return Err(format!("two deployments are called {name}; give one of them another name="));
+                }
+                replicas.extend((0..deployment.options.replicas).map(|replica| Assignment {
+                    deployment: name.clone(),
+                    replica,
+                    device: device(&deployment.options.devices, replica),
+                    cpu_threads,
+                }));
+            }
+            plan.replicas.push(replicas);
+        }
+        if let Some(unknown) = named.iter().find(|&name| !plan.deployments.contains_key(name)) {
+            let known: Vec<&str> = plan.deployments.keys().map(String::as_str).collect();
+            return Err(format!("options are set for {unknown}, but the deployments are: {}", known.join(", ")));
+        }
+        Ok(plan)
+    }
+}
+
+/// Replicas take the devices in turn.
+fn device(devices: &[String], replica: u32) -> Option<String> {
+    devices.get(replica as usize % devices.len().max(1)).cloned()
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let fits = (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if !fits || name.starts_with('.') {
+        return Err(format!(
+            "a deployment cannot be called {name:?}: 1 to 64 of A-Z a-z 0-9 . _ - (not . first) are allowed; use name="
+        ));
+    }
+    if RESERVED.contains(&name) {
+        return Err(format!("a deployment cannot be called {name:?}: the server itself answers /{name}; use name="));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_taken_in_turn() {
+        let devices = ["cuda:0".to_owned(), "cuda:1".to_owned()];
+        let taken: Vec<_> = (0..3).map(|replica| device(&devices, replica)).collect();
+        assert_eq!(taken, [Some("cuda:0".into()), Some("cuda:1".into()), Some("cuda:0".into())]);
+        assert_eq!(device(&[], 1), None);
+    }
+
+    #[test]
+    fn names_that_would_hide_a_route_or_leave_the_path_are_refused() {
+        for name in ["metrics", "v1", "", "..", "a/b", "ä", &"x".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        assert!(check_name("text-to-image.v2_1").is_ok());
+    }
+}

@@ -1,0 +1,194 @@
+//! A server from start to exit code: bind, start workers, serve, drain.
+
+use crate::http;
+use crate::site::{Readiness, Site};
+use crate::supervise::Supervisor;
+use crate::telemetry::Telemetry;
+use jitney_core::options::ServerOptions;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+/// Everything that a server is told, by Python, as JSON.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The server's options.
+    pub server: ServerOptions,
+    /// What to serve.
+    pub targets: Vec<Target>,
+    /// Deployments for which options were given, so that a misspelt name is an error.
+    #[serde(default)]
+    pub override_names: Vec<String>,
+    /// The interpreter of the workers.
+    pub python: String,
+    /// Cores that this server may use.
+    pub cores: u32,
+}
+
+/// One target.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// As the user wrote it.
+    pub target: String,
+    /// Layers of options; workers resolve them.
+    pub overrides: serde_json::Value,
+}
+
+/// Why a server had to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fatal {
+    /// The exit code.
+    pub code: i32,
+    /// For the terminal.
+    pub text: String,
+}
+
+impl Fatal {
+    /// A reason that the user can do something about.
+    pub fn new(text: impl Into<String>) -> Fatal {
+        Fatal { code: 1, text: text.into() }
+    }
+}
+
+/// Runs a server to its end; the exit code.
+pub fn serve(settings: Settings) -> i32 {
+    let threads = (settings.cores as usize).max(1);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    let result = runtime.map_err(|error| Fatal::new(format!("no threads: {error}"))).and_then(|runtime| {
+        let result = runtime.block_on(run(settings));
+        // A connection that outlived the drain is cut here.
+        runtime.shutdown_timeout(Duration::from_millis(100));
+        result
+    });
+    match result {
+        Ok(()) => 0,
+        Err(fatal) => {
+            tracing::error!("{}", fatal.text);
+            fatal.code
+        }
+    }
+}
+
+async fn run(settings: Settings) -> Result<(), Fatal> {
+    raise_file_limit();
+    let settings = Arc::new(settings);
+    let options = &settings.server;
+    http::check_reach(&options.listen, options.allow_unauthenticated).map_err(Fatal::new)?;
+    let mut stop_signals = StopSignals::new().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
+    let listeners = http::bind(&options.listen).await.map_err(Fatal::new)?;
+    let addresses: Vec<String> = listeners.iter().map(http::Listener::local_address).collect();
+    let site = Arc::new(Site::new(options.clone(), Arc::new(Telemetry::new())));
+    let directory = tempfile::Builder::new()
+        .prefix("jitney-")
+        .tempdir()
+        .map_err(|e| Fatal::new(format!("no folder for sockets: {e}")))?;
+    let mut supervisor = Supervisor::start(settings.clone(), site.clone(), directory.path())?;
+
+    let (stop_accepting, stopped) = watch::channel(false);
+    let (stop_supervisor, supervisor_stopped) = watch::channel(false);
+    for address in &addresses {
+        tracing::info!("listening on {}", crate::greeting::url(address));
+    }
+    let front = tokio::spawn(http::serve(listeners, site.clone(), stopped));
+    let greeting = tokio::spawn(greet(site.clone(), addresses));
+    let supervision = async {
+        let result = supervisor.run(supervisor_stopped).await;
+        supervisor.end().await;
+        result
+    };
+    tokio::pin!(supervision);
+    tokio::select! {
+        result = &mut supervision => {
+            greeting.abort();
+            return result;
+        }
+        () = stop_signals.next() => {}
+    }
+    greeting.abort();
+    let drained = drain(&site, &settings.server, &stop_accepting, front, &mut stop_signals);
+    let drained = tokio::select! {
+        drained = drained => drained,
+        result = &mut supervision => return result.and(Err(Fatal::new("the supervisor ended during the drain"))),
+    };
+    let _ = stop_supervisor.send(true);
+    supervision.await?;
+    drained
+}
+
+/// Not ready, grace, stop accepting, finish what is in. A second signal ends it at once.
+async fn drain(
+    site: &Site,
+    options: &ServerOptions,
+    stop_accepting: &watch::Sender<bool>,
+    front: tokio::task::JoinHandle<()>,
+    signals: &mut StopSignals,
+) -> Result<(), Fatal> {
+    tracing::info!("shutting down: finishing what is in");
+    site.set_readiness(Readiness { ready: false, reasons: vec!["the server is shutting down".into()], draining: true });
+    let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or(Duration::ZERO);
+    let work = async {
+        tokio::time::sleep(seconds(options.drain_grace_s)).await;
+        let _ = stop_accepting.send(true);
+        tokio::time::timeout(seconds(options.drain_timeout_s), front).await
+    };
+    tokio::select! {
+        ended = work => match ended {
+            Ok(Ok(())) => {
+                tracing::info!("every request has been answered");
+                Ok(())
+            }
+            Ok(Err(error)) => Err(Fatal { code: 70, text: format!("the front has ended: {error}") }),
+            Err(_) => Err(Fatal::new(format!("requests were still open after drain_timeout_s = {}", options.drain_timeout_s))),
+        },
+        () = signals.next() => Err(Fatal { code: 130, text: "ended at once by a second signal".into() }),
+    }
+}
+
+/// Says when the server is ready, and how to try it.
+async fn greet(site: Arc<Site>, addresses: Vec<String>) {
+    let started = Instant::now();
+    while !site.readiness().ready {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let names: Vec<&str> = site.deployments().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    tracing::info!("ready after {:.1} s: {}", started.elapsed().as_secs_f64(), names.join(", "));
+    if let Some(address) = addresses.first() {
+        let tries = site
+            .deployments()
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, d)| crate::greeting::curl_line(address, &d.manifest));
+        tries.for_each(|line| tracing::info!("try: {line}"));
+    }
+}
+
+/// SIGINT and SIGTERM, as one stream.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    fn new() -> std::io::Result<StopSignals> {
+        Ok(StopSignals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Each connection is an open file; the usual soft limit of 1,024 is far below what is served.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
+}

@@ -1,0 +1,95 @@
+//! Starts worker processes and ends them. All are started by one thread that lives as long as the server, because
+//! the kernel's parent-death signal follows the thread that started a child.
+
+use crate::supervise::Report;
+use jitney_core::request::ReplicaId;
+use rustix::process::{Pid, Signal};
+use std::process::Stdio;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+/// How to start one worker.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The number by which it will introduce itself.
+    pub worker: ReplicaId,
+    /// The interpreter.
+    pub python: String,
+    /// What it reads from its environment (JSON).
+    pub spec: String,
+}
+
+/// A handle to the thread that starts workers.
+#[derive(Clone, Debug)]
+pub struct Spawner {
+    launches: std::sync::mpsc::Sender<Launch>,
+}
+
+impl Spawner {
+    /// Starts the thread. Must be called within a tokio runtime, which will wait for the children.
+    pub fn start(reports: mpsc::UnboundedSender<Report>) -> std::io::Result<Spawner> {
+        let (launches, queue) = std::sync::mpsc::channel::<Launch>();
+        let runtime = tokio::runtime::Handle::current();
+        std::thread::Builder::new().name("jitney-spawn".into()).spawn(move || {
+            let _entered = runtime.enter();
+            for launch in queue {
+                let worker = launch.worker;
+                match spawn(&launch) {
+                    Ok(child) => {
+                        report(&reports, Report::Spawned(worker, child.id()));
+                        runtime.spawn(watch(child, worker, reports.clone()));
+                    }
+                    Err(error) => {
+                        let why = format!("{} cannot be started: {error}", launch.python);
+                        report(&reports, Report::Exited(worker, why));
+                    }
+                }
+            }
+        })?;
+        Ok(Spawner { launches })
+    }
+
+    /// Starts a worker; what becomes of it is reported.
+    pub fn launch(&self, launch: Launch) {
+        // The thread lives as long as any handle.
+        let _ = self.launches.send(launch);
+    }
+}
+
+fn spawn(launch: &Launch) -> std::io::Result<Child> {
+    Command::new(&launch.python)
+        .args(["-m", "jitney.worker"])
+        .env("JITNEY_WORKER_SPEC", &launch.spec)
+        .env("PYTHONUNBUFFERED", "1")
+        .stdin(Stdio::null())
+        // A group of its own: Ctrl-C does not reach it, and whatever the model forks dies with it.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+}
+
+async fn watch(mut child: Child, worker: ReplicaId, reports: mpsc::UnboundedSender<Report>) {
+    let group = child.id();
+    let ended = match child.wait().await {
+        Ok(status) => status.to_string(),
+        Err(error) => format!("its end cannot be seen: {error}"),
+    };
+    // What the model forked goes too; it may hold the link open.
+    if let Some(group) = group {
+        kill_group(group);
+    }
+    report(&reports, Report::Exited(worker, ended));
+}
+
+/// Kills a worker with everything that it has started.
+pub fn kill_group(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may be gone already.
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    }
+}
+
+fn report(reports: &mpsc::UnboundedSender<Report>, message: Report) {
+    // Without a supervisor the server is going down; its children die with it.
+    let _ = reports.send(message);
+}

@@ -1,0 +1,505 @@
+//! Carries out the supervisor's rules: starts workers, hears what they say, tells the engines, and says when ready.
+
+use crate::clock::Clock;
+use crate::deployment::{Deployment, Inbound};
+use crate::engine::Engine;
+use crate::link::frame::{FrameReader, Kind};
+use crate::link::front::Link;
+use crate::plan::{Assignment, Plan};
+use crate::serve::{Fatal, Settings};
+use crate::site::{Readiness, Site};
+use crate::spawn::{self, Launch, Spawner};
+use bytes::Bytes;
+use jitney_core::manifest::Manifest;
+use jitney_core::metrics;
+use jitney_core::outcome::Outcome;
+use jitney_core::request::ReplicaId;
+use jitney_core::scheduler::Door;
+use jitney_core::supervisor::{Cause, Command, Event, Place};
+use jitney_core::time::Time;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// How often the rules are asked what time alone commands.
+const TICK: Duration = Duration::from_millis(100);
+/// How often a worker is asked for a sign of life.
+const PING_EVERY: Duration = Duration::from_secs(1);
+/// Workers that were told to end may take this long.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a worker said before its process ended must have arrived within this.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+/// Before its options are known, a worker may take this long to import its target.
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What the supervisor is told.
+#[derive(Debug)]
+pub enum Report {
+    /// A worker's process runs.
+    Spawned(ReplicaId, Option<u32>),
+    /// A worker's link is up.
+    Connected(ReplicaId, Link),
+    /// A worker said something about itself (JSON).
+    Said(ReplicaId, Kind, Bytes),
+    /// A worker answered its first batch.
+    Served(ReplicaId),
+    /// A worker's link is down.
+    LinkLost(ReplicaId),
+    /// A worker's batch runs for too long.
+    Hung(ReplicaId),
+    /// A worker's process has ended, in this way.
+    Exited(ReplicaId, String),
+}
+
+/// One place for a worker, with the worker that is in it.
+#[derive(Debug)]
+struct Slot {
+    place: Place,
+    target: usize,
+    assignment: Option<Assignment>,
+    worker: ReplicaId,
+    pid: Option<u32>,
+    link: Option<Link>,
+    /// Since when its process is gone.
+    exited: Option<Time>,
+    error: Option<String>,
+}
+
+#[derive(Debug)]
+struct Served {
+    engine: mpsc::UnboundedSender<Inbound>,
+    min_ready: usize,
+}
+
+/// All workers of a server.
+#[derive(Debug)]
+pub struct Supervisor {
+    settings: Arc<Settings>,
+    site: Arc<Site>,
+    clock: Clock,
+    address: String,
+    secret: String,
+    reports: mpsc::UnboundedReceiver<Report>,
+    reports_tx: mpsc::UnboundedSender<Report>,
+    spawner: Spawner,
+    slots: Vec<Slot>,
+    next_worker: u32,
+    manifests: Vec<Option<Manifest>>,
+    served: BTreeMap<String, Served>,
+    engines: JoinSet<()>,
+    was_ready: bool,
+    pinged: Time,
+}
+
+impl Supervisor {
+    /// Listens for workers and starts one per target.
+    pub fn start(settings: Arc<Settings>, site: Arc<Site>, directory: &std::path::Path) -> Result<Supervisor, Fatal> {
+        let path = directory.join("workers");
+        let listener = UnixListener::bind(&path).map_err(|error| Fatal::new(format!("{}: {error}", path.display())))?;
+        let (reports_tx, reports) = mpsc::unbounded_channel();
+        let spawner = Spawner::start(reports_tx.clone()).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
+        let clock = Clock::default();
+        let secret = secret().map_err(|error| Fatal::new(format!("no randomness: {error}")))?;
+        tokio::spawn(accept(listener, secret.clone(), clock, reports_tx.clone()));
+        let mut supervisor = Supervisor {
+            manifests: vec![None; settings.targets.len()],
+            settings,
+            site,
+            clock,
+            address: format!("unix:{}", path.display()),
+            secret,
+            reports,
+            reports_tx,
+            spawner,
+            slots: Vec::new(),
+            next_worker: 0,
+            served: BTreeMap::new(),
+            engines: JoinSet::new(),
+            was_ready: false,
+            pinged: Time(0),
+        };
+        for target in 0..supervisor.settings.targets.len() {
+            supervisor.add_slot(target, None, IMPORT_TIMEOUT);
+        }
+        Ok(supervisor)
+    }
+
+    /// Runs until something fatal happens; `stop` ends it in order.
+    pub async fn run(&mut self, mut stop: tokio::sync::watch::Receiver<bool>) -> Result<(), Fatal> {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => self.tick()?,
+                Some(report) = self.reports.recv() => self.hear(report)?,
+                Some(ended) = self.engines.join_next() => return Err(engine_ended(ended)),
+                _ = stop.wait_for(|&stop| stop) => return Ok(()),
+            }
+        }
+    }
+
+    /// Tells all workers to end, waits, and kills those that do not.
+    pub async fn end(&mut self) {
+        for slot in &self.slots {
+            match &slot.link {
+                Some(link) => link.shutdown(),
+                None => slot.pid.into_iter().for_each(spawn::kill_group),
+            }
+        }
+        let all_gone = async {
+            while self.slots.iter().any(|slot| slot.pid.is_some()) {
+                if let Some(Report::Exited(worker, _)) = self.reports.recv().await {
+                    self.slots.iter_mut().filter(|slot| slot.worker == worker).for_each(|slot| slot.pid = None);
+                }
+            }
+        };
+        let _ = tokio::time::timeout(END_TIMEOUT, all_gone).await;
+        self.slots.iter().filter_map(|slot| slot.pid).for_each(spawn::kill_group);
+    }
+
+    // ------------------------------------------------------------------------------------------ what happens
+
+    fn hear(&mut self, report: Report) -> Result<(), Fatal> {
+        let worker = match &report {
+            Report::Spawned(w, _)
+            | Report::Connected(w, _)
+            | Report::Said(w, _, _)
+            | Report::Served(w)
+            | Report::LinkLost(w)
+            | Report::Hung(w)
+            | Report::Exited(w, _) => *w,
+        };
+        let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
+            // A worker that was replaced; it has been killed.
+            return Ok(());
+        };
+        match report {
+            Report::Spawned(_, pid) => self.slots[index].pid = pid,
+            Report::Connected(_, link) => {
+                self.slots[index].link = Some(link);
+                self.attach(index);
+                self.event(index, Event::Connected)?;
+            }
+            Report::Said(_, kind, body) => self.said(index, kind, &body)?,
+            Report::Served(_) => self.event(index, Event::Served)?,
+            Report::Hung(_) => self.event(index, Event::Failed(Cause::Hung))?,
+            Report::LinkLost(_) => {
+                self.slots[index].link = None;
+                let event = if self.slots[index].exited.is_some() { Event::Exited } else { Event::Failed(Cause::Died) };
+                self.event(index, event)?;
+            }
+            Report::Exited(_, how) => {
+                let now = self.clock.now();
+                let slot = &mut self.slots[index];
+                slot.pid = None;
+                slot.exited = Some(now);
+                slot.error.get_or_insert_with(|| format!("the worker ended: {how}"));
+                // Its last words may still be on the link: wait for the end of it, but not for long (see `tick`).
+                if slot.link.is_none() {
+                    self.event(index, Event::Exited)?;
+                }
+            }
+        }
+        self.show();
+        Ok(())
+    }
+
+    fn said(&mut self, index: usize, kind: Kind, body: &[u8]) -> Result<(), Fatal> {
+        let name = self.name(index);
+        match kind {
+            Kind::Manifest => self.manifest(index, body)?,
+            Kind::Ready => {
+                tracing::info!("{name}: loaded and warm");
+                self.slots[index].error = None;
+                self.event(index, Event::Ready)?;
+            }
+            Kind::Failed => {
+                let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+                let text = |key: &str| said[key].as_str().unwrap_or("?").to_owned();
+                let error = format!("{} failed: {}", text("stage"), text("error"));
+                tracing::error!("{name}: {error}");
+                self.slots[index].error = Some(error);
+                self.event(index, Event::Failed(Cause::LoadFailed))?;
+            }
+            _ => {
+                let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+                tracing::info!("{name}: {}", said["stage"].as_str().unwrap_or("starting"));
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Fatal> {
+        let now = self.clock.now();
+        let must_ping = now - self.pinged >= PING_EVERY;
+        if must_ping {
+            self.pinged = now;
+        }
+        for index in 0..self.slots.len() {
+            if let Some(link) = &self.slots[index].link {
+                let heard = link.heard();
+                if must_ping {
+                    link.ping();
+                }
+                // An event at the time at which it happened.
+                self.slots[index].place.on(heard, Event::Heard);
+            }
+            if self.slots[index].exited.is_some_and(|at| now - at >= LAST_WORDS)
+                && self.slots[index].link.take().is_some()
+            {
+                self.event(index, Event::Exited)?;
+            }
+            let command = self.slots[index].place.tick(now);
+            self.obey(index, command)?;
+        }
+        self.show();
+        Ok(())
+    }
+
+    fn event(&mut self, index: usize, event: Event) -> Result<(), Fatal> {
+        let now = self.clock.now();
+        let command = self.slots[index].place.on(now, event);
+        self.obey(index, command)?;
+        // A place that is due for a new worker gets it now and not at the next tick.
+        let command = self.slots[index].place.tick(now);
+        self.obey(index, command)
+    }
+
+    // ------------------------------------------------------------------------------------------ what is done
+
+    fn obey(&mut self, index: usize, command: Option<Command>) -> Result<(), Fatal> {
+        let name = self.name(index);
+        let slot = &mut self.slots[index];
+        match command {
+            None => {}
+            Some(Command::Spawn) => self.spawn(index),
+            Some(Command::Kill) => slot.pid.into_iter().for_each(spawn::kill_group),
+            Some(Command::Up) => {
+                if let (Some(engine), Some(link)) = (self.engine_of(index), self.slots[index].link.clone()) {
+                    tell(&engine, Inbound::Up(self.slots[index].worker, link));
+                }
+            }
+            Some(Command::Down(cause)) => {
+                let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
+                tracing::warn!("{name}: worker lost ({}): {why}; it will be replaced", cause.label());
+                slot.link = None;
+                let worker = slot.worker;
+                if let Some(assignment) = &slot.assignment {
+                    let labels = [assignment.deployment.as_str(), cause.label()];
+                    self.site.telemetry.counter(metrics::WORKERS_LOST, &labels).inc();
+                }
+                if let Some(engine) = self.engine_of(index) {
+                    tell(&engine, Inbound::Lost(worker));
+                    self.close_if_crash_looping(index, &engine);
+                }
+            }
+            Some(Command::GiveUp(cause)) => {
+                let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
+                return Err(Fatal::new(format!("{name} cannot be loaded ({}): {why}", cause.label())));
+            }
+        }
+        Ok(())
+    }
+
+    fn close_if_crash_looping(&self, index: usize, engine: &mpsc::UnboundedSender<Inbound>) {
+        let deployment = |slot: &Slot| slot.assignment.as_ref().map(|a| a.deployment.clone());
+        let mine = deployment(&self.slots[index]);
+        let mut siblings = self.slots.iter().filter(|slot| deployment(slot) == mine);
+        if siblings.all(|slot| !slot.place.is_up() && slot.place.is_crash_looping()) {
+            tell(engine, Inbound::Door(Door::Closed(Outcome::CrashLooping)));
+        }
+    }
+
+    fn add_slot(&mut self, target: usize, assignment: Option<Assignment>, load_timeout: Duration) {
+        let place = Place::new(load_timeout);
+        let worker = ReplicaId(u32::MAX);
+        self.slots.push(Slot { place, target, assignment, worker, pid: None, link: None, exited: None, error: None });
+    }
+
+    fn spawn(&mut self, index: usize) {
+        let worker = ReplicaId(self.next_worker);
+        self.next_worker += 1;
+        let slot = &mut self.slots[index];
+        (slot.worker, slot.link, slot.pid, slot.exited) = (worker, None, None, None);
+        let target = &self.settings.targets[slot.target];
+        let share = (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1);
+        let assignment = slot.assignment.as_ref();
+        let spec = serde_json::json!({
+            "address": self.address,
+            "secret": self.secret,
+            "worker": worker.0,
+            "target": target.target,
+            "overrides": target.overrides,
+            "deployment": assignment.map(|a| &a.deployment),
+            "replica": assignment.map_or(0, |a| a.replica),
+            "device": assignment.and_then(|a| a.device.as_ref()),
+            "cpu_threads": assignment.map_or(share, |a| a.cpu_threads),
+            "parent": std::process::id(),
+        });
+        slot.place.on(self.clock.now(), Event::Spawned);
+        self.spawner.launch(Launch { worker, python: self.settings.python.clone(), spec: spec.to_string() });
+    }
+
+    /// Batches of a worker go to and come from the engine of its deployment.
+    fn attach(&self, index: usize) {
+        if let (Some(engine), Some(link)) = (self.engine_of(index), &self.slots[index].link) {
+            link.attach(engine);
+        }
+    }
+
+    fn engine_of(&self, index: usize) -> Option<mpsc::UnboundedSender<Inbound>> {
+        let assignment = self.slots[index].assignment.as_ref()?;
+        self.served.get(&assignment.deployment).map(|served| served.engine.clone())
+    }
+
+    // ------------------------------------------------------------------------------------------ the plan
+
+    fn manifest(&mut self, index: usize, body: &[u8]) -> Result<(), Fatal> {
+        if self.slots[index].assignment.is_some() {
+            return Ok(());
+        }
+        let target = self.slots[index].target;
+        let manifest =
+            serde_json::from_slice(body).map_err(|error| Fatal::new(format!("a manifest is damaged: {error}")))?;
+        self.manifests[target] = Some(manifest);
+        if self.manifests.iter().all(Option::is_some) {
+            let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
+            let plan = Plan::new(&manifests, self.settings.cores, &self.settings.override_names).map_err(Fatal::new)?;
+            self.open(plan);
+        }
+        Ok(())
+    }
+
+    /// Starts the engines, opens the routes and gives every replica its place.
+    fn open(&mut self, plan: Plan) {
+        let mut deployments = BTreeMap::new();
+        let mut load_timeouts = BTreeMap::new();
+        for (name, (manifest, rules)) in plan.deployments {
+            let (engine, inbound) = mpsc::unbounded_channel();
+            let telemetry = &self.site.telemetry;
+            let task = Engine::new(&name, rules, self.clock, inbound, self.reports_tx.clone(), telemetry);
+            self.engines.spawn(task.run());
+            let min_ready = manifest.options.min_ready_replicas.min(manifest.options.replicas) as usize;
+            load_timeouts.insert(name.clone(), Duration::from_secs_f64(manifest.options.load_timeout_s));
+            deployments.insert(name.clone(), Deployment::new(manifest, engine.clone(), telemetry));
+            self.served.insert(name, Served { engine, min_ready });
+        }
+        self.site.open(deployments);
+        for (target, replicas) in plan.replicas.into_iter().enumerate() {
+            let mut replicas = replicas.into_iter();
+            if let Some(first) = replicas.next() {
+                self.assign_scout(target, first);
+            }
+            for assignment in replicas {
+                let load_timeout = load_timeouts[&assignment.deployment];
+                self.add_slot(target, Some(assignment), load_timeout);
+            }
+        }
+    }
+
+    /// The worker that imported a target becomes its first replica, if it has the right share of the cores: thread
+    /// variables only count before the first import.
+    fn assign_scout(&mut self, target: usize, assignment: Assignment) {
+        let share = (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1);
+        let index = self.slots.iter().position(|slot| slot.target == target).expect("every target has its first slot");
+        let fits = assignment.cpu_threads == share;
+        self.slots[index].assignment = Some(assignment);
+        self.attach(index);
+        let slot = &mut self.slots[index];
+        match &slot.link {
+            Some(link) if fits => {
+                let assignment = serde_json::to_vec(&slot.assignment).expect("an assignment is plain data");
+                link.assign(&assignment);
+            }
+            _ => {
+                slot.pid.into_iter().for_each(spawn::kill_group);
+                slot.place = Place::new(IMPORT_TIMEOUT);
+                slot.worker = ReplicaId(u32::MAX);
+                (slot.link, slot.pid) = (None, None);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ what is said
+
+    fn name(&self, index: usize) -> String {
+        let slot = &self.slots[index];
+        match &slot.assignment {
+            Some(assignment) => format!("{}/{}", assignment.deployment, assignment.replica),
+            None => self.settings.targets[slot.target].target.clone(),
+        }
+    }
+
+    fn show(&mut self) {
+        let is_planned = !self.served.is_empty();
+        let all_up = is_planned && self.slots.iter().all(|slot| slot.place.is_up());
+        self.was_ready |= all_up;
+        let mut reasons = Vec::new();
+        for (name, served) in &self.served {
+            let mine =
+                || self.slots.iter().filter(|slot| slot.assignment.as_ref().is_some_and(|a| &a.deployment == name));
+            let up = mine().filter(|slot| slot.place.is_up()).count();
+            let needed = if self.was_ready { served.min_ready } else { mine().count() };
+            if up < needed {
+                let why =
+                    mine().find_map(|slot| slot.error.as_ref()).map(|error| format!(": {error}")).unwrap_or_default();
+                reasons.push(format!("{name}: {up} of {needed} replicas are ready{why}"));
+            }
+        }
+        if !is_planned {
+            reasons.push("the targets are being imported".into());
+        }
+        let old = self.site.readiness();
+        let new = Readiness { ready: reasons.is_empty() && !old.draining, reasons, draining: old.draining };
+        if *old != new {
+            self.site.set_readiness(new);
+        }
+    }
+}
+
+fn tell(engine: &mpsc::UnboundedSender<Inbound>, message: Inbound) {
+    // An engine that has ended is noticed by `run`, which ends the server.
+    let _ = engine.send(message);
+}
+
+fn engine_ended(ended: Result<(), tokio::task::JoinError>) -> Fatal {
+    let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+    Fatal { code: 70, text: format!("an engine has ended: {how}; please report this") }
+}
+
+/// 128 random bits, as hex.
+fn secret() -> std::io::Result<String> {
+    let mut bytes = [0u8; 16];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
+}
+
+async fn accept(listener: UnixListener, secret: String, clock: Clock, reports: mpsc::UnboundedSender<Report>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(TICK).await;
+            continue;
+        };
+        let (secret, reports) = (secret.clone(), reports.clone());
+        tokio::spawn(async move {
+            let (reader, writer) = stream.into_split();
+            let mut reader = FrameReader::new(reader);
+            match Link::greet(&mut reader).await {
+                Ok(hello) if is_same(hello.secret.as_bytes(), secret.as_bytes()) => {
+                    let worker = ReplicaId(hello.worker);
+                    Link::start(reader, writer, worker, clock, reports);
+                }
+                Ok(_) => tracing::warn!("a connection to the worker socket had the wrong secret"),
+                Err(error) => tracing::debug!(%error, "a connection to the worker socket said no hello"),
+            }
+        });
+    }
+}
+
+/// Compares in a time that does not depend on where the two differ.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}

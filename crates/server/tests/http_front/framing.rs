@@ -1,0 +1,103 @@
+//! Requests whose framing could be read in two ways are refused, and poison nothing.
+
+use crate::support::{Front, server_options};
+
+const GOOD: &str = "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\"";
+
+#[tokio::test]
+async fn ambiguous_framing_is_refused() {
+    let front = Front::echo().await;
+    for (name, request) in [
+        ("length and chunked", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
+        ("chunked and length", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n"),
+        ("two lengths", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 5\r\n\r\n\"a\""),
+        ("a list of lengths", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3, 5\r\n\r\n\"a\""),
+        ("a signed length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: +3\r\n\r\n\"a\""),
+        ("a negative length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: -3\r\n\r\n\"a\""),
+        ("a huge length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999999\r\n\r\n\"a\""),
+        ("a hexadecimal length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 0x3\r\n\r\n\"a\""),
+        ("an unknown coding", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        ("chunked not last", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
+        ("a bad chunk size", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\"a\"\r\n0\r\n\r\n"),
+        ("a signed chunk size", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n+3\r\n\"a\"\r\n0\r\n\r\n"),
+        ("a huge chunk size", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n\"a\"\r\n0\r\n\r\n"),
+        ("a chunk without its end", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\n\"a\"X0\r\n\r\n"),
+        ("a folded header", "POST /text HTTP/1.1\r\nhost: x\r\nx-a: b\r\n c\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a space before the colon", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length : 3\r\n\r\n\"a\""),
+        ("a space before the name", "POST /text HTTP/1.1\r\n host: x\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("no colon", "POST /text HTTP/1.1\r\nhost x\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a zero byte in a value", "POST /text HTTP/1.1\r\nhost: x\0y\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a bare return in a value", "POST /text HTTP/1.1\r\nhost: x\ry\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("spaces in the request line", "POST  /text  HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a version that is none", "POST /text HTTP/1.9\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("not HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01\x7c\x03\x03"),
+    ] {
+        let mut client = front.connect().await;
+        // Had the bad one been read as shorter than it is, the good one behind it would be answered too.
+        client.write(request).await;
+        client.write(GOOD).await;
+        let first = client.reply().await;
+        if let Some(reply) = &first {
+            assert!((400..500).contains(&reply.status), "{name}: {reply:?}");
+            assert!(client.is_closed().await, "{name}: the connection stays open");
+        }
+        front.assert_well().await;
+    }
+}
+
+#[tokio::test]
+async fn unusual_but_clear_framing_is_served() {
+    let front = Front::echo().await;
+    for request in [
+        "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\"\r\n2;note=1\r\na\"\r\n0\r\ntrailer: 1\r\n\r\n",
+        "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\n\"a\"",
+        "POST http://x/text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\"",
+        "POST /text HTTP/1.0\r\ncontent-length: 3\r\n\r\n\"a\"",
+    ] {
+        let reply = front.send(request).await;
+        assert_eq!((reply.status, reply.text()), (200, "\"a\""), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let front = Front::echo().await;
+    let mut client = front.connect().await;
+    let mut all = String::new();
+    for number in 0..50 {
+        all += &format!("POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{number:02}");
+    }
+    client.write(&all).await;
+    for number in 0..50 {
+        assert_eq!(client.reply().await.unwrap().text(), format!("{number:02}"));
+    }
+}
+
+#[tokio::test]
+async fn heads_and_bodies_have_limits() {
+    let front = Front::with(server_options(), |_| crate::support::echo).await;
+    let reply = front.send(&format!("GET /livez HTTP/1.1\r\nhost: x\r\nx-a: {}\r\n\r\n", "a".repeat(40_000))).await;
+    assert_eq!(reply.status, 431);
+    let reply = front.send(&format!("GET /livez HTTP/1.1\r\nhost: x\r\n{}\r\n", "x-a: b\r\n".repeat(200))).await;
+    assert_eq!(reply.status, 431);
+
+    let most = server_options().max_body_bytes as usize;
+    let mut client = front.connect().await;
+    client.write(format!("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", most + 1)).await;
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason(), reply.header("connection")), (413, "too_large", Some("close")));
+    assert!(reply.json()["detail"].as_str().unwrap().contains(&most.to_string()));
+    assert!(client.is_closed().await);
+
+    let exact = front.post("bytes", "", vec![b'x'; most]).await;
+    assert_eq!((exact.status, exact.body.len()), (200, most));
+
+    let mut client = front.connect().await;
+    client.write("POST /bytes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+    for _ in 0..17 {
+        client.write(&chunk).await;
+    }
+    assert_eq!(client.reply().await.unwrap().reason(), "too_large");
+    front.assert_well().await;
+}

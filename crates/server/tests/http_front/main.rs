@@ -1,0 +1,10 @@
+//! The HTTP front over real sockets, with an engine that is a closure.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod arrays;
+mod framing;
+mod pages;
+mod requests;
+mod slow;
+mod support;
+mod versions;

@@ -1,0 +1,44 @@
+//! Probes, metrics, configuration, docs.
+
+use crate::support::{Front, server_options};
+use jitney_server::site::Readiness;
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
+}
+
+#[tokio::test]
+async fn probes_tell_the_truth() {
+    let front = Front::loading(server_options()).await;
+    assert_eq!(front.send(&get("/livez")).await.status, 200);
+    let reply = front.send(&get("/readyz")).await;
+    assert_eq!((reply.status, reply.json()["reasons"][0].as_str().unwrap()), (503, "the targets are being imported"));
+    front.site.set_readiness(Readiness { ready: true, reasons: vec![], draining: false });
+    assert_eq!(front.send(&get("/readyz")).await.status, 200);
+}
+
+#[tokio::test]
+async fn every_page_answers() {
+    let front = Front::echo().await;
+    for (path, media, says) in [
+        ("/", "application/json", "POST /text"),
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8", "jitney_connections 1"),
+        ("/config", "application/json", "max_batch_size"),
+        ("/openapi.json", "application/json", "\"3.1"),
+        ("/docs", "text/html; charset=utf-8", "openapi.json"),
+    ] {
+        let reply = front.send(&get(path)).await;
+        assert_eq!((reply.status, reply.header("content-type")), (200, Some(media)), "{path}");
+        assert!(reply.text().contains(says), "{path} {}", reply.text());
+        assert!(reply.header("x-request-id").is_some());
+        let mut client = front.connect().await;
+        client.write(get(path).replace("GET", "HEAD")).await;
+        let head = client.reply_to(false).await.unwrap();
+        assert_eq!(head.status, 200);
+        assert!(head.header("content-length").is_some_and(|length| length != "0"), "{path}");
+        client.write(get("/livez")).await;
+        assert_eq!(client.reply().await.unwrap().text(), "ok\n");
+    }
+    let browser = front.send("GET / HTTP/1.1\r\nhost: x\r\naccept: text/html,*/*;q=0.8\r\n\r\n").await;
+    assert_eq!((browser.status, browser.header("location")), (307, Some("/docs")));
+}

@@ -1,0 +1,141 @@
+//! One item in, one answer out: types, headers, failures.
+
+use crate::support::{Front, f32s, post, server_options, submitted, timing, watched};
+use jitney_core::group_key::KeyPart;
+use jitney_core::outcome::Outcome;
+use jitney_core::request::Priority;
+use jitney_server::call::{Answer, Encoding, Failure, Tag};
+use jitney_server::deployment::Inbound;
+use std::time::Duration;
+
+#[tokio::test]
+async fn items_go_in_and_come_out() {
+    let front = Front::echo().await;
+    for (path, headers, body, expected, media) in [
+        ("text", "", "\"hi\"", "\"hi\"", "application/json"),
+        ("text", "content-type: application/json\r\n", "\"hi\"", "\"hi\"", "application/json"),
+        ("text", "content-type: text/plain; charset=utf-8\r\n", "a\"b", "\"a\\\"b\"", "application/json"),
+        ("text", "content-type: text/plain\r\naccept: text/plain\r\n", "a\"b", "a\"b", "text/plain; charset=utf-8"),
+        ("bytes", "", "raw", "raw", "image/png"),
+        ("bytes", "content-type: audio/wav\r\n", "raw", "raw", "image/png"),
+        ("image", "content-type: image/jpeg\r\naccept: application/json\r\n", "abcd", "\"YWJjZA==\"", "application/json"),
+        ("object", "content-type: application/vnd.x+json\r\n", "{\"a\":1}", "{\"a\":1}", "application/json"),
+        ("object", "content-type: application/x-www-form-urlencoded\r\n", "{\"a\":1}", "{\"a\":1}", "application/json"),
+        ("obj%65ct?verbose=1", "", "{}", "{}", "application/json"),
+        ("object", "content-type: application/x-msgpack\r\naccept: application/msgpack\r\n", "\u{1}", "\u{1}", "application/msgpack"),
+    ] {
+        let reply = front.post(path, headers, body).await;
+        assert_eq!((reply.status, reply.text(), reply.header("content-type")), (200, expected, Some(media)), "{path} {headers}");
+        assert_eq!(reply.header("server-timing"), Some("queue;dur=1.234, batch;dur=0.100, model;dur=5.021"));
+        assert_eq!(reply.header("x-jitney-batch-size"), Some("7"));
+        assert_eq!(reply.header("x-request-id").map(str::len), Some(16));
+        assert_eq!(reply.header("transfer-encoding"), None);
+    }
+}
+
+#[tokio::test]
+async fn wrong_requests_are_told_what_is_wrong() {
+    let front = Front::echo().await;
+    for (path, headers, body, status, reason, says) in [
+        ("txt", "", "", 404, "not_found", "did you mean /text?"),
+        ("", "", "", 405, "method_not_allowed", "GET, HEAD"),
+        ("livez", "", "", 405, "method_not_allowed", "GET, HEAD"),
+        ("text", "content-type: image/png\r\n", "x", 415, "unsupported_media_type", "text/plain"),
+        ("text", "content-type: text/plain; charset=latin1\r\n", "x", 415, "unsupported_media_type", "UTF-8"),
+        ("text", "content-encoding: gzip\r\n", "x", 415, "unsupported_media_type", "`gzip`"),
+        ("text", "accept: image/png\r\n", "\"x\"", 406, "not_acceptable", "image/png"),
+        ("bytes", "accept: image/jpeg\r\n", "x", 406, "not_acceptable", "image/jpeg"),
+        ("text", "x-request-timeout-ms: soon\r\n", "\"x\"", 400, "invalid_request", "`soon`"),
+        ("text", "x-priority: urgent\r\n", "\"x\"", 400, "invalid_request", "`urgent`"),
+        ("text", "", "", 400, "malformed_body", "empty"),
+        ("grouped", "", "{", 400, "malformed_body", "JSON"),
+        ("grouped", "", "{\"scale\":1,\"width\":\"5\"}", 422, "invalid_input", "$.width: expected int, got str"),
+        ("grouped", "", "[]", 422, "invalid_input", "$: expected object, got list"),
+    ] {
+        let reply = front.post(path, headers, body).await;
+        let problem = reply.json();
+        assert_eq!((reply.status, reply.reason()), (status, reason), "{path} {headers} {problem}");
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+        assert_eq!(problem["status"], status);
+        assert_eq!(problem["reason"], reason);
+        assert_eq!(problem["request_id"].as_str(), reply.header("x-request-id"));
+    }
+    let reply = front.send("GET /text HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("POST")));
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"unsupported_media_type\"} 3"), "{}", metrics.text());
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_text_are_refused_as_text() {
+    let front = Front::echo().await;
+    let reply = front.post("text", "content-type: text/plain\r\n", b"a\xff").await;
+    assert_eq!((reply.status, reply.reason()), (400, "malformed_body"));
+}
+
+#[tokio::test]
+async fn headers_reach_the_call() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut client = front.connect().await;
+    let headers = "x-request-timeout-ms: 2500\r\nx-priority: high\r\naccept: application/msgpack\r\nx-request-id: mine-1\r\n";
+    client.write(post("grouped", headers, r#"{"scale": 7.0, "other": [[{}]], "scale": 7.5, "width": 640}"#)).await;
+    let (call, reply) = submitted(&mut messages).await;
+    assert_eq!((call.timeout, call.priority, call.encoding), (Some(Duration::from_millis(2500)), Priority::High, Encoding::Msgpack));
+    assert_eq!(call.group.0.to_vec(), [KeyPart::Int(640), KeyPart::number(7.5)]);
+    assert_eq!((call.parts.len(), call.parts[0].tag, call.cost), (1, Tag::Json, 1));
+    let failure = Failure { retry_after: Some(Duration::from_millis(1500)), field: Some("$.x".into()), ..Failure::new(Outcome::QueueFull, "full") };
+    reply.send(Answer { result: Err(failure), timing: timing() }).unwrap();
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_full", Some("2")));
+    assert_eq!((reply.header("x-request-id"), reply.header("x-should-retry")), (Some("mine-1"), None));
+    assert_eq!(reply.json()["field"], "$.x");
+
+    client.write(post("object", "x-request-id: bad id\r\n", "{}")).await;
+    let (call, reply) = submitted(&mut messages).await;
+    assert_eq!((call.timeout, call.priority, call.encoding), (None, Priority::Normal, Encoding::Json));
+    reply.send(Answer { result: Err(Failure::new(Outcome::WorkerLost, "lost")), timing: timing() }).unwrap();
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.header("x-should-retry"), reply.header("retry-after")), (502, Some("false"), None));
+    assert_ne!(reply.header("x-request-id"), Some("bad id"));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut client = front.connect().await;
+    client.write(post("text", "", "\"x\"")).await;
+    let (call, _reply) = submitted(&mut messages).await;
+    drop(client);
+    match tokio::time::timeout(crate::support::LONG, messages.recv()).await.unwrap() {
+        Some(Inbound::Cancel(id)) => assert_eq!(id, call.id),
+        other => panic!("{other:?}"),
+    }
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"cancelled\"} 1"));
+}
+
+#[tokio::test]
+async fn an_engine_that_has_ended_is_an_internal_error() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut client = front.connect().await;
+    client.write(post("text", "", "\"x\"")).await;
+    drop(submitted(&mut messages).await);
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason()), (500, "internal"));
+    client.write(post("open", "", "[1, 2.5]")).await;
+    let (_, reply) = submitted(&mut messages).await;
+    let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();
+    reply.send(Answer { result: Ok(answer), timing: timing() }).unwrap();
+    assert_eq!(client.reply().await.unwrap().text(), "[0.5,0.25]");
+}
+
+#[tokio::test]
+async fn nothing_is_called_before_it_is_loaded() {
+    let front = Front::loading(server_options()).await;
+    let reply = front.post("text", "", "\"x\"").await;
+    assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (503, "loading", Some("2")));
+}

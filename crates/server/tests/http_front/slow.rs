@@ -1,0 +1,166 @@
+//! Clients that take their time, and the end of the front.
+
+use crate::support::{Front, echo, echo_answer, post, server_options, submitted, watched};
+use jitney_core::options::ServerOptions;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+
+fn impatient() -> ServerOptions {
+    ServerOptions { header_timeout_s: 0.2, body_timeout_s: 0.2, idle_timeout_s: 0.2, ..server_options() }
+}
+
+#[tokio::test]
+async fn a_slow_head_ends_the_connection() {
+    let front = Front::with(ServerOptions { idle_timeout_s: 60.0, ..impatient() }, |_| echo).await;
+    for start in ["", "P", "POST /te", "PRI * HTTP/2.0\r\n"] {
+        let mut client = front.connect().await;
+        client.write(start).await;
+        assert!(client.is_closed().await, "{start}");
+    }
+    // Also the second head of a connection, fed byte by byte.
+    let mut client = front.connect().await;
+    client.write(post("text", "", "\"a\"")).await;
+    assert_eq!(client.reply().await.unwrap().status, 200);
+    let started = Instant::now();
+    let drip = async {
+        loop {
+            client.write("P").await;
+            let mut byte = [0];
+            if let Ok(Ok(0) | Err(_)) = tokio::time::timeout(Duration::from_millis(20), client.stream.read(&mut byte)).await {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(crate::support::LONG, drip).await.expect("the connection ends");
+    assert!(started.elapsed() >= Duration::from_millis(150));
+    front.assert_well().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_lives_as_long_as_it_may() {
+    let front = Front::with(ServerOptions { header_timeout_s: 0.1, idle_timeout_s: 0.5, ..impatient() }, |_| echo).await;
+    let mut client = front.connect().await;
+    client.write(post("text", "", "\"a\"")).await;
+    assert_eq!(client.reply().await.unwrap().status, 200);
+    let started = Instant::now();
+    assert!(client.is_closed().await);
+    assert!(started.elapsed() >= Duration::from_millis(400), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_us_is_not_idle() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(impatient(), engine).await;
+    let mut client = front.connect().await;
+    client.write(post("text", "", "\"a\"")).await;
+    let (call, reply) = submitted(&mut messages).await;
+    // Longer than every time-out of this front: this is what is tested, not a way to synchronise.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    reply.send(echo_answer(call)).unwrap();
+    assert_eq!(client.reply().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_slow_body_is_refused() {
+    let front = Front::with(impatient(), |_| echo).await;
+    let mut client = front.connect().await;
+    client.write("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc").await;
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason(), reply.header("connection")), (408, "body_timeout", Some("close")));
+    assert!(client.is_closed().await);
+    front.assert_well().await;
+}
+
+#[tokio::test]
+async fn a_body_that_drips_ends_with_its_request() {
+    let front = Front::with(ServerOptions { body_timeout_s: 60.0, ..server_options() }, |_| echo).await;
+    let mut client = front.connect().await;
+    client.write("POST /bytes HTTP/1.1\r\nhost: x\r\nx-request-timeout-ms: 200\r\ncontent-length: 10\r\n\r\na").await;
+    assert!([408, 504].contains(&client.reply().await.unwrap().status));
+}
+
+#[tokio::test]
+async fn one_byte_chunks_are_served() {
+    let front = Front::echo().await;
+    let mut request = b"POST /bytes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..50_000 {
+        request.extend_from_slice(b"1\r\nx\r\n");
+    }
+    request.extend_from_slice(b"0\r\n\r\n");
+    let reply = front.send_bytes(&request).await;
+    assert_eq!((reply.status, reply.body.len()), (200, 50_000));
+    let gauge = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(gauge.text().contains("jitney_receiving_bytes 0"), "{}", gauge.text());
+}
+
+#[tokio::test]
+async fn bodies_together_hold_no_more_than_they_may() {
+    let front = Front::with(ServerOptions { max_receiving_bytes: 10_000, ..server_options() }, |_| echo).await;
+    let mut first = front.connect().await;
+    first.write(format!("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(8999))).await;
+    loop {
+        let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        if metrics.text().contains("jitney_receiving_bytes 8999") {
+            break;
+        }
+    }
+    let mut second = front.connect().await;
+    second.write(format!("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(8999))).await;
+    let reply = second.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_bytes_full", Some("1")));
+    first.write("x").await;
+    assert_eq!(first.reply().await.unwrap().body.len(), 9000);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_dropped() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(impatient(), engine).await;
+    let mut client = front.connect().await;
+    client.write(post("bytes", "", "x")).await;
+    let (_, reply) = submitted(&mut messages).await;
+    let large = crate::support::output(jitney_server::call::Tag::Bytes, vec![0; 64 << 20]);
+    reply.send(jitney_server::call::Answer { result: Ok([large].into_iter().collect()), timing: crate::support::timing() }).unwrap();
+    loop {
+        let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        if metrics.text().contains("jitney_connections 1\n") {
+            break;
+        }
+    }
+    assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn connections_above_the_limit_wait() {
+    let front = Front::with(ServerOptions { max_connections: 1, ..server_options() }, |_| echo).await;
+    let mut first = front.connect().await;
+    first.write(post("text", "", "\"a\"")).await;
+    assert_eq!(first.reply().await.unwrap().status, 200);
+    let mut second = front.connect().await;
+    second.write(post("text", "", "\"b\"")).await;
+    let mut byte = [0];
+    assert!(tokio::time::timeout(Duration::from_millis(100), second.stream.peek(&mut byte)).await.is_err());
+    drop(first);
+    assert_eq!(second.reply().await.unwrap().text(), "\"b\"");
+}
+
+#[tokio::test]
+async fn the_end_waits_for_requests_and_not_for_idle_connections() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut fresh = front.connect().await;
+    let mut busy = front.connect().await;
+    let mut idle = front.connect().await;
+    idle.write("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert_eq!(idle.reply().await.unwrap().status, 200);
+    busy.write(post("text", "", "\"a\"")).await;
+    let (call, reply) = submitted(&mut messages).await;
+    front.stop();
+    assert!(idle.is_closed().await);
+    assert!(fresh.is_closed().await);
+    reply.send(echo_answer(call)).unwrap();
+    let last = busy.reply().await.unwrap();
+    assert_eq!((last.status, last.header("connection")), (200, Some("close")));
+    assert!(busy.is_closed().await);
+    front.ended().await;
+}

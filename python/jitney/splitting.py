@@ -1,0 +1,101 @@
+"""Which items made `predict` raise: call it on smaller and smaller parts of the batch until the innocent are answered.
+
+Pure: it is given a way to call `predict` on some positions and knows nothing of batches, links or codecs.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What `predict` returned for some items."""
+
+    positions: Sequence[int]
+    output: object
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an item has no answer."""
+
+    error: BaseException
+    alone: bool
+    """`predict` raised while this item was alone; otherwise it was merely never seen to be innocent."""
+
+
+@dataclass(slots=True)
+class Split:
+    """Every position once: in a part or among the failures."""
+
+    parts: list[Part] = field(default_factory=list[Part])
+    failures: dict[int, Failure] = field(default_factory=dict[int, Failure])
+
+    def fail(self, positions: Sequence[int], error: BaseException, *, alone: bool = False) -> None:
+        """Note that these items have no answer."""
+        for position in positions:
+            self.failures[position] = Failure(error, alone)
+
+
+def extra_calls(n: int) -> int:
+    """Bound the calls that may follow a failed call on `n` items: 4 ceil(log2 n)."""
+    return 4 * (n - 1).bit_length()
+
+
+def predict_split(predict: Callable[[Sequence[int]], object], positions: Sequence[int], *, retry: bool) -> Split:
+    """Call `predict` on all positions; if it raises and `retry` allows, on parts of them.
+
+    One guilty item among n costs at most 2 ceil(log2 n) extra calls, two cost at most twice that. Beyond the
+    bound, what is unresolved fails with the error that it was part of. Whatever `predict` raises counts as its
+    failure, SystemExit too: a model must not end its worker by accident.
+    """
+    split = Split()
+    error = _call(predict, positions, split)
+    if error is None:
+        return split
+    if len(positions) == 1 or not retry:
+        split.fail(positions, error, alone=len(positions) == 1)
+        return split
+    _search(predict, positions, error, split)
+    return split
+
+
+def _search(
+    predict: Callable[[Sequence[int]], object], positions: Sequence[int], error: BaseException, split: Split
+) -> None:
+    """Halve what is known to hold a guilty item, largest first: that answers the most innocents per call."""
+    budget = extra_calls(len(positions))
+    guilty = deque([(positions, error)])
+
+    def is_innocent(half: Sequence[int], error: BaseException) -> bool:
+        nonlocal budget
+        if budget == 0:
+            split.fail(half, error)
+            return False
+        budget -= 1
+        raised = _call(predict, half, split)
+        if raised is None:
+            return True
+        if len(half) == 1:
+            split.fail(half, raised, alone=True)
+        else:
+            guilty.append((half, raised))
+        return False
+
+    while guilty:
+        suspects, error = guilty.popleft()
+        middle = (len(suspects) + 1) // 2
+        left, right = suspects[:middle], suspects[middle:]
+        if is_innocent(left, error) and len(right) > 1:
+            guilty.append((right, error))  # the guilty one is here: no need to call the whole of it to know
+        else:
+            is_innocent(right, error)
+
+
+def _call(predict: Callable[[Sequence[int]], object], positions: Sequence[int], split: Split) -> BaseException | None:
+    try:
+        split.parts.append(Part(positions, predict(positions)))
+    except BaseException as error:
+        return error
+    return None

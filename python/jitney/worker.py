@@ -1,0 +1,214 @@
+"""The worker process: imports the target, says what it found, loads one replica, warms it up, and serves batches.
+
+Started by the front as `python -m jitney.worker`; whatever it must know is in JITNEY_WORKER_SPEC.
+"""
+
+import atexit
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from jitney.codecs import Codec
+from jitney.config import Overrides, Resolved, resolve
+from jitney.context import enter, share_cores
+from jitney.deployment import Deployment, load_target, manifest
+from jitney.errors import JitneyError, TargetError
+from jitney.failures import one_line, user_traceback
+from jitney.pipeline import run
+from jitney.replica import Replica
+
+if TYPE_CHECKING:
+    from jitney._core import Batch, Link, Results
+
+SPEC_VARIABLE = "JITNEY_WORKER_SPEC"
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "RAYON_NUM_THREADS",  # tokenizers and polars; TOKENIZERS_PARALLELISM stays alone: a worker does not fork
+)
+SLOW_WARM_UP_S = 5.0
+"""A full batch is tried out only if one item alone, times the size of the batch, promises to take less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the front tells a worker before it can speak to it."""
+
+    address: str
+    secret: str
+    worker: int
+    target: str
+    overrides: Overrides
+    deployment: str | None
+    replica: int
+    device: str | None
+    cpu_threads: int
+    parent: int
+
+    @classmethod
+    def take(cls, environ: MutableMapping[str, str]) -> "Spec":
+        """Read the specification, and remove it: it holds a secret, and user code sees the environment."""
+        text = environ.pop(SPEC_VARIABLE, None)
+        if text is None:
+            raise JitneyError("this is what `jitney serve` starts for each replica; it does nothing on its own")
+        given: dict[str, Any] = json.loads(text)
+        overrides = Overrides.from_json(json.dumps(given.pop("overrides")))
+        return cls(overrides=overrides, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which replica this worker is to be."""
+
+    deployment: str
+    replica: int
+    device: str | None
+    cpu_threads: int
+
+
+def main() -> int:
+    """Be a worker until the front says that it is over; returns the exit code."""
+    try:
+        spec = Spec.take(os.environ)
+    except JitneyError as error:
+        print(f"jitney.worker: {error}", file=sys.stderr)
+        return 2
+    from jitney import _core  # noqa: PLC0415 - so that the message above needs no Rust
+
+    _core.adopt_parent(spec.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the front decides what it means
+    for stream in (sys.stdout, sys.stderr):
+        _buffer_by_line(stream)
+    set_threads(spec.cpu_threads, os.environ)
+    share_cores(spec.cpu_threads)
+    return Worker(_core.Link(spec.address, spec.secret, spec.worker), spec, _core.Results).run()
+
+
+def _buffer_by_line(stream: TextIO) -> None:
+    reconfigure: Callable[..., None] | None = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(line_buffering=True)
+
+
+def set_threads(threads: int, environ: MutableMapping[str, str]) -> None:
+    """Tell numeric libraries this worker's share of the cores; the user's own values win."""
+    for variable in THREAD_VARIABLES:
+        environ.setdefault(variable, str(max(1, threads)))
+
+
+class Worker:
+    """One life: import, manifest, load, warm up, loop."""
+
+    def __init__(self, link: "Link", spec: Spec, new_results: "Callable[[Batch], Results]") -> None:
+        self._link = link
+        self._spec = spec
+        self._new_results = new_results
+        self._stage = "importing"
+
+    def run(self) -> int:
+        """Live it; returns the exit code."""
+        try:
+            replica = self._prepare()
+        except BaseException as error:
+            self._fail(error)
+            return 1
+        if replica is not None:
+            run(self._link, replica)
+        return 0
+
+    def _prepare(self) -> Replica | None:
+        """Do everything up to `ready`; None if the front wants no replica after all."""
+        found = self._import()
+        assignment = self._assignment()
+        if assignment is None:
+            return None
+        share_cores(assignment.cpu_threads)
+        enter(assignment.deployment, assignment.replica, assignment.device)
+        if assignment.deployment not in found:
+            raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
+        deployment, resolved = found[assignment.deployment]
+        self._enter("loading")
+        began = perf_counter()
+        codec = Codec(deployment.signature, resolved.options)
+        predict = deployment.instantiate(resolved.init)
+        load_s = perf_counter() - began
+        self._enter("warming")
+        began = perf_counter()
+        warm_up(predict, codec, resolved, deployment.examples)
+        self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began})
+        return Replica(self._link, predict, codec, resolved.options, self._new_results)
+
+    def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:
+        self._enter("importing")
+        pairs = [
+            (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides))
+            for deployment in load_target(self._spec.target)
+        ]
+        self._send("manifest", manifest(self._spec.target, pairs))
+        return {deployment.name: (deployment, resolved) for deployment, resolved in pairs}
+
+    def _assignment(self) -> Assignment | None:
+        spec = self._spec
+        if spec.deployment is not None:
+            return Assignment(spec.deployment, spec.replica, spec.device, spec.cpu_threads)
+        kind, body = self._link.receive()
+        return Assignment(**json.loads(body)) if kind == "assign" else None
+
+    def _enter(self, stage: str) -> None:
+        self._stage = stage
+        self._send("progress", {"stage": stage})
+
+    def _fail(self, error: BaseException) -> None:
+        cause = error.__cause__ if isinstance(error, JitneyError) and error.__cause__ is not None else error
+        is_ours = isinstance(cause, JitneyError)
+        told = f"{type(cause).__name__}: {cause}\n" if is_ours else user_traceback(cause)
+        print(told, file=sys.stderr, end="", flush=True)
+        line = str(error) if isinstance(error, JitneyError) else one_line(error)
+        self._send("failed", {"stage": self._stage, "error": " ".join(line.split()), "traceback": told})
+
+    def _send(self, kind: str, body: Any) -> None:
+        self._link.send(kind, json.dumps(body).encode())
+
+
+def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, examples: Sequence[object]) -> None:
+    """Call `predict` on an example, and on a full batch of it: what is built at the first call is built now.
+
+    A batch of one example, because different ones need not belong to one group.
+    """
+    if not examples:
+        return
+    options = resolved.options
+    one = list(examples[:1])
+    alone_s = min(_try_out(predict, codec, one) for _ in range(2))
+    size = options.max_batch_size
+    if options.batched and size > 1 and alone_s * size <= SLOW_WARM_UP_S:
+        _try_out(predict, codec, one * size)
+
+
+def _try_out(predict: Callable[..., object], codec: Codec, values: list[object]) -> float:
+    arguments = codec.arguments(codec.from_python(values))
+    began = perf_counter()
+    output = predict(*arguments)
+    took_s = perf_counter() - began
+    codec.check(output, len(values))
+    return took_s
+
+
+def _leave(code: int) -> NoReturn:
+    """End now: threads that the model left behind must not hold up the exit, its exit handlers still run."""
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _leave(main())

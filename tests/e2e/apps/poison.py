@@ -1,0 +1,31 @@
+"""A model that dies, raises or hangs on the items that ask for it."""
+
+import os
+import signal
+import threading
+
+import jitney
+from witness import record, wait_at_gate
+
+
+@jitney.deployment(max_batch_size=64)
+class Poison:
+    def predict(self, texts: list[str]) -> list[str]:
+        record("predict", texts)
+        wait_at_gate()
+        for text in texts:
+            if text.startswith("poison"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if text.startswith("raise"):
+                raise RuntimeError(f"the model cannot do {text}")
+            if text.startswith("hang"):
+                threading.Event().wait()
+        return [text[::-1] for text in texts]
+
+
+@jitney.deployment(max_batch_size=64, retry=False)
+class Once(Poison):
+    """The same, but nothing may run twice."""
+
+    def predict(self, texts: list[str]) -> list[str]:
+        return super().predict(texts)

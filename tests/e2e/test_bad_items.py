@@ -1,0 +1,103 @@
+"""One bad item fails alone, whatever is bad about it."""
+
+import pytest
+from harness import Serve
+
+
+def test_an_invalid_item_in_a_full_batch_fails_alone_and_is_told_its_field(serve: Serve) -> None:
+    server = serve("strict.py")
+    items: list[dict[str, object]] = [{"name": f"thing-{n}", "count": n} for n in range(63)]
+    items.insert(31, {"name": "bad", "count": "three"})
+    answers = server.submit_held("/strict", items, blocker={"name": "blocker"})
+    server.open_gate()
+    replies = [answer.result() for answer in answers[1:]]
+    bad = replies.pop(31)
+    assert (bad.status, bad.reason) == (422, "invalid_input")
+    assert "count" in bad.json()["detail"] + str(bad.json().get("field"))
+    assert [reply.json() for reply in replies] == [f"{n} thing-{n}" for n in range(63)]
+    assert "bad" not in server.computed()
+    assert len(server.calls()) == 2
+
+
+def test_an_exception_at_an_index_fails_that_item_without_another_call(serve: Serve) -> None:
+    server = serve("strict.py")
+    items = [{"name": "nothing" if n == 5 else f"thing-{n}"} for n in range(20)]
+    answers = server.submit_held("/strict", items, blocker={"name": "blocker"})
+    server.open_gate()
+    replies = [answer.result() for answer in answers[1:]]
+    refused = replies.pop(5)
+    assert refused.status == 422
+    assert "nobody sells that" in refused.json()["detail"]
+    assert all(reply.status == 200 for reply in replies)
+    assert len(server.calls()) == 2
+
+
+def test_the_item_that_makes_predict_raise_is_found_and_63_are_answered(serve: Serve) -> None:
+    server = serve("poison.py")
+    items = [f"item-{n}" for n in range(63)]
+    items.insert(40, "raise")
+    answers = server.submit_held("/poison", items)
+    server.open_gate()
+    replies = dict(zip(items, [answer.result() for answer in answers[1:]], strict=True))
+    guilty = replies.pop("raise")
+    assert (guilty.status, guilty.reason) == (500, "model_failed")
+    assert guilty.headers["x-should-retry"] == "false"
+    assert "the model cannot do raise" in guilty.json()["detail"] or "the model cannot do raise" in server.log()
+    assert {item: reply.json() for item, reply in replies.items()} == {item: item[::-1] for item in replies}
+    extra = len(server.calls()) - 2  # the blocker, and the batch itself
+    assert extra <= 12, f"{extra} extra calls of predict"
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "got"),
+    [("few", "4", "3"), ("many", "4", "5"), ("none", "list", "None"), ("type", "str", "object")],
+)
+def test_a_wrong_output_is_named_and_the_next_batch_is_unharmed(
+    serve: Serve, fault: str, expected: str, got: str
+) -> None:
+    # `fixed` with a long delay: exactly four share a batch.
+    options = {"policy": "fixed", "max_batch_size": 4, "max_batch_delay_ms": 60000}
+    arguments = tuple(word for name, value in options.items() for word in ("--set", f"wrong_output.{name}={value}"))
+    server = serve("wrong_output.py", arguments=arguments)
+    futures = [server.submit("/wrong_output", item) for item in ("a", "b", "c", fault)]
+    for reply in (future.result() for future in futures):
+        assert (reply.status, reply.reason) == (500, "invalid_output")
+        assert expected in reply.json()["detail"], reply.json()
+        assert got in reply.json()["detail"], reply.json()
+    futures = [server.submit("/wrong_output", item) for item in ("one", "two", "three", "four")]
+    assert [future.result().json() for future in futures] == ["eno", "owt", "eerht", "ruof"]
+
+
+def test_an_item_that_kills_workers_is_convicted_alone_and_refused_for_a_while(serve: Serve) -> None:
+    server = serve("poison.py")
+    items = [f"item-{n}" for n in range(12)]
+    answers = server.submit_held("/poison", [*items, "poison"])
+    server.open_gate()
+    *innocent, guilty = [answer.result() for answer in answers[1:]]
+    assert [reply.json() for reply in innocent] == [item[::-1] for item in items]
+    assert (guilty.status, guilty.reason) == (502, "worker_lost")
+    assert server.computed()["poison"] == 2  # in its batch, and alone
+    again = server.post("/poison", "poison")
+    assert (again.status, again.reason) == (502, "quarantined")
+    assert server.computed()["poison"] == 2
+    assert server.post("/poison", "fine").json() == "enif"
+
+
+def test_what_must_not_run_twice_does_not(serve: Serve) -> None:
+    server = serve("poison.py")
+    answers = server.submit_held("/once", ["a", "b", "poison", "c"])
+    server.open_gate()
+    blocker, *replies = [answer.result() for answer in answers]
+    assert blocker.status == 200
+    assert [(reply.status, reply.reason) for reply in replies] == [(502, "worker_lost")] * 4
+    assert max(server.computed().values()) == 1
+
+
+def test_a_hang_is_ended_and_its_batch_is_answered(serve: Serve) -> None:
+    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=2"))
+    answers = server.submit_held("/poison", ["a", "hang", "b"])
+    server.open_gate()
+    _, first, hung, second = [answer.result() for answer in answers]
+    assert [first.json(), second.json()] == ["a", "b"]
+    assert (hung.status, hung.reason) == (502, "worker_lost")
+    assert server.post("/poison", "fine").json() == "enif"

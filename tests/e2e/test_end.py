@@ -1,0 +1,61 @@
+"""Ending: what was accepted is answered, and nobody is left behind."""
+
+import http.client
+import os
+import signal
+
+import pytest
+from harness import Serve, until
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_load_fails_no_accepted_request(serve: Serve, stop: signal.Signals) -> None:
+    server = serve("sleepy.py", arguments=("--set", "sleepy.max_batch_size=16"))
+    items = [f"item-{n}" for n in range(150)]
+    answers = server.submit_held("/sleepy", items)
+    server.process.send_signal(stop)
+    with server.client() as client:
+
+        def draining() -> bool:
+            try:
+                return client.get("/readyz").status == 503
+            except (OSError, http.client.HTTPException):
+                client.close()
+                return True  # it accepts nothing new, which is later in the same story
+
+        until(draining, "the server says that it is not ready")
+    server.open_gate()
+    assert [answer.result().json() for answer in answers] == [item[::-1] for item in ["blocker", *items]]
+    assert server.wait_exit() == 0
+    server.assert_nobody_left()
+
+
+def test_idle_connections_do_not_delay_the_end(serve: Serve) -> None:
+    server = serve("noop.py")
+    clients = [server.client() for _ in range(50)]
+    for client in clients:
+        assert client.post("/noop", {}).status == 200
+    server.terminate()
+    assert server.wait_exit(15) == 0
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("target", ["sleepy.py", "noisy.py"])
+def test_workers_end_when_the_front_is_killed(serve: Serve, target: str) -> None:
+    name = target.removesuffix(".py")
+    server = serve(target, arguments=("--set", f"{name}.replicas=2"))
+    assert len(server.workers()) == 2
+    assert server.post(f"/{name}", "hello").json() == "olleh"
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.wait_exit()
+    server.assert_nobody_left()
+
+
+def test_busy_workers_end_too_when_the_front_is_killed(serve: Serve) -> None:
+    server = serve("poison.py")
+    server.submit("/poison", "hang")
+    until(server.calls, "the model hangs")
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.wait_exit()
+    server.assert_nobody_left()

@@ -1,0 +1,65 @@
+"""Workers die, stop and misbehave; clients do not notice."""
+
+import os
+import signal
+from pathlib import Path
+
+from harness import Load, Serve, until
+
+TWO = ("--set", "sleepy.replicas=2", "--set", "sleepy.max_batch_size=16")
+
+
+def test_killed_workers_lose_nothing_and_answer_nothing_twice(serve: Serve) -> None:
+    server = serve("sleepy.py", arguments=TWO)
+    load = Load(server, "/sleepy", clients=32)
+    for _ in range(4):
+        load.wait_for(300)
+        victim = server.workers()[0]
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: len(server.workers()) == 2 and victim not in server.workers(), "the worker is replaced")  # noqa: B023
+        until(lambda: server.metric("jitney_ready_replicas", deployment="sleepy") == 2, "both replicas are ready")
+    load.wait_for(300)
+    load.stop()
+    load.assert_all_right()
+    assert server.metric("jitney_requests_total", deployment="sleepy", outcome="ok") == load.answered
+    assert server.metric("jitney_workers_lost_total", deployment="sleepy") == 4
+    assert set(server.computed()) == set(load.replies)
+
+
+def test_requests_wait_while_all_workers_are_replaced(serve: Serve) -> None:
+    server = serve("sleepy.py", arguments=TWO)
+    load = Load(server, "/sleepy", clients=16)
+    load.wait_for(100)
+    before = server.workers()
+    for victim in before:
+        os.kill(victim, signal.SIGKILL)
+    until(lambda: len(server.workers()) == 2 and not set(before) & set(server.workers()), "both workers are replaced")
+    load.wait_for(300)
+    load.stop()
+    load.assert_all_right()
+
+
+def test_a_stopped_worker_is_found_and_replaced(serve: Serve) -> None:
+    server = serve("sleepy.py", arguments=TWO)
+    load = Load(server, "/sleepy", clients=16)
+    load.wait_for(100)
+    victim = server.workers()[0]
+    os.kill(victim, signal.SIGSTOP)  # its sockets stay open: only silence gives it away
+    until(lambda: victim not in server.workers(), "the stopped worker is gone", 30)
+    until(lambda: len(server.workers()) == 2, "it is replaced")
+    load.wait_for(300)
+    load.stop()
+    load.assert_all_right()
+
+
+def test_a_model_that_prints_forks_and_starts_threads_works_and_leaves_nobody(serve: Serve) -> None:
+    server = serve("noisy.py")
+    assert server.post("/noisy", "hello").json() == "olleh"
+    (worker,) = server.workers()
+    child = server.calls("forked")[-1].items[0]
+    assert Path(f"/proc/{child}").exists()
+    os.kill(worker, signal.SIGKILL)
+    # The child holds the worker's end of the link open, so its death must be seen in another way.
+    until(lambda: child not in server.family(), "what the model forked is gone too")
+    assert server.post("/noisy", "again").json() == "niaga"
+    assert worker not in server.workers()

@@ -1,0 +1,38 @@
+"""Ten times what the model can do: refused at the door, at once, and memory stays flat."""
+
+from harness import Load, Reply, Serve, until
+
+
+def test_overload_is_refused_with_a_time_to_come_back(serve: Serve) -> None:
+    server = serve(
+        "sleepy.py",
+        arguments=("--set", "sleepy.max_batch_size=4", "--set", "sleepy.max_queued_items=16"),
+        environment={"JITNEY_TEST_BASE_S": "0.05", "JITNEY_TEST_ITEM_S": "0"},
+    )
+    load = Load(server, "/sleepy", clients=120)
+    until(lambda: load.answered > 2000, "the first 2000 answers")
+    before = server.resident_bytes()
+    load.wait_for(6000)
+    after = server.resident_bytes()
+    load.stop()
+    assert not load.errors, load.errors[:3]
+    served = {item: reply for item, reply in load.replies.items() if reply.status == 200}
+    refused: dict[str, Reply] = {item: reply for item, reply in load.replies.items() if reply.status != 200}
+    assert len(refused) > len(served)
+    assert all(reply.json() == item[::-1] for item, reply in served.items())
+    assert {reply.status for reply in refused.values()} == {429}
+    assert {reply.reason for reply in refused.values()} <= {"queue_full", "wait_too_long"}
+    assert all(1 <= int(reply.headers["retry-after"]) <= 30 for reply in refused.values())
+    assert not set(server.computed()) & set(refused), "what is refused is not computed"
+    assert after - before < max(before * 0.05, 4 << 20), f"{before} bytes, then {after}"
+    assert server.post("/sleepy", "after").json() == "retfa"
+
+
+def test_the_queue_is_bounded_by_count_exactly(serve: Serve) -> None:
+    server = serve("sleepy.py", arguments=("--set", "sleepy.max_queued_items=10"))
+    answers = server.submit_held("/sleepy", [f"item-{n}" for n in range(10)])
+    refused = server.post("/sleepy", "one too many")
+    assert (refused.status, refused.reason) == (429, "queue_full")
+    server.open_gate()
+    assert all(answer.result().status == 200 for answer in answers)
+    assert "one too many" not in server.computed()

@@ -1,0 +1,60 @@
+"""Starting: ready means ready, and what cannot start says why."""
+
+import pytest
+from harness import Serve, until
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("fails_to_load.py", ["Traceback", "FileNotFoundError", "the weights are not where they should be"]),
+        ("fails_to_import.py", ["Traceback", "ModuleNotFoundError", "a_module_that_is_not_there"]),
+        ("there_is_no_such_file.py", ["there_is_no_such_file.py"]),
+    ],
+)
+def test_what_cannot_load_says_why_and_ends_the_server(serve: Serve, target: str, words: list[str]) -> None:
+    server = serve(target, wait=False)
+    assert server.wait_exit() != 0
+    for word in words:
+        assert word in server.log()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--set", "sleepy.max_batch_sise=3"), ["max_batch_sise", "max_batch_size"]),
+        (("--set", "sleepi.max_batch_size=3"), ["sleepi", "sleepy"]),
+        (("--set", "sleepy.max_batch_size=many"), ["max_batch_size", "many"]),
+        (("--host", "0.0.0.0"), ["--allow-unauthenticated"]),
+    ],
+)
+def test_wrong_options_are_refused_with_a_suggestion(
+    serve: Serve, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    server = serve("sleepy.py", arguments=arguments, wait=False)
+    assert server.wait_exit() != 0
+    for word in words:
+        assert word in server.log()
+
+
+def test_not_ready_while_loading_and_probes_never_wait(serve: Serve) -> None:
+    server = serve("slow_load.py", wait=False, is_gate_shut=True)
+    until(lambda: server.calls("load"), "the model begins to load")
+    with server.client() as client:
+        assert client.get("/livez").status == 200
+        waiting = client.get("/readyz")
+        assert waiting.status == 503
+        refused = client.post("/slow_load", "x")
+        assert (refused.status, refused.reason) == (503, "loading")
+        assert int(refused.headers["retry-after"]) >= 1
+        server.open_gate()
+        server.wait_ready()
+        assert client.post("/slow_load", "x").json() == "x"
+
+
+def test_stopping_while_loading_leaves_nobody(serve: Serve) -> None:
+    server = serve("slow_load.py", wait=False, is_gate_shut=True)
+    until(lambda: server.calls("load"), "the model begins to load")
+    server.terminate()
+    server.wait_exit(30)
+    server.assert_nobody_left()

@@ -1,0 +1,143 @@
+"""A link, batches and results in memory, as strict as the real ones: every item must get exactly one outcome."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jitney.pipeline import Gauge
+from jitney.replica import Trip
+
+TAG_JSON, TAG_MSGPACK, TAG_TEXT, TAG_BYTES, TAG_TENSOR = range(5)
+
+
+@dataclass
+class Outcome:
+    reason: str
+    detail: str = ""
+    field: str | None = None
+    status: int | None = None
+    value: Any = None
+
+
+class FakeTensor:
+    """Arrays received; numpy reads it through the buffer protocol of the bytes it holds."""
+
+    def __init__(self, array: np.ndarray, *, stacked: bool) -> None:
+        self.array = np.ascontiguousarray(array)
+        self.dtype = str(array.dtype)
+        self.shape = array.shape
+        self.stacked = stacked
+
+
+@dataclass
+class FakeBatch:
+    id: int
+    items: list[Any]
+    tag: int = TAG_TEXT
+    encoding: int = TAG_JSON
+    unwanted: set[int] = field(default_factory=set[int])
+
+    @property
+    def ids(self) -> list[int]:
+        return [self.id * 1_000 + index for index in range(len(self.items))]
+
+    @property
+    def tags(self) -> list[int]:
+        return [self.tag] * len(self.items)
+
+    @property
+    def encodings(self) -> list[int]:
+        return [self.encoding] * len(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def wanted(self) -> list[bool]:
+        return [index not in self.unwanted for index in range(len(self.items))]
+
+    def values(self) -> list[Any]:
+        return list(self.items)
+
+
+class FakeResults:
+    def __init__(self, batch: FakeBatch) -> None:
+        self.batch = batch
+        self.outcomes: dict[int, Outcome] = {}
+        self.arrays: dict[int, dict[str, Any]] = {}
+
+    def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
+        assert len(indices) == len(data)
+        for index, value in zip(indices, data, strict=True):
+            assert isinstance(value, (bytes, bytearray, memoryview)), value
+            self._once(index, Outcome("ok", value=(tag, bytes(value), media_type)))
+
+    def rows(self, indices: Sequence[int], name: str, dtype: str, row_shape: Sequence[int], data: object) -> None:
+        view = memoryview(data).cast("B")  # pyright: ignore[reportArgumentType]
+        array = np.frombuffer(view, dtype).reshape(len(indices), *row_shape)
+        for index, row in zip(indices, array, strict=True):
+            assert index not in self.outcomes, f"two outcomes for item {index}"
+            rows = self.arrays.setdefault(index, {})
+            assert name not in rows
+            rows[name] = row  # not copied, as in the real one
+
+    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
+        self._once(index, Outcome(reason, detail, field, status))
+
+    def _once(self, index: int, outcome: Outcome) -> None:
+        assert 0 <= index < len(self.batch)
+        assert index not in self.outcomes and index not in self.arrays, f"two outcomes for item {index}"
+        self.outcomes[index] = outcome
+
+    def final(self) -> list[Outcome]:
+        for index, rows in self.arrays.items():
+            copied = {name: np.array(row) for name, row in rows.items()}
+            self.outcomes[index] = Outcome("ok", value=copied[""] if list(copied) == [""] else copied)
+        assert sorted(self.outcomes) == list(range(len(self.batch))), "every item has exactly one outcome"
+        return [self.outcomes[index] for index in range(len(self.batch))]
+
+
+class AlwaysOverlapped(Gauge):
+    """A gauge that has made up its mind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_overlapped = True
+
+    def note(self, trip: Trip, wait_s: float) -> None:
+        pass
+
+
+class FakeLink:
+    """Hands out batches, then None; notes what comes back and in what order."""
+
+    def __init__(self, batches: Sequence[FakeBatch] = (), messages: Sequence[tuple[str, bytes]] = ()) -> None:
+        self.batches = deque(batches)
+        self.messages = deque(messages)
+        self.sent: list[tuple[str, bytes]] = []
+        self.begun: list[int] = []
+        self.finished: list[int] = []
+        self.outcomes: dict[int, list[Outcome]] = {}
+        self.durations: list[tuple[float, float, float]] = []
+        self.finish_threads: set[str] = set()
+
+    def send(self, kind: str, body: bytes) -> None:
+        self.sent.append((kind, body))
+
+    def receive(self) -> tuple[str, bytes]:
+        return self.messages.popleft()
+
+    def next_batch(self) -> FakeBatch | None:
+        return self.batches.popleft() if self.batches else None
+
+    def started(self, batch: FakeBatch) -> None:
+        self.begun.append(batch.id)
+
+    def finish(self, results: FakeResults, decode_s: float, predict_s: float, encode_s: float) -> None:
+        assert results.batch.id not in self.outcomes, "a batch is finished once"
+        self.finished.append(results.batch.id)
+        self.outcomes[results.batch.id] = results.final()
+        self.durations.append((decode_s, predict_s, encode_s))
+        self.finish_threads.add(threading.current_thread().name)

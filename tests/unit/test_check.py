@@ -1,0 +1,87 @@
+"""`jitney check` shows what goes in and out, and fails when a model does not work."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from jitney.cli.main import main
+
+NUMBERS = itertools.count()
+
+MODEL = """
+import numpy as np
+import jitney
+
+@jitney.deployment(max_batch_size=4, examples=["one", "three"])
+class Length:
+    \"\"\"Counts letters.\"\"\"
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def predict(self, texts: list[str]) -> np.ndarray:
+        return np.array([[len(text) * self.scale] for text in texts], np.float32)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check(source: str, *arguments: str) -> int:
+    path = Path(f"check_target_{next(NUMBERS)}.py")
+    path.write_text(source)
+    return main(["check", str(path), *arguments])
+
+
+def test_a_good_model_is_shown_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL, "--set", "length.max_batch_size=8", "--set", "length.init.scale=2") == 0
+    said = capsys.readouterr().out
+    for expected in (
+        "Counts letters.",
+        "8 (set)",
+        "in   str 'three'",
+        "out  float32 (1,) [10]",
+        "a batch of 8",
+        "first call",
+        "loaded in",
+    ):
+        assert expected in said
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("self.scale = scale", "raise OSError('no weights')", "OSError: no weights"),
+        ("return np", "raise KeyError('x')\n        return np", "KeyError: 'x'"),
+        ("for text in texts]", "for text in texts + ['more']]", "too many"),
+        ('["one", "three"]', '["one", 3]', "is not what predict takes"),
+        ("texts: list[str]", "texts: str", "list[str]"),
+        ("import numpy", "import no_such_thing", "no_such_thing"),
+    ],
+)
+def test_what_does_not_work_is_said_and_fails(
+    old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(MODEL.replace(old, new)) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_option_for_a_deployment_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL, "--set", "lenght.max_batch_size=8") == 1
+    assert "did you mean `length`" in capsys.readouterr().err
+
+
+def test_answers_that_depend_on_their_batch_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("self.scale]", "len(texts)]")) == 0
+    assert "warning: 4 of 4 answers in a batch differ from those given alone" in capsys.readouterr().out
+
+
+def test_an_example_that_gets_an_error_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    source = MODEL.replace("-> np.ndarray", "-> list[str | Exception]")
+    source = source.replace("return np", "return [ValueError('never') for text in texts]\n        return np")
+    assert check(source) == 1
+    assert "model_failed: ValueError: never" in capsys.readouterr().out

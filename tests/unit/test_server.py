@@ -1,0 +1,116 @@
+"""What the command line was told becomes settings; what can be known to be wrong is refused before anything starts."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from jitney.config import Overrides
+from jitney.errors import ConfigError, TargetError
+from jitney.server import check_listen, compose, find_target, read_layers
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "embedder.py").write_text("raise SystemExit('the front never imports user code')\n")
+    package = tmp_path / "my_models"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('the front never imports user code')\n")
+    return tmp_path
+
+
+def settings(*targets: str, host: str | None = None, port: int | None = None, **flags: object) -> dict[str, object]:
+    return json.loads(compose(targets, flags, Overrides(), host, port).to_json())
+
+
+def test_settings_hold_all_that_the_server_needs() -> None:
+    found = settings("embedder.py")
+    assert found["python"] == sys.executable
+    assert isinstance(found["cores"], int) and found["cores"] >= 1
+    assert found["targets"] == [{"target": "embedder.py", "overrides": json.loads(Overrides().to_json())}]
+    server = found["server"]
+    assert isinstance(server, dict)
+    assert server["listen"] == ["tcp:127.0.0.1:8000"]
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "listen", "expected"),
+    [
+        (None, 9000, None, ["tcp:127.0.0.1:9000"]),
+        ("0.0.0.0", None, None, ["tcp:0.0.0.0:8000"]),
+        ("::1", 0, None, ["tcp:[::1]:0"]),
+        (None, 9000, ["unix:/tmp/j"], ["unix:/tmp/j", "tcp:127.0.0.1:9000"]),
+    ],
+)
+def test_host_and_port_are_short_for_a_place_to_listen(
+    host: str | None, port: int | None, listen: list[str] | None, expected: list[str]
+) -> None:
+    flags = {} if listen is None else {"listen": listen}
+    server = settings("embedder.py", host=host, port=port, **flags)["server"]
+    assert isinstance(server, dict)
+    assert server["listen"] == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"JITNEY_PORT": "9001"}, ("tcp:127.0.0.1:9001",)),
+        ({"JITNEY_HOST": "::1"}, ("tcp:[::1]:8000",)),
+        ({"JITNEY_PORT": "9001", "JITNEY_LISTEN": "unix:/tmp/j"}, ("unix:/tmp/j",)),
+    ],
+)
+def test_the_environment_sets_server_options(environ: dict[str, str], expected: tuple[str, ...]) -> None:
+    overrides = read_layers(None, {**environ, "JITNEY_LOG_LEVEL": "debug"}, [])
+    server = compose(["embedder.py"], {}, overrides, None, None).server
+    assert server.listen == expected
+    assert server.log_level == "debug"
+
+
+def test_jitney_toml_of_the_current_folder_is_read(folder: Path) -> None:
+    (folder / "jitney.toml").write_text("[server]\nlog_format = 'json'\n[deployment.e]\nmax_batch_size = 3\n")
+    overrides = read_layers(None, {}, [])
+    assert compose(["embedder.py"], {}, overrides, None, None).server.log_format == "json"
+    assert overrides.names() == {"e"}
+    assert compose(["embedder.py"], {"log_format": "text"}, overrides, None, None).server.log_format == "text"
+
+
+@pytest.mark.parametrize("where", ["tcp:8000", "tcp:x:", "tcp:x:70000", "udp:x:1", "unix:", "127.0.0.1:8000"])
+def test_what_is_no_place_to_listen_is_refused(where: str) -> None:
+    with pytest.raises(ConfigError, match="tcp:HOST:PORT or unix:PATH"):
+        check_listen(where)
+
+
+@pytest.mark.parametrize("target", ["embedder.py", "./embedder.py:Embedder", "my_models", "my_models.text:Embedder"])
+def test_targets_are_found_without_being_imported(target: str) -> None:
+    assert find_target(target) == target
+
+
+def test_a_ready_made_model_is_a_target() -> None:
+    assert find_target("minilm") == "jitney.models.minilm:MiniLM"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("embeder.py", r"no file 'embeder.py'; did you mean 'embedder.py'\?"),
+        ("minillm", r"did you mean 'minilm'\?"),
+        ("embedder", r"no package 'embedder'|embedder"),
+        ("nowhere/model.py", "no file 'nowhere/model.py'"),
+        ("no_such_package.module:Name", "no package 'no_such_package'"),
+        ("embedder.py:not a name", "not the name of a class"),
+        ("http://example.org", "is no target|not the name of"),
+        ("./my_models", "is a folder"),
+    ],
+)
+def test_what_is_no_target_is_refused_with_a_hint(target: str, message: str) -> None:
+    if target == "embedder":  # a module of the current folder is fine
+        assert find_target(target) == target
+        return
+    with pytest.raises(TargetError, match=message):
+        find_target(target)
+
+
+def test_a_target_given_twice_is_refused() -> None:
+    with pytest.raises(TargetError, match="replicas=2"):
+        settings("embedder.py", "embedder.py")

@@ -1,0 +1,171 @@
+"""A worker's life, from its specification to the loop, told by what it sends to the front."""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from fake_link import FakeBatch, FakeLink, FakeResults
+from jitney.config import Overrides, read_overrides
+from jitney.context import cpu_threads, leave
+from jitney.errors import JitneyError
+from jitney.worker import SPEC_VARIABLE, THREAD_VARIABLES, Spec, Worker, set_threads
+
+NUMBERS = itertools.count()
+
+GOOD = """
+import jitney
+
+CALLS = []
+
+@jitney.deployment(max_batch_size=4, examples=["one", "two"])
+class Shout:
+    def __init__(self, mark: str = "!") -> None:
+        self.mark = mark
+        self.where = jitney.context()
+
+    def predict(self, texts: list[str]) -> list[str]:
+        CALLS.append(list(texts))
+        return [f"{text.upper()}{self.mark} {self.where.replica} {self.where.device}" for text in texts]
+
+@jitney.deployment
+def whisper(texts: list[str]) -> list[str]:
+    return [text.lower() for text in texts]
+"""
+
+
+@pytest.fixture(autouse=True)
+def afterwards() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    yield
+    leave()
+
+
+def target(folder: Path, source: str) -> str:
+    path = folder / f"worker_target_{next(NUMBERS)}.py"
+    path.write_text(source)
+    return str(path)
+
+
+def spec(target: str, deployment: str | None = "shout", *sets: str) -> Spec:
+    overrides = read_overrides(None, {}, sets)
+    return Spec("unix:/x", "s", 1, target, overrides, deployment, 2, "cpu", 3, 1)
+
+
+def live(given: Spec, link: FakeLink) -> int:
+    return Worker(cast("Any", link), given, cast("Any", FakeResults)).run()
+
+
+def sent(link: FakeLink) -> list[tuple[str, Any]]:
+    return [(kind, json.loads(body)) for kind, body in link.sent]
+
+
+def told(link: FakeLink) -> list[str]:
+    return [body["stage"] if kind == "progress" else kind for kind, body in sent(link)]
+
+
+def failure(link: FakeLink) -> dict[str, str]:
+    kind, body = sent(link)[-1]
+    assert kind == "failed"
+    return body
+
+
+def test_a_worker_imports_loads_warms_up_and_serves(tmp_path: Path) -> None:
+    link = FakeLink([FakeBatch(1, ["a", "b"])])
+    assert live(spec(target(tmp_path, GOOD), "shout", "shout.init.mark=?"), link) == 0
+    assert told(link) == ["importing", "manifest", "loading", "warming", "ready"]
+    assert [outcome.value[1] for outcome in link.outcomes[1]] == [b"A? 2 cpu", b"B? 2 cpu"]
+    assert cpu_threads() == 3
+    ready = sent(link)[-1][1]
+    assert ready["load_s"] >= 0
+    assert ready["warm_s"] >= 0
+
+
+def test_the_manifest_names_every_deployment_of_the_target(tmp_path: Path) -> None:
+    link = FakeLink()
+    place = target(tmp_path, GOOD)
+    live(spec(place), link)
+    manifest = dict(sent(link))["manifest"]
+    assert manifest["target"] == place
+    assert [deployment["name"] for deployment in manifest["deployments"]] == ["shout", "whisper"]
+
+
+def test_warm_up_is_one_item_and_then_a_full_batch(tmp_path: Path) -> None:
+    place = target(tmp_path, GOOD)
+    live(spec(place), FakeLink())
+    calls = sys.modules[Path(place).stem].CALLS
+    assert [len(call) for call in calls] == [1, 1, 4]
+
+
+def test_a_scout_waits_to_be_told_which_replica_it_is(tmp_path: Path) -> None:
+    assigned = {"deployment": "whisper", "replica": 0, "device": None, "cpu_threads": 2}
+    link = FakeLink([FakeBatch(1, ["A"])], [("assign", json.dumps(assigned).encode())])
+    assert live(spec(target(tmp_path, GOOD), None), link) == 0
+    assert told(link) == ["importing", "manifest", "loading", "warming", "ready"]
+    assert link.outcomes[1][0].value[1] == b"a"
+    assert cpu_threads() == 2
+
+
+def test_a_scout_that_is_not_needed_ends_well(tmp_path: Path) -> None:
+    link = FakeLink(messages=[("shutdown", b"{}")])
+    assert live(spec(target(tmp_path, GOOD), None), link) == 0
+    assert told(link) == ["importing", "manifest"]
+
+
+@pytest.mark.parametrize(
+    ("source", "stage", "error"),
+    [
+        ("import no_such_module_anywhere\n", "importing", "no_such_module_anywhere"),
+        ("raise SystemExit(0)\n", "importing", "exits while being imported"),
+        ("def predict(:\n", "importing", "SyntaxError"),
+        ("x = 1\n", "importing", "no deployments"),
+        (GOOD.replace("self.mark = mark", "raise OSError('no weights')"), "loading", "OSError: no weights"),
+        (GOOD.replace("CALLS.append(list(texts))", "raise SystemExit(3)"), "warming", "SystemExit: 3"),
+        (GOOD.replace("CALLS.append(list(texts))", "return texts * 2"), "warming", "expected 1"),
+    ],
+)
+def test_what_goes_wrong_before_ready_is_told_and_printed(
+    source: str, stage: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, source)), link) == 1
+    body = failure(link)
+    assert body["stage"] == stage
+    assert error in body["error"]
+    assert "\n" not in body["error"]
+    assert capsys.readouterr().err.strip() == body["traceback"].strip()
+    assert "jitney/worker.py" not in body["traceback"]
+
+
+def test_a_deployment_that_has_gone_is_named(tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, GOOD), "gone"), link) == 1
+    assert "'gone'" in failure(link)["error"]
+
+
+def test_the_specification_is_taken_out_of_the_environment() -> None:
+    given = {
+        "address": "unix:/x", "secret": "ab", "worker": 7, "target": "m.py", "deployment": None, "replica": 0,
+        "device": None, "cpu_threads": 2, "parent": 1,
+        "overrides": json.loads(read_overrides(None, {}, ["m.max_batch_size=3"]).to_json()),
+    }  # fmt: skip
+    environ = {SPEC_VARIABLE: json.dumps(given), "OTHER": "stays"}
+    taken = Spec.take(environ)
+    assert environ == {"OTHER": "stays"}
+    assert (taken.worker, taken.secret, taken.cpu_threads) == (7, "ab", 2)
+    assert isinstance(taken.overrides, Overrides)
+    assert taken.overrides.names() == {"m"}
+
+
+def test_a_worker_started_by_hand_says_what_it_is() -> None:
+    with pytest.raises(JitneyError, match="jitney serve"):
+        Spec.take({})
+
+
+def test_thread_variables_never_override_the_users_own() -> None:
+    environ = {"OMP_NUM_THREADS": "11"}
+    set_threads(3, environ)
+    assert environ.pop("OMP_NUM_THREADS") == "11"
+    assert environ == dict.fromkeys(set(THREAD_VARIABLES) - {"OMP_NUM_THREADS"}, "3")
