@@ -47,7 +47,7 @@ class Deployment:
         self.doc: Final = (inspect.getdoc(obj) or "").split("\n\n")[0].strip() if obj.__doc__ else ""
         self.group_by: Final = _terms(self.name, options.pop("group_by", ()))
         self.cost: Final[grouping.Term | None] = options.pop("cost", None)
-        self.examples: Final[list[Any]] = list(options.pop("examples", None) or ())
+        self.examples: Final[list[Any]] = _examples(self.name, options.pop("examples", ()))
         self.declared: Final = _declared(self.name, options)
         self._names = names
         if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
@@ -159,8 +159,15 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
         "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
         "group_by": group_by,
         "cost": cost,
-        "examples": [plain(example) for example in found.examples],
+        "examples": [_example(found.name, place, example) for place, example in enumerate(found.examples)],
     }
+
+
+def _example(name: str, place: int, example: object) -> object:
+    try:
+        return plain(example)
+    except Exception as error:
+        raise TargetError(f"deployment `{name}`: examples[{place}] cannot be written as JSON: {error}") from error
 
 
 def _arrays(specs: Sequence[ArraySpec]) -> list[dict[str, object]]:
@@ -189,6 +196,12 @@ def _terms(name: str, group_by: Any) -> tuple[grouping.Term, ...]:
     if isinstance(group_by, (str, grouping.length, grouping.bucket)):
         raise ConfigError(f"deployment `{name}`: group_by is a tuple: group_by=({group_by!r},)")
     return tuple(group_by)
+
+
+def _examples(name: str, examples: Any) -> list[Any]:
+    if isinstance(examples, (str, bytes, dict)):
+        raise ConfigError(f"deployment `{name}`: examples is a list of inputs: examples=[{examples!r}]")
+    return list(examples)
 
 
 def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:

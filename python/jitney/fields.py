@@ -16,6 +16,9 @@ from jitney.errors import TargetError
 
 _SCALARS: Final[dict[Any, str]] = {int: "int", float: "float", str: "str", bool: "bool", type(None): "none"}
 _CHANGES_STRINGS: Final = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
+_CONSTRAINTS: Final = frozenset(
+    {"Strict", "AllowInfNan", "StringConstraints", "_PydanticGeneralMetadata", "PlainSerializer", "WrapSerializer"}
+)
 _HARMLESS: Final = frozenset(
     {"pattern", "strict", "allow_inf_nan", "multiple_of", "max_length", "min_length", "ascii_only"}
 )
@@ -200,8 +203,9 @@ def _is_harmless(extra: Any) -> bool:
     kind = cast("type[Any]", type(extra))
     if kind.__module__ == "annotated_types":
         return True
-    if kind.__module__.startswith("pydantic") and "Validator" not in kind.__name__:
-        held: dict[str, Any] = getattr(extra, "__dict__", {})
-        given = {key for key, value in held.items() if value is not None}
-        return given <= _HARMLESS
-    return False
+    if not kind.__module__.startswith("pydantic"):
+        return False
+    if kind.__name__ == "FieldInfo":
+        return all(_is_harmless(inner) for inner in extra.metadata)
+    held: dict[str, Any] = getattr(extra, "__dict__", {})
+    return kind.__name__ in _CONSTRAINTS and {key for key, value in held.items() if value is not None} <= _HARMLESS

@@ -4,6 +4,7 @@ The front reads a field from the bytes of an item, so what it reads must be what
 the two differ is refused when the deployment is loaded.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -108,9 +109,17 @@ def _scalar_field(where: str, name: str, declared: Input) -> dict[str, Any]:
     default = found.default if found.has_default else None
     if types == ["float"] and type(default) is int:
         default = float(default)
-    if found.has_default and default is not None and not isinstance(default, (int, float, str, bool)):
-        raise TargetError(f"{where}: `{name}` has the default {default!r}, which is no int, float, str, bool or None")
+    if not _is_scalar(default):
+        raise TargetError(f"{where}: `{name}` has the default {default!r}, which no JSON of 64-bit numbers can say")
     return {"name": found.wire_name, "types": types, "default": default, "literals": literals}
+
+
+def _is_scalar(default: object) -> bool:
+    if isinstance(default, float):
+        return math.isfinite(default)
+    if isinstance(default, int):
+        return -(2**63) <= default < 2**63
+    return default is None or isinstance(default, str)
 
 
 def _length(where: str, term: length, declared: Input) -> dict[str, Any]:

@@ -83,6 +83,13 @@ def test_text_comes_as_text_json_and_msgpack_in_one_batch() -> None:
     assert codec(texts).arguments(decoded) == (["a", "b", "c"],)
 
 
+def test_predict_may_change_its_list_and_be_called_again() -> None:
+    subject = codec(texts)
+    decoded = subject.decode(FakeBatch([(tags.TEXT, "a"), (tags.TEXT, "b")]).core)
+    subject.arguments(decoded)[0].clear()
+    assert subject.arguments(decoded) == (["a", "b"],)
+
+
 def test_bytes_come_raw_as_base64_and_as_msgpack() -> None:
     data = b"\x00\xff"
     items = [(tags.BYTES, data), (tags.JSON, b'"AP8="'), (tags.MSGPACK, msgspec.msgpack.encode(data))]

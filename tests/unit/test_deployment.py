@@ -58,6 +58,9 @@ def write(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
+def served(texts: list[str]) -> list[str]: ...
+
+
 def of(obj: Any) -> Deployment:
     return obj.__jitney_deployment__
 
@@ -215,6 +218,7 @@ def test_a_wrong_declaration_is_refused_at_once() -> None:
         ({"name": "a b"}, ConfigError, "'a b' is not 1 to 64"),
         ({"name": "a/b"}, ConfigError, "is not 1 to 64"),
         ({"name": "metrics"}, ConfigError, "belongs to the server"),
+        ({"examples": "hello"}, ConfigError, r"examples=\['hello'\]"),
         ({"group_by": "width"}, ConfigError, r"group_by=\('width',\)"),
     )
     for options, error, message in wrong:
@@ -243,12 +247,16 @@ def test_constructor_arguments_are_checked_and_typed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`path` must be given"):
         of(Needs).instantiate({})
     with pytest.raises(ConfigError, match="is a function"):
-        function = jitney.deployment(test_manifest_predict)
-        of(function).instantiate({"a": 1})
+        of(jitney.deployment(served)).instantiate({"a": 1})
 
 
-def test_manifest_predict(texts: list[str] = ["x"]) -> None:  # noqa: B006 -- only its signature is used
-    """A function with a type, for the test above."""
+def test_an_example_that_is_no_json_is_named() -> None:
+    @jitney.deployment(examples=["a", object()])
+    def predict(texts: list[str]) -> list[str]: ...
+
+    found = of(predict)
+    with pytest.raises(TargetError, match=r"`predict`: examples\[1\] cannot be written as JSON"):
+        manifest("x.py", [(found, resolve(found.name, found.declared, Overrides()))])
 
 
 class Prompt(msgspec.Struct):

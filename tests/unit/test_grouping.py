@@ -28,6 +28,8 @@ class Prompt(msgspec.Struct, rename="camel"):
     made: list[int] = msgspec.field(default_factory=list[int])
     mixed: Literal["a"] | int = 3
     text: str = "x"
+    endless: float = float("inf")
+    large: int = 2**64
 
 
 class Model(pydantic.BaseModel):
@@ -40,6 +42,8 @@ class Model(pydantic.BaseModel):
     stripped: Annotated[str, pydantic.StringConstraints(strip_whitespace=True)] = "a"
     after: Annotated[int, pydantic.AfterValidator(abs)] = 1
     before: Annotated[int, pydantic.BeforeValidator(abs)] | None = 1
+    nested: Annotated[int, pydantic.Field(ge=1)] | None = None
+    encoded: pydantic.Base64Str = "YQ=="
     checked: int = 1
     made: int = pydantic.Field(default_factory=lambda: 1)
     choices: int = pydantic.Field(1, validation_alias=pydantic.AliasChoices("a", "b"))
@@ -85,7 +89,7 @@ def test_fields_compile_to_their_wire_name_types_and_default(name: str, compiled
     assert field(Prompt, name) == compiled
 
 
-@pytest.mark.parametrize("name", ["plain", "bounded", "pattern", "prompt"])
+@pytest.mark.parametrize("name", ["plain", "bounded", "pattern", "prompt", "nested"])
 def test_fields_of_pydantic_that_only_have_constraints_compile(name: str) -> None:
     assert field(Model, name)["name"] == name
     assert field(Model, "aliased")["name"] == "other"
@@ -98,10 +102,13 @@ def test_fields_of_pydantic_that_only_have_constraints_compile(name: str) -> Non
         (Prompt, "image_widht", "did you mean `image_width`"),
         (Prompt, "made", "has a default_factory"),
         (Prompt, "nested", r"is dict\[str, int\]; it can be int"),
+        (Prompt, "endless", "has the default inf"),
+        (Prompt, "large", "has the default 18446744073709551616"),
         (Prompt, "mixed", "mixes a Literal"),
         (Model, "stripped", "may be changed by"),
         (Model, "after", "may be changed by AfterValidator"),
         (Model, "before", "may be changed by BeforeValidator"),
+        (Model, "encoded", "may be changed by EncodedStr"),
         (Model, "checked", r"the validator Model\.check"),
         (Model, "made", "has a default_factory"),
         (Model, "choices", "several names on the wire"),

@@ -54,9 +54,9 @@ class ItemReader:
         return value if decode is None else decode(value)
 
     def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
-        """Return the list of these items; all of them as they are, so `predict` must not change that list."""
+        """Return a list of these items, a new one each time: `predict` may change it and still be called again."""
         [column] = decoded.columns
-        return (column if positions is None else [column[position] for position in positions],)
+        return (list(column) if positions is None else [column[position] for position in positions],)
 
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
         """Return one item."""

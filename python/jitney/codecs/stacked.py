@@ -62,6 +62,9 @@ class ArrayReader:
             for column, array in zip(decoded.columns, arrays, strict=True):
                 column.append(array)
         decoded.columns = [np.stack(column) if column else column for column in decoded.columns]
+        for column in decoded.columns:
+            if len(column):
+                column.flags.writeable = False  # as what was received is: `predict` may be called again on it
         return decoded
 
     def _check(self, arrays: list[Any], columns: list[Any]) -> None:
