@@ -25,7 +25,8 @@ PATIENCE_S = 60.0
 JSON = "application/json"
 MSGPACK = "application/msgpack"
 NPY = "application/x-npy"
-LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
+LISTENING = re.compile(r"listening on (?:http://|tcp:)127\.0\.0\.1:(\d+)")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 Value = TypeVar("Value")
@@ -222,7 +223,7 @@ class Server:
     # ── looking into it ─────────────────────────────────────────────────────
 
     def log(self) -> str:
-        return self._log_file.read_text(errors="replace")
+        return COLOUR.sub("", self._log_file.read_text(errors="replace"))
 
     def stdout(self) -> str:
         return self._stdout_file.read_text(errors="replace")
