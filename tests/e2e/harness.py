@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -25,7 +26,8 @@ PATIENCE_S = 60.0
 JSON = "application/json"
 MSGPACK = "application/msgpack"
 NPY = "application/x-npy"
-LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
+LISTENING = re.compile(r"listening on (?:http://|tcp:)127\.0\.0\.1:(\d+)")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 Value = TypeVar("Value")
@@ -82,7 +84,9 @@ class Client:
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        self._connection.request(method, path, body, dict(headers or {}))
+        # A server that refuses at the header may hang up before the body is sent; its answer is there all the same.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.request(method, path, body, dict(headers or {}))
         answer = self._connection.getresponse()
         names = {name.lower(): value for name, value in answer.getheaders()}
         return Reply(answer.status, names, answer.read())
@@ -222,7 +226,7 @@ class Server:
     # ── looking into it ─────────────────────────────────────────────────────
 
     def log(self) -> str:
-        return self._log_file.read_text(errors="replace")
+        return COLOUR.sub("", self._log_file.read_text(errors="replace"))
 
     def stdout(self) -> str:
         return self._stdout_file.read_text(errors="replace")
