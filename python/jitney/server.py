@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Settings:
             {
                 "server": self.server.to_dict(),
                 "targets": [{"target": target, "overrides": overrides} for target in self.targets],
+                "override_names": sorted(self.overrides.names()),
                 "python": sys.executable,
                 "cores": available_cores(),
             }
@@ -45,6 +47,8 @@ def serve(settings: Settings) -> int:
     """Hand this process to the Rust server; returns the exit code."""
     from jitney import _core  # noqa: PLC0415 - only serving needs Rust
 
+    # Rust takes the signals; the interpreter's own handler would still run after it and end a clean drain with an error.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _core.serve(settings.to_json())
 
 

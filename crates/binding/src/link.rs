@@ -89,7 +89,7 @@ fn lost(error: &std::io::Error) -> PyErr {
 
 /// The front is gone: nobody wants what this worker computes, and the device must be free for the next one. The whole
 /// group goes, so that nothing that the model forked stays behind.
-fn end_with_front() {
+pub(crate) fn end_with_front() {
     // In a group of its own the worker is the leader; anything else would kill the user's shell.
     if rustix::process::getpgrp() == rustix::process::getpid() {
         let _ = rustix::process::kill_process_group(rustix::process::getpgrp(), rustix::process::Signal::KILL);

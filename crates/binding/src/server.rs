@@ -25,14 +25,29 @@ fn log_to_stderr(settings: &Settings) {
     };
 }
 
+/// Ends the worker's group when this signal comes, on a thread that needs no interpreter lock.
+#[cfg(target_os = "linux")]
+fn end_on(signal: i32) -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([signal])?;
+    std::thread::Builder::new().name("jitney-parent".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            crate::link::end_with_front();
+        }
+    })?;
+    Ok(())
+}
+
 /// The kernel kills this process when the thread that started it ends, which is when the front ends.
 #[pyfunction]
 pub(crate) fn adopt_parent(parent: i32) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-        // Where that is not allowed, the end of the link still ends the worker.
-        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        // SIGHUP, not SIGKILL: the worker must live long enough to take with it what the model forked. The kernel sends
+        // the same signal to a stopped group that has lost its parent. Where this fails, the end of the link remains.
+        if end_on(signal_hook::consts::SIGHUP).is_ok() {
+            let _ = set_parent_process_death_signal(Some(Signal::HUP));
+        }
         // The parent may have ended before the line above.
         if getppid().is_none_or(|actual| actual.as_raw_nonzero().get() != parent) {
             std::process::exit(1);

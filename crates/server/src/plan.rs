@@ -56,12 +56,18 @@ impl Plan {
             }
             plan.replicas.push(replicas);
         }
-        if let Some(unknown) = named.iter().find(|&name| !plan.deployments.contains_key(name)) {
+        let is_known = |name: &String| plan.deployments.keys().any(|known| known == name || &environment_name(known) == name);
+        if let Some(unknown) = named.iter().find(|name| !is_known(name)) {
             let known: Vec<&str> = plan.deployments.keys().map(String::as_str).collect();
             return Err(format!("options are set for {unknown}, but the deployments are: {}", known.join(", ")));
         }
         Ok(plan)
     }
+}
+
+/// A deployment's name as environment variables spell it: `JITNEY_<this>__OPTION`.
+fn environment_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
 /// Replicas take the devices in turn.
