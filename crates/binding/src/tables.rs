@@ -3,7 +3,7 @@
 use jitney_core::metrics::{self as table, Kind};
 use jitney_core::options::{DeploymentOptions, ServerOptions};
 use jitney_core::outcome::{Outcome, Retry};
-use jitney_core::scheduler::Rules;
+use jitney_core::rules::Rules;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

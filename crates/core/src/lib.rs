@@ -16,6 +16,7 @@ pub mod policy;
 pub mod quarantine;
 pub mod replica;
 pub mod request;
+pub mod rules;
 pub mod scheduler;
 pub mod supervisor;
 pub mod time;

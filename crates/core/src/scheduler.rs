@@ -3,17 +3,17 @@
 //! The engine tells it what happened and then calls `poll` until there is nothing left to do. The payload is opaque:
 //! whoever finishes an item gets it back exactly once.
 
-use crate::admission::{self, QueueLimits, QueueState};
+use crate::admission::{self, QueueState};
 use crate::group_key::GroupKey;
-use crate::lane::{BatchLimits, Waiting};
+use crate::lane::Waiting;
 use crate::lanes::{LaneId, Lanes};
-use crate::options::DeploymentOptions;
 use crate::outcome::Outcome;
 use crate::pace::Pace;
 use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, MOST_PASSES, View};
 use crate::quarantine::Quarantine;
 use crate::replica::Replicas;
 use crate::request::{BatchId, ItemId, Priority, ReplicaId};
+use crate::rules::Rules;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
@@ -29,54 +29,6 @@ const LOSSES_OF_A_SUSPECT: u8 = 3;
 pub trait Payload {
     /// Equal inputs have equal fingerprints.
     fn fingerprint(&self) -> u64;
-}
-
-/// The rules of one deployment, from its options.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    /// What bounds a batch.
-    pub batch: BatchLimits,
-    /// What bounds the queue.
-    pub queue: QueueLimits,
-    /// Head start of a class.
-    pub boost: Duration,
-    /// The deadline of an item that names none.
-    pub request_timeout: Duration,
-    /// A batch that runs longer is a hang.
-    pub batch_timeout: Duration,
-    /// Whether a started item may run again.
-    pub retry: bool,
-    /// How long `fixed` may hold a lane; zero is `drain`.
-    pub delay: Duration,
-}
-
-impl Rules {
-    /// Reads the options; the error names the option and the value.
-    pub fn new(options: &DeploymentOptions) -> Result<Rules, String> {
-        let seconds = |name: &str, value: f64| {
-            Duration::try_from_secs_f64(value)
-                .map_err(|_| format!("{name}: {value} is not a length of time in seconds"))
-        };
-        let delay = match options.policy.as_str() {
-            "drain" => Duration::ZERO,
-            "fixed" => seconds("max_batch_delay_ms", options.max_batch_delay_ms / 1e3)?,
-            other => return Err(format!("policy: no policy is called {other:?}; choose drain or fixed")),
-        };
-        if options.max_batch_size == 0 {
-            return Err("max_batch_size: 0 items fit in no batch; give at least 1".into());
-        }
-        let size =
-            if options.batched { options.max_batch_size as usize } else { options.max_batch_size.min(1) as usize };
-        Ok(Rules {
-            batch: BatchLimits { max_items: size, max_cost: options.max_batch_cost.unwrap_or(u64::MAX) },
-            queue: QueueLimits { max_items: options.max_queued_items as usize, max_bytes: options.max_queued_bytes },
-            boost: seconds("priority_boost_s", options.priority_boost_s)?,
-            request_timeout: seconds("request_timeout_s", options.request_timeout_s)?,
-            batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
-            retry: options.retry,
-            delay,
-        })
-    }
 }
 
 /// An item that asks to enter.
@@ -105,6 +57,16 @@ pub enum Door {
     Open,
     /// They are not, for this reason: `Loading`, `CrashLooping` or `Draining`.
     Closed(Outcome),
+}
+
+/// How a replica was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// By its own doing: it crashed, ended or hung. Whoever was alone in it is to blame.
+    Crashed,
+    /// Somebody killed it, which may be the model, the kernel (out of memory) or an operator. That alone convicts nobody:
+    /// an item must have been alone twice.
+    Killed,
 }
 
 /// What the engine must do.
@@ -166,6 +128,7 @@ struct Entry<P> {
     launched: Option<Time>,
     batch_size: u32,
     losses: u8,
+    losses_alone: u8,
     payload: P,
 }
 
@@ -259,6 +222,7 @@ impl<P: Payload> Scheduler<P> {
             launched: None,
             batch_size: 0,
             losses: 0,
+            losses_alone: 0,
             payload: item.payload,
         };
         self.entries.insert(item.id, entry);
@@ -301,13 +265,13 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// A replica died. What had not started goes back to its lane; what had started runs again alone, if it may.
-    pub fn replica_lost(&mut self, now: Time, id: ReplicaId) {
+    pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
         for batch in self.replicas.remove(id) {
-            self.batch_lost(now, batch);
+            self.batch_lost(now, batch, loss);
         }
     }
 
-    fn batch_lost(&mut self, now: Time, id: BatchId) {
+    fn batch_lost(&mut self, now: Time, id: BatchId, loss: Loss) {
         let Some(batch) = self.remove_batch(id) else { return };
         for item in batch.items {
             let Some(entry) = self.entries.get_mut(&item) else {
@@ -315,7 +279,9 @@ impl<P: Payload> Scheduler<P> {
             };
             entry.losses = entry.losses.saturating_add(1);
             let is_suspect = batch.started || entry.losses >= LOSSES_OF_A_SUSPECT;
-            if batch.suspect == Some(item) && is_suspect {
+            let was_alone = batch.suspect == Some(item) && is_suspect;
+            entry.losses_alone += u8::from(was_alone);
+            if was_alone && (loss == Loss::Crashed || entry.losses_alone > 1) {
                 let fingerprint = entry.payload.fingerprint();
                 self.quarantine.convict(fingerprint, now);
                 self.fail(item, Outcome::WorkerLost);

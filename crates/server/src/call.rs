@@ -137,7 +137,7 @@ impl Chunks {
     /// One piece: free when there is one chunk, else a copy that replaces the chunks.
     pub fn contiguous(&mut self) -> &Bytes {
         if self.0.len() != 1 {
-            let joined: Vec<u8> = self.0.iter().flatten().copied().collect();
+            let joined = self.0.concat();
             self.0 = SmallVec::from_elem(Bytes::from(joined), 1);
         }
         &self.0[0]

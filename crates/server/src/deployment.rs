@@ -8,7 +8,7 @@ use jitney_core::manifest::DeploymentManifest;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{BatchId, ItemId, ReplicaId};
-use jitney_core::scheduler::Door;
+use jitney_core::scheduler::{Door, Loss};
 use prometheus::{Histogram, IntCounter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub enum Inbound {
     /// A replica is loaded and free.
     Up(ReplicaId, Link),
     /// A replica is gone.
-    Lost(ReplicaId),
+    Lost(ReplicaId, Loss),
     /// Whether new items are let in.
     Door(Door),
 }

@@ -12,7 +12,8 @@ use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::{ItemId, ReplicaId};
-use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Rules, Scheduler};
+use jitney_core::rules::Rules;
+use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use prometheus::{Histogram, IntCounter, IntGauge};
 use std::collections::BTreeMap;
@@ -154,9 +155,9 @@ impl Engine {
                 self.links.insert(replica, link);
                 self.scheduler.replica_up(now, replica);
             }
-            Inbound::Lost(replica) => {
+            Inbound::Lost(replica, loss) => {
                 self.links.remove(&replica);
-                self.scheduler.replica_lost(now, replica);
+                self.scheduler.replica_lost(now, replica, loss);
             }
             Inbound::Door(door) => self.scheduler.set_door(door),
         }

@@ -1,7 +1,7 @@
 //! From manifests to a plan: which deployments there are and which replica of which goes where.
 
 use jitney_core::manifest::{DeploymentManifest, Manifest};
-use jitney_core::scheduler::Rules;
+use jitney_core::rules::Rules;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -56,7 +56,8 @@ impl Plan {
             }
             plan.replicas.push(replicas);
         }
-        let is_known = |name: &String| plan.deployments.keys().any(|known| known == name || &environment_name(known) == name);
+        let is_known =
+            |name: &String| plan.deployments.keys().any(|known| known == name || &environment_name(known) == name);
         if let Some(unknown) = named.iter().find(|name| !is_known(name)) {
             let known: Vec<&str> = plan.deployments.keys().map(String::as_str).collect();
             return Err(format!("options are set for {unknown}, but the deployments are: {}", known.join(", ")));

@@ -3,7 +3,9 @@
 
 use crate::supervise::Report;
 use jitney_core::request::ReplicaId;
+use jitney_core::scheduler::Loss;
 use rustix::process::{Pid, Signal};
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -41,7 +43,7 @@ impl Spawner {
                     }
                     Err(error) => {
                         let why = format!("{} cannot be started: {error}", launch.python);
-                        report(&reports, Report::Exited(worker, why));
+                        report(&reports, Report::Exited(worker, why, Loss::Crashed));
                     }
                 }
             }
@@ -70,15 +72,16 @@ fn spawn(launch: &Launch) -> std::io::Result<Child> {
 
 async fn watch(mut child: Child, worker: ReplicaId, reports: mpsc::UnboundedSender<Report>) {
     let group = child.id();
-    let ended = match child.wait().await {
-        Ok(status) => status.to_string(),
-        Err(error) => format!("its end cannot be seen: {error}"),
+    let (ended, loss) = match child.wait().await {
+        Ok(status) if status.signal() == Some(Signal::KILL.as_raw()) => (status.to_string(), Loss::Killed),
+        Ok(status) => (status.to_string(), Loss::Crashed),
+        Err(error) => (format!("its end cannot be seen: {error}"), Loss::Killed),
     };
     // What the model forked goes too; it may hold the link open.
     if let Some(group) = group {
         kill_group(group);
     }
-    report(&reports, Report::Exited(worker, ended));
+    report(&reports, Report::Exited(worker, ended, loss));
 }
 
 /// Kills a worker with everything that it has started.

@@ -14,7 +14,7 @@ use jitney_core::manifest::Manifest;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::ReplicaId;
-use jitney_core::scheduler::Door;
+use jitney_core::scheduler::{Door, Loss};
 use jitney_core::supervisor::{Cause, Command, Event, Place};
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub enum Report {
     /// A worker's batch runs for too long.
     Hung(ReplicaId),
     /// A worker's process has ended, in this way.
-    Exited(ReplicaId, String),
+    Exited(ReplicaId, String, Loss),
 }
 
 /// One place for a worker, with the worker that is in it.
@@ -63,8 +63,8 @@ struct Slot {
     worker: ReplicaId,
     pid: Option<u32>,
     link: Option<Link>,
-    /// Since when its process is gone.
-    exited: Option<Time>,
+    /// Since when its process is gone, and how it went.
+    exited: Option<(Time, Loss)>,
     error: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Supervisor {
         }
         let all_gone = async {
             while self.slots.iter().any(|slot| slot.pid.is_some()) {
-                if let Some(Report::Exited(worker, _)) = self.reports.recv().await {
+                if let Some(Report::Exited(worker, _, _)) = self.reports.recv().await {
                     self.slots.iter_mut().filter(|slot| slot.worker == worker).for_each(|slot| slot.pid = None);
                 }
             }
@@ -170,7 +170,7 @@ impl Supervisor {
             | Report::Served(w)
             | Report::LinkLost(w)
             | Report::Hung(w)
-            | Report::Exited(w, _) => *w,
+            | Report::Exited(w, _, _) => *w,
         };
         let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
             // A worker that was replaced; it has been killed.
@@ -191,11 +191,11 @@ impl Supervisor {
                 let event = if self.slots[index].exited.is_some() { Event::Exited } else { Event::Failed(Cause::Died) };
                 self.event(index, event)?;
             }
-            Report::Exited(_, how) => {
+            Report::Exited(_, how, loss) => {
                 let now = self.clock.now();
                 let slot = &mut self.slots[index];
                 slot.pid = None;
-                slot.exited = Some(now);
+                slot.exited = Some((now, loss));
                 slot.error.get_or_insert_with(|| format!("the worker ended: {how}"));
                 // Its last words may still be on the link: wait for the end of it, but not for long (see `tick`).
                 if slot.link.is_none() {
@@ -247,7 +247,7 @@ impl Supervisor {
                 // An event at the time at which it happened.
                 self.slots[index].place.on(heard, Event::Heard);
             }
-            if self.slots[index].exited.is_some_and(|at| now - at >= LAST_WORDS)
+            if self.slots[index].exited.is_some_and(|(at, _)| now - at >= LAST_WORDS)
                 && self.slots[index].link.take().is_some()
             {
                 self.event(index, Event::Exited)?;
@@ -262,6 +262,10 @@ impl Supervisor {
     fn event(&mut self, index: usize, event: Event) -> Result<(), Fatal> {
         let now = self.clock.now();
         let command = self.slots[index].place.on(now, event);
+        if event == Event::Exited && command.is_none() {
+            // It died while it was loading again; who gave up on a first load is told below.
+            self.lost(index, Cause::LoadFailed);
+        }
         self.obey(index, command)?;
         // A place that is due for a new worker gets it now and not at the next tick.
         let command = self.slots[index].place.tick(now);
@@ -283,18 +287,14 @@ impl Supervisor {
                 }
             }
             Some(Command::Down(cause)) => {
-                let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
-                tracing::warn!("{name}: worker lost ({}): {why}; it will be replaced", cause.label());
-                slot.link = None;
+                // A death that the supervisor itself ordered for a hang is the model's own doing.
+                let killed = cause == Cause::Died && slot.exited.is_some_and(|(_, loss)| loss == Loss::Killed);
+                let loss = if killed { Loss::Killed } else { Loss::Crashed };
                 let worker = slot.worker;
-                if let Some(assignment) = &slot.assignment {
-                    let labels = [assignment.deployment.as_str(), cause.label()];
-                    self.site.telemetry.counter(metrics::WORKERS_LOST, &labels).inc();
-                }
                 if let Some(engine) = self.engine_of(index) {
-                    tell(&engine, Inbound::Lost(worker));
-                    self.close_if_crash_looping(index, &engine);
+                    tell(&engine, Inbound::Lost(worker, loss));
                 }
+                self.lost(index, cause);
             }
             Some(Command::GiveUp(cause)) => {
                 let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
@@ -302,6 +302,22 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// A worker is gone and will be replaced.
+    fn lost(&mut self, index: usize, cause: Cause) {
+        let name = self.name(index);
+        let slot = &mut self.slots[index];
+        slot.link = None;
+        let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
+        tracing::warn!("{name}: worker lost ({}): {why}; it will be replaced", cause.label());
+        if let Some(assignment) = &slot.assignment {
+            let labels = [assignment.deployment.as_str(), cause.label()];
+            self.site.telemetry.counter(metrics::WORKERS_LOST, &labels).inc();
+        }
+        if let Some(engine) = self.engine_of(index) {
+            self.close_if_crash_looping(index, &engine);
+        }
     }
 
     fn close_if_crash_looping(&self, index: usize, engine: &mpsc::UnboundedSender<Inbound>) {

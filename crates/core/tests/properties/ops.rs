@@ -5,7 +5,8 @@ use jitney_core::admission::QueueLimits;
 use jitney_core::lane::BatchLimits;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::scheduler::{Door, Rules};
+use jitney_core::rules::Rules;
+use jitney_core::scheduler::Door;
 use proptest::prelude::*;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use jitney_core::admission::QueueLimits;
 use jitney_core::lane::BatchLimits;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::scheduler::Rules;
+use jitney_core::rules::Rules;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -5,7 +5,8 @@ use jitney_core::admission::QueueLimits;
 use jitney_core::group_key::{GroupKey, KeyPart};
 use jitney_core::lane::BatchLimits;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::scheduler::{Action, Ended, NewItem, Payload, Rules, Scheduler};
+use jitney_core::rules::Rules;
+use jitney_core::scheduler::{Action, Ended, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -268,7 +269,7 @@ impl Simulation {
 
     fn die(&mut self, replica: ReplicaId) {
         if self.workers.remove(&replica).is_some() {
-            self.scheduler.replica_lost(self.now, replica);
+            self.scheduler.replica_lost(self.now, replica, jitney_core::scheduler::Loss::Crashed);
             self.at(Duration::from_millis(500), Event::Up);
         }
     }

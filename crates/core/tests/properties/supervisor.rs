@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
-const CAUSES: [Cause; 5] = [Cause::Hung, Cause::Silent, Cause::LoadFailed, Cause::LinkLost, Cause::Died];
+const CAUSES: [Cause; 4] = [Cause::Hung, Cause::Silent, Cause::LoadFailed, Cause::Died];
 
 #[derive(Clone, Debug)]
 enum Op {

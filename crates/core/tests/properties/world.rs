@@ -6,7 +6,8 @@ use jitney_core::lane::rank;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::scheduler::{Action, Door, Ended, Launch, NewItem, Payload, Rules, Scheduler};
+use jitney_core::rules::Rules;
+use jitney_core::scheduler::{Action, Door, Ended, Launch, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -282,7 +283,7 @@ impl World {
     }
 
     pub(crate) fn lose(&mut self, replica: ReplicaId) {
-        self.scheduler.replica_lost(self.now, replica);
+        self.scheduler.replica_lost(self.now, replica, jitney_core::scheduler::Loss::Crashed);
         let held = self.replicas.remove(&replica).map(|replica| replica.batches).unwrap_or_default();
         for id in held {
             let batch = self.batches.remove(&id).expect("held batches are known");

@@ -1,0 +1,54 @@
+//! The rules of one deployment: its options, checked and in the units that the scheduler works with.
+
+use crate::admission::QueueLimits;
+use crate::lane::BatchLimits;
+use crate::options::DeploymentOptions;
+use std::time::Duration;
+
+/// The rules of one deployment, from its options.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// What bounds a batch.
+    pub batch: BatchLimits,
+    /// What bounds the queue.
+    pub queue: QueueLimits,
+    /// Head start of a class.
+    pub boost: Duration,
+    /// The deadline of an item that names none.
+    pub request_timeout: Duration,
+    /// A batch that runs longer is a hang.
+    pub batch_timeout: Duration,
+    /// Whether a started item may run again.
+    pub retry: bool,
+    /// How long `fixed` may hold a lane; zero is `drain`.
+    pub delay: Duration,
+}
+
+impl Rules {
+    /// Reads the options; the error names the option and the value.
+    pub fn new(options: &DeploymentOptions) -> Result<Rules, String> {
+        let seconds = |name: &str, value: f64| {
+            Duration::try_from_secs_f64(value)
+                .map_err(|_| format!("{name}: {value} is not a length of time in seconds"))
+        };
+        let delay = match options.policy.as_str() {
+            "drain" => Duration::ZERO,
+            "fixed" => seconds("max_batch_delay_ms", options.max_batch_delay_ms / 1e3)?,
+            other => return Err(format!("policy: no policy is called {other:?}; choose drain or fixed")),
+        };
+        if options.max_batch_size == 0 {
+            return Err("max_batch_size: 0 items fit in no batch; give at least 1".into());
+        }
+        let size =
+            if options.batched { options.max_batch_size as usize } else { options.max_batch_size.min(1) as usize };
+        Ok(Rules {
+            batch: BatchLimits { max_items: size, max_cost: options.max_batch_cost.unwrap_or(u64::MAX) },
+            queue: QueueLimits { max_items: options.max_queued_items as usize, max_bytes: options.max_queued_bytes },
+            boost: seconds("priority_boost_s", options.priority_boost_s)?,
+            request_timeout: seconds("request_timeout_s", options.request_timeout_s)?,
+            batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
+            retry: options.retry,
+            delay,
+        })
+    }
+}
