@@ -65,6 +65,8 @@ struct Slot {
     link: Option<Link>,
     /// Since when its process is gone, and how it went.
     exited: Option<(Time, Loss)>,
+    /// Whether it said itself why it fails, which says more than how its process ended.
+    has_said_why: bool,
     error: Option<String>,
 }
 
@@ -196,7 +198,9 @@ impl Supervisor {
                 let slot = &mut self.slots[index];
                 slot.pid = None;
                 slot.exited = Some((now, loss));
-                slot.error.get_or_insert_with(|| format!("the worker ended: {how}"));
+                if !slot.has_said_why {
+                    slot.error = Some(format!("the worker ended: {how}"));
+                }
                 // Its last words may still be on the link: wait for the end of it, but not for long (see `tick`).
                 if slot.link.is_none() {
                     self.event(index, Event::Exited)?;
@@ -222,6 +226,7 @@ impl Supervisor {
                 let error = format!("{} failed: {}", text("stage"), text("error"));
                 tracing::error!("{name}: {error}");
                 self.slots[index].error = Some(error);
+                self.slots[index].has_said_why = true;
                 self.event(index, Event::Failed(Cause::LoadFailed))?;
             }
             _ => {
@@ -332,14 +337,24 @@ impl Supervisor {
     fn add_slot(&mut self, target: usize, assignment: Option<Assignment>, load_timeout: Duration) {
         let place = Place::new(load_timeout);
         let worker = ReplicaId(u32::MAX);
-        self.slots.push(Slot { place, target, assignment, worker, pid: None, link: None, exited: None, error: None });
+        self.slots.push(Slot {
+            place,
+            target,
+            assignment,
+            worker,
+            pid: None,
+            link: None,
+            exited: None,
+            has_said_why: false,
+            error: None,
+        });
     }
 
     fn spawn(&mut self, index: usize) {
         let worker = ReplicaId(self.next_worker);
         self.next_worker += 1;
         let slot = &mut self.slots[index];
-        (slot.worker, slot.link, slot.pid, slot.exited) = (worker, None, None, None);
+        (slot.worker, slot.link, slot.pid, slot.exited, slot.has_said_why) = (worker, None, None, None, false);
         let target = &self.settings.targets[slot.target];
         let share = (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1);
         let assignment = slot.assignment.as_ref();

@@ -16,6 +16,8 @@ class Poison:
         for text in texts:
             if text.startswith("poison"):
                 os.kill(os.getpid(), signal.SIGKILL)
+            if text.startswith("crash"):
+                os.abort()
             if text.startswith("raise"):
                 raise RuntimeError(f"the model cannot do {text}")
             if text.startswith("hang"):
