@@ -89,7 +89,9 @@ class Replica:
         positions = self._wanted(trip) if decoded is not None else []
         if decoded is None or not positions:
             return
-        self._link.started(trip.batch)
+        if not self._options.retry:
+            # Where items may run again, the front takes the batch that runs to have started.
+            self._link.started(trip.batch)
         began = perf_counter()
         split = self._split(trip, decoded, positions)
         computing(())
@@ -110,6 +112,8 @@ class Replica:
     def _wanted(self, trip: Trip) -> list[int]:
         assert trip.decoded is not None
         wanted = trip.batch.wanted()
+        if False not in wanted:
+            return list(range(len(trip.decoded.indices)))
         positions: list[int] = []
         for position, index in enumerate(trip.decoded.indices):
             if wanted[index]:

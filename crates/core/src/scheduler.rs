@@ -266,7 +266,12 @@ impl<P: Payload> Scheduler<P> {
 
     /// A replica died. What had not started goes back to its lane; what had started runs again alone, if it may.
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
-        for batch in self.replicas.remove(id) {
+        for (place, batch) in self.replicas.remove(id).into_iter().enumerate() {
+            if place == 0 && self.rules.retry {
+                // Workers say that a batch has started only where it matters, which saves a message per batch: where
+                // items may run again, the one that was running is taken to have started.
+                self.batch_started(batch);
+            }
             self.batch_lost(now, batch, loss);
         }
     }
