@@ -115,6 +115,19 @@ impl Place {
         self.state == State::Up
     }
 
+    /// Whether no worker is here: the next one is not due yet, or none will come.
+    pub fn is_vacant(&self) -> bool {
+        matches!(self.state, State::BackingOff { .. } | State::GivenUp)
+    }
+
+    /// A worker that has imported its target is told what to load, and may take this long from now on.
+    pub fn assigned(&mut self, now: Time, load_timeout: Duration) {
+        self.load_timeout = load_timeout;
+        if matches!(self.state, State::Starting { .. }) {
+            self.state = State::Starting { since: now };
+        }
+    }
+
     /// Takes note of what happened.
     pub fn on(&mut self, now: Time, event: Event) -> Option<Command> {
         match event {
@@ -249,6 +262,19 @@ mod tests {
         assert_eq!(place.on(at(3), Event::Failed(Cause::Hung)), Some(Command::Kill));
         assert_eq!(place.on(at(3), Event::Failed(Cause::Died)), None, "it is dying already");
         assert_eq!(place.tick(at(8)), Some(Command::Down(Cause::Hung)));
+    }
+
+    #[test]
+    fn loading_is_timed_from_the_assignment() {
+        let mut place = Place::new(Duration::from_secs(60));
+        place.tick(at(0));
+        place.on(at(1), Event::Spawned);
+        place.assigned(at(50), Duration::from_secs(600));
+        assert_eq!(place.tick(at(649)), None);
+        assert_eq!(place.tick(at(650)), Some(Command::Kill));
+        assert!(!place.is_vacant());
+        place.on(at(651), Event::Exited);
+        assert!(place.is_vacant());
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The one clock: turns the system's monotonic time into the numbers that the rules work with.
+//! The one clock: turns the system's monotonic time into the numbers that the rules work with. It is tokio's, so that
+//! clock and timers agree also in tests that pause the time.
 
 use jitney_core::time::Time;
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Counts from its own start.
 #[derive(Clone, Copy, Debug)]

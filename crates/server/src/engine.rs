@@ -115,13 +115,14 @@ impl Engine {
     pub async fn run(mut self) {
         let mut messages = Vec::with_capacity(MESSAGES_AT_ONCE);
         let mut armed = Time(u64::MAX);
-        let timer = tokio::time::sleep_until(self.clock.instant(armed).into());
+        let timer = tokio::time::sleep_until(self.clock.instant(armed));
         tokio::pin!(timer);
         loop {
             tokio::select! {
                 biased;
                 count = self.inbound.recv_many(&mut messages, MESSAGES_AT_ONCE) => if count == 0 { return },
-                () = &mut timer => armed = Time(u64::MAX),
+                // A timer that has rung would be ready at once, for ever, until it is set again.
+                () = &mut timer, if armed.0 != u64::MAX => armed = Time(u64::MAX),
             }
             let now = self.clock.now();
             for message in messages.drain(..) {
@@ -134,7 +135,7 @@ impl Engine {
             // Most wakes are deadlines far away that only move further: the timer is touched when it must ring earlier.
             if let Some(wake) = self.scheduler.next_wake().filter(|&wake| wake < armed) {
                 armed = wake;
-                timer.as_mut().reset(self.clock.instant(wake).into());
+                timer.as_mut().reset(self.clock.instant(wake));
             }
         }
     }

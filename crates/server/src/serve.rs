@@ -2,7 +2,7 @@
 
 use crate::http;
 use crate::site::{Readiness, Site};
-use crate::supervise::Supervisor;
+use crate::supervise::{Stop, Supervisor};
 use crate::telemetry::Telemetry;
 use jitney_core::options::ServerOptions;
 use std::sync::Arc;
@@ -36,6 +36,9 @@ pub struct Target {
     /// Layers of options; workers resolve them.
     pub overrides: serde_json::Value,
 }
+
+/// The exit code of a server that a second signal ended.
+const AT_ONCE: i32 = 130;
 
 /// Why a server had to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,15 +91,15 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let mut supervisor = Supervisor::start(settings.clone(), site.clone(), directory.path())?;
 
     let (stop_accepting, stopped) = watch::channel(false);
-    let (stop_supervisor, supervisor_stopped) = watch::channel(false);
+    let (stop_supervisor, mut stop) = watch::channel(Stop::No);
     for address in &addresses {
         tracing::info!("listening on {}", crate::greeting::url(address));
     }
     let front = tokio::spawn(http::serve(listeners, site.clone(), stopped));
     let greeting = tokio::spawn(greet(site.clone(), addresses));
     let supervision = async {
-        let result = supervisor.run(supervisor_stopped).await;
-        supervisor.end().await;
+        let result = supervisor.run(&mut stop).await;
+        supervisor.end(&mut stop).await;
         result
     };
     tokio::pin!(supervision);
@@ -113,9 +116,16 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
         drained = drained => drained,
         result = &mut supervision => return result.and(Err(Fatal::new("the supervisor ended during the drain"))),
     };
-    let _ = stop_supervisor.send(true);
-    supervision.await?;
-    drained
+    if drained.as_ref().is_err_and(|fatal| fatal.code == AT_ONCE) {
+        stop_supervisor.send_replace(Stop::AtOnce);
+    } else {
+        stop_supervisor.send_replace(Stop::InOrder);
+        tokio::select! {
+            result = &mut supervision => return result.and(drained),
+            () = stop_signals.next() => stop_supervisor.send_replace(Stop::AtOnce),
+        };
+    }
+    supervision.await.and(drained)
 }
 
 /// Not ready, grace, stop accepting, finish what is in. A second signal ends it at once.
@@ -143,7 +153,7 @@ async fn drain(
             Ok(Err(error)) => Err(Fatal { code: 70, text: format!("the front has ended: {error}") }),
             Err(_) => Err(Fatal::new(format!("requests were still open after drain_timeout_s = {}", options.drain_timeout_s))),
         },
-        () = signals.next() => Err(Fatal { code: 130, text: "ended at once by a second signal".into() }),
+        () = signals.next() => Err(Fatal { code: AT_ONCE, text: "ended at once by a second signal".into() }),
     }
 }
 

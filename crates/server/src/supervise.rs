@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// How often the rules are asked what time alone commands.
@@ -34,6 +34,17 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_millis(300);
 /// Before its options are known, a worker may take this long to import its target.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Whether the workers are to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// They serve.
+    No,
+    /// They may finish what they hold.
+    InOrder,
+    /// They are killed.
+    AtOnce,
+}
 
 /// What the supervisor is told.
 #[derive(Debug)]
@@ -129,8 +140,8 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// Runs until something fatal happens; `stop` ends it in order.
-    pub async fn run(&mut self, mut stop: tokio::sync::watch::Receiver<bool>) -> Result<(), Fatal> {
+    /// Runs until something fatal happens, or until it is told to stop.
+    pub async fn run(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<(), Fatal> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -138,17 +149,18 @@ impl Supervisor {
                 _ = tick.tick() => self.tick()?,
                 Some(report) = self.reports.recv() => self.hear(report)?,
                 Some(ended) = self.engines.join_next() => return Err(engine_ended(ended)),
-                _ = stop.wait_for(|&stop| stop) => return Ok(()),
+                _ = stop.wait_for(|&stop| stop != Stop::No) => return Ok(()),
             }
         }
     }
 
-    /// Tells all workers to end, waits, and kills those that do not.
-    pub async fn end(&mut self) {
+    /// Tells all workers to end, waits unless there is no time for that, and kills those that have not.
+    pub async fn end(&mut self, stop: &mut watch::Receiver<Stop>) {
         for slot in &self.slots {
             match &slot.link {
-                Some(link) => link.shutdown(),
-                None => slot.pid.into_iter().for_each(spawn::kill_group),
+                Some(link) if slot.place.is_up() => link.shutdown(),
+                // Who is still loading has nothing to finish, and would not hear of it for long.
+                _ => slot.pid.into_iter().for_each(spawn::kill_group),
             }
         }
         let all_gone = async {
@@ -158,7 +170,10 @@ impl Supervisor {
                 }
             }
         };
-        let _ = tokio::time::timeout(END_TIMEOUT, all_gone).await;
+        tokio::select! {
+            _ = tokio::time::timeout(END_TIMEOUT, all_gone) => {}
+            Ok(_) = stop.wait_for(|&stop| stop == Stop::AtOnce) => {}
+        }
         self.slots.iter().filter_map(|slot| slot.pid).for_each(spawn::kill_group);
     }
 
@@ -257,8 +272,7 @@ impl Supervisor {
             {
                 self.event(index, Event::Exited)?;
             }
-            let command = self.slots[index].place.tick(now);
-            self.obey(index, command)?;
+            self.apply(index, |place| place.tick(now))?;
         }
         self.show();
         Ok(())
@@ -266,14 +280,21 @@ impl Supervisor {
 
     fn event(&mut self, index: usize, event: Event) -> Result<(), Fatal> {
         let now = self.clock.now();
-        let command = self.slots[index].place.on(now, event);
-        if event == Event::Exited && command.is_none() {
-            // It died while it was loading again; who gave up on a first load is told below.
+        self.apply(index, |place| place.on(now, event))?;
+        // A place that is due for a new worker gets it now and not at the next tick.
+        self.apply(index, |place| place.tick(now))
+    }
+
+    /// Asks the rules and does what they command.
+    fn apply(&mut self, index: usize, ask: impl FnOnce(&mut Place) -> Option<Command>) -> Result<(), Fatal> {
+        let place = &mut self.slots[index].place;
+        let was_vacant = place.is_vacant();
+        let command = ask(place);
+        if command.is_none() && place.is_vacant() && !was_vacant {
+            // It went while it was loading again, which no engine knows of. An end may be told twice, by the process and
+            // by the link; only the first one finds the place taken.
             self.lost(index, Cause::LoadFailed);
         }
-        self.obey(index, command)?;
-        // A place that is due for a new worker gets it now and not at the next tick.
-        let command = self.slots[index].place.tick(now);
         self.obey(index, command)
     }
 
@@ -422,7 +443,8 @@ impl Supervisor {
         for (target, replicas) in plan.replicas.into_iter().enumerate() {
             let mut replicas = replicas.into_iter();
             if let Some(first) = replicas.next() {
-                self.assign_scout(target, first);
+                let load_timeout = load_timeouts[&first.deployment];
+                self.assign_scout(target, first, load_timeout);
             }
             for assignment in replicas {
                 let load_timeout = load_timeouts[&assignment.deployment];
@@ -433,7 +455,7 @@ impl Supervisor {
 
     /// The worker that imported a target becomes its first replica, if it has the right share of the cores: thread
     /// variables only count before the first import.
-    fn assign_scout(&mut self, target: usize, assignment: Assignment) {
+    fn assign_scout(&mut self, target: usize, assignment: Assignment, load_timeout: Duration) {
         let share = (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1);
         let index = self.slots.iter().position(|slot| slot.target == target).expect("every target has its first slot");
         let fits = assignment.cpu_threads == share;
@@ -444,10 +466,11 @@ impl Supervisor {
             Some(link) if fits => {
                 let assignment = serde_json::to_vec(&slot.assignment).expect("an assignment is plain data");
                 link.assign(&assignment);
+                slot.place.assigned(self.clock.now(), load_timeout);
             }
             _ => {
                 slot.pid.into_iter().for_each(spawn::kill_group);
-                slot.place = Place::new(IMPORT_TIMEOUT);
+                slot.place = Place::new(load_timeout);
                 slot.worker = ReplicaId(u32::MAX);
                 (slot.link, slot.pid) = (None, None);
             }
@@ -484,8 +507,9 @@ impl Supervisor {
             reasons.push("the targets are being imported".into());
         }
         let old = self.site.readiness();
-        let new = Readiness { ready: reasons.is_empty() && !old.draining, reasons, draining: old.draining };
-        if *old != new {
+        let new = Readiness { ready: reasons.is_empty(), reasons, draining: false };
+        // Once shutdown has begun there is nothing more to say.
+        if *old != new && !old.draining {
             self.site.set_readiness(new);
         }
     }

@@ -17,6 +17,8 @@ const MAGIC: u16 = u16::from_le_bytes(*b"JY");
 const MAX_TABLE: u32 = 256 << 20;
 /// No payload region is larger.
 const MAX_PAYLOAD: u64 = 16 << 30;
+/// Most memory that a header gets on its word; a larger frame gets more as its bytes come.
+pub(super) const AT_ONCE: usize = 64 << 20;
 
 /// What a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,12 +183,21 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// The next frame; `None` when the stream ends between two frames.
     pub async fn next(&mut self) -> std::io::Result<Option<Frame>> {
+        self.next_within(usize::MAX).await
+    }
+
+    /// The next frame, refused if table and payload have more than `most` bytes: from a stranger.
+    pub async fn next_within(&mut self, most: usize) -> std::io::Result<Option<Frame>> {
         if !self.fill(HEADER_LEN).await? {
             return Ok(None);
         }
         let mut header = [0; HEADER_LEN];
         header.copy_from_slice(&self.buffer[..HEADER_LEN]);
         let header = Header::decode(&header)?;
+        if header.table + header.payload > most {
+            let (table, payload) = (header.table as u32, header.payload as u64);
+            return Err(FrameError::TooLarge { table, payload }.into());
+        }
         let whole = HEADER_LEN + header.table + header.payload;
         if !self.fill(whole).await? {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -199,14 +210,18 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Has at least `needed` bytes in the buffer; false if the stream ended before the first of them.
     async fn fill(&mut self, needed: usize) -> std::io::Result<bool> {
-        if self.buffer.len() < needed {
-            // A large frame gets its buffer once; a small one shares the standing buffer with its neighbours.
-            self.buffer.reserve((needed - self.buffer.len()).max(16 << 10));
-        }
+        let mut must_reserve = true;
         while self.buffer.len() < needed {
+            if must_reserve {
+                // A large frame gets its buffer once, a huge one in steps that double; a small one shares the standing
+                // buffer with its neighbours.
+                let missing = needed - self.buffer.len();
+                self.buffer.reserve(missing.clamp(16 << 10, AT_ONCE.max(self.buffer.len())));
+            }
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return if self.buffer.is_empty() { Ok(false) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) };
             }
+            must_reserve = self.buffer.len() == self.buffer.capacity();
         }
         Ok(true)
     }

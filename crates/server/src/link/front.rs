@@ -19,6 +19,8 @@ use tokio::sync::mpsc;
 
 /// A worker must say who it is within this.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// No hello is longer. Who sends it is not known yet, so it gets no more memory than that.
+const LONGEST_HELLO: usize = 4 << 10;
 
 /// What a worker says first.
 #[derive(Debug, serde::Deserialize)]
@@ -41,7 +43,7 @@ pub struct Link {
 impl Link {
     /// Reads the first frame of a new connection, which must be a hello.
     pub async fn greet<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) -> io::Result<Hello> {
-        let frame = tokio::time::timeout(HELLO_TIMEOUT, reader.next()).await??;
+        let frame = tokio::time::timeout(HELLO_TIMEOUT, reader.next_within(LONGEST_HELLO)).await??;
         let frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
         if frame.kind != Kind::Hello {
             return Err(io::Error::other("the first frame is not a hello"));

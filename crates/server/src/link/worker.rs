@@ -2,7 +2,7 @@
 //! model computes; it knows nothing of Python and waits for no lock that Python code holds for long.
 
 use super::batch_frame::{self, ReceivedBatch};
-use super::frame::{HEADER_LEN, Header, Kind, small_frame};
+use super::frame::{AT_ONCE, HEADER_LEN, Header, Kind, small_frame};
 use jitney_core::request::{BatchId, ItemId};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -169,9 +169,9 @@ fn receive(shared: &Shared, stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Reads into fresh memory without clearing it first.
+/// Reads into fresh memory without clearing it first; what is huge gets its memory as it comes.
 fn read_exactly(reader: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
+    let mut bytes = Vec::with_capacity(len.min(AT_ONCE));
     reader.take(len as u64).read_to_end(&mut bytes)?;
     if bytes.len() < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }

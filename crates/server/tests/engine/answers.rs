@@ -1,0 +1,197 @@
+//! Every call gets its own answer, once, and the meters say what happened.
+
+use crate::support::{Rig, Said, Worker, call, outcome, right, text, texts};
+use jitney_core::metrics;
+use jitney_core::outcome::Outcome;
+use jitney_core::policy::CloseReason;
+use jitney_core::request::{BatchId, ItemId};
+use jitney_core::scheduler::Door;
+use jitney_server::deployment::Inbound;
+use jitney_server::supervise::Report;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A worker that answers in reverse order, twice, for items of others too, and for batches that never were.
+async fn confused(mut worker: Worker, batches: Arc<AtomicU64>) {
+    loop {
+        let batch = worker.batch().await;
+        batches.fetch_add(1, Ordering::Relaxed);
+        worker.started(&batch).await;
+        tokio::time::sleep(Duration::from_millis(batch.id.0 % 7)).await;
+        let wrong = |id: ItemId| (id, Some("wrong".to_owned()));
+        let mut said: Vec<Said> = Vec::new();
+        for (id, text) in texts(&batch).into_iter().rev() {
+            said.extend([(id, Some(right(&text))), wrong(id)]);
+        }
+        let is_foreign = |id: &ItemId| batch.items.iter().all(|item| item.id != *id);
+        let neighbours = batch.items.iter().flat_map(|item| [ItemId(item.id.0 + 1), ItemId(item.id.0 - 1)]);
+        said.extend(neighbours.filter(is_foreign).map(wrong));
+        worker.finish(BatchId(batch.id.0 + 1_000_000), &said[1..]).await;
+        worker.finish(batch.id, &said).await;
+        // Late, and a second time.
+        worker.finish(batch.id, &said[1..]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_calls_get_their_own_answers() {
+    let mut rig = Rig::running(|options| options.max_batch_size = 8);
+    let batches = Arc::new(AtomicU64::new(0));
+    for _ in 0..3 {
+        tokio::spawn(confused(rig.worker().await, batches.clone()));
+    }
+    rig.settle().await;
+    let calls: Vec<_> = (0..500).map(|n| rig.call(&format!("body {n}"))).collect();
+    for (n, call) in calls.into_iter().enumerate() {
+        assert_eq!(text(&call.await.unwrap()), right(&format!("body {n}")));
+    }
+    rig.assert_empty().await;
+    assert_eq!(rig.ended(Outcome::Ok), 500);
+    assert_eq!(rig.gauge(metrics::READY_REPLICAS), 3);
+    let launched: u64 = CloseReason::ALL.into_iter().map(|reason| rig.batches(reason)).sum();
+    assert_eq!(launched, batches.load(Ordering::Relaxed));
+    assert!(rig.batches(CloseReason::Full) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_is_cancelled_where_its_item_is() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let first = rig.call("first");
+    let batch = worker.batch().await;
+    let second = rig.call("second");
+    rig.settle().await;
+    second.abort();
+    first.abort();
+    // The queued one is never heard of; the one with the worker is cancelled there.
+    assert_eq!(worker.cancelled().await, batch.items[0].id);
+    let third = rig.call("third");
+    rig.settle().await;
+    worker.answer(&batch).await;
+    let batch = worker.batch().await;
+    assert_eq!(texts(&batch)[0].1, "third");
+    assert_eq!(batch.items.len(), 1);
+    worker.answer(&batch).await;
+    assert_eq!(text(&third.await.unwrap()), "third!");
+    assert_eq!((rig.ended(Outcome::Cancelled), rig.ended(Outcome::Ok)), (2, 1));
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_is_kept_although_the_worker_never_answers() {
+    let mut rig = Rig::running(|options| options.batch_timeout_s = 30.0);
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let begin = Instant::now();
+    let running = rig.call_within("with the worker", Some(Duration::from_secs(2)));
+    let batch = worker.batch().await;
+    let queued = rig.call_within("queued", Some(Duration::from_secs(5)));
+    for (call, seconds, stage) in [(running, 2, "with a worker"), (queued, 5, "waiting in the queue")] {
+        let failure = call.await.unwrap().result.unwrap_err();
+        assert_eq!(failure.outcome, Outcome::DeadlineExceeded);
+        assert!(failure.detail.contains(stage), "{}", failure.detail);
+        let late = begin.elapsed() - Duration::from_secs(seconds);
+        assert!(late <= Duration::from_millis(2), "{late:?} late");
+    }
+    assert_eq!(worker.cancelled().await, batch.items[0].id);
+    // The worker still holds the batch, and a batch may not run for ever.
+    rig.report(|report| matches!(report, Report::Hung(replica) if *replica == worker.replica)).await;
+    assert_eq!(begin.elapsed().as_secs(), 30);
+    rig.assert_empty().await;
+    assert_eq!(rig.gauge(metrics::READY_REPLICAS), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_with_nothing_to_do_rests() {
+    let mut rig = Rig::new(|_| {});
+    let mut worker = rig.worker().await;
+    let polls = Arc::new(AtomicU64::new(0));
+    let (mut engine, counted) = (Box::pin(rig.engine.take().unwrap().run()), polls.clone());
+    tokio::spawn(std::future::poll_fn(move |context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        engine.as_mut().poll(context)
+    }));
+    rig.settle().await;
+    let call = rig.call("once");
+    let batch = worker.batch().await;
+    worker.answer(&batch).await;
+    call.await.unwrap();
+    // The deadline that the answered call had passes, and its timer rings.
+    tokio::time::advance(Duration::from_secs(61)).await;
+    rig.settle().await;
+    let before = polls.load(Ordering::Relaxed);
+    rig.settle().await;
+    assert_eq!(polls.load(Ordering::Relaxed), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_that_a_result_misses_fail_and_left_out_ones_were_too_late() {
+    let mut rig = Rig::running(|_| {});
+    let blocked = rig.worker().await;
+    let mut worker = blocked;
+    rig.settle().await;
+    let first = rig.call("holds the worker");
+    let batch = worker.batch().await;
+    let calls = ["missed", "answered", "left out"].map(|text| rig.call(text));
+    rig.settle().await;
+    worker.answer(&batch).await;
+    first.await.unwrap();
+    let batch = worker.batch().await;
+    let ids: Vec<ItemId> = batch.items.iter().map(|item| item.id).collect();
+    worker.finish(batch.id, &[(ids[2], None), (ids[1], Some("answered!".into()))]).await;
+    let mut outcomes = Vec::new();
+    for call in calls {
+        outcomes.push(outcome(&call.await.unwrap()));
+    }
+    assert_eq!(outcomes, [Outcome::Internal, Outcome::Ok, Outcome::DeadlineExceeded]);
+    for (outcome, count) in [(Outcome::Internal, 1), (Outcome::Ok, 2), (Outcome::DeadlineExceeded, 1)] {
+        assert_eq!(rig.ended(outcome), count);
+    }
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_door_says_why() {
+    let mut rig = Rig::running(|_| {});
+    let answer = rig.call("early").await.unwrap();
+    assert_eq!(outcome(&answer), Outcome::Loading);
+    assert!(answer.result.unwrap_err().retry_after.is_some());
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let running = rig.call("running");
+    let batch = worker.batch().await;
+    let waiting = rig.call("waiting");
+    rig.settle().await;
+    rig.inbound.send(Inbound::Door(Door::Closed(Outcome::CrashLooping))).unwrap();
+    // Nobody will come for what waits; what runs may still be answered.
+    assert_eq!(outcome(&waiting.await.unwrap()), Outcome::CrashLooping);
+    assert_eq!(outcome(&rig.call("late").await.unwrap()), Outcome::CrashLooping);
+    worker.answer(&batch).await;
+    assert_eq!(text(&running.await.unwrap()), "running!");
+    rig.inbound.send(Inbound::Door(Door::Closed(Outcome::Draining))).unwrap();
+    assert_eq!(outcome(&rig.call("last").await.unwrap()), Outcome::Draining);
+    rig.assert_empty().await;
+    let ends = [Outcome::Loading, Outcome::CrashLooping, Outcome::Draining, Outcome::Ok].map(|o| rig.ended(o));
+    assert_eq!(ends, [1, 2, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_an_engine_that_ends_are_told() {
+    let mut rig = Rig::new(|_| {});
+    let engine = tokio::spawn(rig.engine.take().unwrap().run());
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let running = rig.call("running");
+    worker.batch().await;
+    let queued = rig.call("queued");
+    rig.settle().await;
+    engine.abort();
+    for call in [running, queued, rig.call("later")] {
+        assert_eq!(outcome(&call.await.unwrap()), Outcome::Internal);
+    }
+    assert_eq!(outcome(&rig.deployment.call(call("after that")).await), Outcome::Internal);
+    assert_eq!(rig.ended(Outcome::Internal), 4);
+}

@@ -1,0 +1,135 @@
+//! Workers that are lost at every stage of a batch.
+
+use crate::support::{Rig, Worker, outcome, results, right, text, texts};
+use jitney_core::outcome::Outcome;
+use jitney_core::policy::CloseReason;
+use jitney_core::scheduler::Loss;
+use jitney_server::call::Answer;
+use jitney_server::link::batch_frame::ReceivedBatch;
+use tokio::task::JoinHandle;
+
+const BODIES: [&str; 4] = ["one", "two", "three", "four"];
+
+/// A worker that holds these four calls in one batch.
+async fn loaded(rig: &mut Rig) -> (Worker, ReceivedBatch, Vec<JoinHandle<Answer>>) {
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let first = rig.call("first");
+    let batch = worker.batch().await;
+    let calls = BODIES.map(|body| rig.call(body)).into();
+    rig.settle().await;
+    worker.answer(&batch).await;
+    first.await.unwrap();
+    let batch = worker.batch().await;
+    assert_eq!(batch.items.len(), BODIES.len());
+    (worker, batch, calls)
+}
+
+/// Answers until all calls are answered; the size of each batch.
+async fn rescue(rig: &mut Rig, calls: Vec<JoinHandle<Answer>>) -> Vec<usize> {
+    let mut worker = rig.worker().await;
+    let (mut sizes, mut left) = (Vec::new(), calls.len());
+    while left > 0 {
+        let batch = worker.batch().await;
+        worker.started(&batch).await;
+        worker.answer(&batch).await;
+        sizes.push(batch.items.len());
+        left -= batch.items.len();
+    }
+    for (call, body) in calls.into_iter().zip(BODIES) {
+        assert_eq!(text(&call.await.unwrap()), right(body));
+    }
+    rig.assert_empty().await;
+    assert_eq!(rig.ended(Outcome::Ok), 1 + BODIES.len() as u64);
+    sizes
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_not_started_goes_elsewhere_as_it_was() {
+    let mut rig = Rig::running(|_| {});
+    let (worker, _, calls) = loaded(&mut rig).await;
+    rig.lose(worker, Loss::Crashed).await;
+    assert_eq!(rescue(&mut rig, calls).await, [4]);
+    assert_eq!(rig.batches(CloseReason::Suspect), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_started_runs_again_alone() {
+    let mut rig = Rig::running(|_| {});
+    let (mut worker, batch, calls) = loaded(&mut rig).await;
+    worker.started(&batch).await;
+    rig.lose(worker, Loss::Crashed).await;
+    assert_eq!(rescue(&mut rig, calls).await, [1; 4]);
+    assert_eq!(rig.batches(CloseReason::Suspect), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_results_frame_that_breaks_off_anywhere_counts_for_nothing() {
+    let mut rig = Rig::running(|_| {});
+    let (worker, batch, _) = loaded(&mut rig).await;
+    let whole = whole_results(&batch).len();
+    drop(worker);
+    for cut in 0..whole {
+        let mut rig = Rig::running(|_| {});
+        let (mut worker, batch, calls) = loaded(&mut rig).await;
+        worker.started(&batch).await;
+        worker.write(&whole_results(&batch)[..cut]).await;
+        rig.lose(worker, Loss::Killed).await;
+        assert_eq!(rescue(&mut rig, calls).await, [1; 4], "cut at {cut}");
+    }
+}
+
+fn whole_results(batch: &ReceivedBatch) -> Vec<u8> {
+    let said: Vec<_> = texts(batch).into_iter().map(|(id, text)| (id, Some(right(&text)))).collect();
+    results(batch.id, &said)
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_that_arrive_before_the_link_breaks_count() {
+    let mut rig = Rig::running(|_| {});
+    let (mut worker, batch, calls) = loaded(&mut rig).await;
+    worker.started(&batch).await;
+    worker.write(&whole_results(&batch)).await;
+    rig.lose(worker, Loss::Crashed).await;
+    for (call, body) in calls.into_iter().zip(BODIES) {
+        assert_eq!(text(&call.await.unwrap()), right(body));
+    }
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_kills_alone_is_answered_once_and_its_like_is_refused() {
+    let mut rig = Rig::running(|_| {});
+    let (mut worker, batch, mut calls) = loaded(&mut rig).await;
+    worker.started(&batch).await;
+    rig.lose(worker, Loss::Crashed).await;
+    let mut worker = rig.worker().await;
+    let alone = worker.batch().await;
+    assert_eq!(texts(&alone)[0].1, BODIES[0]);
+    worker.started(&alone).await;
+    rig.lose(worker, Loss::Crashed).await;
+    assert_eq!(outcome(&calls.remove(0).await.unwrap()), Outcome::WorkerLost);
+    assert_eq!(outcome(&rig.call(BODIES[0]).await.unwrap()), Outcome::Quarantined);
+    let mut worker = rig.worker().await;
+    for (call, body) in calls.into_iter().zip(&BODIES[1..]) {
+        let batch = worker.batch().await;
+        worker.started(&batch).await;
+        worker.answer(&batch).await;
+        assert_eq!(text(&call.await.unwrap()), right(body));
+    }
+    rig.assert_empty().await;
+    let ends = [Outcome::WorkerLost, Outcome::Quarantined, Outcome::Ok].map(|outcome| rig.ended(outcome));
+    assert_eq!(ends, [1, 1, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_retry_what_had_started_fails() {
+    let mut rig = Rig::running(|options| options.retry = false);
+    let (mut worker, batch, calls) = loaded(&mut rig).await;
+    worker.started(&batch).await;
+    rig.lose(worker, Loss::Killed).await;
+    for call in calls {
+        assert_eq!(outcome(&call.await.unwrap()), Outcome::WorkerLost);
+    }
+    rig.assert_empty().await;
+}

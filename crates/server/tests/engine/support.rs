@@ -1,0 +1,262 @@
+//! An engine with its deployment, fake workers, and a test that plays the supervisor.
+
+use bytes::Bytes;
+use jitney_core::manifest::{DeploymentManifest, Input, InputKind, Output, serde_json_value};
+use jitney_core::metrics::{self, Metric};
+use jitney_core::options::DeploymentOptions;
+use jitney_core::outcome::Outcome;
+use jitney_core::policy::CloseReason;
+use jitney_core::request::{BatchId, ItemId, ReplicaId};
+use jitney_core::rules::Rules;
+use jitney_core::scheduler::Loss;
+use jitney_server::call::{Answer, Call, Chunks, Encoding, Part, Tag};
+use jitney_server::clock::Clock;
+use jitney_server::deployment::{Deployment, Inbound, next_item_id};
+use jitney_server::engine::Engine;
+use jitney_server::link::batch_frame::{self, ReceivedBatch};
+use jitney_server::link::frame::{Frame, FrameReader, Kind, small_frame};
+use jitney_server::link::front::Link;
+use jitney_server::link::results_frame::{Durations, ResultsWriter};
+use jitney_server::supervise::Report;
+use jitney_server::telemetry::Telemetry;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+pub(crate) const NAME: &str = "d";
+
+fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
+    let any = || serde_json_value::Value::Bool(true);
+    let mut options = DeploymentOptions {
+        max_batch_size: 8,
+        max_batch_cost: None,
+        policy: "drain".into(),
+        max_batch_delay_ms: 0.0,
+        replicas: 1,
+        min_ready_replicas: 1,
+        devices: vec![],
+        max_queued_items: 4096,
+        max_queued_bytes: 1 << 28,
+        request_timeout_s: 60.0,
+        batch_timeout_s: 100.0,
+        load_timeout_s: 600.0,
+        priority_boost_s: 1.0,
+        retry: true,
+        batched: true,
+        max_pixels: 1 << 26,
+    };
+    tweak(&mut options);
+    DeploymentManifest {
+        name: NAME.into(),
+        doc: String::new(),
+        options,
+        option_sources: BTreeMap::new(),
+        input: Input { kind: InputKind::Text, arrays: vec![], schema: any() },
+        output: Output { kind: "text".into(), arrays: vec![], schema: any() },
+        group_by: vec![],
+        cost: None,
+        examples: vec![],
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) deployment: Deployment,
+    pub(crate) inbound: mpsc::UnboundedSender<Inbound>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    reports_tx: mpsc::UnboundedSender<Report>,
+    telemetry: Telemetry,
+    clock: Clock,
+    workers: u32,
+    /// Until somebody takes it to run it.
+    pub(crate) engine: Option<Engine>,
+}
+
+impl Rig {
+    pub(crate) fn new(tweak: impl FnOnce(&mut DeploymentOptions)) -> Rig {
+        let manifest = Arc::new(manifest(tweak));
+        let (inbound, messages) = mpsc::unbounded_channel();
+        let (reports_tx, reports) = mpsc::unbounded_channel();
+        let (telemetry, clock) = (Telemetry::new(), Clock::default());
+        let rules = Rules::new(&manifest.options).unwrap();
+        let engine = Engine::new(NAME, rules, clock, messages, reports_tx.clone(), &telemetry);
+        let deployment = Deployment::new(manifest, inbound.clone(), &telemetry);
+        Rig { deployment, inbound, reports, reports_tx, telemetry, clock, workers: 0, engine: Some(engine) }
+    }
+
+    /// With an engine that runs.
+    pub(crate) fn running(tweak: impl FnOnce(&mut DeploymentOptions)) -> Rig {
+        let mut rig = Rig::new(tweak);
+        tokio::spawn(rig.engine.take().unwrap().run());
+        rig
+    }
+
+    /// A worker that is loaded and whose batches come to the test.
+    pub(crate) async fn worker(&mut self) -> Worker {
+        self.workers += 1;
+        let replica = ReplicaId(self.workers);
+        let (front, worker) = tokio::io::duplex(1 << 20);
+        let (reader, writer) = tokio::io::split(front);
+        Link::start(FrameReader::new(reader), writer, replica, self.clock, self.reports_tx.clone());
+        let Report::Connected(_, link) = self.report(|report| matches!(report, Report::Connected(..))).await else {
+            unreachable!("it was waited for")
+        };
+        link.attach(self.inbound.clone());
+        self.inbound.send(Inbound::Up(replica, link)).unwrap();
+        let (reader, writer) = tokio::io::split(worker);
+        Worker { replica, reader: FrameReader::new(reader), writer }
+    }
+
+    /// The next report of a kind; others are passed over.
+    pub(crate) async fn report(&mut self, fits: impl Fn(&Report) -> bool) -> Report {
+        loop {
+            let report = self.reports.recv().await.unwrap();
+            if fits(&report) {
+                return report;
+            }
+        }
+    }
+
+    /// The worker dies: its link ends, and then the supervisor tells the engine.
+    pub(crate) async fn lose(&mut self, worker: Worker, loss: Loss) {
+        let replica = worker.replica;
+        drop(worker);
+        self.report(|report| matches!(report, Report::LinkLost(id) if *id == replica)).await;
+        self.inbound.send(Inbound::Lost(replica, loss)).unwrap();
+    }
+
+    /// A call that runs by itself; aborting it is a client that goes away.
+    pub(crate) fn call(&self, text: &str) -> JoinHandle<Answer> {
+        self.call_within(text, None)
+    }
+
+    pub(crate) fn call_within(&self, text: &str, timeout: Option<Duration>) -> JoinHandle<Answer> {
+        let deployment = self.deployment.clone();
+        let call = Call { timeout, ..call(text) };
+        tokio::spawn(async move { deployment.call(call).await })
+    }
+
+    pub(crate) fn ended(&self, outcome: Outcome) -> u64 {
+        self.telemetry.counter(metrics::REQUESTS, &[NAME, outcome.reason()]).get()
+    }
+
+    pub(crate) fn batches(&self, reason: CloseReason) -> u64 {
+        self.telemetry.counter(metrics::BATCHES, &[NAME, reason.label()]).get()
+    }
+
+    pub(crate) fn gauge(&self, metric: Metric) -> i64 {
+        self.telemetry.gauge(metric, &[NAME]).get()
+    }
+
+    /// Everything that was sent before has been acted upon.
+    pub(crate) async fn settle(&self) {
+        // All tasks share one thread and none waits for anything outside it: after this many turns each has come to rest.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Nothing is left behind.
+    pub(crate) async fn assert_empty(&self) {
+        self.settle().await;
+        for metric in [metrics::QUEUED_ITEMS, metrics::QUEUED_BYTES, metrics::LANES, metrics::RUNNING_ITEMS] {
+            assert_eq!(self.gauge(metric), 0, "{}", metric.name);
+        }
+    }
+}
+
+pub(crate) fn call(text: &str) -> Call {
+    let data = Chunks::from(Bytes::copy_from_slice(text.as_bytes()));
+    Call {
+        id: next_item_id(),
+        parts: SmallVec::from_elem(Part { tag: Tag::Text, tensor: None, data }, 1),
+        encoding: Encoding::Json,
+        group: Default::default(),
+        cost: 1,
+        timeout: None,
+        priority: Default::default(),
+    }
+}
+
+pub(crate) fn text(answer: &Answer) -> &str {
+    let parts = answer.result.as_ref().unwrap_or_else(|failure| panic!("{failure:?}"));
+    std::str::from_utf8(&parts[0].data).unwrap()
+}
+
+pub(crate) fn outcome(answer: &Answer) -> Outcome {
+    answer.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok)
+}
+
+/// The right answer to a text.
+pub(crate) fn right(text: &str) -> String {
+    format!("{text}!")
+}
+
+/// A worker whose model is the test.
+pub(crate) struct Worker {
+    pub(crate) replica: ReplicaId,
+    reader: FrameReader<ReadHalf<DuplexStream>>,
+    writer: WriteHalf<DuplexStream>,
+}
+
+/// What a fake model says of one item; `None` is "left out".
+pub(crate) type Said = (ItemId, Option<String>);
+
+impl Worker {
+    pub(crate) async fn frame(&mut self) -> Frame {
+        self.reader.next().await.unwrap().expect("a frame before the end")
+    }
+
+    pub(crate) async fn batch(&mut self) -> ReceivedBatch {
+        let frame = self.frame().await;
+        assert_eq!(frame.kind, Kind::Batch);
+        batch_frame::decode(&frame.table, frame.payload.to_vec()).unwrap()
+    }
+
+    pub(crate) async fn cancelled(&mut self) -> ItemId {
+        let frame = self.frame().await;
+        assert_eq!(frame.kind, Kind::Cancel);
+        ItemId(u64::from_le_bytes(frame.table[..].try_into().unwrap()))
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        self.writer.write_all(bytes).await.unwrap();
+    }
+
+    pub(crate) async fn started(&mut self, batch: &ReceivedBatch) {
+        self.write(&small_frame(Kind::Started, &batch.id.0.to_le_bytes()).concat()).await;
+    }
+
+    pub(crate) async fn finish(&mut self, batch: BatchId, said: &[Said]) {
+        self.write(&results(batch, said)).await;
+    }
+
+    /// Answers rightly.
+    pub(crate) async fn answer(&mut self, batch: &ReceivedBatch) {
+        let said: Vec<Said> = texts(batch).into_iter().map(|(id, text)| (id, Some(right(&text)))).collect();
+        self.finish(batch.id, &said).await;
+    }
+}
+
+pub(crate) fn texts(batch: &ReceivedBatch) -> Vec<(ItemId, String)> {
+    let text = |part: &batch_frame::ReceivedPart| batch.payload[part.offset..part.offset + part.len].to_vec();
+    batch.items.iter().map(|item| (item.id, String::from_utf8(text(&item.parts[0])).unwrap())).collect()
+}
+
+pub(crate) fn results(batch: BatchId, said: &[Said]) -> Vec<u8> {
+    let mut table = ResultsWriter::new(batch, Durations::default(), true, said.len());
+    for (id, text) in said {
+        match text {
+            Some(text) => {
+                table.values(*id, 1);
+                table.value("", Tag::Text, None, "", text.len());
+            }
+            None => table.left_out(*id),
+        }
+    }
+    let values: String = said.iter().filter_map(|(_, text)| text.as_deref()).collect();
+    [table.finish(), values.into_bytes()].concat()
+}

@@ -1,0 +1,147 @@
+//! Batches and results at random, and streams that give their bytes in chosen pieces.
+
+use bytes::Bytes;
+use jitney_core::outcome::Outcome;
+use jitney_core::request::{BatchId, ItemId};
+use jitney_server::call::{Call, Chunks, Dtype, Encoding, Failure, OutputPart, Part, Tag, TensorType};
+use jitney_server::link::batch_frame;
+use jitney_server::link::results_frame::{Durations, ItemOutcome, ResultsWriter};
+use proptest::prelude::*;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, ReadBuf};
+
+pub(crate) const BATCH: BatchId = BatchId(7);
+
+/// The bytes of a value: mostly small, sometimes above the size from which pieces are no longer copied together.
+fn data() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = |length| prop::collection::vec(any::<u8>(), length);
+    prop_oneof![8 => bytes(0..100usize), 1 => bytes(8_000..20_000)]
+}
+
+fn value() -> impl Strategy<Value = (Tag, Option<TensorType>, Vec<u8>)> {
+    let plain = (0..4u8, data()).prop_map(|(tag, data)| (Tag::from_u8(tag).unwrap(), None, data));
+    let tensor = (0..12u8, prop::collection::vec(0..4u64, 0..4), any::<u8>()).prop_map(|(dtype, shape, fill)| {
+        let tensor = TensorType { dtype: Dtype::from_u8(dtype).unwrap(), shape: SmallVec::from_vec(shape) };
+        let data = vec![fill; tensor.byte_len().unwrap() as usize];
+        (Tag::Tensor, Some(tensor), data)
+    });
+    prop_oneof![plain, tensor]
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    (value(), 1..4000usize).prop_map(|((tag, tensor, data), piece)| {
+        // As HTTP bodies come: in pieces.
+        let chunks = data.chunks(piece).map(Bytes::copy_from_slice).collect();
+        Part { tag, tensor, data: Chunks(chunks) }
+    })
+}
+
+pub(crate) fn call(id: u64, parts: Vec<Part>, encoding: Encoding) -> Call {
+    Call {
+        id: ItemId(id),
+        parts: SmallVec::from_vec(parts),
+        encoding,
+        group: Default::default(),
+        cost: 1,
+        timeout: None,
+        priority: Default::default(),
+    }
+}
+
+pub(crate) fn bytes_part(data: impl Into<Bytes>) -> Part {
+    Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(data.into()) }
+}
+
+/// Calls with what is left of their time.
+pub(crate) fn calls() -> impl Strategy<Value = Vec<(Call, Duration)>> {
+    let one = (any::<u64>(), prop::collection::vec(part(), 0..4), any::<bool>(), any::<u32>());
+    let one = one.prop_map(|(id, parts, packed, ms)| {
+        let encoding = if packed { Encoding::Msgpack } else { Encoding::Json };
+        (call(id, parts, encoding), Duration::from_millis(u64::from(ms)))
+    });
+    prop::collection::vec(one, 0..6)
+}
+
+pub(crate) fn batch_bytes(calls: &[(Call, Duration)]) -> Vec<u8> {
+    batch_frame::encode(BATCH, &calls.iter().map(|(call, remaining)| (call, *remaining))).concat()
+}
+
+fn output() -> impl Strategy<Value = OutputPart> {
+    (value(), "[a-zäß]{0,6}", "(image/png)?").prop_map(|((tag, tensor, data), name, media)| OutputPart {
+        name: name.into(),
+        tag,
+        tensor,
+        media_type: Some(media).filter(|media| !media.is_empty()).map(Into::into),
+        data: data.into(),
+    })
+}
+
+pub(crate) fn outcomes() -> impl Strategy<Value = Vec<(ItemId, ItemOutcome)>> {
+    let failure = (0..Outcome::ALL.len(), ".{0,20}", "(\\$\\.[a-z]{1,5})?", prop::option::of(400..600u16));
+    let failed = failure.prop_map(|(outcome, detail, field, status)| {
+        let field = Some(field).filter(|field| !field.is_empty());
+        ItemOutcome::Failed(Failure { outcome: Outcome::ALL[outcome], detail, field, status, retry_after: None })
+    });
+    let values = prop::collection::vec(output(), 0..4).prop_map(|parts| ItemOutcome::Values(SmallVec::from_vec(parts)));
+    let one = prop_oneof![3 => values, 2 => failed, 1 => Just(ItemOutcome::LeftOut)];
+    prop::collection::vec((any::<u64>().prop_map(ItemId), one), 0..6)
+}
+
+/// A results frame, as the binding writes it.
+pub(crate) fn results_bytes(batch: BatchId, outcomes: &[(ItemId, ItemOutcome)]) -> Vec<u8> {
+    let ms = Duration::from_millis;
+    let durations = Durations { decode: ms(1), predict: ms(2), encode: ms(3) };
+    let mut table = ResultsWriter::new(batch, durations, true, outcomes.len());
+    let mut payload = Vec::new();
+    for (id, outcome) in outcomes {
+        match outcome {
+            ItemOutcome::Values(parts) => {
+                table.values(*id, parts.len());
+                for part in parts {
+                    let tensor = part.tensor.as_ref().map(|tensor| (tensor.dtype, &tensor.shape[..]));
+                    let media = part.media_type.as_deref().unwrap_or("");
+                    table.value(&part.name, part.tag, tensor, media, part.data.len());
+                    payload.extend_from_slice(&part.data);
+                }
+            }
+            ItemOutcome::Failed(failure) => table.failed(*id, failure),
+            ItemOutcome::LeftOut => table.left_out(*id),
+        }
+    }
+    [table.finish(), payload].concat()
+}
+
+/// A stream that gives one of these pieces per read, and then ends; none may be empty.
+pub(crate) struct Pieces(pub(crate) VecDeque<Vec<u8>>);
+
+impl Pieces {
+    pub(crate) fn of(bytes: &[u8], size: usize) -> Pieces {
+        Pieces(bytes.chunks(size).map(<[u8]>::to_vec).collect())
+    }
+
+    pub(crate) fn cut(bytes: &[u8], at: usize) -> Pieces {
+        let (before, after) = bytes.split_at(at);
+        Pieces([before, after].into_iter().filter(|piece| !piece.is_empty()).map(<[u8]>::to_vec).collect())
+    }
+}
+
+impl AsyncRead for Pieces {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        if let Some(mut piece) = self.0.pop_front() {
+            let rest = piece.split_off(piece.len().min(buffer.remaining()));
+            buffer.put_slice(&piece);
+            if !rest.is_empty() {
+                self.0.push_front(rest);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}

@@ -1,0 +1,135 @@
+//! Workers that start, fail and are replaced.
+
+use crate::support::{LONG, Running, call, fake_worker, target};
+use jitney_core::outcome::Outcome;
+use jitney_server::link::frame::Kind;
+use jitney_server::link::frame::small_frame;
+use jitney_server::supervise::Stop;
+use serde_json::json;
+use std::time::Instant;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+#[tokio::test]
+async fn a_scout_becomes_the_first_replica_if_its_share_of_the_cores_fits() {
+    let running = Running::start(vec![target("a", &["serve"], json!({}))]);
+    running.ready().await;
+    assert_eq!(running.call("a").await, 0);
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn a_scout_with_another_share_is_replaced_and_counts_as_no_loss() {
+    let running = Running::start(vec![target("a", &["serve"], json!({"replicas": 2, "min_ready_replicas": 2}))]);
+    running.ready().await;
+    assert!(running.call("a").await > 0);
+    assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (0, 0));
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn targets_may_be_imported_in_any_order() {
+    let targets = ["a", "b", "c"].map(|name| target(name, &["serve"], json!({})));
+    // Three scouts share six cores as three replicas do.
+    let running = Running::with(targets.into(), fake_worker(), 6);
+    running.ready().await;
+    for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
+        assert_eq!(running.call(name).await, number as u32);
+    }
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn a_first_load_that_fails_says_why() {
+    let start = |does| Running::start(vec![target("a", &[does], json!({}))]);
+    let fatal = start("fail").fatal().await;
+    assert!(fatal.text.ends_with("cannot be loaded (load_failed): importing failed: no module named x"), "{fatal:?}");
+    for (does, code) in [("die after the manifest", 4), ("die while loading", 3)] {
+        let fatal = start(does).fatal().await;
+        assert!(fatal.text.contains("the worker ended: exit status: "), "{fatal:?}");
+        assert!(fatal.text.ends_with(&code.to_string()), "{fatal:?}");
+    }
+    let running = Running::with(vec![target("a", &["serve"], json!({}))], "no/such/interpreter".into(), 4);
+    let fatal = running.fatal().await;
+    assert!(fatal.text.contains("no/such/interpreter cannot be started: "), "{fatal:?}");
+    assert_eq!(fatal.code, 1);
+}
+
+#[tokio::test]
+async fn a_load_that_takes_longer_than_it_may_is_ended() {
+    // Of the worker that imported the target too.
+    let begin = Instant::now();
+    let fatal = Running::start(vec![target("a", &["load for ever"], json!({"load_timeout_s": 0.5}))]).fatal().await;
+    assert!(fatal.text.contains("load_timeout"), "{fatal:?}");
+    assert!(begin.elapsed().as_secs_f64() >= 0.5);
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_is_replaced_and_lost_once() {
+    let does = &["die after an answer", "die while loading", "say nothing", "serve"];
+    let running = Running::start(vec![target("a", does, json!({"load_timeout_s": 1.0}))]);
+    running.ready().await;
+    assert_eq!(running.call("a").await, 0);
+    running.until("lost", |site| !site.readiness().ready).await;
+    running.ready().await;
+    assert_eq!(running.call("a").await, 3);
+    assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (1, 2));
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn a_stop_while_loading_does_not_wait_for_the_load() {
+    for does in ["load for ever", "say nothing"] {
+        let running = Running::start(vec![target("a", &[does], json!({}))]);
+        running.until("started", |_| true).await;
+        if does == "load for ever" {
+            running.until("imported", |site| site.deployments().is_some()).await;
+        }
+        let begin = Instant::now();
+        running.stopped(Stop::InOrder).await;
+        assert!(begin.elapsed().as_secs_f64() < 4.0, "{does}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_at_once_does_not_wait_for_a_batch() {
+    let running = Running::start(vec![target("a", &["never answer"], json!({}))]);
+    running.ready().await;
+    let deployment = running.deployment("a");
+    let stuck = tokio::spawn(async move { deployment.call(call()).await });
+    running.until("running", |site| site.telemetry.gauge(jitney_core::metrics::RUNNING_ITEMS, &["a"]).get() == 1).await;
+    let begin = Instant::now();
+    running.stopped(Stop::AtOnce).await;
+    assert!(begin.elapsed().as_secs_f64() < 4.0);
+    let answer = tokio::time::timeout(LONG, stuck).await.unwrap().unwrap();
+    assert_eq!(answer.result.unwrap_err().outcome, Outcome::Internal);
+}
+
+#[tokio::test]
+async fn a_stranger_with_the_wrong_secret_is_turned_away() {
+    let running = Running::start(vec![target("a", &["serve"], json!({}))]);
+    running.ready().await;
+    for secret in ["", "0123456789abcdef0123456789abcdef"] {
+        let mut stranger = UnixStream::connect(running.directory.path().join("workers")).await.unwrap();
+        let hello = json!({"secret": secret, "worker": 0}).to_string();
+        stranger.write_all(&small_frame(Kind::Hello, hello.as_bytes()).concat()).await.unwrap();
+        let end = tokio::time::timeout(LONG, stranger.read(&mut [0; 16])).await.expect("an end").unwrap();
+        assert_eq!(end, 0);
+    }
+    assert_eq!(running.call("a").await, 0);
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn shutdown_keeps_its_reason() {
+    let running = Running::start(vec![target("a", &["die after an answer", "serve"], json!({}))]);
+    running.ready().await;
+    let reasons = vec!["the server is shutting down".to_owned()];
+    let leaving = jitney_server::site::Readiness { ready: false, reasons, draining: true };
+    running.site.set_readiness(leaving.clone());
+    assert_eq!(running.call("a").await, 0);
+    // A worker that is replaced during the drain changes nothing of what is said.
+    assert_eq!(running.call("a").await, 1);
+    assert_eq!(*running.site.readiness(), leaving);
+    running.stopped(Stop::InOrder).await;
+}

@@ -1,0 +1,141 @@
+//! A supervisor whose workers are fakes.
+
+use bytes::Bytes;
+use jitney_core::group_key::GroupKey;
+use jitney_core::options::ServerOptions;
+use jitney_core::request::Priority;
+use jitney_server::call::{Answer, Call, Chunks, Encoding, Part, Tag};
+use jitney_server::deployment::{Deployment, next_item_id};
+use jitney_server::serve::{Fatal, Settings, Target};
+use jitney_server::site::Site;
+use jitney_server::supervise::{Stop, Supervisor};
+use jitney_server::telemetry::Telemetry;
+use serde_json::{Value, json};
+use smallvec::SmallVec;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Nothing here takes longer unless it hangs.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// `cargo test` builds examples beside tests.
+pub(crate) fn fake_worker() -> String {
+    let test = std::env::current_exe().unwrap();
+    let path: PathBuf = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples/fake_worker");
+    assert!(path.exists(), "first: cargo build -p jitney-server --example fake_worker");
+    path.to_string_lossy().into_owned()
+}
+
+pub(crate) fn server_options() -> ServerOptions {
+    serde_json::from_value(json!({
+        "listen": ["tcp:127.0.0.1:0"], "allow_unauthenticated": false, "max_body_bytes": 1 << 20,
+        "max_receiving_bytes": 1 << 22, "max_connections": 10, "header_timeout_s": 10.0, "body_timeout_s": 10.0,
+        "idle_timeout_s": 30.0, "drain_grace_s": 0.0, "drain_timeout_s": 10.0, "log_format": "text", "log_level": "info",
+    }))
+    .unwrap()
+}
+
+/// A target with one deployment, whose options differ from the usual ones in `options`.
+pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
+    let mut all = json!({
+        "max_batch_size": 4, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "replicas": 1,
+        "min_ready_replicas": 1, "devices": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
+        "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
+        "retry": true, "batched": true, "max_pixels": 1 << 20,
+    });
+    let Value::Object(options) = options else { panic!("options are an object") };
+    all.as_object_mut().unwrap().extend(options);
+    let manifest = json!({"target": name, "deployments": [{
+        "name": name, "doc": "", "options": all, "option_sources": {},
+        "input": {"kind": "text", "arrays": [], "schema": true},
+        "output": {"kind": "text", "arrays": [], "schema": true},
+        "group_by": [], "cost": null, "examples": [],
+    }]});
+    Target { target: json!({"manifest": manifest, "does": does}).to_string(), overrides: Value::Null }
+}
+
+pub(crate) struct Running {
+    pub(crate) site: Arc<Site>,
+    pub(crate) stop: watch::Sender<Stop>,
+    pub(crate) supervision: JoinHandle<Result<(), Fatal>>,
+    pub(crate) directory: TempDir,
+}
+
+impl Running {
+    pub(crate) fn start(targets: Vec<Target>) -> Running {
+        Running::with(targets, fake_worker(), 4)
+    }
+
+    pub(crate) fn with(targets: Vec<Target>, python: String, cores: u32) -> Running {
+        let settings = Settings { server: server_options(), targets, override_names: vec![], python, cores };
+        let site = Arc::new(Site::new(server_options(), Arc::new(Telemetry::new())));
+        let directory = tempfile::tempdir().unwrap();
+        let (stop, mut stopped) = watch::channel(Stop::No);
+        let mut supervisor = Supervisor::start(Arc::new(settings), site.clone(), directory.path()).unwrap();
+        let supervision = tokio::spawn(async move {
+            let result = supervisor.run(&mut stopped).await;
+            supervisor.end(&mut stopped).await;
+            result
+        });
+        Running { site, stop, supervision, directory }
+    }
+
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Site) -> bool) {
+        let held = async {
+            while !holds(&self.site) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let in_time = tokio::time::timeout(LONG, held).await;
+        assert!(in_time.is_ok(), "not {what}: {:?}", self.site.readiness());
+    }
+
+    pub(crate) async fn ready(&self) {
+        self.until("ready", |site| site.readiness().ready).await;
+    }
+
+    pub(crate) fn deployment(&self, name: &str) -> Deployment {
+        self.site.deployments().unwrap()[name].clone()
+    }
+
+    /// The number of the worker that answers.
+    pub(crate) async fn call(&self, name: &str) -> u32 {
+        let answer = tokio::time::timeout(LONG, self.deployment(name).call(call())).await.expect("an answer");
+        number(&answer)
+    }
+
+    pub(crate) async fn fatal(self) -> Fatal {
+        tokio::time::timeout(LONG, self.supervision).await.expect("an end").unwrap().unwrap_err()
+    }
+
+    pub(crate) async fn stopped(self, stop: Stop) {
+        self.stop.send_replace(stop);
+        tokio::time::timeout(LONG, self.supervision).await.expect("an end").unwrap().unwrap();
+    }
+
+    pub(crate) fn lost(&self, name: &str, cause: &str) -> u64 {
+        self.site.telemetry.counter(jitney_core::metrics::WORKERS_LOST, &[name, cause]).get()
+    }
+}
+
+pub(crate) fn call() -> Call {
+    let data = Chunks::from(Bytes::from_static(b"x"));
+    Call {
+        id: next_item_id(),
+        parts: SmallVec::from_elem(Part { tag: Tag::Text, tensor: None, data }, 1),
+        encoding: Encoding::Json,
+        group: GroupKey::default(),
+        cost: 1,
+        timeout: None,
+        priority: Priority::default(),
+    }
+}
+
+pub(crate) fn number(answer: &Answer) -> u32 {
+    let parts = answer.result.as_ref().unwrap_or_else(|failure| panic!("{failure:?}"));
+    std::str::from_utf8(&parts[0].data).unwrap().parse().unwrap()
+}
