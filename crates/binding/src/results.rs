@@ -74,7 +74,7 @@ impl Results {
         let slots = std::mem::take(&mut *self.slots());
         let items = &self.delivered.batch.items;
         let mut table = ResultsWriter::new(self.delivered.batch.id, durations, clean, items.len());
-        let mut values: Vec<&[u8]> = Vec::with_capacity(items.len());
+        let mut encoded: Vec<&[u8]> = Vec::with_capacity(items.len());
         let mut is_kept = vec![false; items.len()];
         for (&place, slot) in self.kept.iter().zip(&slots) {
             is_kept[place] = true;
@@ -86,7 +86,7 @@ impl Results {
                         let bytes = value.source.as_slice();
                         let tensor = value.tensor.as_ref().map(|(dtype, shape)| (*dtype, &shape[..]));
                         table.value(&value.name, value.tag, tensor, &value.media_type, bytes.len());
-                        values.push(bytes);
+                        encoded.push(bytes);
                     }
                 }
                 // The worker dropped it just before `predict`: which of the two clocks was right is the front's business.
@@ -99,7 +99,7 @@ impl Results {
             }
         }
         items.iter().zip(is_kept).filter(|(_, kept)| !kept).for_each(|(item, _)| table.left_out(item.id));
-        let pieces = join_neighbours(table.finish(), &values);
+        let pieces = join_neighbours(table.finish(), &encoded);
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
         py.detach(|| link.finish(items.iter().map(|item| item.id), &pieces))
     }
