@@ -8,6 +8,9 @@ use std::time::Duration;
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// A request may be made to wait for this many full batches …
 const ALLOWED_BATCHES: u32 = 10;
+/// … while the server is overloaded for this many halves of one, because then every answer has waited for as long as is
+/// allowed: a queue of ten batches that never gets shorter helps nobody and makes all answers late …
+const ALLOWED_HALVES_IN_OVERLOAD: u32 = 5;
 /// … and always for this long, however fast the batches are.
 const ALLOWED_AT_LEAST: Duration = Duration::from_millis(500);
 
@@ -37,6 +40,8 @@ pub struct QueueState<'a> {
     pub replicas: u32,
     /// Whether a replica is free now.
     pub idle: bool,
+    /// Whether something was refused a moment ago.
+    pub is_overloaded: bool,
     /// What batches take.
     pub pace: &'a Pace,
 }
@@ -77,7 +82,8 @@ pub fn admit(
 ) -> Result<(), Refusal> {
     let wait = predicted_wait(queue);
     let full = queue.pace.batch(queue.max_batch_size);
-    let allowed = (full * ALLOWED_BATCHES).max(ALLOWED_AT_LEAST).min(timeout / 2);
+    let batches = if queue.is_overloaded { full * ALLOWED_HALVES_IN_OVERLOAD / 2 } else { full * ALLOWED_BATCHES };
+    let allowed = batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
     let refuse = |outcome| {
         let excess = wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(allowed) + full);
         let retry_after = Duration::from_secs(excess.as_secs_f64().ceil().max(1.0) as u64).min(LONGEST_RETRY_AFTER);
@@ -122,6 +128,7 @@ mod tests {
             max_batch_size: 8,
             replicas: 1,
             idle: false,
+            is_overloaded: false,
             pace,
         }
     }
@@ -153,6 +160,15 @@ mod tests {
             Some(Duration::from_secs(4)),
             "12.5 s of work, 10 s allowed, one batch, whole seconds"
         );
+    }
+
+    #[test]
+    fn in_overload_the_queue_is_kept_short() {
+        let slow = pace(1000);
+        let ask = |items| {
+            outcome(admit(&QueueState { is_overloaded: true, ..queue(&slow, items) }, LIMITS, 1, MINUTE, MINUTE))
+        };
+        assert_eq!((ask(16), ask(24)), (Outcome::Ok, Outcome::WaitTooLong), "2.5 and 3.5 batches");
     }
 
     #[test]

@@ -25,6 +25,9 @@ const MAX_LANES: usize = 1024;
 /// kills them, and that may happen before its batch's turn.
 const LOSSES_OF_A_SUSPECT: u8 = 3;
 
+/// After a refusal for want of room a deployment counts as overloaded for this many full batches.
+const OVERLOADED_FOR: u32 = 10;
+
 /// What the scheduler must be able to ask of a payload.
 pub trait Payload {
     /// Equal inputs have equal fingerprints.
@@ -160,6 +163,7 @@ pub struct Scheduler<P> {
     next_batch: u64,
     quarantine: Quarantine,
     pace: Pace,
+    overloaded_until: Time,
     ask_again: Time,
     pending: VecDeque<Action<P>>,
 }
@@ -182,6 +186,7 @@ impl<P: Payload> Scheduler<P> {
             next_batch: 1,
             quarantine: Quarantine::default(),
             pace: Pace::default(),
+            overloaded_until: Time(0),
             ask_again: Time(u64::MAX),
             pending: VecDeque::new(),
         }
@@ -240,7 +245,13 @@ impl<P: Payload> Scheduler<P> {
             return refuse(Outcome::TooManyLanes, soon);
         }
         let longest = timeout.max(self.rules.request_timeout);
-        admission::admit(&self.queue_state(&item.group), self.rules.queue, item.bytes, longest, timeout)?;
+        let queue = QueueState { is_overloaded: now < self.overloaded_until, ..self.queue_state(&item.group) };
+        if let Err(refusal) = admission::admit(&queue, self.rules.queue, item.bytes, longest, timeout) {
+            if refusal.retry_after.is_some() {
+                self.overloaded_until = now + self.pace.batch(self.rules.batch.max_items) * OVERLOADED_FOR;
+            }
+            return Err(refusal);
+        }
         // Last, because it reads the whole item: what the cheap bounds refuse costs nothing.
         if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
             return refuse(Outcome::Quarantined, None);
@@ -520,6 +531,7 @@ impl<P: Payload> Scheduler<P> {
             max_batch_size: self.rules.batch.max_items,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
+            is_overloaded: false,
             pace: &self.pace,
         }
     }

@@ -297,11 +297,14 @@ fn every_admitted_item_ends_whatever_the_load_and_however_workers_die() {
 
 #[test]
 fn at_ten_times_the_capacity_goodput_is_at_its_peak() {
-    for replicas in [1, 4] {
-        let goodput = |load| Simulation::run(Scene { replicas, load, ..SCENE }).goodput();
-        let peak = [0.9, 1.2].map(goodput).into_iter().fold(0.0, f64::max);
-        let overloaded = goodput(10.0);
-        assert!(overloaded >= 0.95 * peak, "{replicas} replicas: {overloaded} of {peak} answers per second");
+    for launch_s in [0.030, 0.180] {
+        for replicas in [1, 4] {
+            let goodput = |load| Simulation::run(Scene { launch_s, replicas, load, ..SCENE }).goodput();
+            let peak = [0.9, 1.2].map(goodput).into_iter().fold(0.0, f64::max);
+            let overloaded = goodput(10.0);
+            let what = format!("{launch_s} s a launch, {replicas} replicas");
+            assert!(overloaded >= 0.95 * peak, "{what}: {overloaded} of {peak} answers per second");
+        }
     }
 }
 
