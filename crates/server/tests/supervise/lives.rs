@@ -133,3 +133,30 @@ async fn shutdown_keeps_its_reason() {
     assert_eq!(*running.site.readiness(), leaving);
     running.stopped(Stop::InOrder).await;
 }
+
+#[tokio::test]
+async fn a_batch_that_hangs_costs_its_worker_and_not_its_items() {
+    let does = &["never answer", "serve"];
+    let running = Running::start(vec![target("a", does, json!({"batch_timeout_s": 0.3}))]);
+    running.ready().await;
+    assert_eq!(running.call("a").await, 1);
+    assert_eq!((running.lost("a", "hung"), running.lost("a", "died")), (1, 0));
+    running.ready().await;
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn workers_that_only_die_close_the_door_until_one_lives() {
+    // The first is ready, so that the server does not give up; four deaths without an answer make a crash loop.
+    let does = &["die before an answer", "die while loading", "die while loading", "die while loading", "serve"];
+    let running = Running::start(vec![target("a", does, json!({}))]);
+    running.ready().await;
+    let deployment = running.deployment("a");
+    // The item had started when its worker died: it waits for a worker to run on alone, until there is no hope.
+    let answer = tokio::time::timeout(LONG, deployment.call(call())).await.unwrap();
+    assert_eq!(answer.result.unwrap_err().outcome, Outcome::CrashLooping);
+    running.ready().await;
+    assert_eq!(running.call("a").await, 4);
+    assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (1, 3));
+    running.stopped(Stop::InOrder).await;
+}
