@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 from jitney import _core
+from jitney.config import Option, deployment_options, server_options
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make docs` from the tables in crates/core. Do not edit. -->\n"
+OPTIONS_NOTE = "<!-- Written by `make docs` from the tables in python/jitney/options.py. Do not edit. -->\n"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -21,11 +23,14 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def outcomes() -> str:
     rows = [
-        [f"`{reason}`", title, str(status), str(grpc), "yes" if may_retry else "no"]
+        [f"`{reason}`", title, str(status), str(grpc), "" if may_retry else "`false`"]
         for reason, title, status, grpc, may_retry in _core.outcomes()
     ]
-    head = ["reason", "title", "HTTP status", "gRPC code", "worth a retry"]
-    words = "How a request can end. The reason is in `x-jitney-reason`, in the problem, and in the label `outcome`."
+    head = ["reason", "title", "HTTP status", "gRPC code", "`x-should-retry`"]
+    words = (
+        "How a request can end. The reason is in `x-jitney-reason`, in the problem, and in the label `outcome`. Where\n"
+        "the last column says `false`, the answer has that header: its status looks worth a retry, but none would help."
+    )
     return f"# Outcomes\n\n{NOTE}\n{words}\n\n{table(head, rows)}"
 
 
@@ -36,6 +41,60 @@ def metrics() -> str:
     ]
     words = "What `/metrics` tells. Labels come from closed sets."
     return f"# Metrics\n\n{NOTE}\n{words}\n\n{table(['name', 'kind', 'labels', 'meaning'], rows)}"
+
+
+def bound(option: Option) -> str:
+    """Say what an option's value may be; the largest number that fits in its type is no bound worth a word."""
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    if option.above is not None:
+        return f"more than {option.above:g}"
+    if option.minimum is not None:
+        return f"at least {option.minimum:g}"
+    return {bool: "`true`, `false`", tuple: "a list of strings"}.get(option.base, "")
+
+
+def default(option: Option) -> str:
+    if option.default is None:
+        return "none"
+    if isinstance(option.default, tuple):
+        return ", ".join(f"`{part}`" for part in option.default) or "empty"
+    if isinstance(option.default, bool):
+        return f"`{str(option.default).lower()}`"
+    text = f"`{option.default:g}`" if isinstance(option.default, float) else f"`{option.default}`"
+    if option.unit == "bytes" and option.default % 2**20 == 0:
+        return f"{text} ({option.default // 2**20} MiB)"
+    return text
+
+
+def option_rows(options: dict[str, Option]) -> str:
+    rows = [
+        [f"`{option.name}`", default(option), option.unit or "", bound(option), option.meaning]
+        for option in options.values()
+    ]
+    return table(["option", "default", "unit", "values", "meaning"], rows)
+
+
+def options() -> str:
+    code_only = ", ".join(f"`{option.name}`" for option in deployment_options().values() if option.in_code_only)
+    return f"""# Options
+
+{OPTIONS_NOTE}
+Every option, once. A misspelt name or a value out of range is an error that names the layer it came from.
+
+## Of a deployment
+
+Weakest first: the default, the decorator `@jitney.deployment(…)`, `[deployment.NAME]` in `jitney.toml`, the environment
+as `JITNEY_NAME__OPTION`, the command line as `--set NAME.option=value`. Only in the decorator: {code_only}.
+
+{option_rows(deployment_options())}
+## Of the server
+
+Weakest first: the default, `[server]` in `jitney.toml`, the environment as `JITNEY_SERVER__OPTION` (or `JITNEY_OPTION`
+for short), a flag of the same name with dashes (`--log-level debug`). `--host` and `--port` are short for one
+`--listen tcp:HOST:PORT`.
+
+{option_rows(server_options())}"""
 
 
 def broken_links() -> list[str]:
@@ -49,7 +108,7 @@ def broken_links() -> list[str]:
 
 def main() -> int:
     problems: list[str] = []
-    for name, page in {"outcomes.md": outcomes(), "metrics.md": metrics()}.items():
+    for name, page in {"outcomes.md": outcomes(), "metrics.md": metrics(), "options.md": options()}.items():
         path = FOLDER / name
         if "--check" not in sys.argv:
             path.parent.mkdir(parents=True, exist_ok=True)

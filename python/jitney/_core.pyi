@@ -39,9 +39,7 @@ class Link:
     def started(self, batch: Batch) -> None:
         """Say that `predict` begins now. Call it right before, after decoding."""
 
-    def finish(
-        self, results: Results, decode_s: float, predict_s: float, encode_s: float, clean: bool = True
-    ) -> None:
+    def finish(self, results: Results, decode_s: float, predict_s: float, encode_s: float, clean: bool = True) -> None:
         """Send all results of a batch and its durations in seconds; every item must have exactly one.
 
         `clean` says that `predict` ran once on the whole batch and raised nothing: only then do its durations teach

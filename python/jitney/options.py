@@ -78,7 +78,7 @@ class DeploymentOptions:
         choices=("drain", "fixed"),
     )
     max_batch_delay_ms: float = _option(
-        0.0, "how long `fixed` may hold a lane open, from the arrival of its head", unit="ms", at_least=0
+        0.0, "how long `fixed` may hold a lane open, from the arrival of its oldest item", unit="ms", at_least=0
     )
     replicas: int = _option(1, "loaded copies of the model", unit="replicas", at_least=1, at_most=_U32)
     min_ready_replicas: int = _option(

@@ -47,6 +47,8 @@ class Trip:
     decode_s: float = 0.0
     predict_s: float = 0.0
     encode_s: float = 0.0
+    is_clean: bool = False
+    """`predict` ran once on the whole batch and raised nothing, so that its time says what a batch costs."""
 
 
 class Replica:
@@ -87,12 +89,15 @@ class Replica:
         positions = self._wanted(trip) if decoded is not None else []
         if decoded is None or not positions:
             return
-        self._link.started(trip.batch)
+        if not self._options.retry:
+            # Where items may run again, the front takes the batch that runs to have started.
+            self._link.started(trip.batch)
         began = perf_counter()
         split = self._split(trip, decoded, positions)
         computing(())
         trip.parts = [Part(part.positions, _owned(part.output)) for part in split.parts] if overlapped else split.parts
         trip.predict_s = perf_counter() - began
+        trip.is_clean = not split.failures and len(split.parts) == 1
         for position, failure in split.failures.items():
             self._told.tell("predict", failure.error)
             trip.verdicts[decoded.indices[position]] = _conviction(failure)
@@ -102,11 +107,13 @@ class Replica:
         began = perf_counter()
         results = self._encode(trip)
         trip.encode_s = perf_counter() - began
-        self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s)
+        self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s, trip.is_clean)
 
     def _wanted(self, trip: Trip) -> list[int]:
         assert trip.decoded is not None
         wanted = trip.batch.wanted()
+        if False not in wanted:
+            return list(range(len(trip.decoded.indices)))
         positions: list[int] = []
         for position, index in enumerate(trip.decoded.indices):
             if wanted[index]:

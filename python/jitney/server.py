@@ -47,7 +47,7 @@ def serve(settings: Settings) -> int:
     """Hand this process to the Rust server; returns the exit code."""
     from jitney import _core  # noqa: PLC0415 - only serving needs Rust
 
-    # Rust takes the signals; the interpreter's own handler would still run after it and end a clean drain with an error.
+    # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _core.serve(settings.to_json())
 

@@ -4,6 +4,7 @@
 
 import io
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from jitney.errors import InvalidInput, InvalidOutput
@@ -187,7 +188,13 @@ class Image:
 
 def is_pillow(value: object) -> bool:
     """Whether this is a Pillow image, without importing Pillow."""
-    return any(kind.__module__ == "PIL.Image" and kind.__name__ == "Image" for kind in type(value).__mro__)
+    return is_pillow_type(type(value))
+
+
+@lru_cache(maxsize=1024)
+def is_pillow_type(kind: type) -> bool:
+    """Whether instances of this type are Pillow images."""
+    return any(base.__module__ == "PIL.Image" and base.__name__ == "Image" for base in kind.__mro__)
 
 
 def pillow() -> Any:

@@ -121,6 +121,7 @@ class FakeLink:
         self.finished: list[int] = []
         self.outcomes: dict[int, list[Outcome]] = {}
         self.durations: list[tuple[float, float, float]] = []
+        self.clean: list[bool] = []
         self.finish_threads: set[str] = set()
 
     def send(self, kind: str, body: bytes) -> None:
@@ -135,9 +136,12 @@ class FakeLink:
     def started(self, batch: FakeBatch) -> None:
         self.begun.append(batch.id)
 
-    def finish(self, results: FakeResults, decode_s: float, predict_s: float, encode_s: float) -> None:
+    def finish(
+        self, results: FakeResults, decode_s: float, predict_s: float, encode_s: float, clean: bool = True
+    ) -> None:
         assert results.batch.id not in self.outcomes, "a batch is finished once"
         self.finished.append(results.batch.id)
         self.outcomes[results.batch.id] = results.final()
         self.durations.append((decode_s, predict_s, encode_s))
+        self.clean.append(clean)
         self.finish_threads.add(threading.current_thread().name)

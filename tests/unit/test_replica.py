@@ -119,6 +119,16 @@ def test_one_of_64_that_makes_predict_raise_fails_alone(error: BaseException) ->
     assert len(calls) - 1 <= 12
 
 
+def test_only_a_batch_that_ran_once_and_raised_nothing_teaches_what_a_batch_costs() -> None:
+    def predict(texts: list[str]) -> list[str]:
+        if "bad" in texts:
+            raise RuntimeError
+        return texts
+
+    link = answer(predict, FakeBatch(1, ["a", "b"], TAG_TEXT), FakeBatch(2, ["a", "bad"], TAG_TEXT))
+    assert link.clean == [True, False]
+
+
 def test_predict_may_change_its_list_before_it_raises() -> None:
     def predict(texts: list[str]) -> list[str]:
         if "bad" in texts:

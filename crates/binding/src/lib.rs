@@ -9,6 +9,10 @@ mod tables;
 
 use pyo3::prelude::*;
 
+/// A request allocates and frees a dozen small pieces, often on different threads: what the C library does worst.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// `jitney._core`; described in `_core.pyi`.
 #[pymodule(gil_used = false)]
 mod _core {

@@ -1,11 +1,12 @@
 """Values that msgspec does not know by itself, as values that it does: numpy's, pydantic's, tensors, images."""
 
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
 from jitney import schemas
-from jitney.types import Image, is_pillow
+from jitney.types import Image, is_pillow, is_pillow_type
 
 
 def plain_hook(value: Any) -> Any:
@@ -29,10 +30,13 @@ def plain_hook(value: Any) -> Any:
 
 def is_array(value: object) -> bool:
     """Whether this is an array or tensor of any library; numpy's scalars are arrays without axes."""
-    kind = type(value)
-    if kind in (list, str, dict, bytes, int, float):
-        return False
-    if isinstance(value, Image) or is_pillow(value):
+    return is_array_type(type(value))
+
+
+@lru_cache(maxsize=1024)
+def is_array_type(kind: type) -> bool:
+    """Whether instances of this type are arrays; a question asked for every answer, so it is asked once per type."""
+    if issubclass(kind, Image) or is_pillow_type(kind):
         return False
     return hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
 

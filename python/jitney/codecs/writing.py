@@ -4,7 +4,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -13,15 +13,22 @@ from jitney import schemas
 from jitney.annotations import Output, show
 from jitney.codecs import tags
 from jitney.codecs.answers import dtype_name, host_array, named_arrays
-from jitney.codecs.plain import is_array, plain_hook
+from jitney.codecs.plain import is_array, is_array_type, plain_hook
 from jitney.errors import InvalidInput, InvalidOutput
-from jitney.types import Image, is_pillow
+from jitney.types import Image, is_pillow, is_pillow_type
 
 if TYPE_CHECKING:
     from jitney._core import Results
 
 _OCTETS: Final = "application/octet-stream"
 _RAW: Final = (bytes, bytearray, memoryview)
+
+
+@lru_cache(maxsize=1024)
+def _is_plain_type(kind: type) -> bool:
+    """Whether answers of this type are what JSON and msgpack can say, and nothing that has a form of its own."""
+    special = (str, BaseException, Image, type(None), *_RAW)
+    return not (issubclass(kind, special) or is_array_type(kind) or is_pillow_type(kind))
 
 
 class Writer:
@@ -36,7 +43,9 @@ class Writer:
 
     def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
         """Write one answer per index; `encodings` is that of the whole batch."""
-        if is_array(output):
+        if isinstance(output, list):
+            self._list(cast("list[Any]", output), indices, encodings, results)
+        elif is_array(output):
             self._rows(indices, "", host_array(output), results)
         elif named := named_arrays(output):
             # All are converted before any is written: an array that cannot be must not leave half an answer behind.
@@ -68,7 +77,7 @@ class Writer:
             if kinds == {bytes} and self._declared.kind in ("bytes", "any"):
                 results.values(indices, tags.BYTES, answers, _OCTETS)
                 return
-            if self._declared.kind in ("any", "object") and len(kinds) == 1 and self._is_plain(answers[0]):
+            if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(type(answers[0])):
                 self._encoded(answers, indices, encodings, results)
                 return
         except Exception:
@@ -94,15 +103,6 @@ class Writer:
             to_json: Callable[..., bytes] = kind.__pydantic_serializer__.to_json
             return partial(to_json, by_alias=True)
         return self._encoders[tag]
-
-    @staticmethod
-    def _is_plain(answer: Any) -> bool:
-        return not (
-            isinstance(answer, (str, BaseException, Image, *_RAW))
-            or is_array(answer)
-            or is_pillow(answer)
-            or answer is None
-        )
 
     def _singly(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
         rows: dict[tuple[str, tuple[int, ...]], list[tuple[int, Any]]] = defaultdict(list)

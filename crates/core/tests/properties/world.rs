@@ -285,8 +285,9 @@ impl World {
     pub(crate) fn lose(&mut self, replica: ReplicaId) {
         self.scheduler.replica_lost(self.now, replica, jitney_core::scheduler::Loss::Crashed);
         let held = self.replicas.remove(&replica).map(|replica| replica.batches).unwrap_or_default();
-        for id in held {
-            let batch = self.batches.remove(&id).expect("held batches are known");
+        for (place, id) in held.into_iter().enumerate() {
+            let mut batch = self.batches.remove(&id).expect("held batches are known");
+            batch.started |= place == 0 && self.rules.retry;
             for &item in &batch.items {
                 self.item_lost(item, id, &batch);
             }

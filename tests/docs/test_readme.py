@@ -1,0 +1,193 @@
+"""What README and the guide say is so: every block is run, or says why it cannot be; every link leads somewhere."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from jitney.cli.main import main
+from jitney.cli.reload import Reloader
+from jitney.models import READY_MADE
+from jitney.server import Settings
+from pages import ROOT, Block, Command, blocks, broken_links, commands
+from PIL import Image
+
+if TYPE_CHECKING:
+    from tests.e2e.harness import Server
+else:
+    from harness import Server
+
+BLOCKS = [*blocks("README.md"), *blocks("docs/guide.md")]
+# Blocks that cannot be run here. A new one is added to this list, or the test fails.
+NOT_RUN = [("docs/guide.md", "nginx", "needs nginx"), ("docs/guide.md", "ini", "needs systemd")]
+PICTURES = {"text"}
+RUN = [block for block in BLOCKS if block.reason is None]
+FILES = [block for block in RUN if block.language in ("python", "toml") and block.file]
+PROGRAMS = [block for block in RUN if block.language == "python" and not block.file]
+COMMANDS = [command for block in RUN if block.language == "console" for command in commands(block)]
+PORT = re.compile(r"\b8000\b")
+
+
+def of(language: str) -> list[Block]:
+    return [block for block in RUN if block.language == language]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a reader would have it who saved every file."""
+    where = tmp_path_factory.mktemp("reader")
+    # A jitney.toml must name deployments that are served; beside the others it would be in the way of those who
+    # serve one file.
+    (where / "all").mkdir()
+    for block in FILES:
+        assert block.file
+        (where / ("all" if block.language == "toml" else ".") / block.file).write_text(block.text)
+    Image.new("RGB", (40, 30), (0, 128, 128)).save(where / "photo.png")
+    return where
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    """One server for all files at once, with the `jitney.toml` of the guide, and the ready-made model."""
+    targets = [*READY_MADE, *(str(block.file) for block in FILES if block.language == "python")]
+    started = Server(folder, targets, ("--config", "all/jitney.toml"), {})
+    try:
+        yield started.wait_ready()
+    finally:
+        started.finish()
+
+
+def shell(line: str, folder: Path, port: int) -> str:
+    """Run a command of a page as a reader would, with its own interpreter first on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-c", PORT.sub(str(port), line)],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    assert [(block.page, block.language, block.reason) for block in BLOCKS if block.reason] == NOT_RUN
+    known = {"python", "console", "toml", "json", "js", *PICTURES}
+    assert [f"{block}: {block.language}" for block in RUN if block.language not in known] == []
+    assert {block.page for block in FILES} == {"README.md", "docs/guide.md"}
+
+
+def test_no_two_files_have_one_name() -> None:
+    names = [block.file for block in FILES]
+    assert sorted(names, key=str) == sorted(set(names), key=str)
+
+
+@pytest.mark.parametrize("block", [block for block in FILES if block.language == "python"], ids=str)
+def test_a_file_passes_check(block: Block, folder: Path) -> None:
+    assert "warning" not in shell(f"jitney check {block.file}", folder, 0)
+
+
+def test_the_model_of_the_readme_is_the_example() -> None:
+    (shown,) = [block for block in FILES if block.page == "README.md"]
+    example = (ROOT / "examples/embedder.py").read_text()
+    assert shown.text.split("import zlib")[1] == example.split("import zlib")[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_a_command_does_what_the_page_says(
+    command: Command, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = shlex.split(command.line)
+    variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
+    program, *arguments = words[len(variables) :]
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif (program, arguments[0]) == ("jitney", "serve"):
+        monkeypatch.chdir(folder)
+        for variable in variables:
+            monkeypatch.setenv(*variable.split("=", 1))
+        check_serve(arguments, request.getfixturevalue("server"), monkeypatch)
+    elif program == "curl" or (program, arguments[0]) in {("jitney", "check"), ("python", "-c")}:
+        port = request.getfixturevalue("server").port if program == "curl" else 0
+        output = shell(command.line, folder, port)
+        assert command.prints(output), f"it prints\n{output}\nand not\n{command.output}"
+    else:
+        pytest.fail(f"no way is known to try out {command.line!r}")
+
+
+def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of `jitney serve` but the serving; what it names is served already."""
+    taken: list[Settings] = []
+    served = server.get("/config").json()["deployments"]
+
+    def take(settings: Settings) -> int:
+        taken.append(settings)
+        return 0
+
+    def is_started(_: Reloader) -> int:
+        return 0
+
+    monkeypatch.setattr("jitney.cli.serve.serve", take)
+    monkeypatch.setattr(Reloader, "run", is_started)
+    assert main(arguments) == 0
+    assert taken or "--reload" in arguments
+    for settings in taken:
+        assert settings.overrides.unknown_names(served) == []
+        assert all(Path(target).is_file() for target in settings.targets)
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=str)
+def test_a_program_runs(block: Block, server: Server) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PORT.sub(str(server.port), block.text)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+
+
+@pytest.mark.parametrize("block", of("js"), ids=str)
+def test_a_script_runs(block: Block, server: Server) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    script = PORT.sub(str(server.port), block.text)
+    ran = subprocess.run(
+        [node, "--input-type=module", "-e", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+
+
+@pytest.mark.parametrize("block", [*of("json"), *of("toml")], ids=str)
+def test_a_document_parses(block: Block) -> None:
+    assert json.loads(block.text) if block.language == "json" else tomllib.loads(block.text)
+
+
+def test_the_options_of_the_file_are_in_force(server: Server) -> None:
+    config = server.get("/config").json()
+    assert config["server"]["max_body_bytes"] == 8_388_608
+    assert config["deployments"]["prices"]["options"]["max_batch_size"] == 16
+    assert config["deployments"]["prices"]["option_sources"]["max_batch_size"] == "file"
+
+
+def test_every_link_leads_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert [problem for page in pages for problem in broken_links(page)] == []
+
+
+def test_the_reference_pages_are_what_the_tables_say() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/reference.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
