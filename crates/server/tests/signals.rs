@@ -5,14 +5,14 @@
 #[allow(dead_code, reason = "shared with the tests of the supervisor, which use more of it")]
 mod support;
 
-use jitney_server::serve::{Settings, serve};
+use jitney_server::serve::serve;
 use rustix::process::{Signal, getpid, kill_process};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use support::{LONG, fake_worker, server_options, target};
+use support::{LONG, fake_worker, server_options, settings, target};
 
 struct Server {
     socket: PathBuf,
@@ -25,7 +25,7 @@ impl Server {
         let mut server = server_options();
         (server.listen, server.drain_grace_s) = (vec![format!("unix:{}", socket.display())], grace_s);
         let targets = vec![target("a", &[does], serde_json::json!({}))];
-        let settings = Settings { server, targets, override_names: vec![], python: fake_worker(), cores: 2 };
+        let settings = settings(&server, targets, &fake_worker(), 2);
         Server { socket, exit_code: std::thread::spawn(|| serve(settings)) }
     }
 

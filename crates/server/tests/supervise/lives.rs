@@ -31,7 +31,7 @@ async fn a_scout_with_another_share_is_replaced_and_counts_as_no_loss() {
 async fn targets_may_be_imported_in_any_order() {
     let targets = ["a", "b", "c"].map(|name| target(name, &["serve"], json!({})));
     // Three scouts share six cores as three replicas do.
-    let running = Running::with(targets.into(), fake_worker(), 6);
+    let running = Running::with(targets.into(), &fake_worker(), 6);
     running.ready().await;
     for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
         assert_eq!(running.call(name).await, number as u32);
@@ -49,7 +49,7 @@ async fn a_first_load_that_fails_says_why() {
         assert!(fatal.text.contains("the worker ended: exit status: "), "{fatal:?}");
         assert!(fatal.text.ends_with(&code.to_string()), "{fatal:?}");
     }
-    let running = Running::with(vec![target("a", &["serve"], json!({}))], "no/such/interpreter".into(), 4);
+    let running = Running::with(vec![target("a", &["serve"], json!({}))], "no/such/interpreter", 4);
     let fatal = running.fatal().await;
     assert!(fatal.text.contains("no/such/interpreter cannot be started: "), "{fatal:?}");
     assert_eq!(fatal.code, 1);
