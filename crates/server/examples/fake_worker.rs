@@ -43,6 +43,9 @@ fn main() {
     }
     while let Some(delivered) = link.next_batch() {
         link.started(delivered.batch.id).unwrap();
+        if does == "die before an answer" {
+            std::process::exit(6);
+        }
         if does == "never answer" {
             return hang();
         }

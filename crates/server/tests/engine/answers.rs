@@ -93,8 +93,9 @@ async fn a_deadline_is_kept_although_the_worker_never_answers() {
         let failure = call.await.unwrap().result.unwrap_err();
         assert_eq!(failure.outcome, Outcome::DeadlineExceeded);
         assert!(failure.detail.contains(stage), "{}", failure.detail);
-        let late = begin.elapsed() - Duration::from_secs(seconds);
-        assert!(late <= Duration::from_millis(2), "{late:?} late");
+        let (due, after) = (Duration::from_secs(seconds), begin.elapsed());
+        // Timers have a grain of a millisecond.
+        assert!((due..=due + Duration::from_millis(2)).contains(&after), "after {after:?}");
     }
     assert_eq!(worker.cancelled().await, batch.items[0].id);
     // The worker still holds the batch, and a batch may not run for ever.

@@ -46,11 +46,35 @@ async fn rescue(rig: &mut Rig, calls: Vec<JoinHandle<Answer>>) -> Vec<usize> {
 
 #[tokio::test(start_paused = true)]
 async fn what_had_not_started_goes_elsewhere_as_it_was() {
-    let mut rig = Rig::running(|_| {});
+    // Only where items may not run again do workers say that a batch has started, and is it believed that one has not.
+    let mut rig = Rig::running(|options| options.retry = false);
     let (worker, _, calls) = loaded(&mut rig).await;
     rig.lose(worker, Loss::Crashed).await;
     assert_eq!(rescue(&mut rig, calls).await, [4]);
     assert_eq!(rig.batches(CloseReason::Suspect), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_ahead_goes_elsewhere_and_what_ran_runs_alone() {
+    let mut rig = Rig::running(|options| options.max_batch_size = 4);
+    let (worker, _, calls) = loaded(&mut rig).await;
+    let ahead = BODIES.map(|body| rig.call(body));
+    rig.settle().await;
+    assert_eq!(rig.batches(CloseReason::Full), 2);
+    rig.lose(worker, Loss::Crashed).await;
+    let mut sizes = Vec::new();
+    let mut worker = rig.worker().await;
+    while sizes.iter().sum::<usize>() < 2 * BODIES.len() {
+        let batch = worker.batch().await;
+        worker.answer(&batch).await;
+        sizes.push(batch.items.len());
+    }
+    sizes.sort_unstable();
+    assert_eq!(sizes, [1, 1, 1, 1, 4]);
+    for (call, body) in calls.into_iter().chain(ahead).zip(BODIES.into_iter().cycle()) {
+        assert_eq!(text(&call.await.unwrap()), right(body));
+    }
+    rig.assert_empty().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,13 @@
 //! An engine with its deployment, fake workers, and a test that plays the supervisor.
 
 use bytes::Bytes;
+use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, Input, InputKind, Output, serde_json_value};
 use jitney_core::metrics::{self, Metric};
 use jitney_core::options::DeploymentOptions;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
-use jitney_core::request::{BatchId, ItemId, ReplicaId};
+use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
 use jitney_core::rules::Rules;
 use jitney_core::scheduler::Loss;
 use jitney_server::call::{Answer, Call, Chunks, Encoding, Part, Tag};
@@ -174,10 +175,10 @@ pub(crate) fn call(text: &str) -> Call {
         id: next_item_id(),
         parts: SmallVec::from_elem(Part { tag: Tag::Text, tensor: None, data }, 1),
         encoding: Encoding::Json,
-        group: Default::default(),
+        group: GroupKey::default(),
         cost: 1,
         timeout: None,
-        priority: Default::default(),
+        priority: Priority::default(),
     }
 }
 

@@ -61,7 +61,7 @@ fn same_batch(calls: &[(Call, Duration)], frame: &[u8]) {
     assert_eq!(header.kind, Kind::Batch);
     let batch = batch_frame::decode(&table, payload).unwrap();
     assert_eq!((batch.id, batch.items.len()), (BATCH, calls.len()));
-    let mut ends = vec![None; 4];
+    let mut ends = [None; 4];
     for ((call, remaining), item) in calls.iter().zip(&batch.items) {
         assert_eq!((call.id, *remaining, call.encoding), (item.id, item.remaining, item.encoding));
         assert_eq!(call.parts.len(), item.parts.len());

@@ -1,8 +1,9 @@
 //! Batches and results at random, and streams that give their bytes in chosen pieces.
 
 use bytes::Bytes;
+use jitney_core::group_key::GroupKey;
 use jitney_core::outcome::Outcome;
-use jitney_core::request::{BatchId, ItemId};
+use jitney_core::request::{BatchId, ItemId, Priority};
 use jitney_server::call::{Call, Chunks, Dtype, Encoding, Failure, OutputPart, Part, Tag, TensorType};
 use jitney_server::link::batch_frame;
 use jitney_server::link::results_frame::{Durations, ItemOutcome, ResultsWriter};
@@ -18,8 +19,10 @@ pub(crate) const BATCH: BatchId = BatchId(7);
 
 /// The bytes of a value: mostly small, sometimes above the size from which pieces are no longer copied together.
 fn data() -> impl Strategy<Value = Vec<u8>> {
-    let bytes = |length| prop::collection::vec(any::<u8>(), length);
-    prop_oneof![8 => bytes(0..100usize), 1 => bytes(8_000..20_000)]
+    let large = (8_000..20_000usize, any::<u8>()).prop_map(|(length, step)| {
+        std::iter::successors(Some(0u8), |byte| Some(byte.wrapping_add(step | 1))).take(length).collect()
+    });
+    prop_oneof![8 => prop::collection::vec(any::<u8>(), 0..100usize), 1 => large]
 }
 
 fn value() -> impl Strategy<Value = (Tag, Option<TensorType>, Vec<u8>)> {
@@ -45,10 +48,10 @@ pub(crate) fn call(id: u64, parts: Vec<Part>, encoding: Encoding) -> Call {
         id: ItemId(id),
         parts: SmallVec::from_vec(parts),
         encoding,
-        group: Default::default(),
+        group: GroupKey::default(),
         cost: 1,
         timeout: None,
-        priority: Default::default(),
+        priority: Priority::default(),
     }
 }
 

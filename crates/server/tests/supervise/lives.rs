@@ -31,7 +31,7 @@ async fn a_scout_with_another_share_is_replaced_and_counts_as_no_loss() {
 async fn targets_may_be_imported_in_any_order() {
     let targets = ["a", "b", "c"].map(|name| target(name, &["serve"], json!({})));
     // Three scouts share six cores as three replicas do.
-    let running = Running::with(targets.into(), fake_worker(), 6);
+    let running = Running::with(targets.into(), &fake_worker(), 6);
     running.ready().await;
     for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
         assert_eq!(running.call(name).await, number as u32);
@@ -49,7 +49,7 @@ async fn a_first_load_that_fails_says_why() {
         assert!(fatal.text.contains("the worker ended: exit status: "), "{fatal:?}");
         assert!(fatal.text.ends_with(&code.to_string()), "{fatal:?}");
     }
-    let running = Running::with(vec![target("a", &["serve"], json!({}))], "no/such/interpreter".into(), 4);
+    let running = Running::with(vec![target("a", &["serve"], json!({}))], "no/such/interpreter", 4);
     let fatal = running.fatal().await;
     assert!(fatal.text.contains("no/such/interpreter cannot be started: "), "{fatal:?}");
     assert_eq!(fatal.code, 1);
@@ -131,5 +131,32 @@ async fn shutdown_keeps_its_reason() {
     // A worker that is replaced during the drain changes nothing of what is said.
     assert_eq!(running.call("a").await, 1);
     assert_eq!(*running.site.readiness(), leaving);
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_hangs_costs_its_worker_and_not_its_items() {
+    let does = &["never answer", "serve"];
+    let running = Running::start(vec![target("a", does, json!({"batch_timeout_s": 0.3}))]);
+    running.ready().await;
+    assert_eq!(running.call("a").await, 1);
+    assert_eq!((running.lost("a", "hung"), running.lost("a", "died")), (1, 0));
+    running.ready().await;
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn workers_that_only_die_close_the_door_until_one_lives() {
+    // The first is ready, so that the server does not give up; four deaths without an answer make a crash loop.
+    let does = &["die before an answer", "die while loading", "die while loading", "die while loading", "serve"];
+    let running = Running::start(vec![target("a", does, json!({}))]);
+    running.ready().await;
+    let deployment = running.deployment("a");
+    // The item had started when its worker died: it waits for a worker to run on alone, until there is no hope.
+    let answer = tokio::time::timeout(LONG, deployment.call(call())).await.unwrap();
+    assert_eq!(answer.result.unwrap_err().outcome, Outcome::CrashLooping);
+    running.ready().await;
+    assert_eq!(running.call("a").await, 4);
+    assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (1, 3));
     running.stopped(Stop::InOrder).await;
 }

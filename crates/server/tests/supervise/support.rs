@@ -39,6 +39,11 @@ pub(crate) fn server_options() -> ServerOptions {
     .unwrap()
 }
 
+pub(crate) fn settings(server: &ServerOptions, targets: Vec<Target>, python: &str, cores: u32) -> Settings {
+    let settings = json!({"server": server, "targets": [], "python": python, "cores": cores, "server_sources": {}});
+    Settings { targets, ..serde_json::from_value(settings).unwrap() }
+}
+
 /// A target with one deployment, whose options differ from the usual ones in `options`.
 pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
     let mut all = json!({
@@ -67,11 +72,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(targets: Vec<Target>) -> Running {
-        Running::with(targets, fake_worker(), 4)
+        Running::with(targets, &fake_worker(), 4)
     }
 
-    pub(crate) fn with(targets: Vec<Target>, python: String, cores: u32) -> Running {
-        let settings = Settings { server: server_options(), targets, override_names: vec![], python, cores };
+    pub(crate) fn with(targets: Vec<Target>, python: &str, cores: u32) -> Running {
+        let settings = settings(&server_options(), targets, python, cores);
         let site = Arc::new(Site::new(server_options(), Arc::new(Telemetry::new())));
         let directory = tempfile::tempdir().unwrap();
         let (stop, mut stopped) = watch::channel(Stop::No);

@@ -1,0 +1,147 @@
+//! The readers. Each says whether it took the bytes, and checks what it made of them.
+
+use bytes::Bytes;
+use jitney_core::manifest::{ArraySpec, DeploymentManifest, InputKind};
+use jitney_server::call::{Chunks, Failure, Part};
+use jitney_server::item::fields::{Item, evaluate};
+use jitney_server::item::{Document, arrays};
+use jitney_server::link::frame::{FrameReader, HEADER_LEN, Header};
+use jitney_server::link::results_frame::ItemOutcome;
+use jitney_server::link::{batch_frame, results_frame};
+use serde_json::json;
+use std::sync::LazyLock;
+
+/// Most bytes of the arrays of one item.
+const MOST: usize = 1 << 16;
+
+pub(crate) fn all(bytes: &[u8]) {
+    for target in [batch, results, stream, array, npy, fields] {
+        target(bytes);
+    }
+}
+
+/// Table and payload of a frame, as far as its header and its bytes go.
+fn split(frame: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (header, rest) = frame.split_at_checked(HEADER_LEN)?;
+    // Damage to the header is for `stream`; here the table is to be reached.
+    let table = Header::decode(header.try_into().unwrap()).map_or(rest.len() / 2, |header| header.table);
+    Some(rest.split_at(table.min(rest.len())))
+}
+
+pub(crate) fn batch(frame: &[u8]) -> bool {
+    let Some((table, payload)) = split(frame) else { return false };
+    let Ok(batch) = batch_frame::decode(table, payload.to_vec()) else { return false };
+    for part in batch.items.iter().flat_map(|item| &item.parts) {
+        let value = &batch.payload[part.offset..part.offset + part.len];
+        assert!(part.tensor.as_ref().is_none_or(|tensor| tensor.byte_len() == Some(value.len() as u64)));
+    }
+    assert!(batch.items.len() * 16 <= table.len());
+    true
+}
+
+pub(crate) fn results(frame: &[u8]) -> bool {
+    let Some((table, payload)) = split(frame) else { return false };
+    let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload)) else { return false };
+    assert!(results.items.len() * 9 <= table.len());
+    for (_, outcome) in &results.items {
+        let ItemOutcome::Values(parts) = outcome else { continue };
+        for part in parts {
+            assert!(part.data.len() <= payload.len());
+            let is_right = |tensor: &jitney_server::call::TensorType| tensor.byte_len() == Some(part.data.len() as u64);
+            assert!(part.tensor.as_ref().is_none_or(is_right));
+        }
+    }
+    true
+}
+
+pub(crate) fn stream(bytes: &[u8]) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let (mut reader, mut read) = (FrameReader::new(bytes), 0);
+        loop {
+            match reader.next_within(1 << 20).await {
+                Ok(Some(frame)) => read += HEADER_LEN + frame.table.len() + frame.payload.len(),
+                Ok(None) => {
+                    assert_eq!(read, bytes.len());
+                    return true;
+                }
+                Err(_) => return false,
+            }
+        }
+    })
+}
+
+fn spec(name: &str, dtype: &str, shape: Option<Vec<Option<u64>>>) -> ArraySpec {
+    ArraySpec { name: name.into(), dtype: dtype.into(), shape }
+}
+
+static SPECS: LazyLock<[Vec<ArraySpec>; 3]> = LazyLock::new(|| {
+    [
+        vec![spec("x", "float32", None)],
+        vec![spec("x", "int8", Some(vec![Some(2), None]))],
+        vec![spec("a", "bool", None), spec("b", "float16", Some(vec![None]))],
+    ]
+});
+
+fn check(part: &Part) {
+    let tensor = part.tensor.as_ref().unwrap();
+    assert_eq!(tensor.byte_len(), Some(part.data.len() as u64));
+}
+
+pub(crate) fn array(document: &[u8]) -> bool {
+    let mut is_read = false;
+    for specs in &*SPECS {
+        for document in [Document::Json(document), Document::Msgpack(document)] {
+            if let Ok(parts) = arrays::from_document(specs, document, MOST) {
+                assert!(parts.iter().map(|part| part.data.len()).sum::<usize>() <= MOST * specs.len());
+                parts.iter().for_each(check);
+                is_read = true;
+            }
+        }
+    }
+    is_read
+}
+
+pub(crate) fn npy(file: &[u8]) -> bool {
+    let whole = arrays::from_npy(&SPECS[0][0], Chunks::from(Bytes::copy_from_slice(file)));
+    let pieces = Chunks(file.chunks(7).map(Bytes::copy_from_slice).collect());
+    let pieces = arrays::from_npy(&SPECS[0][0], pieces);
+    let said = |read: &Result<Part, Failure>| match read {
+        Ok(part) => format!("{:?} {:?}", part.tensor, part.data.0.concat()),
+        Err(failure) => failure.detail.clone(),
+    };
+    assert_eq!(said(&whole), said(&pieces), "however it is cut");
+    whole.as_ref().is_ok_and(|part| {
+        check(part);
+        true
+    })
+}
+
+static MANIFEST: LazyLock<DeploymentManifest> = LazyLock::new(|| {
+    let field = |name, types: &[&str], default: serde_json::Value| json!({"source": {"field": {"name": name, "types": types, "default": default, "literals": []}}, "edges": null});
+    let manifest = json!({
+        "name": "d", "doc": "", "option_sources": {}, "examples": [],
+        "options": {
+            "max_batch_size": 4, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "replicas": 1,
+            "min_ready_replicas": 1, "devices": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
+            "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
+            "retry": true, "batched": true, "max_pixels": 1 << 20,
+        },
+        "input": {"kind": "object", "arrays": [], "schema": true},
+        "output": {"kind": "object", "arrays": [], "schema": true},
+        "group_by": [
+            field("width", &["int"], json!(512)),
+            field("scale", &["float", "none"], json!(1.5)),
+            {"source": {"length": {"of": "prompt", "unit": "characters"}}, "edges": [8.0, 64.0]},
+        ],
+        "cost": {"source": {"length": {"of": "tags", "unit": "axis"}}, "edges": null},
+    });
+    serde_json::from_value(manifest).unwrap()
+});
+
+pub(crate) fn fields(document: &[u8]) -> bool {
+    assert_eq!(MANIFEST.input.kind, InputKind::Object);
+    let json = evaluate(&MANIFEST, Item::Document(Document::Json(document), false));
+    let msgpack = evaluate(&MANIFEST, Item::Document(Document::Msgpack(document), false));
+    json.is_ok() || msgpack.is_ok()
+}
