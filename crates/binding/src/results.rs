@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -73,7 +74,7 @@ impl Results {
         let slots = std::mem::take(&mut *self.slots());
         let items = &self.delivered.batch.items;
         let mut table = ResultsWriter::new(self.delivered.batch.id, durations, clean, items.len());
-        let mut pieces: Vec<&[u8]> = vec![&[]];
+        let mut encoded: Vec<&[u8]> = Vec::with_capacity(items.len());
         let mut is_kept = vec![false; items.len()];
         for (&place, slot) in self.kept.iter().zip(&slots) {
             is_kept[place] = true;
@@ -85,9 +86,11 @@ impl Results {
                         let bytes = value.source.as_slice();
                         let tensor = value.tensor.as_ref().map(|(dtype, shape)| (*dtype, &shape[..]));
                         table.value(&value.name, value.tag, tensor, &value.media_type, bytes.len());
-                        pieces.push(bytes);
+                        encoded.push(bytes);
                     }
                 }
+                // The worker dropped it just before `predict`: which of the two clocks was right is the front's business.
+                Slot::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(id),
                 Slot::Failed(failure) => table.failed(id, failure),
                 Slot::Empty => {
                     let detail = "the worker has no outcome for this item; please report this";
@@ -96,32 +99,25 @@ impl Results {
             }
         }
         items.iter().zip(is_kept).filter(|(_, kept)| !kept).for_each(|(item, _)| table.left_out(item.id));
-        let head = table.finish();
-        pieces[0] = &head;
-        let joined = join_neighbours(&pieces);
-        let sent = py.detach(|| {
-            link.finish(items.iter().map(|item| item.id), &joined.iter().map(|p| &p[..]).collect::<Vec<_>>())
-        });
-        drop(joined);
-        drop(slots);
-        sent
+        let pieces = join_neighbours(table.finish(), &encoded);
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
+        py.detach(|| link.finish(items.iter().map(|item| item.id), &pieces))
     }
 }
 
-/// Puts small pieces next to each other: a copy is cheaper than an entry of a vectored write.
-fn join_neighbours<'a>(pieces: &[&'a [u8]]) -> Vec<std::borrow::Cow<'a, [u8]>> {
-    use std::borrow::Cow;
+/// Puts small values next to each other: a copy is cheaper than an entry of a vectored write. Large ones stay where they
+/// are.
+fn join_neighbours<'a>(head: Vec<u8>, values: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>> {
     const COPY_BELOW: usize = 8 << 10;
-    let mut joined: Vec<Cow<'a, [u8]>> = Vec::new();
-    for &piece in pieces {
-        match joined.last_mut() {
-            Some(last) if piece.len() < COPY_BELOW && last.len() < 16 * COPY_BELOW => {
-                last.to_mut().extend_from_slice(piece);
-            }
-            _ => joined.push(Cow::Borrowed(piece)),
+    let mut pieces = vec![Cow::Owned(head)];
+    for &value in values {
+        match pieces.last_mut() {
+            _ if value.len() >= COPY_BELOW => pieces.push(Cow::Borrowed(value)),
+            Some(Cow::Owned(last)) => last.extend_from_slice(value),
+            _ => pieces.push(Cow::Owned(value.to_vec())),
         }
     }
-    joined
+    pieces
 }
 
 #[pymethods]

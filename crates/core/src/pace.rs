@@ -67,11 +67,6 @@ impl Pace {
         Duration::from_secs_f64(self.recent_s)
     }
 
-    /// (launch cost in seconds, seconds per item) of the line through what was measured.
-    pub fn line(&self) -> (f64, f64) {
-        (self.launch_s, self.item_s)
-    }
-
     fn seconds(&self, items: usize) -> f64 {
         match self.buckets.get(&index(items)) {
             Some(bucket) if bucket.weight >= 3.0 => {

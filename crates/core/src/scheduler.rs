@@ -236,19 +236,16 @@ impl<P: Payload> Scheduler<P> {
         if let Door::Closed(outcome) = self.door {
             return refuse(outcome, soon);
         }
-        if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
-            return refuse(Outcome::Quarantined, None);
-        }
         if !self.lanes.has_room(&item.group) {
             return refuse(Outcome::TooManyLanes, soon);
         }
-        admission::admit(
-            &self.queue_state(&item.group),
-            self.rules.queue,
-            item.bytes,
-            timeout.max(self.rules.request_timeout),
-            timeout,
-        )
+        let longest = timeout.max(self.rules.request_timeout);
+        admission::admit(&self.queue_state(&item.group), self.rules.queue, item.bytes, longest, timeout)?;
+        // Last, because it reads the whole item: what the cheap bounds refuse costs nothing.
+        if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
+            return refuse(Outcome::Quarantined, None);
+        }
+        Ok(())
     }
 
     /// The caller of an item went away; gives the payload back if the item was still here.
@@ -527,19 +524,10 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// The payload of an item that has not ended.
-    pub fn payload(&self, id: ItemId) -> Option<&P> {
-        self.entries.get(&id).map(|entry| &entry.payload)
-    }
-
-    /// What is left of an item's time.
-    pub fn remaining(&self, id: ItemId, now: Time) -> Duration {
-        self.entries.get(&id).map_or(Duration::ZERO, |entry| entry.deadline - now)
-    }
-
-    /// How long an item has been in.
-    pub fn waited(&self, id: ItemId, now: Time) -> Duration {
-        self.entries.get(&id).map_or(Duration::ZERO, |entry| now - entry.waiting.arrival)
+    /// An item that has not ended: its payload, how long it has been in, and what is left of its time.
+    pub fn look(&self, id: ItemId, now: Time) -> Option<(&P, Duration, Duration)> {
+        let entry = self.entries.get(&id)?;
+        Some((&entry.payload, now - entry.waiting.arrival, entry.deadline - now))
     }
 
     /// Items that wait, suspects included.
@@ -570,11 +558,6 @@ impl<P: Payload> Scheduler<P> {
     /// Replicas that are up.
     pub fn replicas(&self) -> usize {
         self.replicas.len()
-    }
-
-    /// What batches take.
-    pub fn pace(&self) -> &Pace {
-        &self.pace
     }
 
     /// How long a new item without a group key would wait, if that can be said.

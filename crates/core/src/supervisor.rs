@@ -57,6 +57,9 @@ pub enum Event {
     Ready,
     /// It answered a batch.
     Served,
+    /// A suspect begins to run alone in it, or has run. A death meanwhile is the suspect's doing and not a sign that the
+    /// deployment is broken.
+    Trial(bool),
     /// It must be replaced, for this reason.
     Failed(Cause),
     /// Its process has ended.
@@ -95,6 +98,7 @@ pub struct Place {
     heard: Option<Time>,
     was_ever_ready: bool,
     has_served: bool,
+    on_trial: bool,
     failures: u32,
 }
 
@@ -102,7 +106,15 @@ impl Place {
     /// A place whose first worker is to be started now.
     pub fn new(load_timeout: Duration) -> Place {
         let state = State::BackingOff { until: Time(0) };
-        Place { load_timeout, state, heard: None, was_ever_ready: false, has_served: false, failures: 0 }
+        Place {
+            load_timeout,
+            state,
+            heard: None,
+            was_ever_ready: false,
+            has_served: false,
+            on_trial: false,
+            failures: 0,
+        }
     }
 
     /// Whether its workers keep dying without ever answering anything.
@@ -141,6 +153,10 @@ impl Place {
                 self.heard = Some(now);
                 None
             }
+            Event::Trial(begins) => {
+                self.on_trial = begins;
+                None
+            }
             Event::Served => {
                 (self.has_served, self.failures) = (true, 0);
                 None
@@ -162,7 +178,7 @@ impl Place {
             State::BackingOff { until } if now >= until => {
                 // From here on a worker is on its way: another tick must not start a second one.
                 self.state = State::Starting { since: now };
-                (self.heard, self.has_served) = (None, false);
+                (self.heard, self.has_served, self.on_trial) = (None, false, false);
                 Some(Command::Spawn)
             }
             State::Dying { since, .. } if now - since >= ABANDON_AFTER => self.exited(now),
@@ -194,7 +210,7 @@ impl Place {
             self.state = State::GivenUp;
             return Some(Command::GiveUp(cause));
         }
-        let pause = if was_up && self.has_served {
+        let pause = if was_up && (self.has_served || self.on_trial) {
             Duration::ZERO
         } else {
             self.failures += 1;
@@ -243,6 +259,18 @@ mod tests {
         assert!(place.is_crash_looping());
         place.on(at(61), Event::Ready);
         place.on(at(61), Event::Served);
+        assert!(!place.is_crash_looping());
+    }
+
+    #[test]
+    fn deaths_of_suspects_on_trial_are_no_crash_loop() {
+        let mut place = ready();
+        for _ in 0..2 * CRASH_LOOP {
+            place.on(at(3), Event::Trial(true));
+            assert_eq!(place.on(at(3), Event::Exited), Some(Command::Down(Cause::Died)));
+            assert_eq!(place.tick(at(3)), Some(Command::Spawn), "the next suspect waits");
+            place.on(at(3), Event::Ready);
+        }
         assert!(!place.is_crash_looping());
     }
 

@@ -11,12 +11,12 @@ use jitney_core::admission::Refusal;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
-use jitney_core::request::{ItemId, ReplicaId};
+use jitney_core::request::ReplicaId;
 use jitney_core::rules::Rules;
 use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use prometheus::{Histogram, IntCounter, IntGauge};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -85,6 +85,8 @@ pub struct Engine {
     clock: Clock,
     scheduler: Scheduler<Pending>,
     links: BTreeMap<ReplicaId, Link>,
+    /// Replicas in which a suspect runs alone.
+    trials: BTreeSet<ReplicaId>,
     inbound: mpsc::UnboundedReceiver<Inbound>,
     reports: mpsc::UnboundedSender<Report>,
     meters: Meters,
@@ -105,6 +107,7 @@ impl Engine {
             clock,
             scheduler: Scheduler::new(rules),
             links: BTreeMap::new(),
+            trials: BTreeSet::new(),
             inbound,
             reports,
             meters: Meters::new(telemetry, deployment),
@@ -158,16 +161,17 @@ impl Engine {
             }
             Inbound::Lost(replica, loss) => {
                 self.links.remove(&replica);
+                self.trials.remove(&replica);
                 self.scheduler.replica_lost(now, replica, loss);
             }
             Inbound::Door(door) => self.scheduler.set_door(door),
         }
     }
 
-    fn submit(&mut self, now: Time, call: Box<Call>, reply: oneshot::Sender<Answer>) {
+    fn submit(&mut self, now: Time, mut call: Box<Call>, reply: oneshot::Sender<Answer>) {
         let item = NewItem {
             id: call.id,
-            group: call.group.clone(),
+            group: std::mem::take(&mut call.group),
             cost: call.cost,
             bytes: call.parts.iter().map(|part| part.data.len() as u64).sum(),
             priority: call.priority,
@@ -196,6 +200,9 @@ impl Engine {
             answer(ended.payload.reply, result, timing);
         }
         self.scheduler.batch_done(now, replica, results.batch, results.is_clean);
+        if self.trials.remove(&replica) {
+            report(&self.reports, Report::Trial(replica, false));
+        }
     }
 
     fn carry_out(&mut self, now: Time, action: Action<Pending>) {
@@ -212,8 +219,7 @@ impl Engine {
                 }
             }
             Action::Kill(replica) => {
-                // Without a supervisor the server is going down, and the worker with it.
-                let _ = self.reports.send(Report::Hung(replica));
+                report(&self.reports, Report::Hung(replica));
             }
         }
     }
@@ -221,16 +227,18 @@ impl Engine {
     fn launch(&mut self, now: Time, launch: &Launch) {
         self.meters.batch_items.observe(launch.items.len() as f64);
         self.meters.batches[launch.reason as usize].inc();
-        let scheduler = &self.scheduler;
+        let mut items = Vec::with_capacity(launch.items.len());
         for &id in &launch.items {
-            self.meters.queue_seconds.observe(scheduler.waited(id, now).as_secs_f64());
+            let look = self.scheduler.look(id, now);
+            let (pending, waited, remaining) = look.expect("what was launched a moment ago is still in");
+            self.meters.queue_seconds.observe(waited.as_secs_f64());
+            items.push((&*pending.call, remaining));
         }
-        let items = launch.items.iter().map(|&id: &ItemId| {
-            let pending = scheduler.payload(id).expect("what was launched a moment ago is still in");
-            (&*pending.call, scheduler.remaining(id, now))
-        });
         if let Some(link) = self.links.get(&launch.replica) {
             link.batch(launch.batch, &items);
+        }
+        if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
+            report(&self.reports, Report::Trial(launch.replica, true));
         }
     }
 
@@ -303,6 +311,11 @@ impl Engine {
             other => self.closed(other, Some(Duration::from_secs(1))),
         }
     }
+}
+
+fn report(reports: &mpsc::UnboundedSender<Report>, message: Report) {
+    // Without a supervisor the server is going down, and the worker with it.
+    let _ = reports.send(message);
 }
 
 fn answer(

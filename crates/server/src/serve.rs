@@ -5,6 +5,7 @@ use crate::site::{Readiness, Site};
 use crate::supervise::{Stop, Supervisor};
 use crate::telemetry::Telemetry;
 use jitney_core::options::ServerOptions;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,9 +19,15 @@ pub struct Settings {
     pub server: ServerOptions,
     /// What to serve.
     pub targets: Vec<Target>,
-    /// Deployments for which options were given, so that a misspelt name is an error.
+    /// Where each of the server's options came from.
+    #[serde(default)]
+    pub server_sources: BTreeMap<String, String>,
+    /// Deployments for which options were given in the file or on the command line, so that a misspelt name is an error.
     #[serde(default)]
     pub override_names: Vec<String>,
+    /// The same for environment variables, in their spelling.
+    #[serde(default)]
+    pub environment_names: Vec<String>,
     /// The interpreter of the workers.
     pub python: String,
     /// Cores that this server may use.

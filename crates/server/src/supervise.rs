@@ -61,6 +61,8 @@ pub enum Report {
     LinkLost(ReplicaId),
     /// A worker's batch runs for too long.
     Hung(ReplicaId),
+    /// A suspect begins to run alone in a worker, or has run.
+    Trial(ReplicaId, bool),
     /// A worker's process has ended, in this way.
     Exited(ReplicaId, String, Loss),
 }
@@ -187,6 +189,7 @@ impl Supervisor {
             | Report::Served(w)
             | Report::LinkLost(w)
             | Report::Hung(w)
+            | Report::Trial(w, _)
             | Report::Exited(w, _, _) => *w,
         };
         let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
@@ -202,6 +205,7 @@ impl Supervisor {
             }
             Report::Said(_, kind, body) => self.said(index, kind, &body)?,
             Report::Served(_) => self.event(index, Event::Served)?,
+            Report::Trial(_, begins) => self.event(index, Event::Trial(begins))?,
             Report::Hung(_) => self.event(index, Event::Failed(Cause::Hung))?,
             Report::LinkLost(_) => {
                 self.slots[index].link = None;

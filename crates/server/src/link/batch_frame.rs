@@ -20,13 +20,13 @@ const MAX_AXES: usize = 64;
 const NO_DTYPE: u8 = u8::MAX;
 
 /// Writes the frame of a batch.
-pub fn encode<'a>(batch: BatchId, items: &(impl ExactSizeIterator<Item = (&'a Call, Duration)> + Clone)) -> Segments {
-    let most_parts = items.clone().map(|(call, _)| call.parts.len()).max().unwrap_or(0);
+pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
+    let most_parts = items.iter().map(|(call, _)| call.parts.len()).max().unwrap_or(0);
     let mut table = Vec::with_capacity(HEADER_LEN + 12 + items.len() * 48);
     table.put_bytes(0, HEADER_LEN);
     table.put_u64_le(batch.0);
     table.put_u32_le(items.len() as u32);
-    for (call, remaining) in items.clone() {
+    for (call, remaining) in items {
         table.put_u64_le(call.id.0);
         table.put_u32_le(u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX));
         table.put_u16_le(call.parts.len() as u16);
@@ -38,9 +38,9 @@ pub fn encode<'a>(batch: BatchId, items: &(impl ExactSizeIterator<Item = (&'a Ca
     let mut total = 0u64;
     for param in 0..most_parts {
         offsets.push(total);
-        total += items.clone().filter_map(|(call, _)| call.parts.get(param)).map(|p| p.data.len() as u64).sum::<u64>();
+        total += items.iter().filter_map(|(call, _)| call.parts.get(param)).map(|p| p.data.len() as u64).sum::<u64>();
     }
-    for (call, _) in items.clone() {
+    for (call, _) in items {
         for (param, part) in call.parts.iter().enumerate() {
             let len = part.data.len() as u64;
             let shape: &[u64] = part.tensor.as_ref().map_or(&[], |t| &t.shape);
@@ -57,7 +57,7 @@ pub fn encode<'a>(batch: BatchId, items: &(impl ExactSizeIterator<Item = (&'a Ca
     let header = Header { kind: Kind::Batch, table: table.len() - HEADER_LEN, payload: total as usize };
     table[..HEADER_LEN].copy_from_slice(&header.encode());
     let chunks = (0..most_parts).flat_map(|param| {
-        items.clone().filter_map(move |(call, _)| call.parts.get(param)).flat_map(|p| p.data.0.iter())
+        items.iter().filter_map(move |(call, _)| call.parts.get(param)).flat_map(|p| p.data.0.iter())
     });
     gather(table, chunks)
 }

@@ -90,7 +90,7 @@ impl Link {
     }
 
     /// Sends a batch; the payloads are not copied unless they are small.
-    pub fn batch<'a>(&self, id: BatchId, items: &(impl ExactSizeIterator<Item = (&'a Call, Duration)> + Clone)) {
+    pub fn batch(&self, id: BatchId, items: &[(&Call, Duration)]) {
         self.send(batch_frame::encode(id, items));
     }
 

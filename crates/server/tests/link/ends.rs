@@ -59,7 +59,7 @@ impl Front {
     }
 
     fn send(&self, batch: u64, calls: &[(Call, Duration)]) {
-        self.link.batch(BatchId(batch), &calls.iter().map(|(call, remaining)| (call, *remaining)));
+        self.link.batch(BatchId(batch), &calls.iter().map(|(call, remaining)| (call, *remaining)).collect::<Vec<_>>());
     }
 }
 
@@ -197,7 +197,8 @@ async fn huge_payloads_pass_both_ways() {
 fn large_pieces_are_not_copied() {
     let large = Bytes::from(vec![1; 64 << 10]);
     let calls = [item(1, "small"), item(2, large.clone()), item(3, "small")];
-    let segments = batch_frame::encode(BatchId(1), &calls.iter().map(|(call, remaining)| (call, *remaining)));
+    let segments =
+        batch_frame::encode(BatchId(1), &calls.iter().map(|(call, remaining)| (call, *remaining)).collect::<Vec<_>>());
     assert_eq!(segments.len(), 3);
     assert_eq!(segments[1].as_ptr(), large.as_ptr());
     // Nor by the way back: values are windows on the frame that came.

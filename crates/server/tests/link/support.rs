@@ -67,7 +67,7 @@ pub(crate) fn calls() -> impl Strategy<Value = Vec<(Call, Duration)>> {
 }
 
 pub(crate) fn batch_bytes(calls: &[(Call, Duration)]) -> Vec<u8> {
-    batch_frame::encode(BATCH, &calls.iter().map(|(call, remaining)| (call, *remaining))).concat()
+    batch_frame::encode(BATCH, &calls.iter().map(|(call, remaining)| (call, *remaining)).collect::<Vec<_>>()).concat()
 }
 
 fn output() -> impl Strategy<Value = OutputPart> {
