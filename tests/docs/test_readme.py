@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 else:
     from harness import Server
 
-BLOCKS = [*blocks("README.md"), *blocks("docs/guide.md")]
+PAGES = ["README.md", "docs/guide.md"]
+BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Blocks that cannot be run here. A new one is added to this list, or the test fails.
 NOT_RUN = [("docs/guide.md", "nginx", "needs nginx"), ("docs/guide.md", "ini", "needs systemd")]
 PICTURES = {"text"}
@@ -82,10 +83,13 @@ def shell(line: str, folder: Path, port: int) -> str:
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
+    for page in PAGES:
+        fences = re.findall(r"^ *(?:```|~~~)", (ROOT / page).read_text(), re.MULTILINE)
+        assert len(fences) == 2 * len(blocks(page)), f"{page}: a fence is of a form that this test does not see"
     assert [(block.page, block.language, block.reason) for block in BLOCKS if block.reason] == NOT_RUN
     known = {"python", "console", "toml", "json", "js", *PICTURES}
     assert [f"{block}: {block.language}" for block in RUN if block.language not in known] == []
-    assert {block.page for block in FILES} == {"README.md", "docs/guide.md"}
+    assert {block.page for block in FILES} == set(PAGES)
 
 
 def test_no_two_files_have_one_name() -> None:
