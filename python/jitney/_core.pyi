@@ -107,5 +107,8 @@ def outcomes() -> list[tuple[str, str, int, int, bool]]:
 def metrics() -> list[tuple[str, str, list[str], str]]:
     """The table of metrics: (name, kind, labels, help)."""
 
+def reserved_names() -> list[str]:
+    """Names that no deployment may have."""
+
 def check_options(kind: str, options: str) -> None:
     """Parse options (JSON) of `deployment` or `server` as the server would; ValueError says what is wrong."""

@@ -1,14 +1,12 @@
 //! A received batch as Python sees it.
 
-use crate::buffer;
+use crate::buffer::Tensor;
 use jitney_server::call::{Tag, TensorType};
 use jitney_server::link::batch_frame::ReceivedPart;
 use jitney_server::link::worker::{Delivered, WorkerLink};
 use pyo3::exceptions::PyValueError;
-use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use std::ffi::c_int;
+use pyo3::types::{PyBytes, PyList, PyString};
 use std::sync::Arc;
 
 /// The items of one batch, in order.
@@ -84,13 +82,8 @@ impl Batch {
         });
         let missing = || PyValueError::new_err(format!("an item has no array for parameter {param}"));
         let parts = parts.collect::<Option<Vec<_>>>().ok_or_else(missing)?;
-        let tensor = |tensor: &TensorType, shape, offset, len, stacked| Tensor {
-            delivered: self.delivered.clone(),
-            dtype: tensor.dtype.name(),
-            shape,
-            offset,
-            len,
-            stacked,
+        let tensor = |tensor: &TensorType, shape, offset, len, stacked| {
+            Tensor::new(self.delivered.clone(), tensor.dtype.name(), shape, offset..offset + len, stacked)
         };
         let back_to_back =
             parts.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].0.offset + pair[0].0.len == pair[1].0.offset);
@@ -99,44 +92,5 @@ impl Batch {
             return Ok(vec![tensor(kind, shape, first.offset, first.len * parts.len(), true)]);
         }
         Ok(parts.iter().map(|(part, kind)| tensor(kind, kind.shape.to_vec(), part.offset, part.len, false)).collect())
-    }
-}
-
-/// A read-only array in a received frame.
-#[pyclass(frozen, module = "jitney._core")]
-#[derive(Debug)]
-pub(crate) struct Tensor {
-    delivered: Arc<Delivered>,
-    dtype: &'static str,
-    shape: Vec<u64>,
-    offset: usize,
-    len: usize,
-    stacked: bool,
-}
-
-#[pymethods]
-impl Tensor {
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        self.dtype
-    }
-
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.shape)
-    }
-
-    #[getter]
-    fn stacked(&self) -> bool {
-        self.stacked
-    }
-
-    #[allow(unsafe_code, reason = "the signature that the interpreter calls; see buffer.rs")]
-    #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the object by value")]
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let tensor = slf.get();
-        let bytes = &tensor.delivered.batch.payload[tensor.offset..tensor.offset + tensor.len];
-        // SAFETY: the interpreter gives a valid view; the payload is owned by the Arc in this frozen object.
-        unsafe { buffer::lend(slf.clone().into_any(), bytes, view, flags) }
     }
 }

@@ -2,23 +2,22 @@
 //! Python lends to us.
 #![allow(unsafe_code, reason = "the buffer protocol is a C interface; this file is reviewed for it")]
 
+use jitney_server::link::worker::Delivered;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::ffi::{c_char, c_int};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Fills `view` with a read-only window on `bytes`, which `owner` keeps alive and never changes.
 ///
 /// # Safety
 /// `view` must be valid for writes, as the interpreter promises to `__getbuffer__`, and `bytes` must be memory that
 /// lives, unmoved and unchanged, for as long as `owner` does.
-pub(crate) unsafe fn lend(
-    owner: Bound<'_, PyAny>,
-    bytes: &[u8],
-    view: *mut ffi::Py_buffer,
-    flags: c_int,
-) -> PyResult<()> {
+unsafe fn lend(owner: Bound<'_, PyAny>, bytes: &[u8], view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
     if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
         return Err(PyBufferError::new_err("this memory is read-only"));
     }
@@ -79,5 +78,55 @@ impl Borrowed {
         // while `self` lives. The worker hands over results that nobody writes to any more (`Results.rows` says so); a
         // model that breaks this would send torn numbers of its own, as it would with any C library that takes arrays.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
+    }
+}
+
+/// A read-only array in a received frame.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    delivered: Arc<Delivered>,
+    dtype: &'static str,
+    shape: Vec<u64>,
+    range: Range<usize>,
+    stacked: bool,
+}
+
+impl Tensor {
+    /// The bytes of `range` in the payload of what was delivered.
+    pub(crate) fn new(
+        delivered: Arc<Delivered>,
+        dtype: &'static str,
+        shape: Vec<u64>,
+        range: Range<usize>,
+        stacked: bool,
+    ) -> Tensor {
+        Tensor { delivered, dtype, shape, range, stacked }
+    }
+}
+
+#[pymethods]
+impl Tensor {
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    #[getter]
+    fn stacked(&self) -> bool {
+        self.stacked
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the object by value")]
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let tensor = slf.get();
+        let bytes = &tensor.delivered.batch.payload[tensor.range.clone()];
+        // SAFETY: the interpreter gives a valid view; the payload is owned by the Arc in this frozen object.
+        unsafe { lend(slf.clone().into_any(), bytes, view, flags) }
     }
 }

@@ -19,7 +19,9 @@ mod _core {
     use super::{Bound, PyModule, PyResult, pymodule_init};
 
     #[pymodule_export]
-    use super::batch::{Batch, Tensor};
+    use super::batch::Batch;
+    #[pymodule_export]
+    use super::buffer::Tensor;
     #[pymodule_export]
     use super::link::Link;
     #[pymodule_export]
@@ -27,7 +29,7 @@ mod _core {
     #[pymodule_export]
     use super::server::{adopt_parent, serve};
     #[pymodule_export]
-    use super::tables::{check_options, metrics, outcomes};
+    use super::tables::{check_options, metrics, outcomes, reserved_names};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -23,6 +23,12 @@ pub(crate) fn metrics() -> Vec<(&'static str, &'static str, Vec<&'static str>, &
     table::ALL.iter().map(|m| (m.name, kind(m.kind), m.labels.to_vec(), m.help.trim())).collect()
 }
 
+/// Names that no deployment may have.
+#[pyfunction]
+pub(crate) fn reserved_names() -> Vec<&'static str> {
+    jitney_server::plan::RESERVED.to_vec()
+}
+
 #[pyfunction]
 pub(crate) fn check_options(kind: &str, options: &str) -> PyResult<()> {
     let checked = match kind {

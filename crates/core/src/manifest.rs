@@ -26,6 +26,9 @@ pub struct DeploymentManifest {
     pub options: DeploymentOptions,
     /// Where each option came from: `default`, `decorator`, `file`, `environment`, `set`.
     pub option_sources: BTreeMap<String, String>,
+    /// Constructor arguments that were given, secrets redacted.
+    #[serde(default)]
+    pub init: BTreeMap<String, serde_json_value::Value>,
     /// What it takes.
     pub input: Input,
     /// What it returns.

@@ -2,6 +2,7 @@
 
 use jitney_core::manifest::serde_json_value::Value;
 use jitney_core::manifest::{DeploymentManifest, InputKind};
+use std::collections::BTreeMap;
 
 /// A `curl` command that calls a deployment with its first example; `None` where that takes more than a line.
 pub fn curl_line(address: &str, manifest: &DeploymentManifest) -> Option<String> {
@@ -24,6 +25,15 @@ pub fn curl_line(address: &str, manifest: &DeploymentManifest) -> Option<String>
 /// What a person types into a browser; a Unix socket has no such thing and stays as it is.
 pub fn url(address: &str) -> String {
     address.strip_prefix("tcp:").map_or_else(|| address.to_owned(), |host| format!("http://{host}"))
+}
+
+/// Which options are not at their defaults, and who set them. All of them are at `/config`.
+pub fn settings_line(whose: &str, options: &impl serde::Serialize, sources: &BTreeMap<String, String>) -> String {
+    let values = serde_json::to_value(options).unwrap_or_default();
+    let set = sources.iter().filter(|(_, source)| *source != "default");
+    let set: Vec<String> = set.map(|(name, source)| format!("{name}={} ({source})", values[name])).collect();
+    let set = if set.is_empty() { "all options at their defaults".to_owned() } else { set.join(", ") };
+    format!("{whose}: {set}; see /config")
 }
 
 /// The example on one line, unless it is too long to be typed.

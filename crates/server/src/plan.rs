@@ -5,9 +5,9 @@ use jitney_core::rules::Rules;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A path segment that the front answers itself, or will.
+/// Names that no deployment may have: routes of the front, now or soon, and the table of server options in a file.
 pub const RESERVED: &[&str] =
-    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "v1", "v2", "favicon.ico", "health", "admin"];
+    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "v1", "v2", "favicon.ico", "server"];
 
 /// One replica to be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -33,7 +33,7 @@ pub struct Plan {
 
 impl Plan {
     /// Checks the manifests against each other. Errors name what, which value, and what to do.
-    pub fn new(manifests: &[Manifest], cores: u32, named: &[String]) -> Result<Plan, String> {
+    pub fn new(manifests: &[Manifest], cores: u32) -> Result<Plan, String> {
         let mut plan = Plan::default();
         let all = || manifests.iter().flat_map(|manifest| &manifest.deployments);
         let total: u32 = all().map(|deployment| deployment.options.replicas).sum();
@@ -56,13 +56,18 @@ impl Plan {
             }
             plan.replicas.push(replicas);
         }
-        let is_known =
-            |name: &String| plan.deployments.keys().any(|known| known == name || &environment_name(known) == name);
-        if let Some(unknown) = named.iter().find(|name| !is_known(name)) {
-            let known: Vec<&str> = plan.deployments.keys().map(String::as_str).collect();
-            return Err(format!("options are set for {unknown}, but the deployments are: {}", known.join(", ")));
-        }
         Ok(plan)
+    }
+
+    /// Refuses options for deployments that are not there: `given` as they are, `spelled` as environment variables do.
+    pub fn check_names(&self, given: &[String], spelled: &[String]) -> Result<(), String> {
+        let names = || self.deployments.keys();
+        let unknown = given.iter().find(|name| !self.deployments.contains_key(*name));
+        let unknown =
+            unknown.or_else(|| spelled.iter().find(|text| !names().any(|name| environment_name(name) == **text)));
+        let Some(unknown) = unknown else { return Ok(()) };
+        let known: Vec<&str> = names().map(String::as_str).collect();
+        Err(format!("options are set for {unknown}, but the deployments are: {}", known.join(", ")))
     }
 }
 
@@ -84,7 +89,9 @@ fn check_name(name: &str) -> Result<(), String> {
         ));
     }
     if RESERVED.contains(&name) {
-        return Err(format!("a deployment cannot be called {name:?}: the server itself answers /{name}; use name="));
+        return Err(format!(
+            "a deployment cannot be called {name:?}: this name belongs to the server itself; use name="
+        ));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinError;
 
 /// Everything that a server is told, by Python, as JSON.
 #[derive(Debug, serde::Deserialize)]
@@ -46,6 +47,11 @@ pub struct Target {
 
 /// The exit code of a server that a second signal ended.
 const AT_ONCE: i32 = 130;
+
+/// The exit code of a fault of the server's own.
+pub(crate) const BROKEN: i32 = 70;
+/// What is left to be said when something has broken may take this long.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Why a server had to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +96,9 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let mut stop_signals = StopSignals::new().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
     let listeners = http::bind(&options.listen).await.map_err(Fatal::new)?;
     let addresses: Vec<String> = listeners.iter().map(http::Listener::local_address).collect();
-    let site = Arc::new(Site::new(options.clone(), Arc::new(Telemetry::new())));
+    let mut site = Site::new(options.clone(), Arc::new(Telemetry::new()));
+    site.option_sources.clone_from(&settings.server_sources);
+    let site = Arc::new(site);
     let directory = tempfile::Builder::new()
         .prefix("jitney-")
         .tempdir()
@@ -102,37 +110,53 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     for address in &addresses {
         tracing::info!("listening on {}", crate::greeting::url(address));
     }
-    let front = tokio::spawn(http::serve(listeners, site.clone(), stopped));
+    let mut front = tokio::spawn(http::serve(listeners, site.clone(), stopped));
     let greeting = tokio::spawn(greet(site.clone(), addresses));
-    let supervision = async {
+    // A task of its own, so that a panic in it is an exit code and not the end of the interpreter.
+    let mut supervision = tokio::spawn(async move {
         let result = supervisor.run(&mut stop).await;
         supervisor.end(&mut stop).await;
         result
+    });
+    let ended = tokio::select! {
+        result = &mut supervision => Some(how(result)),
+        front = &mut front => Some(Err(front_ended(front))),
+        () = stop_signals.next() => None,
     };
-    tokio::pin!(supervision);
-    tokio::select! {
-        result = &mut supervision => {
-            greeting.abort();
-            return result;
-        }
-        () = stop_signals.next() => {}
-    }
     greeting.abort();
+    if let Some(result) = ended {
+        // With the supervisor go the engines: whoever still waits is told so, if that is quick.
+        supervision.abort();
+        stop_accepting.send_replace(true);
+        let _ = tokio::time::timeout(LAST_ANSWERS, &mut front).await;
+        return result;
+    }
     let drained = drain(&site, &settings.server, &stop_accepting, front, &mut stop_signals);
     let drained = tokio::select! {
         drained = drained => drained,
-        result = &mut supervision => return result.and(Err(Fatal::new("the supervisor ended during the drain"))),
+        result = &mut supervision => return how(result).and(Err(Fatal::new("the supervisor ended during the drain"))),
     };
     if drained.as_ref().is_err_and(|fatal| fatal.code == AT_ONCE) {
         stop_supervisor.send_replace(Stop::AtOnce);
     } else {
         stop_supervisor.send_replace(Stop::InOrder);
         tokio::select! {
-            result = &mut supervision => return result.and(drained),
+            result = &mut supervision => return how(result).and(drained),
             () = stop_signals.next() => stop_supervisor.send_replace(Stop::AtOnce),
         };
     }
-    supervision.await.and(drained)
+    how(supervision.await).and(drained)
+}
+
+/// How the supervisor's task ended.
+fn how(ended: Result<Result<(), Fatal>, JoinError>) -> Result<(), Fatal> {
+    let broken = |error| Fatal { code: BROKEN, text: format!("the supervisor has ended: {error}; please report this") };
+    ended.unwrap_or_else(|error| Err(broken(error)))
+}
+
+fn front_ended(ended: Result<(), JoinError>) -> Fatal {
+    let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+    Fatal { code: BROKEN, text: format!("the front has ended: {how}; please report this") }
 }
 
 /// Not ready, grace, stop accepting, finish what is in. A second signal ends it at once.
@@ -157,7 +181,7 @@ async fn drain(
                 tracing::info!("every request has been answered");
                 Ok(())
             }
-            Ok(Err(error)) => Err(Fatal { code: 70, text: format!("the front has ended: {error}") }),
+            Ok(Err(error)) => Err(front_ended(Err(error))),
             Err(_) => Err(Fatal::new(format!("requests were still open after drain_timeout_s = {}", options.drain_timeout_s))),
         },
         () = signals.next() => Err(Fatal { code: AT_ONCE, text: "ended at once by a second signal".into() }),
@@ -171,6 +195,11 @@ async fn greet(site: Arc<Site>, addresses: Vec<String>) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let names: Vec<&str> = site.deployments().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    tracing::info!("{}", crate::greeting::settings_line("server", &site.options, &site.option_sources));
+    for (name, deployment) in site.deployments().into_iter().flatten() {
+        let manifest = &deployment.manifest;
+        tracing::info!("{}", crate::greeting::settings_line(name, &manifest.options, &manifest.option_sources));
+    }
     tracing::info!("ready after {:.1} s: {}", started.elapsed().as_secs_f64(), names.join(", "));
     if let Some(address) = addresses.first() {
         let tries = site

@@ -23,6 +23,8 @@ pub struct Readiness {
 pub struct Site {
     /// The server's options.
     pub options: ServerOptions,
+    /// Where each of them came from.
+    pub option_sources: BTreeMap<String, String>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
     deployments: OnceLock<BTreeMap<String, Deployment>>,
@@ -34,7 +36,13 @@ impl Site {
     pub fn new(options: ServerOptions, telemetry: Arc<Telemetry>) -> Site {
         let readiness =
             Readiness { ready: false, reasons: vec!["the targets are being imported".into()], draining: false };
-        Site { options, telemetry, deployments: OnceLock::new(), readiness: RwLock::new(Arc::new(readiness)) }
+        Site {
+            options,
+            option_sources: BTreeMap::new(),
+            telemetry,
+            deployments: OnceLock::new(),
+            readiness: RwLock::new(Arc::new(readiness)),
+        }
     }
 
     /// The deployments by name; `None` until all targets have been imported.

@@ -423,7 +423,9 @@ impl Supervisor {
         self.manifests[target] = Some(manifest);
         if self.manifests.iter().all(Option::is_some) {
             let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
-            let plan = Plan::new(&manifests, self.settings.cores, &self.settings.override_names).map_err(Fatal::new)?;
+            let settings = &self.settings;
+            let plan = Plan::new(&manifests, settings.cores).map_err(Fatal::new)?;
+            plan.check_names(&settings.override_names, &settings.environment_names).map_err(Fatal::new)?;
             self.open(plan);
         }
         Ok(())
@@ -526,7 +528,7 @@ fn tell(engine: &mpsc::UnboundedSender<Inbound>, message: Inbound) {
 
 fn engine_ended(ended: Result<(), tokio::task::JoinError>) -> Fatal {
     let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
-    Fatal { code: 70, text: format!("an engine has ended: {how}; please report this") }
+    Fatal { code: crate::serve::BROKEN, text: format!("an engine has ended: {how}; please report this") }
 }
 
 /// 128 random bits, as hex.

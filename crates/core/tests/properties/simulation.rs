@@ -301,7 +301,7 @@ fn at_ten_times_the_capacity_goodput_is_at_its_peak() {
     // alone, and late.
     for (launch_s, length_s) in [(0.030, 5.0), (0.180, 300.0)] {
         for replicas in [1, 4] {
-            let scene = Scene { launch_s, length_s, replicas, ..SCENE };
+            let scene = Scene { launch_s, replicas, length_s, ..SCENE };
             let goodput = |load| Simulation::run(Scene { load, ..scene }).goodput();
             let peak = [0.9, 1.2].map(goodput).into_iter().fold(0.0, f64::max);
             let overloaded = goodput(10.0);

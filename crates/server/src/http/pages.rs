@@ -82,6 +82,7 @@ pub(crate) fn config(site: &Site, _: &Request<Incoming>) -> Reply {
             "doc": manifest.doc,
             "options": manifest.options,
             "option_sources": manifest.option_sources,
+            "init": manifest.init,
             "input": { "kind": manifest.input.kind, "arrays": manifest.input.arrays },
             "output": { "kind": manifest.output.kind, "arrays": manifest.output.arrays },
             "group_by": manifest.group_by,
@@ -89,7 +90,12 @@ pub(crate) fn config(site: &Site, _: &Request<Incoming>) -> Reply {
         });
         deployments.insert(name.clone(), summary);
     }
-    json_reply(&json!({ "version": env!("CARGO_PKG_VERSION"), "server": site.options, "deployments": deployments }))
+    json_reply(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "server": site.options,
+        "server_sources": site.option_sources,
+        "deployments": deployments,
+    }))
 }
 
 /// `GET /docs`

@@ -56,6 +56,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         doc: String::new(),
         options,
         option_sources: BTreeMap::new(),
+        init: std::collections::BTreeMap::default(),
         input: Input { kind: InputKind::Text, arrays: vec![], schema: any() },
         output: Output { kind: "text".into(), arrays: vec![], schema: any() },
         group_by: vec![],

@@ -58,6 +58,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
             max_pixels: 1 << 26,
         },
         option_sources: BTreeMap::new(),
+        init: std::collections::BTreeMap::default(),
         input: Input { kind, arrays, schema: serde_json_value::Value::Bool(true) },
         output: Output { kind: output.into(), arrays: vec![], schema: serde_json_value::Value::Bool(true) },
         group_by: vec![],

@@ -17,6 +17,7 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
         doc: String::new(),
         options,
         option_sources: BTreeMap::new(),
+        init: std::collections::BTreeMap::default(),
         input: Input { kind: InputKind::Object, arrays: vec![], schema: serde_json_value::Value::Null },
         output: Output { kind: "any".into(), arrays: vec![], schema: serde_json_value::Value::Null },
         group_by: serde_json::from_value(group_by.clone()).unwrap(),
