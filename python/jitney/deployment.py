@@ -13,6 +13,7 @@ from jitney.arrays import ArraySpec
 from jitney.codecs.plain import plain
 from jitney.config import SERVER, Resolved, SetText
 from jitney.errors import ConfigError, TargetError
+from jitney.failures import one_line
 from jitney.options import deployment_options, parse, parse_init, unknown
 from jitney.targets import load_target
 
@@ -167,7 +168,9 @@ def _example(name: str, place: int, example: object) -> object:
     try:
         return plain(example)
     except Exception as error:
-        raise TargetError(f"deployment `{name}`: examples[{place}] cannot be written as JSON: {error}") from error
+        raise TargetError(
+            f"deployment `{name}`: examples[{place}] cannot be written as JSON: {one_line(error)}"
+        ) from error
 
 
 def _arrays(specs: Sequence[ArraySpec]) -> list[dict[str, object]]:

@@ -19,7 +19,7 @@ from jitney.config import Overrides, Resolved, resolve
 from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import JitneyError, TargetError
-from jitney.failures import one_line, user_traceback
+from jitney.failures import one_line, sayable, user_traceback
 from jitney.pipeline import run
 from jitney.replica import Replica
 
@@ -184,10 +184,10 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         cause = error.__cause__ if isinstance(error, JitneyError) and error.__cause__ is not None else error
         is_ours = isinstance(cause, JitneyError)
-        told = f"{type(cause).__name__}: {cause}\n" if is_ours else user_traceback(cause)
+        told = f"{one_line(cause)}\n" if is_ours else user_traceback(cause)
         print(told, file=sys.stderr, end="", flush=True)
-        line = str(error) if isinstance(error, JitneyError) else one_line(error)
-        self._send("failed", {"stage": self._stage, "error": " ".join(line.split()), "traceback": told})
+        line = sayable(error) if isinstance(error, JitneyError) else one_line(error)
+        self._send("failed", {"stage": self._stage, "error": line, "traceback": told})
 
     def _send(self, kind: str, body: Any) -> None:
         self._link.send(kind, json.dumps(body).encode())
