@@ -208,8 +208,7 @@ def _owned(output: Any) -> Any:
 
 def _owned_answer(answer: Any) -> Any:
     if isinstance(answer, Image):
-        pixels: Any = answer._array  # pyright: ignore[reportPrivateUsage]
-        return answer if pixels is None else Image(_owned_answer(pixels), format=answer.format)
+        return answer.own()
     if not is_array(answer):
         return answer
     duplicate = getattr(answer, "clone", None) or getattr(answer, "copy", None)  # torch; numpy and cupy
