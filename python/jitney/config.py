@@ -85,8 +85,12 @@ class Overrides:
         return msgspec.json.decode(text, type=cls)
 
     def names(self) -> set[str]:
-        """All deployment names that were seen, as written; those of the environment in its own spelling."""
-        return self.file.names() | self.environment.names() | self.sets.names()
+        """All deployment names in the file and in `--set`, as written."""
+        return self.file.names() | self.sets.names()
+
+    def environment_names(self) -> set[str]:
+        """All deployment names in the environment, in its own spelling, which no other layer may use."""
+        return self.environment.names()
 
     def unknown_names(self, known: Iterable[str]) -> list[str]:
         """One message for each name in a layer that is none of the deployments `known`."""
