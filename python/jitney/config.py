@@ -49,6 +49,10 @@ SERVER: Final = "server"
 """What the server's own options are called where a deployment's name could stand; no deployment may have it."""
 
 
+_SECRET: Final = ("key", "token", "secret", "password", "passwd", "passphrase", "credential")
+_USER_IN_URL: Final = re.compile(r"://[^/@\s]+@")
+
+
 class SetText(str):
     """A constructor argument from `--set`: text whose type only the constructor's annotations can tell."""
 
@@ -112,6 +116,26 @@ class Resolved:
     options: DeploymentOptions
     sources: dict[str, str]
     init: dict[str, object]
+
+    def shown_init(self) -> dict[str, Any]:
+        """Return the constructor arguments as they may be printed and served: without what looks secret."""
+        return cast("dict[str, Any]", _without_secrets(self.init))
+
+
+def _without_secrets(value: object) -> object:
+    if isinstance(value, dict):
+        return {
+            key: "***" if _looks_secret(key) else _without_secrets(part)
+            for key, part in cast("dict[str, object]", value).items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(part) for part in cast("list[object]", value)]
+    return _USER_IN_URL.sub("://***@", value) if isinstance(value, str) else value
+
+
+def _looks_secret(name: str) -> bool:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return any(word.removesuffix("s").endswith(_SECRET) for word in re.split(r"[^a-z0-9]+", words))
 
 
 @dataclass(frozen=True)

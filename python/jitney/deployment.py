@@ -151,11 +151,13 @@ def manifest(target: str, resolved: Sequence[tuple[Deployment, Resolved]]) -> di
 def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
     taken, returned = found.signature.input, found.signature.output
     group_by, cost = found.compiled_terms()
+    init = resolved.shown_init()
     return {
         "name": found.name,
         "doc": found.doc,
         "options": resolved.options.to_dict(),
         "option_sources": dict(resolved.sources),
+        **({"init": init} if init else {}),
         "input": {"kind": taken.kind, "arrays": _arrays(taken.arrays), "schema": plain(taken.schema)},
         "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
         "group_by": group_by,

@@ -160,7 +160,9 @@ class Image:
         try:
             image = opener.open(io.BytesIO(data), formats=FORMATS)
         except opener.UnidentifiedImageError:
-            raise InvalidInput(f"these {len(data)} bytes are no image that is read here: {', '.join(FORMATS)}") from None
+            raise InvalidInput(
+                f"these {len(data)} bytes are no image that is read here: {', '.join(FORMATS)}"
+            ) from None
         except bombs as error:
             raise InvalidInput(f"the image has too many pixels: {error}", status=413) from None
         except Exception as error:

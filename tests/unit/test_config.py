@@ -194,3 +194,24 @@ def test_options_cross_as_the_server_declares_them() -> None:
                 core.check_options(kind, json.dumps(partial))
         with pytest.raises(ValueError, match="surplus"):
             core.check_options(kind, json.dumps({**options.to_dict(), "surplus": 1}))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shown"),
+    [
+        ("api_key", False), ("apiKey", False), ("KEY", False), ("hf-token", False), ("accesstoken", False),
+        ("password", False), ("client_secrets", False), ("credentials", False),
+        ("tokenizer", True), ("max_tokenization", True), ("folder", True), ("keyboard", True),
+    ],
+)  # fmt: skip
+def test_what_looks_secret_is_not_shown(name: str, is_shown: bool) -> None:
+    resolved = resolve("m", {}, read_overrides(None, {}, [f"m.init.{name}=hunter2"]))
+    assert resolved.init == {name: "hunter2"}
+    assert resolved.shown_init() == {name: "hunter2" if is_shown else "***"}
+
+
+def test_secrets_inside_of_constructor_arguments_are_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "jitney.toml"
+    path.write_text('[deployment.m.init]\nstore = [{url = "redis://u:p@host/1", secret = ["x"]}]\nn = 3\n')
+    shown = resolve("m", {}, read_overrides(str(path), {}, [])).shown_init()
+    assert shown == {"store": [{"url": "redis://***@host/1", "secret": "***"}], "n": 3}
