@@ -8,7 +8,10 @@ __version__: str
 def serve(settings: str) -> int:
     """Run the server until it is told to stop; returns the exit code.
 
-    `settings` is JSON: {"server": ServerOptions, "targets": [{"target": str, "overrides": Overrides}], "python": str}.
+    `settings` is JSON: {"server": ServerOptions, "server_sources": {option: layer}, "targets": [{"target": str,
+    "overrides": Overrides}], "override_names": [str], "environment_names": [str], "python": str, "cores": int}.
+    The names are those of deployments that options are given for: as written in the file and in `--set`, and as the
+    environment spells them; one that no deployment has is an error.
     Releases the interpreter lock for its whole duration and owns SIGINT and SIGTERM.
     """
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hin
 from jitney import schemas
 from jitney.arrays import ArraySpec, array_spec, is_array_type
 from jitney.errors import TargetError
+from jitney.failures import one_line
 from jitney.types import Image
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
@@ -115,7 +116,7 @@ def _hints(predict: Callable[..., object], names: Mapping[str, object] | None) -
             "(not only under TYPE_CHECKING), or define it at the top of the module"
         ) from error
     except Exception as error:
-        raise TargetError(f"{_name(predict)}: its annotations cannot be read: {error}") from error
+        raise TargetError(f"{_name(predict)}: its annotations cannot be read: {one_line(error)}") from error
 
 
 def _parameters(predict: Callable[..., object], *, is_method: bool) -> list[str]:

@@ -49,6 +49,10 @@ SERVER: Final = "server"
 """What the server's own options are called where a deployment's name could stand; no deployment may have it."""
 
 
+_SECRET: Final = ("key", "token", "secret", "password", "passwd", "passphrase", "credential")
+_USER_IN_URL: Final = re.compile(r"://[^/@\s]+@")
+
+
 class SetText(str):
     """A constructor argument from `--set`: text whose type only the constructor's annotations can tell."""
 
@@ -85,8 +89,12 @@ class Overrides:
         return msgspec.json.decode(text, type=cls)
 
     def names(self) -> set[str]:
-        """All deployment names that were seen, as written; those of the environment in its own spelling."""
-        return self.file.names() | self.environment.names() | self.sets.names()
+        """All deployment names in the file and in `--set`, as written."""
+        return self.file.names() | self.sets.names()
+
+    def environment_names(self) -> set[str]:
+        """All deployment names in the environment, in its own spelling, which no other layer may use."""
+        return self.environment.names()
 
     def unknown_names(self, known: Iterable[str]) -> list[str]:
         """One message for each name in a layer that is none of the deployments `known`."""
@@ -108,6 +116,26 @@ class Resolved:
     options: DeploymentOptions
     sources: dict[str, str]
     init: dict[str, object]
+
+    def shown_init(self) -> dict[str, Any]:
+        """Return the constructor arguments as they may be printed and served: without what looks secret."""
+        return cast("dict[str, Any]", _without_secrets(self.init))
+
+
+def _without_secrets(value: object) -> object:
+    if isinstance(value, dict):
+        return {
+            key: "***" if _looks_secret(key) else _without_secrets(part)
+            for key, part in cast("dict[str, object]", value).items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(part) for part in cast("list[object]", value)]
+    return _USER_IN_URL.sub("://***@", value) if isinstance(value, str) else value
+
+
+def _looks_secret(name: str) -> bool:
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return any(word.removesuffix("s").endswith(_SECRET) for word in re.split(r"[^a-z0-9]+", words))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from jitney.arrays import ArraySpec
 from jitney.codecs.plain import plain
 from jitney.config import SERVER, Resolved, SetText
 from jitney.errors import ConfigError, TargetError
+from jitney.failures import one_line
 from jitney.options import deployment_options, parse, parse_init, unknown
 from jitney.targets import load_target
 
@@ -150,11 +151,13 @@ def manifest(target: str, resolved: Sequence[tuple[Deployment, Resolved]]) -> di
 def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
     taken, returned = found.signature.input, found.signature.output
     group_by, cost = found.compiled_terms()
+    init = resolved.shown_init()
     return {
         "name": found.name,
         "doc": found.doc,
         "options": resolved.options.to_dict(),
         "option_sources": dict(resolved.sources),
+        **({"init": init} if init else {}),
         "input": {"kind": taken.kind, "arrays": _arrays(taken.arrays), "schema": plain(taken.schema)},
         "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
         "group_by": group_by,
@@ -167,7 +170,9 @@ def _example(name: str, place: int, example: object) -> object:
     try:
         return plain(example)
     except Exception as error:
-        raise TargetError(f"deployment `{name}`: examples[{place}] cannot be written as JSON: {error}") from error
+        raise TargetError(
+            f"deployment `{name}`: examples[{place}] cannot be written as JSON: {one_line(error)}"
+        ) from error
 
 
 def _arrays(specs: Sequence[ArraySpec]) -> list[dict[str, object]]:

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -12,10 +13,30 @@ _MOST_KINDS = 256
 
 
 def one_line(error: BaseException) -> str:
-    """Say what was raised, without a traceback: clients may read it."""
-    text = " ".join(str(error).split())
-    detail = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return detail if len(detail) <= _LONGEST_DETAIL else detail[: _LONGEST_DETAIL - 1] + "…"
+    """Say what was raised, without a traceback: clients may read it. Never raises."""
+    text = sayable(error)
+    return cut(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def sayable(value: object) -> str:
+    """Say a value of user code in one line of bounded length that UTF-8 can hold. Never raises.
+
+    An exception's `__str__` may itself raise, and its text may hold lone surrogates, as paths from the disk do.
+    """
+    try:
+        text = " ".join(str(value).split())
+    except BaseException as error:
+        return f"(its text cannot be said: {type(error).__name__})"
+    return cut(_as_utf8(text))
+
+
+def cut(text: str) -> str:
+    """Keep a detail to a length that fits into an answer."""
+    return text if len(text) <= _LONGEST_DETAIL else text[: _LONGEST_DETAIL - 1] + "…"
+
+
+def _as_utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def user_traceback(error: BaseException) -> str:
@@ -23,7 +44,7 @@ def user_traceback(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and _is_ours(frames) and frames.tb_next is not None:
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))
+    return _as_utf8("".join(traceback.format_exception(type(error), error, frames)))
 
 
 def _is_ours(frames: TracebackType) -> bool:
@@ -46,5 +67,6 @@ class Told:
         if kind in self._kinds or len(self._kinds) >= _MOST_KINDS:
             return
         self._kinds.add(kind)
-        print(f"{where} failed (further failures of this kind are not printed):", file=sys.stderr)
-        print(user_traceback(error), file=sys.stderr, end="", flush=True)
+        with suppress(Exception):  # a terminal that is gone is no reason to fail a batch
+            print(f"{where} failed (further failures of this kind are not printed):", file=sys.stderr)
+            print(user_traceback(error), file=sys.stderr, end="", flush=True)

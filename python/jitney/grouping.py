@@ -106,12 +106,15 @@ def _field(where: str, name: str, declared: Input) -> Field:
 def _scalar_field(where: str, name: str, declared: Input) -> dict[str, Any]:
     found = _field(where, name, declared)
     types, literals = scalar_types(f"{where}: `{name}`", found.annotation)
-    default = found.default if found.has_default else None
+    compiled: dict[str, Any] = {"name": found.wire_name, "types": types, "literals": literals}
+    if not found.has_default:
+        return compiled  # without the key: null would be the default None
+    default = found.default
     if types == ["float"] and type(default) is int:
         default = float(default)
     if not _is_scalar(default):
         raise TargetError(f"{where}: `{name}` has the default {default!r}, which no JSON of 64-bit numbers can say")
-    return {"name": found.wire_name, "types": types, "default": default, "literals": literals}
+    return compiled | {"default": default}
 
 
 def _is_scalar(default: object) -> bool:

@@ -99,8 +99,9 @@ class DeploymentOptions:
     )
     batched: bool = _option(True, "whether `predict` takes a batch; if not, one item at a time", in_code_only=True)
     max_pixels: int = _option(
-        64 * _MEBIBYTE,
-        "most pixels of an image that comes in (64 x 1024 x 1024)",
+        16 * _MEBIBYTE,
+        "most pixels of an image that comes in (4096 x 4096); decoded, each takes up to 4 bytes, and a whole batch "
+        "is decoded before `predict`",
         unit="pixels",
         at_least=1,
         at_most=_I64,

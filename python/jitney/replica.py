@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from jitney.codecs import Codec, Decoded
 from jitney.codecs.answers import named_arrays
 from jitney.codecs.plain import is_array
+from jitney.codecs.refusals import bounded
 from jitney.config import DeploymentOptions
 from jitney.context import computing
 from jitney.errors import InvalidInput, InvalidOutput
-from jitney.failures import Told, one_line
+from jitney.failures import Told, one_line, sayable
 from jitney.splitting import Failure, Part, Split, predict_split
 from jitney.types import Image
 
@@ -119,6 +120,7 @@ class Replica:
             if wanted[index]:
                 positions.append(position)
             else:
+                # The front knows why nobody waits (cancelled, or its deadline passed) and takes this for left out.
                 trip.verdicts[index] = Verdict("cancelled", "nobody waits for this answer any more")
         return positions
 
@@ -158,7 +160,7 @@ class Replica:
                     self._codec.encode(part.output, trip.decoded, part.positions, trip.batch, results)
                 except Exception as error:
                     self._told.tell("what predict returned", error)
-                    detail = error.message if isinstance(error, InvalidOutput) else one_line(error)
+                    detail = sayable(error) if isinstance(error, InvalidOutput) else one_line(error)
                     broken[number] = Verdict("invalid_output", detail)
                     break
             else:
@@ -166,10 +168,15 @@ class Replica:
 
 
 def _write(index: int, verdict: Verdict, results: "Results") -> None:
-    results.error(index, verdict.reason, verdict.detail, verdict.field, verdict.status)
+    try:
+        results.error(index, verdict.reason, verdict.detail, verdict.field, verdict.status)
+    except Exception as error:
+        # Whatever user code put into its exception: an item without an outcome would take the worker along.
+        results.error(index, "internal", f"why this item failed cannot be said: {type(error).__name__}", None, None)
 
 
 def _refusal(error: InvalidInput) -> Verdict:
+    error = bounded(error)
     return Verdict(error.reason, error.message, error.field, error.status)
 
 
@@ -201,8 +208,7 @@ def _owned(output: Any) -> Any:
 
 def _owned_answer(answer: Any) -> Any:
     if isinstance(answer, Image):
-        pixels: Any = answer._array  # pyright: ignore[reportPrivateUsage]
-        return answer if pixels is None else Image(_owned_answer(pixels), format=answer.format)
+        return answer.own()
     if not is_array(answer):
         return answer
     duplicate = getattr(answer, "clone", None) or getattr(answer, "copy", None)  # torch; numpy and cupy

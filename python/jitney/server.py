@@ -26,6 +26,7 @@ class Settings:
     """All that the Rust server needs to know."""
 
     server: ServerOptions
+    server_sources: Mapping[str, str]
     targets: Sequence[str]
     overrides: Overrides
 
@@ -36,7 +37,9 @@ class Settings:
             {
                 "server": self.server.to_dict(),
                 "targets": [{"target": target, "overrides": overrides} for target in self.targets],
+                "server_sources": self.server_sources,
                 "override_names": sorted(self.overrides.names()),
+                "environment_names": sorted(self.overrides.environment_names()),
                 "python": sys.executable,
                 "cores": available_cores(),
             }
@@ -61,14 +64,14 @@ def compose(
         listen = given.get("listen", ())
         address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{DEFAULT_PORT if port is None else port}"
         given["listen"] = [*(listen if isinstance(listen, Sequence) else ()), address]
-    server = resolve_server(given, overrides).options
-    for where in server.listen:
+    server = resolve_server(given, overrides)
+    for where in server.options.listen:
         check_listen(where)
     found = [find_target(target) for target in targets]
     for target in found:
         if found.count(target) > 1:
             raise TargetError(f"the target {target!r} is given twice; to have two copies of it, set replicas=2")
-    return Settings(server, found, overrides)
+    return Settings(server.options, server.sources, found, overrides)
 
 
 def read_layers(file: str | None, environ: Mapping[str, str], sets: Sequence[str]) -> Overrides:

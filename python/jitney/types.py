@@ -19,6 +19,9 @@ DTYPES: Final = (
 )  # fmt: skip
 """What an array may hold, as numpy names it."""
 
+FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+"""The image files that are read. Pillow knows some 40 more, and one of them (EPS) starts Ghostscript."""
+
 _SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -57,7 +60,7 @@ def _axis(axis: int | None) -> int | None:
 class Image:
     """One image: what comes in is read lazily, what goes out is encoded when it is sent.
 
-    `data` is an encoded file (bytes; sent as it is), a Pillow image, or a uint8 array of shape (height, width),
+    What comes in is PNG, JPEG, WEBP, GIF, BMP or TIFF; of several frames the first is read. `data` is an encoded file (bytes; sent as it is), a Pillow image, or a uint8 array of shape (height, width),
     (height, width, 3) or (height, width, 4). `format` is what pixels are encoded as on their way out.
     """
 
@@ -136,11 +139,10 @@ class Image:
         return buffer.getvalue()
 
     def own(self) -> "Image":
-        """Return an image that shares no pixels with what it was made of, which may then be used again."""
-        if self._data is not None:
+        """Return an image that shares no array with what it was made of; a Pillow image is taken as given away."""
+        if self._array is None:
             return self
-        pixels = self._pillow if self._array is None else self._array
-        copy = getattr(pixels, "clone", None) or pixels.copy  # torch has `clone`, all others `copy`
+        copy = getattr(self._array, "clone", None) or self._array.copy  # torch has `clone`, all others `copy`
         return Image(copy(), self._media_type, format=self.format)
 
     def __repr__(self) -> str:
@@ -156,9 +158,11 @@ class Image:
         opener = pillow()
         bombs: tuple[type[Exception], ...] = (opener.DecompressionBombError, opener.DecompressionBombWarning)
         try:
-            image = opener.open(io.BytesIO(data))
+            image = opener.open(io.BytesIO(data), formats=FORMATS)
         except opener.UnidentifiedImageError:
-            raise InvalidInput(f"{len(data)} bytes are not an image of a known format") from None
+            raise InvalidInput(
+                f"these {len(data)} bytes are no image that is read here: {', '.join(FORMATS)}"
+            ) from None
         except bombs as error:
             raise InvalidInput(f"the image has too many pixels: {error}", status=413) from None
         except Exception as error:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from jitney.codecs import Codec
@@ -18,7 +19,7 @@ from jitney.config import Overrides, Resolved, resolve
 from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import JitneyError, TargetError
-from jitney.failures import one_line, user_traceback
+from jitney.failures import one_line, sayable, user_traceback
 from jitney.pipeline import run
 from jitney.replica import Replica
 
@@ -81,15 +82,29 @@ def main() -> int:
     except JitneyError as error:
         print(f"jitney.worker: {error}", file=sys.stderr)
         return 2
+    outlive_signals()
     from jitney import _core  # noqa: PLC0415 - so that the message above needs no Rust
 
     _core.adopt_parent(spec.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the front decides what it means
     for stream in (sys.stdout, sys.stderr):
         _buffer_by_line(stream)
     set_threads(spec.cpu_threads, os.environ)
     share_cores(spec.cpu_threads)
     return Worker(_core.Link(spec.address, spec.secret, spec.worker), spec, _core.Results).run()
+
+
+def outlive_signals() -> None:
+    """Leave it to the front what a signal to everybody means: it ends workers by its own message, or by SIGKILL.
+
+    Ctrl-C goes to the whole group of the terminal, and systemd and container runtimes send SIGTERM to every process.
+    SIGTERM is handled and not ignored, because what is ignored stays ignored in programs that the model starts.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _nothing)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    del number, frame
 
 
 def _buffer_by_line(stream: TextIO) -> None:
@@ -169,10 +184,10 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         cause = error.__cause__ if isinstance(error, JitneyError) and error.__cause__ is not None else error
         is_ours = isinstance(cause, JitneyError)
-        told = f"{type(cause).__name__}: {cause}\n" if is_ours else user_traceback(cause)
+        told = f"{one_line(cause)}\n" if is_ours else user_traceback(cause)
         print(told, file=sys.stderr, end="", flush=True)
-        line = str(error) if isinstance(error, JitneyError) else one_line(error)
-        self._send("failed", {"stage": self._stage, "error": " ".join(line.split()), "traceback": told})
+        line = sayable(error) if isinstance(error, JitneyError) else one_line(error)
+        self._send("failed", {"stage": self._stage, "error": line, "traceback": told})
 
     def _send(self, kind: str, body: Any) -> None:
         self._link.send(kind, json.dumps(body).encode())

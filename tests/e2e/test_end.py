@@ -30,6 +30,26 @@ def test_a_signal_under_load_fails_no_accepted_request(serve: Serve, stop: signa
     server.assert_nobody_left()
 
 
+def test_a_signal_to_every_process_at_once_fails_no_accepted_request(serve: Serve) -> None:
+    """As systemd and container runtimes stop a service: front and workers get SIGTERM together."""
+    options = ("max_batch_size=16", "replicas=2", "retry=false")  # a worker that ends would lose what it computes
+    server = serve("sleepy.py", arguments=tuple(f"--set=sleepy.{option}" for option in options))
+    items = [f"item-{n}" for n in range(100)]
+    server.shut_gate()
+    answers = [server.submit("/sleepy", item) for item in items]
+    server.wait_inside(len(items))
+    until(lambda: len(server.calls()) >= 2, "both workers compute")
+    workers = server.workers()
+    assert len(workers) == 2
+    for pid in [*workers, server.process.pid]:
+        os.kill(pid, signal.SIGTERM)
+    server.open_gate()
+    assert [answer.result().json() for answer in answers] == [item[::-1] for item in items]
+    assert set(server.computed().values()) == {1}
+    assert server.wait_exit() == 0
+    server.assert_nobody_left()
+
+
 def test_idle_connections_do_not_delay_the_end(serve: Serve) -> None:
     server = serve("noop.py")
     clients = [server.client() for _ in range(50)]

@@ -107,7 +107,7 @@ def test_a_missing_file_is_named() -> None:
 
 
 def test_the_environment_is_strict_where_it_is_ours() -> None:
-    assert read_overrides(None, {"PATH": "x", "JITNEY_SECRET": "x"}, []).names() == set()
+    assert read_overrides(None, {"PATH": "x", "JITNEY_SECRET": "x"}, []).environment_names() == set()
     with pytest.raises(ConfigError, match=r"JITNEY_M__REPLICS \(environment\).*did you mean `replicas`"):
         read_overrides(None, {"JITNEY_M__REPLICS": "2"}, [])
     with pytest.raises(ConfigError, match="names no deployment"):
@@ -118,7 +118,8 @@ def test_names_are_kept_and_unknown_ones_found(tmp_path: Path) -> None:
     toml = write(tmp_path, "[deployment.embeder]\nreplicas = 2\n[deployment.'my-model.v2']\n[server]\n")
     environ = {"JITNEY_MY_MODEL_V2__REPLICAS": "2", "JITNEY_OTHER__REPLICAS": "2", "JITNEY_SERVER__LOG_LEVEL": "debug"}
     overrides = read_overrides(toml, environ, ["my-model.v2.init.path=x", "my-model.v2.retry=no"])
-    assert overrides.names() == {"embeder", "my-model.v2", "MY_MODEL_V2", "OTHER"}
+    assert overrides.names() == {"embeder", "my-model.v2"}
+    assert overrides.environment_names() == {"MY_MODEL_V2", "OTHER"}
     messages = overrides.unknown_names(["embedder", "my-model.v2"])
     assert len(messages) == 2
     assert "file: there is no deployment `embeder`; did you mean `embedder`?" in messages
@@ -193,3 +194,24 @@ def test_options_cross_as_the_server_declares_them() -> None:
                 core.check_options(kind, json.dumps(partial))
         with pytest.raises(ValueError, match="surplus"):
             core.check_options(kind, json.dumps({**options.to_dict(), "surplus": 1}))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shown"),
+    [
+        ("api_key", False), ("apiKey", False), ("KEY", False), ("hf-token", False), ("accesstoken", False),
+        ("password", False), ("client_secrets", False), ("credentials", False),
+        ("tokenizer", True), ("max_tokenization", True), ("folder", True), ("keyboard", True),
+    ],
+)  # fmt: skip
+def test_what_looks_secret_is_not_shown(name: str, is_shown: bool) -> None:
+    resolved = resolve("m", {}, read_overrides(None, {}, [f"m.init.{name}=hunter2"]))
+    assert resolved.init == {name: "hunter2"}
+    assert resolved.shown_init() == {name: "hunter2" if is_shown else "***"}
+
+
+def test_secrets_inside_of_constructor_arguments_are_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "jitney.toml"
+    path.write_text('[deployment.m.init]\nstore = [{url = "redis://u:p@host/1", secret = ["x"]}]\nn = 3\n')
+    shown = resolve("m", {}, read_overrides(str(path), {}, [])).shown_init()
+    assert shown == {"store": [{"url": "redis://***@host/1", "secret": "***"}], "n": 3}

@@ -11,7 +11,7 @@ import jitney
 import msgspec
 import numpy as np
 import pytest
-from jitney.config import Overrides, SetText, resolve
+from jitney.config import Overrides, SetText, read_overrides, resolve
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import ConfigError, TargetError
 
@@ -272,6 +272,10 @@ def test_the_manifest_is_what_the_front_reads() -> None:
         def predict(self, prompts: list[Prompt]) -> np.ndarray: ...
 
     found = of(Paint)
+    with_init = resolve(
+        found.name, found.declared, read_overrides(None, {}, ["paint.init.api_key=a", "paint.init.x=1"])
+    )
+    assert manifest("paint.py", [(found, with_init)])["deployments"][0]["init"] == {"api_key": "***", "x": "1"}
     made = manifest("paint.py", [(found, resolve(found.name, found.declared, Overrides()))])
     made = json.loads(json.dumps(made))
     [only] = made["deployments"]

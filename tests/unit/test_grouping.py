@@ -67,14 +67,19 @@ def field(kind: Any, name: str) -> dict[str, Any]:
     return term["source"]["field"]
 
 
+NO_DEFAULT = object()
+
+
 def source(name: str, types: list[str], default: Any, literals: list[Any] | None = None) -> dict[str, Any]:
-    return {"name": name, "types": types, "default": default, "literals": literals or []}
+    """As the manifest has it: without the key `default` if there is none, since null is the default None."""
+    compiled: dict[str, Any] = {"name": name, "types": types, "literals": literals or []}
+    return compiled if default is NO_DEFAULT else compiled | {"default": default}
 
 
 @pytest.mark.parametrize(
     ("name", "compiled"),
     [
-        ("prompt", source("prompt", ["str"], None)),
+        ("prompt", source("prompt", ["str"], NO_DEFAULT)),
         ("image_width", source("imageWidth", ["int"], 512)),
         ("imageWidth", source("imageWidth", ["int"], 512)),
         ("guidance", source("guidance", ["float"], 7.0)),

@@ -88,7 +88,8 @@ def test_a_batch_of_nothing_but_bad_items_never_starts() -> None:
     assert link.begun == []
 
 
-def test_what_nobody_waits_for_is_not_computed() -> None:
+def test_what_nobody_waits_for_is_not_computed_and_reported_as_left_out() -> None:
+    """The front takes the verdict `cancelled` of a worker for "left out": it knows whether the item expired."""
     seen: list[str] = []
 
     def predict(texts: list[str]) -> list[str]:

@@ -34,6 +34,23 @@ def test_settings_hold_all_that_the_server_needs() -> None:
     assert server["listen"] == ["tcp:127.0.0.1:8000"]
 
 
+def test_settings_say_where_options_came_from() -> None:
+    overrides = read_layers(None, {"JITNEY_LOG_LEVEL": "debug"}, [])
+    found = json.loads(compose(["embedder.py"], {"max_connections": 5}, overrides, None, None).to_json())
+    sources = found["server_sources"]
+    assert sources.keys() == found["server"].keys()
+    assert (sources["max_connections"], sources["log_level"], sources["listen"]) == ("set", "environment", "default")
+
+
+def test_names_are_told_by_the_spelling_of_their_layer() -> None:
+    """`--set EMBEDDER.…` is a misspelling, `JITNEY_EMBEDDER__…` is not: the server must be able to tell."""
+    Path("jitney.toml").write_text("[deployment.embedder]\nreplicas = 2\n")
+    overrides = read_layers(None, {"JITNEY_EMBEDDER__RETRY": "false"}, ["EMBEDER.replicas=3"])
+    found = json.loads(compose(["embedder.py"], {}, overrides, None, None).to_json())
+    assert found["override_names"] == ["EMBEDER", "embedder"]
+    assert found["environment_names"] == ["EMBEDDER"]
+
+
 @pytest.mark.parametrize(
     ("host", "port", "listen", "expected"),
     [

@@ -49,7 +49,7 @@ def test_an_image_becomes_pixels() -> None:
 
 
 def test_what_is_no_image_is_an_invalid_input() -> None:
-    with pytest.raises(InvalidInput, match="3 bytes are not an image"):
+    with pytest.raises(InvalidInput, match="these 3 bytes are no image"):
         Image(b"abc").check()
     with pytest.raises(TypeError, match="not int"):
         Image(3)  # pyright: ignore[reportArgumentType]
@@ -119,10 +119,25 @@ def test_pixels_of_an_own_image_are_not_shared() -> None:
     assert shared.to_numpy("L").max() == 9
     assert own.to_numpy("L").max() == 0
     picture = Pillow.new("L", (2, 2))
-    own = Image(picture, format="BMP").own()
-    picture.putpixel((0, 0), 9)
-    assert own.to_numpy("L").max() == 0
-    assert own.format == "BMP"
+    assert Image(picture, format="BMP").own().to_pil() is picture
+    assert Image(pixels, "image/x", format="BMP").own().media_type == "image/x"
+
+
+@pytest.mark.parametrize("name", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_these_formats_are_read(name: str) -> None:
+    assert Image(png(2, 2, name)).to_pil("RGB").size == (2, 2)
+
+
+def test_a_picture_of_several_frames_is_its_first() -> None:
+    buffer = io.BytesIO()
+    Pillow.new("RGB", (2, 2)).save(buffer, "MPO", save_all=True, append_images=[Pillow.new("RGB", (3, 3))])
+    assert Image(buffer.getvalue()).to_pil().size == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["EPS", "PPM", "TGA", "PCX", "ICNS"])
+def test_no_other_decoder_of_pillow_can_be_reached(name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"no image that is read here: PNG, JPEG, WEBP, GIF, BMP, TIFF"):
+        Image(png(2, 2, name)).check()
 
 
 def test_examples_of_images_may_be_given_in_many_forms() -> None:

@@ -97,7 +97,7 @@ def _print_options(resolved: Resolved) -> None:
     for name, value in options.items():
         shown = ",".join(map(str, value)) or "none" if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         print(f"  {name:{width}}  {shown} ({resolved.sources[name]})")
-    for name, value in resolved.init.items():
+    for name, value in resolved.shown_init().items():
         print(f"  {'init.' + name:{width}}  {value!r}")
 
 

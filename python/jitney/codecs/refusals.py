@@ -6,13 +6,35 @@ from typing import Any, Final
 import msgspec
 
 from jitney.errors import InvalidInput, MalformedBody
+from jitney.failures import one_line, sayable
 
 _AT: Final = re.compile(r"^(?P<what>.*) - at `(?P<path>(?:key in )?[^`]*)`$", re.DOTALL)
 _NAMED: Final = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 
 
 def refusal(error: Exception) -> InvalidInput:
-    """Turn any exception of decoding one item into what the client is told."""
+    """Turn any exception of decoding one item into what the client is told. Never raises."""
+    try:
+        return bounded(_refusal(error))
+    except Exception:
+        return InvalidInput(f"the input's own validation raised {one_line(error)}")
+
+
+def bounded(error: InvalidInput) -> InvalidInput:
+    """Make it what an answer can carry: user code may have put anything there. Never raises."""
+    kind = MalformedBody if isinstance(error, MalformedBody) else InvalidInput
+    try:
+        message, status, field = error.message, error.status, error.field
+    except Exception:  # a subclass that does not call our `__init__`
+        return kind(sayable(error))
+    is_status = type(status) is int and 400 <= status <= 499
+    said, said_field = sayable(message), None if field is None else sayable(field)
+    if is_status and (said, said_field, kind.reason) == (message, field, error.reason):
+        return error
+    return kind(said, status=status if is_status else 422, field=said_field)
+
+
+def _refusal(error: Exception) -> InvalidInput:
     if isinstance(error, InvalidInput):
         return error
     if isinstance(error, msgspec.ValidationError):
@@ -21,7 +43,7 @@ def refusal(error: Exception) -> InvalidInput:
         return MalformedBody(str(error))
     if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
         return _of_pydantic(error)
-    return InvalidInput(f"the input's own validation raised {type(error).__name__}: {error}")
+    return InvalidInput(f"the input's own validation raised {one_line(error)}")
 
 
 def _of_msgspec(text: str) -> InvalidInput:

@@ -14,7 +14,9 @@ from jitney.annotations import Output, show
 from jitney.codecs import tags
 from jitney.codecs.answers import dtype_name, host_array, named_arrays
 from jitney.codecs.plain import is_array, is_array_type, plain_hook
+from jitney.codecs.refusals import bounded
 from jitney.errors import InvalidInput, InvalidOutput
+from jitney.failures import one_line, sayable
 from jitney.types import Image, is_pillow, is_pillow_type
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class Writer:
                     tag, data, media_type = self._value(answer, encodings[index])
                     results.values([index], tag, [data], media_type)
             except Exception as error:
-                results.error(index, "invalid_output", str(error))
+                results.error(index, "invalid_output", sayable(error))
         for same in rows.values():
             self._stacked(same, results)
 
@@ -141,7 +143,9 @@ class Writer:
         try:
             return encoding, self._encoders[encoding](answer), None
         except Exception as error:
-            raise InvalidOutput(f"an answer of type {type(answer).__qualname__} cannot be encoded: {error}") from error
+            raise InvalidOutput(
+                f"an answer of type {type(answer).__qualname__} cannot be encoded: {sayable(error)}"
+            ) from error
 
     def _check_kind(self, answer: Any) -> None:
         fits = {
@@ -160,6 +164,7 @@ class Writer:
 
 def _write_error(error: BaseException, index: int, results: "Results") -> None:
     if isinstance(error, InvalidInput):
-        results.error(index, error.reason, error.message, error.field, error.status)
+        refused = bounded(error)
+        results.error(index, refused.reason, refused.message, refused.field, refused.status)
     else:
-        results.error(index, "model_failed", f"{type(error).__name__}: {error}")
+        results.error(index, "model_failed", one_line(error))

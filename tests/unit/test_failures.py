@@ -1,0 +1,134 @@
+"""What user code raises is told, whatever it is: no exception's text may take a worker along."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_link import TAG_TEXT
+from jitney.codecs.refusals import bounded, refusal
+from jitney.errors import InvalidInput, MalformedBody
+from jitney.failures import Told, one_line, sayable, user_traceback
+from test_replica import one
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Forgetful(InvalidInput):
+    """Does not call the constructor of what it is."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "forgot")
+
+
+def odd(field: Any = None, status: Any = 422) -> InvalidInput:
+    error = InvalidInput("odd")
+    error.field, error.status = field, status
+    return error
+
+
+ODD: tuple[Callable[[], Exception], ...] = (
+    lambda: ValueError("file \udc80"),
+    lambda: Mute("x"),
+    lambda: ValueError("x" * 1_000_000),
+    lambda: InvalidInput("file \udc80", field="$.\udc80"),
+    lambda: InvalidInput("x" * 1_000_000, field="$" * 10_000),
+    lambda: InvalidInput(5),  # pyright: ignore[reportArgumentType]
+    lambda: odd(field=3),
+    lambda: odd(status="no"),
+    lambda: odd(status=999),
+    Forgetful,
+)
+
+
+def assert_sayable(text: object) -> None:
+    assert type(text) is str
+    assert len(text.encode()) <= 4 * 2_000
+    assert json.loads(json.dumps(text)) == text
+
+
+@pytest.mark.parametrize("make", ODD)
+def test_every_exception_has_a_line(make: Callable[[], Exception]) -> None:
+    assert_sayable(one_line(make()))
+    assert_sayable(sayable(make()))
+    assert_sayable(refusal(make()).message)
+    user_traceback(make()).encode()
+
+
+def test_lines_say_what_they_can() -> None:
+    assert one_line(ValueError("file \udc80\nx")) == "ValueError: file \\udc80 x"
+    assert one_line(Mute("x")) == "Mute: (its text cannot be said: RuntimeError)"
+    assert one_line(KeyError()) == "KeyError"
+
+
+def test_a_good_refusal_stays_what_it_is() -> None:
+    for error in (InvalidInput("x", status=413, field="$.a"), MalformedBody("y")):
+        assert bounded(error) is error
+    assert bounded(Forgetful()).message == "forgot"
+
+
+@pytest.mark.parametrize("make", ODD)
+@pytest.mark.parametrize("batched", [True, False])
+def test_raised_by_predict_it_is_the_outcome_of_its_item_alone(make: Callable[[], Exception], batched: bool) -> None:
+    def batch(texts: list[str]) -> list[str]:
+        if "bad" in texts:
+            raise make()
+        return texts
+
+    def single(text: str) -> str:
+        return batch([text])[0]
+
+    outcomes = one(batch if batched else single, ["a", "bad", "c"], tag=TAG_TEXT, batched=batched)
+    assert [outcome.reason == "ok" for outcome in outcomes] == [True, False, True]
+    assert outcomes[1].reason in ("model_failed", "invalid_input")
+    assert_sayable(outcomes[1].detail)
+    assert outcomes[1].field is None or assert_sayable(outcomes[1].field) is None
+    assert outcomes[1].status is None or 400 <= outcomes[1].status <= 499
+
+
+@pytest.mark.parametrize("make", ODD)
+def test_returned_by_predict_it_is_the_outcome_of_its_item_alone(make: Callable[[], Exception]) -> None:
+    def predict(texts: list[str]) -> list[Any]:
+        return [make() if text == "bad" else text for text in texts]
+
+    outcomes = one(predict, ["a", "bad", "c"], tag=TAG_TEXT)
+    assert [outcome.reason == "ok" for outcome in outcomes] == [True, False, True]
+    assert_sayable(outcomes[1].detail)
+    assert outcomes[1].status is None or 400 <= outcomes[1].status <= 499
+
+
+def test_an_answer_whose_encoding_fails_oddly_fails_alone() -> None:
+    def predict(texts: list[str]) -> list[Any]:
+        return ["\udc80", *[{"x": object()} for _ in texts[1:]]]
+
+    outcomes = one(predict, ["a", "b"], tag=TAG_TEXT)
+    assert [outcome.reason for outcome in outcomes] == ["invalid_output", "invalid_output"]
+    for outcome in outcomes:
+        assert_sayable(outcome.detail)
+
+
+def test_a_terminal_that_is_gone_does_not_fail_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def write(self, text: str) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    Told().tell("predict", ValueError("x"))
+
+
+def test_each_kind_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Told()
+
+    def fail() -> None:
+        raise Mute("\udc80")
+
+    for _ in range(3):
+        try:
+            fail()
+        except Mute as error:
+            told.tell("predict", error)
+    assert len(re.findall("predict failed", capsys.readouterr().err)) == 1
