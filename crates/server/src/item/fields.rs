@@ -232,7 +232,8 @@ fn scalar(source: &Source, seen: &Seen, types: &[String], literals: &[Scalar]) -
         Seen::Huge(value) if takes("float") => Scalar::Float(*value as f64),
         Seen::Str { text: Some(text), .. } if takes("str") => Scalar::Str(text.to_string()),
         Seen::Str { text: None, bytes, .. } if takes("str") => {
-            let what = format!("expected a string of at most {KEY_BYTES} bytes, since items are grouped by it, got {bytes}");
+            let what =
+                format!("expected a string of at most {KEY_BYTES} bytes, since items are grouped by it, got {bytes}");
             return Err(invalid(&path(source), &what));
         }
         other => return Err(invalid(&path(source), &format!("expected {}, got {}", types.join(" or "), other.kind()))),

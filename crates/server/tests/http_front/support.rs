@@ -79,7 +79,7 @@ pub(crate) fn manifests() -> Vec<DeploymentManifest> {
     let mut grouped = manifest("grouped", InputKind::Object, vec![], "object");
     grouped.group_by = terms(
         r#"[{"source":{"field":{"name":"width","types":["int"],"default":512,"literals":[]}},"edges":null},
-            {"source":{"field":{"name":"scale","types":["float"],"default":null,"literals":[]}},"edges":null}]"#,
+            {"source":{"field":{"name":"scale","types":["float"],"literals":[]}},"edges":null}]"#,
     );
     vec![
         manifest("text", InputKind::Text, vec![], "text"),

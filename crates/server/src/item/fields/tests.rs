@@ -84,6 +84,22 @@ fn wrong_fields_are_named() {
 }
 
 #[test]
+fn a_default_of_null_is_a_default() {
+    let null = json!([field("t", &["str", "none"], Some(json!(null)), &[])]);
+    let manifest_of = |group: &serde_json::Value| manifest(group, &json!(null));
+    for text in ["{}", r#"{"t": null}"#] {
+        assert_eq!(both(&manifest_of(&null), text).unwrap().0.0.to_vec(), [KeyPart::Null]);
+    }
+    let none = json!([field("t", &["str", "none"], None, &[])]);
+    assert_eq!(both(&manifest_of(&none), "{}").unwrap_err().detail, "$.t: is missing");
+    // What was read is written as it was read.
+    for group in [null, none] {
+        let written = serde_json::to_value(&manifest_of(&group).group_by).unwrap();
+        assert_eq!(written, group);
+    }
+}
+
+#[test]
 fn a_key_is_a_name_and_not_a_document() {
     let group = json!([field("t", &["str"], None, &[])]);
     let text = |bytes: usize| json!({ "t": "x".repeat(bytes) }).to_string();
