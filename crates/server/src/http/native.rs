@@ -27,7 +27,7 @@ pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<
             return problem.reply(id, None);
         }
     };
-    let Answer { result, timing } = deployment.call(call).await;
+    let (Answer { result, timing }, mut ticket) = deployment.open(call).await;
     match result.and_then(|parts| render::answer(&parts, &accept)) {
         Ok(rendered) => {
             let mut reply = Response::new(Payload::from(rendered.body));
@@ -35,7 +35,10 @@ pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<
             id.stamp(reply.headers_mut(), Some(&timing));
             reply
         }
-        Err(failure) => Problem::from(failure).reply(id, Some(&timing)),
+        Err(failure) => {
+            ticket.fail(failure.outcome);
+            Problem::from(failure).reply(id, Some(&timing))
+        }
     }
 }
 
