@@ -1,18 +1,18 @@
 //! `POST /{deployment}`: one item in, one answer out.
 
+use super::body::{self, Patience};
 use super::headers::{self, RequestId};
 use super::limits::DRAIN_BYTES;
 use super::media::{Accept, body_type, check_encoding};
 use super::problem::Problem;
 use super::service::{Payload, Reply};
-use super::{body, input, render};
+use super::{input, render};
 use crate::call::{Answer, Call, Encoding, Failure};
 use crate::deployment::{Deployment, next_item_id};
 use crate::site::Site;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Request, Response};
-use jitney_core::outcome::Outcome;
 use jitney_core::request::Priority;
 use std::time::{Duration, Instant};
 
@@ -57,16 +57,16 @@ async fn prepare(
         Err(failure) => {
             // A short body is read, so that the connection can be used again; a long one is not worth it.
             let short = body.size_hint().upper().is_some_and(|length| length <= DRAIN_BYTES);
-            let read = short && body::receive(body, site, allowed).await.is_ok();
+            let read = short && body::receive(body, site, Patience::of(allowed, None)).await.is_ok();
             return Err(if read { Problem::from(failure) } else { Problem::from(failure).close() });
         }
     };
-    let total = timeout.unwrap_or(allowed);
-    let received = body::receive(body, site, total).await?;
+    let patience = Patience::of(allowed, timeout);
+    let received = body::receive(body, site, patience).await?;
     // A body that took its time has used some of the request's.
     let timeout = match received.waited_since {
         None => timeout,
-        Some(start) => Some(left(total, start)?),
+        Some(start) => Some(left(timeout.unwrap_or(allowed), start).ok_or_else(|| patience.end())?),
     };
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
     let taken = input::take(manifest, reading, received.chunks, most)?;
@@ -100,12 +100,6 @@ fn check_head(deployment: &Deployment, headers: &HeaderMap, accept: &Accept) -> 
     Ok(Wanted { reading, timeout, priority })
 }
 
-fn left(total: Duration, start: Instant) -> Result<Duration, Problem> {
-    total.checked_sub(start.elapsed()).filter(|left| !left.is_zero()).ok_or_else(|| {
-        let detail = format!(
-            "the body took longer than the {} s of the whole request; send it faster or allow more time",
-            total.as_secs_f64()
-        );
-        Problem::new(Outcome::DeadlineExceeded, detail)
-    })
+fn left(total: Duration, start: Instant) -> Option<Duration> {
+    total.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
 }

@@ -79,7 +79,19 @@ async fn a_body_that_drips_ends_with_its_request() {
     let front = Front::with(ServerOptions { body_timeout_s: 60.0, ..server_options() }, |_| echo).await;
     let mut client = front.connect().await;
     client.write("POST /bytes HTTP/1.1\r\nhost: x\r\nx-request-timeout-ms: 200\r\ncontent-length: 10\r\n\r\na").await;
-    assert!([408, 504].contains(&client.reply().await.unwrap().status));
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason(), reply.header("connection")), (504, "deadline_exceeded", Some("close")));
+}
+
+#[tokio::test]
+async fn nobody_sends_for_longer_than_a_request_may_take() {
+    let front = Front::with(ServerOptions { body_timeout_s: 60.0, ..server_options() }, |_| echo).await;
+    // The deployment allows 0.2 s; without a word of the caller's that is its deadline too.
+    for (asked, status) in [("x-request-timeout-ms: 1000000000000\r\n", 408), ("", 504)] {
+        let mut client = front.connect().await;
+        client.write(format!("POST /brief HTTP/1.1\r\nhost: x\r\n{asked}content-length: 10\r\n\r\na")).await;
+        assert_eq!(client.reply().await.unwrap().status, status);
+    }
 }
 
 #[tokio::test]

@@ -81,7 +81,10 @@ pub(crate) fn manifests() -> Vec<DeploymentManifest> {
         r#"[{"source":{"field":{"name":"width","types":["int"],"default":512,"literals":[]}},"edges":null},
             {"source":{"field":{"name":"scale","types":["float"],"literals":[]}},"edges":null}]"#,
     );
+    let mut brief = manifest("brief", InputKind::Bytes, vec![], "bytes");
+    brief.options.request_timeout_s = 0.2;
     vec![
+        brief,
         manifest("text", InputKind::Text, vec![], "text"),
         manifest("bytes", InputKind::Bytes, vec![], "bytes"),
         manifest("image", InputKind::Image, vec![], "image"),
