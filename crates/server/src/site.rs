@@ -2,7 +2,9 @@
 
 use crate::deployment::Deployment;
 use crate::telemetry::Telemetry;
+use jitney_core::metrics;
 use jitney_core::options::ServerOptions;
+use prometheus::IntGauge;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
@@ -25,6 +27,8 @@ pub struct Site {
     pub options: ServerOptions,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
+    /// Bytes of answers that clients have not taken yet; looked at for every request.
+    pub untaken: IntGauge,
     deployments: OnceLock<BTreeMap<String, Deployment>>,
     readiness: RwLock<Arc<Readiness>>,
 }
@@ -34,7 +38,8 @@ impl Site {
     pub fn new(options: ServerOptions, telemetry: Arc<Telemetry>) -> Site {
         let readiness =
             Readiness { ready: false, reasons: vec!["the targets are being imported".into()], draining: false };
-        Site { options, telemetry, deployments: OnceLock::new(), readiness: RwLock::new(Arc::new(readiness)) }
+        let untaken = telemetry.gauge(metrics::UNTAKEN_BYTES, &[]);
+        Site { options, telemetry, untaken, deployments: OnceLock::new(), readiness: RwLock::new(Arc::new(readiness)) }
     }
 
     /// The deployments by name; `None` until all targets have been imported.

@@ -1,5 +1,6 @@
 //! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
 
+use super::held::Held;
 use super::limits::COPY_BELOW;
 use super::problem::Problem;
 use crate::call::{Chunks, Failure};
@@ -9,34 +10,11 @@ use http_body::Body as _;
 use hyper::body::{Frame, Incoming};
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
-use prometheus::IntGauge;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-
-/// Counts what one body holds while it is received; gives it back however that ends.
-struct Held {
-    gauge: IntGauge,
-    bytes: i64,
-}
-
-impl Held {
-    /// Adds to the account; false if the whole server then held more than it may.
-    fn grow(&mut self, bytes: usize, most: u64) -> bool {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.gauge.add(bytes);
-        self.bytes += bytes;
-        u64::try_from(self.gauge.get()).unwrap_or(0) <= most
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.gauge.sub(self.bytes);
-    }
-}
 
 /// A body that has arrived.
 #[derive(Debug)]
@@ -167,7 +145,7 @@ async fn slow(mut body: Incoming, first: Option<Bytes>, site: &Site, patience: P
     let end = Instant::now().checked_add(patience.total);
     let end = end.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365));
     let wait = Wait { idle, end, patience };
-    let mut held = Held { gauge: site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]), bytes: 0 };
+    let mut held = Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]));
     let mut gathered = Gathered::default();
     let mut received = 0;
     let mut piece = first;
