@@ -139,7 +139,8 @@ pub enum Source {
         name: String,
         /// Allowed types: `int`, `float`, `str`, `bool`, `none`.
         types: Vec<String>,
-        /// Its constant default; absent if the field must be given.
+        /// Its constant default, which may be `null`; absent if the field must be given.
+        #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
         default: Option<Scalar>,
         /// Allowed values when the type is a `Literal`, else empty.
         literals: Vec<Scalar>,
@@ -151,6 +152,11 @@ pub enum Source {
         /// `characters`, `bytes` or `axis` (the first axis of an array, the elements of a list).
         unit: String,
     },
+}
+
+/// What is written, also if it is `null`: serde would take that for nothing.
+fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Scalar>, D::Error> {
+    Scalar::deserialize(deserializer).map(Some)
 }
 
 /// A value that can be compared.

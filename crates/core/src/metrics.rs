@@ -69,6 +69,8 @@ metrics! {
     CONNECTIONS = "jitney_connections", Kind::Gauge, [];
     /// Bytes held by request bodies that are still being received.
     RECEIVING_BYTES = "jitney_receiving_bytes", Kind::Gauge, [];
+    /// Bytes held by answers that clients have not taken yet.
+    UNTAKEN_BYTES = "jitney_untaken_bytes", Kind::Gauge, [];
 }
 
 #[cfg(test)]

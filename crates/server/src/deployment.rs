@@ -70,24 +70,48 @@ impl Deployment {
 
     /// Runs one item. Dropping the future cancels it.
     pub async fn call(&self, call: Call) -> Answer {
+        self.open(call).await.0
+    }
+
+    /// Like `call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket.
+    pub async fn open(&self, call: Call) -> (Answer, Ticket<'_>) {
         let started = Instant::now();
         let (reply, answer) = oneshot::channel();
         let mut guard = CancelOnDrop { deployment: self, id: Some(call.id) };
         if self.inbound.send(Inbound::Submit(Box::new(call), reply)).is_err() {
             guard.id = None;
-            self.count(Outcome::Internal);
-            return gone();
+            return (gone(), Ticket { deployment: self, outcome: Outcome::Internal });
         }
         let answer = answer.await.unwrap_or_else(|_| gone());
         guard.id = None;
         self.ended.seconds.observe(started.elapsed().as_secs_f64());
-        self.count(answer.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok));
-        answer
+        let outcome = answer.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok);
+        (answer, Ticket { deployment: self, outcome })
     }
 
     /// Counts a request that ended before it became a call, e.g. because its body is malformed.
     pub fn count(&self, outcome: Outcome) {
         self.ended.outcomes[outcome as usize].inc();
+    }
+}
+
+/// A request that has been answered by the engine; counted when this is dropped.
+#[derive(Debug)]
+pub struct Ticket<'a> {
+    deployment: &'a Deployment,
+    outcome: Outcome,
+}
+
+impl Ticket<'_> {
+    /// The answer could not be handed over after all.
+    pub fn fail(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.deployment.count(self.outcome);
     }
 }
 

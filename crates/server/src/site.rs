@@ -2,7 +2,9 @@
 
 use crate::deployment::Deployment;
 use crate::telemetry::Telemetry;
+use jitney_core::metrics;
 use jitney_core::options::ServerOptions;
+use prometheus::IntGauge;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub struct Site {
     pub option_sources: BTreeMap<String, String>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
+    /// Bytes of answers that clients have not taken yet; looked at for every request.
+    pub untaken: IntGauge,
     deployments: OnceLock<BTreeMap<String, Deployment>>,
     readiness: RwLock<Arc<Readiness>>,
 }
@@ -39,6 +43,7 @@ impl Site {
         Site {
             options,
             option_sources: BTreeMap::new(),
+            untaken: telemetry.gauge(metrics::UNTAKEN_BYTES, &[]),
             telemetry,
             deployments: OnceLock::new(),
             readiness: RwLock::new(Arc::new(readiness)),

@@ -1,5 +1,6 @@
 //! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
 
+use super::held::Held;
 use super::limits::COPY_BELOW;
 use super::problem::Problem;
 use crate::call::{Chunks, Failure};
@@ -9,34 +10,11 @@ use http_body::Body as _;
 use hyper::body::{Frame, Incoming};
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
-use prometheus::IntGauge;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-
-/// Counts what one body holds while it is received; gives it back however that ends.
-struct Held {
-    gauge: IntGauge,
-    bytes: i64,
-}
-
-impl Held {
-    /// Adds to the account; false if the whole server then held more than it may.
-    fn grow(&mut self, bytes: usize, most: u64) -> bool {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.gauge.add(bytes);
-        self.bytes += bytes;
-        u64::try_from(self.gauge.get()).unwrap_or(0) <= most
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.gauge.sub(self.bytes);
-    }
-}
 
 /// A body that has arrived.
 #[derive(Debug)]
@@ -46,8 +24,37 @@ pub(crate) struct Received {
     pub(crate) waited_since: Option<std::time::Instant>,
 }
 
-/// The whole body. `total` is how long it may take altogether.
-pub(crate) async fn receive(mut body: Incoming, site: &Site, total: Duration) -> Result<Received, Problem> {
+/// How long a whole body may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) total: Duration,
+    /// Whether the request is over with it, or only the body too slow.
+    pub(crate) is_deadline: bool,
+}
+
+impl Patience {
+    /// For a request that may take `allowed`, or less or more by the caller's word: more is for the wait, not for sending.
+    pub(crate) fn of(allowed: Duration, asked: Option<Duration>) -> Patience {
+        Patience {
+            total: asked.map_or(allowed, |asked| asked.min(allowed)),
+            is_deadline: asked.is_none_or(|asked| asked <= allowed),
+        }
+    }
+
+    /// The time has passed.
+    pub(crate) fn end(self) -> Problem {
+        let (outcome, advice) = if self.is_deadline {
+            (Outcome::DeadlineExceeded, "send it faster or allow more time")
+        } else {
+            (Outcome::BodyTimeout, "send it faster")
+        };
+        let seconds = self.total.as_secs_f64();
+        Problem::new(outcome, format!("the body took longer than the {seconds} s that it may take; {advice}"))
+    }
+}
+
+/// The whole body.
+pub(crate) async fn receive(mut body: Incoming, site: &Site, patience: Patience) -> Result<Received, Problem> {
     let declared = body.size_hint().exact();
     let most = site.options.max_body_bytes;
     if let Some(length) = declared.filter(|&length| length > most) {
@@ -64,7 +71,7 @@ pub(crate) async fn receive(mut body: Incoming, site: &Site, total: Duration) ->
         first => {
             let waited_since = Some(std::time::Instant::now());
             // On the heap: what a slow body needs should not make every request's future larger.
-            let chunks = Box::pin(slow(body, first, site, total)).await?;
+            let chunks = Box::pin(slow(body, first, site, patience)).await?;
             Ok(Received { chunks, waited_since })
         }
     }
@@ -76,7 +83,7 @@ fn own(piece: Bytes) -> Bytes {
 }
 
 /// The next piece: `None` at the end, `Some(None)` if there is none yet and no time to wait was given.
-async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<Option<Option<Bytes>>, Problem> {
+async fn next(body: &mut Incoming, wait: Option<&Wait>) -> Result<Option<Option<Bytes>>, Problem> {
     loop {
         let frame = match wait {
             None => {
@@ -86,16 +93,20 @@ async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<
                 })
                 .await
             }
-            Some((idle, end)) => {
+            Some(wait) => {
                 let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-                let patience = sleep(idle.min(end.saturating_duration_since(Instant::now())));
-                let (mut frame, mut patience) = (pin!(frame), pin!(patience));
-                poll_fn(|cx| match frame.as_mut().poll(cx) {
+                let left = wait.end.saturating_duration_since(Instant::now());
+                let silence = sleep(wait.idle.min(left));
+                let (mut frame, mut silence) = (pin!(frame), pin!(silence));
+                let frame = poll_fn(|cx| match frame.as_mut().poll(cx) {
                     Poll::Ready(frame) => Poll::Ready(Some(Some(frame))),
-                    Poll::Pending => patience.as_mut().poll(cx).map(|()| None),
-                })
-                .await
-                .ok_or_else(|| too_slow(idle))?
+                    Poll::Pending => silence.as_mut().poll(cx).map(|()| None),
+                });
+                match frame.await {
+                    Some(frame) => frame,
+                    None if left <= wait.idle => return Err(wait.patience.end().close()),
+                    None => return Err(too_slow(wait.idle)),
+                }
             }
         };
         match frame {
@@ -120,12 +131,21 @@ async fn next(body: &mut Incoming, wait: Option<(Duration, Instant)>) -> Result<
     }
 }
 
+/// How long to wait for a piece.
+struct Wait {
+    idle: Duration,
+    end: Instant,
+    patience: Patience,
+}
+
 /// A body in several pieces, or one that is not here yet.
-async fn slow(mut body: Incoming, first: Option<Bytes>, site: &Site, total: Duration) -> Result<Chunks, Problem> {
+async fn slow(mut body: Incoming, first: Option<Bytes>, site: &Site, patience: Patience) -> Result<Chunks, Problem> {
     let options = &site.options;
     let idle = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
-    let end = Instant::now().checked_add(total).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365));
-    let mut held = Held { gauge: site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]), bytes: 0 };
+    let end = Instant::now().checked_add(patience.total);
+    let end = end.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365));
+    let wait = Wait { idle, end, patience };
+    let mut held = Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]));
     let mut gathered = Gathered::default();
     let mut received = 0;
     let mut piece = first;
@@ -143,7 +163,7 @@ async fn slow(mut body: Incoming, first: Option<Bytes>, site: &Site, total: Dura
         if body.is_end_stream() {
             return Ok(gathered.finish());
         }
-        match next(&mut body, Some((idle, end))).await? {
+        match next(&mut body, Some(&wait)).await? {
             Some(next) => piece = next,
             None => return Ok(gathered.finish()),
         }
@@ -185,10 +205,7 @@ fn too_large(size: &str, most: u64) -> Problem {
 }
 
 fn too_slow(idle: Duration) -> Problem {
-    let detail = format!(
-        "the body stopped for {} s or took longer than the request may take; send it faster",
-        idle.as_secs_f64()
-    );
+    let detail = format!("the body stopped for {} s; send it without such pauses", idle.as_secs_f64());
     Problem::new(Outcome::BodyTimeout, detail).close()
 }
 

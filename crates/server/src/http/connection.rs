@@ -218,7 +218,7 @@ impl Driver {
         };
         let blocked = if self.seen.write_blocked { self.blocked_since.checked_add(self.limits.write) } else { None };
         let replying = if self.seen.replying > 0 { self.replying_since.checked_add(self.limits.write) } else { None };
-        [waiting, blocked, replying]
+        [waiting, blocked, replying, self.activity.untaken.end()]
             .into_iter()
             .flatten()
             .min()
@@ -233,7 +233,10 @@ impl Driver {
             timer.as_mut().reset(deadline);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= deadline && (!self.seen.active || self.seen.write_blocked || self.seen.replying > 0) {
+            // Nothing ends a connection that only waits for us.
+            let is_peers = !self.seen.active || self.seen.write_blocked || self.seen.replying > 0;
+            let now = Instant::now();
+            if now >= deadline && (is_peers || self.activity.untaken.end().is_some_and(|end| now >= end)) {
                 return true;
             }
             timer.as_mut().reset(deadline.max(Instant::now() + Duration::from_millis(1)));

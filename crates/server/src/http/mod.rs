@@ -4,6 +4,8 @@
 mod body;
 mod connection;
 mod headers;
+mod heavy;
+mod held;
 mod input;
 mod limits;
 mod listen;
@@ -15,5 +17,6 @@ mod problem;
 mod render;
 mod service;
 mod socket;
+mod untaken;
 
 pub use listen::{Listener, bind, check_reach, is_loopback, serve};

@@ -38,10 +38,10 @@ fn unacceptable(accept: &Accept, offers: &[&str]) -> Failure {
     Failure::new(Outcome::NotAcceptable, format!("accept {} covers none of {}", accept.text(), offers.join(", ")))
 }
 
-/// The answer in the most welcome type.
-pub(crate) fn answer(parts: &[OutputPart], accept: &Accept) -> Result<Rendered, Failure> {
+/// The answer in the most welcome type. `alone`: no other answer came with it from the worker.
+pub(crate) fn answer(parts: &[OutputPart], accept: &Accept, alone: bool) -> Result<Rendered, Failure> {
     match parts {
-        [part] if part.name.is_empty() => single(part, accept),
+        [part] if part.name.is_empty() => single(part, accept, alone),
         parts => {
             let mut body = Vec::with_capacity(parts.iter().map(room).sum::<usize>() + 64);
             let offers: &[&str] =
@@ -75,7 +75,13 @@ fn rendered(media: &'static str, body: impl Into<Bytes>) -> Rendered {
     Rendered { media: HeaderValue::from_static(media), body: body.into() }
 }
 
-fn single(part: &OutputPart, accept: &Accept) -> Result<Rendered, Failure> {
+/// A value as it came. It is a slice of all that its batch gave, which would stay alive with it until a slow client has
+/// taken it; so it is copied, which costs less than the write that follows.
+fn as_it_came(part: &OutputPart, alone: bool) -> Bytes {
+    if alone { part.data.clone() } else { Bytes::copy_from_slice(&part.data) }
+}
+
+fn single(part: &OutputPart, accept: &Accept, alone: bool) -> Result<Rendered, Failure> {
     let own = part.media_type.as_deref().unwrap_or(OCTETS);
     let offers: &[&str] = match part.tag {
         Tag::Json => &[JSON],
@@ -86,12 +92,12 @@ fn single(part: &OutputPart, accept: &Accept) -> Result<Rendered, Failure> {
     };
     let media = choose(accept, offers)?;
     match (part.tag, media) {
-        (Tag::Json, _) => Ok(rendered(JSON, part.data.clone())),
-        (Tag::Msgpack, _) => Ok(rendered(MSGPACK, part.data.clone())),
-        (Tag::Text, TEXT) => Ok(rendered("text/plain; charset=utf-8", part.data.clone())),
+        (Tag::Json, _) => Ok(rendered(JSON, as_it_came(part, alone))),
+        (Tag::Msgpack, _) => Ok(rendered(MSGPACK, as_it_came(part, alone))),
+        (Tag::Text, TEXT) => Ok(rendered("text/plain; charset=utf-8", as_it_came(part, alone))),
         (Tag::Bytes, media) if media == own => {
             let media = HeaderValue::from_str(own).unwrap_or(HeaderValue::from_static(OCTETS));
-            Ok(Rendered { media, body: part.data.clone() })
+            Ok(Rendered { media, body: as_it_came(part, alone) })
         }
         (Tag::Tensor, NPY) => {
             let mut body = part.tensor.as_ref().map(npy::header).unwrap_or_default();
@@ -323,7 +329,7 @@ mod tests {
     }
 
     fn text(parts: &[OutputPart], accepted: &'static str) -> String {
-        String::from_utf8_lossy(&answer(parts, &accept(accepted)).unwrap().body).into_owned()
+        String::from_utf8_lossy(&answer(parts, &accept(accepted), true).unwrap().body).into_owned()
     }
 
     #[test]
@@ -344,10 +350,10 @@ mod tests {
         let parts = [array("a", Dtype::Uint8, &[2], &[1, 2]), array("b\"", Dtype::Int8, &[1], &[255])];
         assert_eq!(text(&parts, "*/*"), r#"{"a":[1,2],"b\"":[-1]}"#);
         assert_eq!(
-            answer(&parts, &accept("application/msgpack")).unwrap().body,
+            answer(&parts, &accept("application/msgpack"), true).unwrap().body,
             b"\x82\xa1a\x92\x01\x02\xa2b\"\x91\xff"[..]
         );
-        assert_eq!(answer(&parts, &accept("application/x-npy")).unwrap_err().outcome, Outcome::NotAcceptable);
+        assert_eq!(answer(&parts, &accept("application/x-npy"), true).unwrap_err().outcome, Outcome::NotAcceptable);
     }
 
     #[test]
@@ -355,10 +361,19 @@ mod tests {
         assert_eq!(text(&[part("", Tag::Text, b"a\"b")], "*/*"), r#""a\"b""#);
         assert_eq!(text(&[part("", Tag::Text, b"a\"b")], "text/plain"), "a\"b");
         let image = OutputPart { media_type: Some("image/png".into()), ..part("", Tag::Bytes, b"abcd") };
-        let png = answer(std::slice::from_ref(&image), &accept("image/*")).unwrap();
+        let png = answer(std::slice::from_ref(&image), &accept("image/*"), true).unwrap();
         assert_eq!((png.media, png.body), (HeaderValue::from_static("image/png"), Bytes::from_static(b"abcd")));
         assert_eq!(text(std::slice::from_ref(&image), "application/json"), "\"YWJjZA==\"");
-        assert_eq!(answer(&[image], &accept("image/jpeg")).unwrap_err().outcome, Outcome::NotAcceptable);
+        assert_eq!(answer(&[image], &accept("image/jpeg"), true).unwrap_err().outcome, Outcome::NotAcceptable);
+    }
+
+    #[test]
+    fn an_answer_does_not_keep_those_of_its_batch() {
+        let part = part("", Tag::Bytes, b"abcd");
+        for alone in [true, false] {
+            let body = answer(std::slice::from_ref(&part), &accept("*/*"), alone).unwrap().body;
+            assert_eq!((body == part.data, body.as_ptr() == part.data.as_ptr()), (true, alone));
+        }
     }
 
     #[test]

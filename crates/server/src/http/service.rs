@@ -3,7 +3,7 @@
 use super::headers::RequestId;
 use super::problem::Problem;
 use super::socket::{Active, Activity};
-use super::{native, openapi, pages};
+use super::{native, openapi, pages, untaken};
 use crate::call::Failure;
 use crate::site::Site;
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// The reason of a failure, for programs.
 pub(crate) const REASON: HeaderName = HeaderName::from_static("x-jitney-reason");
@@ -84,11 +85,12 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let site = self.site.clone();
+        let (site, activity) = (self.site.clone(), self.activity.clone());
         let mut active = self.activity.begin();
         let http2 = request.version() == Version::HTTP_2;
         Box::pin(async move {
             let mut reply = route(&site, request).await;
+            let silence = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
             if reply.headers().contains_key(CONNECTION) {
                 // HTTP/2 has no such header: there only the stream ends.
                 if http2 {
@@ -98,7 +100,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                 }
             }
             active.reply();
-            reply.body_mut().active = Some(active);
+            let body = reply.body_mut();
+            body.data = body.data.take().map(|data| untaken::counted(data, &site.untaken, &activity, silence));
+            body.active = Some(active);
             Ok(reply)
         })
     }

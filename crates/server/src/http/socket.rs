@@ -1,5 +1,6 @@
 //! One accepted socket: TCP or Unix, with the bytes that were read to find out the protocol, and notes for the time-outs.
 
+use super::untaken::Untaken;
 use bytes::{Buf, Bytes};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -26,6 +27,8 @@ pub(crate) struct Activity {
     written: AtomicU64,
     /// A request was answered before its body was read, and the peer may still be sending.
     unread: AtomicBool,
+    /// Answers that the peer has not taken yet.
+    pub(crate) untaken: Untaken,
     /// We have said all that we will say, and only wait for the peer to notice.
     lingering: AtomicBool,
 }

@@ -10,6 +10,10 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use smallvec::SmallVec;
 use std::fmt;
 
+/// Longest string that may be part of a group key, in bytes. A key is kept once per item and once per lane, beside what
+/// the queue counts; what people group by is a name, not a document.
+const KEY_BYTES: usize = 1024;
+
 /// The item as far as terms can ask about it.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
@@ -140,7 +144,8 @@ enum Seen {
 impl Seen {
     fn text(text: &str, keep: bool) -> Seen {
         let padding = text.bytes().rev().take(2).take_while(|&byte| byte == b'=').count();
-        Seen::Str { text: keep.then(|| text.into()), characters: text.chars().count(), bytes: text.len(), padding }
+        let text_kept = (keep && text.len() <= KEY_BYTES).then(|| text.into());
+        Seen::Str { text: text_kept, characters: text.chars().count(), bytes: text.len(), padding }
     }
 
     fn kind(&self) -> &'static str {
@@ -226,6 +231,11 @@ fn scalar(source: &Source, seen: &Seen, types: &[String], literals: &[Scalar]) -
         Seen::Float(value) if takes("float") || takes("int") && value.fract() == 0.0 => Scalar::Float(*value),
         Seen::Huge(value) if takes("float") => Scalar::Float(*value as f64),
         Seen::Str { text: Some(text), .. } if takes("str") => Scalar::Str(text.to_string()),
+        Seen::Str { text: None, bytes, .. } if takes("str") => {
+            let what =
+                format!("expected a string of at most {KEY_BYTES} bytes, since items are grouped by it, got {bytes}");
+            return Err(invalid(&path(source), &what));
+        }
         other => return Err(invalid(&path(source), &format!("expected {}, got {}", types.join(" or "), other.kind()))),
     };
     if !literals.is_empty() && !literals.iter().any(|literal| KeyPart::of(literal) == KeyPart::of(&value)) {

@@ -146,6 +146,27 @@ async fn a_client_that_leaves_cancels() {
 }
 
 #[tokio::test]
+async fn a_request_is_counted_once_as_it_really_ended() {
+    let front = Front::echo().await;
+    assert_eq!(front.post("text", "", "\"x\"").await.status, 200);
+    // Only the answer tells that it is an image.
+    assert_eq!(front.post("bytes", "accept: image/jpeg\r\n", "x").await.reason(), "not_acceptable");
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let counted: Vec<&str> = metrics
+        .text()
+        .lines()
+        .filter(|line| line.starts_with("jitney_requests_total{") && !line.ends_with(" 0"))
+        .collect();
+    assert_eq!(
+        counted,
+        [
+            "jitney_requests_total{deployment=\"bytes\",outcome=\"not_acceptable\"} 1",
+            "jitney_requests_total{deployment=\"text\",outcome=\"ok\"} 1"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn an_engine_that_has_ended_is_an_internal_error() {
     let (engine, mut messages) = watched();
     let front = Front::with(server_options(), engine).await;

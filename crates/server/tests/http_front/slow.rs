@@ -79,7 +79,19 @@ async fn a_body_that_drips_ends_with_its_request() {
     let front = Front::with(ServerOptions { body_timeout_s: 60.0, ..server_options() }, |_| echo).await;
     let mut client = front.connect().await;
     client.write("POST /bytes HTTP/1.1\r\nhost: x\r\nx-request-timeout-ms: 200\r\ncontent-length: 10\r\n\r\na").await;
-    assert!([408, 504].contains(&client.reply().await.unwrap().status));
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason(), reply.header("connection")), (504, "deadline_exceeded", Some("close")));
+}
+
+#[tokio::test]
+async fn nobody_sends_for_longer_than_a_request_may_take() {
+    let front = Front::with(ServerOptions { body_timeout_s: 60.0, ..server_options() }, |_| echo).await;
+    // The deployment allows 0.2 s; without a word of the caller's that is its deadline too.
+    for (asked, status) in [("x-request-timeout-ms: 1000000000000\r\n", 408), ("", 504)] {
+        let mut client = front.connect().await;
+        client.write(format!("POST /brief HTTP/1.1\r\nhost: x\r\n{asked}content-length: 10\r\n\r\na")).await;
+        assert_eq!(client.reply().await.unwrap().status, status);
+    }
 }
 
 #[tokio::test]
@@ -132,10 +144,46 @@ async fn a_client_that_does_not_read_is_dropped() {
     loop {
         let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
         if metrics.text().contains("jitney_connections 1\n") {
+            assert!(metrics.text().contains("jitney_untaken_bytes 0\n"));
             break;
         }
     }
     assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_hold_no_more_than_they_may() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(ServerOptions { max_receiving_bytes: 1 << 20, ..server_options() }, engine).await;
+    let mut idler = front.connect().await;
+    idler.write(post("bytes", "", "x")).await;
+    let mut late = front.connect().await;
+    let (_, first) = submitted(&mut messages).await;
+    late.write(post("bytes", "", "y")).await;
+    let (call, second) = submitted(&mut messages).await;
+    let large = crate::support::output(jitney_server::call::Tag::Bytes, vec![0; 64 << 20]);
+    let answer =
+        jitney_server::call::Answer { result: Ok([large].into_iter().collect()), timing: crate::support::timing() };
+    first.send(answer).unwrap();
+    while front.site.untaken.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(front.site.untaken.get(), 64 << 20);
+    // Nothing more is taken in, and what is in is not kept.
+    let refused = front.post("bytes", "", "z").await;
+    second.send(echo_answer(call)).unwrap();
+    for reply in [refused, late.reply().await.unwrap()] {
+        assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_bytes_full", Some("1")));
+        assert!(reply.json()["detail"].as_str().unwrap().contains("answers"));
+    }
+    drop(idler);
+    while front.site.untaken.get() > 0 {
+        tokio::task::yield_now().await;
+    }
+    late.write(post("bytes", "", "y")).await;
+    let (call, reply) = submitted(&mut messages).await;
+    reply.send(echo_answer(call)).unwrap();
+    assert_eq!(late.reply().await.unwrap().status, 200);
 }
 
 #[tokio::test]

@@ -80,9 +80,12 @@ pub(crate) fn manifests() -> Vec<DeploymentManifest> {
     let mut grouped = manifest("grouped", InputKind::Object, vec![], "object");
     grouped.group_by = terms(
         r#"[{"source":{"field":{"name":"width","types":["int"],"default":512,"literals":[]}},"edges":null},
-            {"source":{"field":{"name":"scale","types":["float"],"default":null,"literals":[]}},"edges":null}]"#,
+            {"source":{"field":{"name":"scale","types":["float"],"literals":[]}},"edges":null}]"#,
     );
+    let mut brief = manifest("brief", InputKind::Bytes, vec![], "bytes");
+    brief.options.request_timeout_s = 0.2;
     vec![
+        brief,
         manifest("text", InputKind::Text, vec![], "text"),
         manifest("bytes", InputKind::Bytes, vec![], "bytes"),
         manifest("image", InputKind::Image, vec![], "image"),

@@ -91,6 +91,25 @@ async fn an_http2_client_that_takes_no_answer_is_dropped() {
 }
 
 #[tokio::test]
+async fn an_http2_client_that_takes_a_byte_now_and_then_is_dropped() {
+    let options = ServerOptions { body_timeout_s: 0.2, idle_timeout_s: 60.0, ..server_options() };
+    let front = Front::with(options, |_| echo).await;
+    let stream = TokioIo::new(TcpStream::connect(&front.address).await.unwrap());
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    // The answer is handed to the protocol, which may write one byte of it.
+    let (mut sender, connection) = builder.initial_stream_window_size(1).handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let long = Request::post("http://x/bytes").body(Full::from(vec![b'x'; 2048])).unwrap();
+    let answer = sender.send_request(long).await.unwrap();
+    // The connection is never idle.
+    let busy = async { while sender.send_request(request("nowhere", "")).await.is_ok() {} };
+    tokio::time::timeout(LONG, busy).await.expect("the connection ends");
+    assert!(answer.into_body().collect().await.is_err());
+    let _ = tokio::time::timeout(LONG, connection).await.unwrap();
+    assert_eq!(front.site.untaken.get(), 0);
+}
+
+#[tokio::test]
 async fn http2_streams_are_limited_as_configured() {
     let (engine, mut messages) = watched();
     let front = Front::with(server_options(), engine).await;

@@ -85,6 +85,36 @@ fn wrong_fields_are_named() {
 }
 
 #[test]
+fn a_default_of_null_is_a_default() {
+    let null = json!([field("t", &["str", "none"], Some(json!(null)), &[])]);
+    let manifest_of = |group: &serde_json::Value| manifest(group, &json!(null));
+    for text in ["{}", r#"{"t": null}"#] {
+        assert_eq!(both(&manifest_of(&null), text).unwrap().0.0.to_vec(), [KeyPart::Null]);
+    }
+    let none = json!([field("t", &["str", "none"], None, &[])]);
+    assert_eq!(both(&manifest_of(&none), "{}").unwrap_err().detail, "$.t: is missing");
+    // What was read is written as it was read.
+    for group in [null, none] {
+        let written = serde_json::to_value(&manifest_of(&group).group_by).unwrap();
+        assert_eq!(written, group);
+    }
+}
+
+#[test]
+fn a_key_is_a_name_and_not_a_document() {
+    let group = json!([field("t", &["str"], None, &[])]);
+    let text = |bytes: usize| json!({ "t": "x".repeat(bytes) }).to_string();
+    let by_name = manifest(&group, &json!(null));
+    assert_eq!(both(&by_name, &text(1024)).unwrap().0.0.to_vec(), [KeyPart::Str("x".repeat(1024).into())]);
+    let failure = both(&by_name, &text(1025)).unwrap_err();
+    assert_eq!((failure.outcome, failure.field.as_deref()), (Outcome::InvalidInput, Some("$.t")));
+    assert!(failure.detail.contains("at most 1024 bytes") && failure.detail.contains("got 1025"), "{}", failure.detail);
+    // A string that is only measured may be as long as a body.
+    let by_length = manifest(&json!([length(Some("t"), "characters", None)]), &json!(null));
+    assert_eq!(both(&by_length, &text(100_000)).unwrap().0.0.to_vec(), [KeyPart::Int(100_000)]);
+}
+
+#[test]
 fn lengths_are_measured_after_unescaping() {
     let of =
         |term: &serde_json::Value, item: Item<'_>| evaluate(&manifest(&json!([]), term), item).map(|(_, cost)| cost);

@@ -1,0 +1,49 @@
+//! Work that takes long enough to hold up others.
+
+use super::limits::HEAVY_BYTES;
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
+
+/// Half of the cores: the other half stays for everybody else.
+static PLACES: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
+
+/// Does work that is proportional to `bytes`. If that is much, the other tasks of this thread are moved to another one
+/// first, which only a runtime of several threads can do.
+pub(crate) async fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes < HEAVY_BYTES || Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+        return work();
+    }
+    // The semaphore is never closed; were it, the work would still have to be done.
+    let _place = PLACES.acquire().await.ok();
+    block_in_place(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn heavy_work_holds_up_nobody() {
+        let (begun, told) = tokio::sync::oneshot::channel();
+        let (release, wait) = std::sync::mpsc::channel();
+        // With one worker thread the second task can only run if the first has made way.
+        let heavy = tokio::spawn(run(HEAVY_BYTES, move || {
+            let _ = begun.send(());
+            wait.recv().is_ok()
+        }));
+        tokio::spawn(async move {
+            told.await.unwrap();
+            release.send(()).unwrap();
+        });
+        assert!(heavy.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn one_thread_does_it_itself() {
+        assert_eq!(run(HEAVY_BYTES, || 7).await, 7);
+    }
+}
