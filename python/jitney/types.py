@@ -196,7 +196,7 @@ def is_pillow(value: object) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def is_pillow_type(kind: type) -> bool:
+def is_pillow_type(kind: type[Any]) -> bool:
     """Whether instances of this type are Pillow images."""
     return any(base.__module__ == "PIL.Image" and base.__name__ == "Image" for base in kind.__mro__)
 

@@ -45,8 +45,8 @@ class World:
         self.scripts: list[list[Callable[[Child], None]]] = []
         self.naps: list[Callable[[], None]] = []
         self.reloader = Reloader(["serve"], [folder])
-        monkeypatch.setattr(reload.subprocess, "Popen", self.start)
-        monkeypatch.setattr(reload.time, "sleep", lambda _seconds: self.naps.pop(0)())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        monkeypatch.setattr("jitney.cli.reload.subprocess.Popen", self.start)
+        monkeypatch.setattr("jitney.cli.reload.time.sleep", lambda _seconds: self.naps.pop(0)())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
     def start(self, command: list[str], **how: Any) -> Child:
         assert command == ["serve"]

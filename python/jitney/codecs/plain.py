@@ -34,7 +34,7 @@ def is_array(value: object) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def is_array_type(kind: type) -> bool:
+def is_array_type(kind: type[Any]) -> bool:
     """Whether instances of this type are arrays; a question asked for every answer, so it is asked once per type."""
     if issubclass(kind, Image) or is_pillow_type(kind):
         return False

@@ -27,7 +27,7 @@ _RAW: Final = (bytes, bytearray, memoryview)
 
 
 @lru_cache(maxsize=1024)
-def _is_plain_type(kind: type) -> bool:
+def _is_plain_type(kind: type[Any]) -> bool:
     """Whether answers of this type are what JSON and msgpack can say, and nothing that has a form of its own."""
     special = (str, BaseException, Image, type(None), *_RAW)
     return not (issubclass(kind, special) or is_array_type(kind) or is_pillow_type(kind))
@@ -71,7 +71,7 @@ class Writer:
         results.rows(indices, name, dtype_name(array.dtype), array.shape[1:], array)
 
     def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
-        kinds = set(map(type, answers))
+        kinds: set[type[Any]] = set(map(type, answers))
         try:
             if kinds == {str} and self._declared.kind in ("text", "any", "object"):
                 results.values(indices, tags.TEXT, [answer.encode() for answer in answers])
@@ -79,7 +79,7 @@ class Writer:
             if kinds == {bytes} and self._declared.kind in ("bytes", "any"):
                 results.values(indices, tags.BYTES, answers, _OCTETS)
                 return
-            if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(type(answers[0])):
+            if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(next(iter(kinds))):
                 self._encoded(answers, indices, encodings, results)
                 return
         except Exception:
