@@ -27,7 +27,7 @@ _RAW: Final = (bytes, bytearray, memoryview)
 
 
 @lru_cache(maxsize=1024)
-def _is_plain_type(kind: type) -> bool:
+def _is_plain_type(kind: Any) -> bool:
     """Whether answers of this type are what JSON and msgpack can say, and nothing that has a form of its own."""
     special = (str, BaseException, Image, type(None), *_RAW)
     return not (issubclass(kind, special) or is_array_type(kind) or is_pillow_type(kind))
@@ -74,12 +74,12 @@ class Writer:
         kinds = set(map(type, answers))
         try:
             if kinds == {str} and self._declared.kind in ("text", "any", "object"):
-                results.values(indices, tags.TEXT, [answer.encode() for answer in answers])
+                results.values(indices, tags.TEXT, list(map(str.encode, answers)))
                 return
             if kinds == {bytes} and self._declared.kind in ("bytes", "any"):
                 results.values(indices, tags.BYTES, answers, _OCTETS)
                 return
-            if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(type(answers[0])):
+            if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(*kinds):
                 self._encoded(answers, indices, encodings, results)
                 return
         except Exception:
@@ -92,7 +92,7 @@ class Writer:
     ) -> None:
         if len(encodings) == encodings.count(encodings[0]):
             encode = self._encoder(type(answers[0]), encodings[0])
-            results.values(indices, encodings[0], [encode(answer) for answer in answers])
+            results.values(indices, encodings[0], list(map(encode, answers)))
             return
         data = [self._encoders[encodings[index]](answer) for index, answer in zip(indices, answers, strict=True)]
         for tag in self._encoders:
