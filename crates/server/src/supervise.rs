@@ -546,6 +546,7 @@ async fn accept(listener: UnixListener, secret: String, clock: Clock, reports: m
         };
         let (secret, reports) = (secret.clone(), reports.clone());
         tokio::spawn(async move {
+            crate::link::frame::widen(&stream);
             let (reader, writer) = stream.into_split();
             let mut reader = FrameReader::new(reader);
             match Link::greet(&mut reader).await {

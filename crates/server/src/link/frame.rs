@@ -20,6 +20,13 @@ const MAX_PAYLOAD: u64 = 16 << 30;
 /// Most memory that a header gets on its word; a larger frame gets more as its bytes come.
 pub(super) const AT_ONCE: usize = 64 << 20;
 
+/// Lets as much of a frame be on its way at once as the kernel allows: each time that the buffer is full costs two
+/// switches between the processes.
+pub(crate) fn widen(socket: &impl std::os::fd::AsFd) {
+    // A wish: the kernel may grant less, and then it only takes longer.
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, 1 << 20);
+}
+
 /// What a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

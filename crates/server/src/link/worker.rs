@@ -76,6 +76,7 @@ impl WorkerLink {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: a worker dials unix:PATH"))
         })?;
         let stream = UnixStream::connect(path)?;
+        super::frame::widen(&stream);
         let reader = stream.try_clone()?;
         let shared = Arc::new(Shared { inbox: Mutex::default(), arrived: Condvar::new(), writer: Mutex::new(stream) });
         let link = WorkerLink { shared };
@@ -169,9 +170,14 @@ fn receive(shared: &Shared, stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Reads into fresh memory without clearing it first; what is huge gets its memory as it comes.
+/// Reads into fresh memory, in as few calls as the socket allows; what is huge gets its memory as it comes.
 fn read_exactly(reader: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len.min(AT_ONCE));
+    if len <= AT_ONCE {
+        let mut bytes = vec![0; len];
+        reader.read_exact(&mut bytes)?;
+        return Ok(bytes);
+    }
+    let mut bytes = Vec::with_capacity(AT_ONCE);
     reader.take(len as u64).read_to_end(&mut bytes)?;
     if bytes.len() < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
