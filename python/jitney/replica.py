@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
-from jitney.codecs import Codec, Decoded
+from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.answers import named_arrays
 from jitney.codecs.plain import is_array
 from jitney.codecs.refusals import bounded
@@ -87,7 +87,7 @@ class Replica:
     def predict(self, trip: Trip, *, overlapped: bool = False) -> None:
         """Compute what somebody still waits for."""
         decoded = trip.decoded
-        positions = self._wanted(trip) if decoded is not None else []
+        positions: Sequence[int] = self._wanted(trip) if decoded is not None else ()
         if decoded is None or not positions:
             return
         if not self._options.retry:
@@ -110,11 +110,11 @@ class Replica:
         trip.encode_s = perf_counter() - began
         self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s, trip.is_clean)
 
-    def _wanted(self, trip: Trip) -> list[int]:
+    def _wanted(self, trip: Trip) -> Sequence[int]:
         assert trip.decoded is not None
         wanted = trip.batch.wanted()
         if False not in wanted:
-            return list(range(len(trip.decoded.indices)))
+            return range(len(trip.decoded.indices))
         positions: list[int] = []
         for position, index in enumerate(trip.decoded.indices):
             if wanted[index]:
@@ -124,10 +124,10 @@ class Replica:
                 trip.verdicts[index] = Verdict("cancelled", "nobody waits for this answer any more")
         return positions
 
-    def _split(self, trip: Trip, decoded: Decoded, positions: list[int]) -> Split:
+    def _split(self, trip: Trip, decoded: Decoded, positions: Sequence[int]) -> Split:
         def call(some: Sequence[int]) -> object:
-            computing([trip.ids[decoded.indices[position]] for position in some])
-            # Always by position, which copies lists: a `predict` that changes its list and raises must not spoil
+            computing(pick(trip.ids, pick(decoded.indices, some)))
+            # Lists are copied, even of all positions: a `predict` that changes its list and raises must not spoil
             # the items for the calls that find out why.
             return self._predict(*self._codec.arguments(decoded, some))
 

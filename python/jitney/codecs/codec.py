@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jitney.annotations import Signature
 from jitney.codecs import answers
-from jitney.codecs.decoded import Decoded, Reader
+from jitney.codecs.decoded import Decoded, Reader, pick
 from jitney.codecs.items import item_reader
 from jitney.codecs.stacked import ArrayReader
 from jitney.codecs.writing import Writer
@@ -54,7 +54,7 @@ class Codec:
         if positions is None:
             positions = range(len(decoded.indices))
         self.check(output, len(positions))
-        indices = [decoded.indices[position] for position in positions]
+        indices = list(pick(decoded.indices, positions))
         if self._is_batched:
             self._writer.write(output, indices, batch.encodings, results)
         else:

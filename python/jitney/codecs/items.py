@@ -10,7 +10,7 @@ import msgspec
 from jitney import schemas
 from jitney.annotations import Input, show, strip
 from jitney.codecs import tags
-from jitney.codecs.decoded import Decoded
+from jitney.codecs.decoded import Decoded, pick
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
@@ -38,10 +38,10 @@ class ItemReader:
         if kinds.count(tag) == len(kinds) and tag in self._decoders:
             decode = self._decoders[tag]
             try:
-                column = values if decode is None else [decode(value) for value in values]
+                column = values if decode is None else list(map(decode, values))
             except Exception:
                 return self._read_singly(kinds, values)
-            return Decoded(list(range(len(column))), [column])
+            return Decoded(range(len(column)), [column])
         return self._read_singly(kinds, values)
 
     def _read_singly(self, kinds: Sequence[int], values: Sequence[Any]) -> Decoded:
@@ -56,7 +56,7 @@ class ItemReader:
     def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
         """Return a list of these items, a new one each time: `predict` may change it and still be called again."""
         [column] = decoded.columns
-        return (list(column) if positions is None else [column[position] for position in positions],)
+        return (list(column if positions is None else pick(column, positions)),)
 
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
         """Return one item."""
@@ -68,14 +68,15 @@ class ItemReader:
 
 
 def _each(count: int, decode: Callable[[int], Any]) -> Decoded:
-    decoded = Decoded([], [[]])
+    good: list[int] = []
+    decoded = Decoded(good, [[]])
     for index in range(count):
         try:
             value = decode(index)
         except Exception as error:
             decoded.errors.append((index, refusal(error)))
         else:
-            decoded.indices.append(index)
+            good.append(index)
             decoded.columns[0].append(value)
     return decoded
 

@@ -32,7 +32,7 @@ class ArrayReader:
             if len(tensors) != 1 or not tensors[0].stacked or self._mismatch(spec, tensors[0]):
                 return self._read_singly(batch)
             columns.append(_view(tensors[0]))
-        return Decoded(list(range(len(batch))), columns)
+        return Decoded(range(len(batch)), columns)
 
     def _read_singly(self, batch: "Batch") -> Decoded:
         columns = [self._rows(batch.tensors(parameter)) for parameter in range(len(self._specs))]
@@ -51,14 +51,15 @@ class ArrayReader:
         """Stack the items that fit; those of another shape than the first good one cannot share its batch."""
         import numpy as np
 
-        decoded = Decoded([], [[] for _ in self._specs])
+        good: list[int] = []
+        decoded = Decoded(good, [[] for _ in self._specs])
         for index, arrays in enumerate(items):
             try:
                 self._check(arrays, decoded.columns)
             except InvalidInput as error:
                 decoded.errors.append((index, error))
                 continue
-            decoded.indices.append(index)
+            good.append(index)
             for column, array in zip(decoded.columns, arrays, strict=True):
                 column.append(array)
         decoded.columns = [np.stack(column) if column else column for column in decoded.columns]
@@ -83,7 +84,8 @@ class ArrayReader:
         if positions is None:
             return tuple(decoded.columns)
         first, count = positions[0], len(positions)
-        if list(positions) == list(range(first, first + count)):
+        if positions[-1] - first + 1 == count:  # they ascend
+            # Views even of all: a `predict` may give its arrays another shape in place, and be called again.
             return tuple(column[first : first + count] for column in decoded.columns)
         return tuple(column[list(positions)] for column in decoded.columns)
 

@@ -74,7 +74,7 @@ class Writer:
         kinds: set[type[Any]] = set(map(type, answers))
         try:
             if kinds == {str} and self._declared.kind in ("text", "any", "object"):
-                results.values(indices, tags.TEXT, [answer.encode() for answer in answers])
+                results.values(indices, tags.TEXT, list(map(str.encode, answers)))
                 return
             if kinds == {bytes} and self._declared.kind in ("bytes", "any"):
                 results.values(indices, tags.BYTES, answers, _OCTETS)
@@ -92,7 +92,7 @@ class Writer:
     ) -> None:
         if len(encodings) == encodings.count(encodings[0]):
             encode = self._encoder(type(answers[0]), encodings[0])
-            results.values(indices, encodings[0], [encode(answer) for answer in answers])
+            results.values(indices, encodings[0], list(map(encode, answers)))
             return
         data = [self._encoders[encodings[index]](answer) for index, answer in zip(indices, answers, strict=True)]
         for tag in self._encoders:
