@@ -24,9 +24,9 @@ MARK: Final = "__jitney_deployment__"
 RESERVED: Final = frozenset(
     {"livez", "readyz", "metrics", "config", "openapi.json", "docs", "favicon.ico", "v1", "v2", SERVER}
 )
-"""Routes and words of the server's own, which no deployment can be named."""
+"""Routes and words of the server's own, which no deployment can be named; a test compares them with Rust's."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _Served = TypeVar("_Served", bound=Callable[..., Any])
 
 
@@ -190,8 +190,10 @@ def _snake_case(name: str) -> str:
 
 def _checked_name(name: object, obj: Any, *, is_given: bool) -> str:
     hint = "" if is_given else "; give it a name: @jitney.deployment(name=...)"
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
-        raise ConfigError(f"{obj.__qualname__}: the name {name!r} is not 1 to 64 of A-Z a-z 0-9 . _ -{hint}")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{obj.__qualname__}: the name {name!r} is not 1 to 64 of A-Z a-z 0-9 . _ - (not . first){hint}"
+        )
     if name in RESERVED:
         raise ConfigError(f"{obj.__qualname__}: the name `{name}` belongs to the server{hint}")
     return name

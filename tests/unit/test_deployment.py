@@ -217,6 +217,8 @@ def test_a_wrong_declaration_is_refused_at_once() -> None:
         ({"max_batch_size": "3"}, ConfigError, r"\(decorator\): `max_batch_size`: expected a whole number"),
         ({"name": "a b"}, ConfigError, "'a b' is not 1 to 64"),
         ({"name": "a/b"}, ConfigError, "is not 1 to 64"),
+        ({"name": ".a"}, ConfigError, "not . first"),
+        ({"name": "a" * 65}, ConfigError, "is not 1 to 64"),
         ({"name": "metrics"}, ConfigError, "belongs to the server"),
         ({"examples": "hello"}, ConfigError, r"examples=\['hello'\]"),
         ({"group_by": "width"}, ConfigError, r"group_by=\('width',\)"),

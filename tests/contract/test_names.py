@@ -1,0 +1,14 @@
+"""Python refuses the names that Rust would refuse, and no others: a name is refused where it was written."""
+
+import re
+from pathlib import Path
+
+from jitney.deployment import RESERVED
+
+PLAN = Path(__file__).resolve().parents[2] / "crates/server/src/plan.rs"
+
+
+def test_python_and_rust_reserve_the_same_names() -> None:
+    found = re.search(r"pub const RESERVED: &\[&str\] =\s*&\[(.*?)\];", PLAN.read_text(), re.DOTALL)
+    assert found, "plan.rs says which names are reserved"
+    assert set(re.findall(r'"([^"]+)"', found[1])) == RESERVED
