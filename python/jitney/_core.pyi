@@ -45,8 +45,8 @@ class Link:
     def finish(self, results: Results, decode_s: float, predict_s: float, encode_s: float, clean: bool = True) -> None:
         """Send all results of a batch and its durations in seconds; every item must have exactly one.
 
-        `clean` says that `predict` ran once on the whole batch and raised nothing: only then do its durations teach
-        the server what a batch costs.
+        `clean` says that `predict` saw each item once and raised nothing: only then do the durations teach the
+        server what a batch costs.
         """
 
 @final

@@ -49,7 +49,7 @@ class Trip:
     predict_s: float = 0.0
     encode_s: float = 0.0
     is_clean: bool = False
-    """`predict` ran once on the whole batch and raised nothing, so that its time says what a batch costs."""
+    """`predict` saw each item once and raised nothing, so that its time says what such a batch costs."""
 
 
 class Replica:
@@ -98,7 +98,7 @@ class Replica:
         computing(())
         trip.parts = [Part(part.positions, _owned(part.output)) for part in split.parts] if overlapped else split.parts
         trip.predict_s = perf_counter() - began
-        trip.is_clean = not split.failures and len(split.parts) == 1
+        trip.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
         for position, failure in split.failures.items():
             self._told.tell("predict", failure.error)
             trip.verdicts[decoded.indices[position]] = _conviction(failure)

@@ -130,6 +130,25 @@ def test_only_a_batch_that_ran_once_and_raised_nothing_teaches_what_a_batch_cost
     assert link.clean == [True, False]
 
 
+def test_items_one_by_one_say_what_a_batch_costs_too() -> None:
+    def predict(text: str) -> str:
+        if text == "bad":
+            raise RuntimeError
+        return text
+
+    batches = [FakeBatch(1, ["a", "b"], TAG_TEXT), FakeBatch(2, ["a", "bad"], TAG_TEXT)]
+    assert answer(predict, *batches, batched=False).clean == [True, False]
+
+
+def test_items_one_by_one_get_their_own_arrays() -> None:
+    def predict(text: str) -> np.ndarray:
+        return np.full(len(text), len(text))
+
+    outcomes = one(predict, ["a", "bbb", "cc", "dddd"], batched=False, unwanted={2})
+    assert reasons(outcomes) == ["ok", "ok", "cancelled", "ok"]
+    assert [outcomes[place].value.tolist() for place in (0, 1, 3)] == [[1], [3, 3, 3], [4, 4, 4, 4]]
+
+
 def test_predict_may_change_its_list_before_it_raises() -> None:
     def predict(texts: list[str]) -> list[str]:
         if "bad" in texts:
