@@ -1,13 +1,18 @@
 """How the failures of user code are told: one line for the client, their own frames for the terminal."""
 
 import sys
+import sysconfig
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from jitney.errors import JitneyError
+
 _OWN_FOLDER = str(Path(__file__).parent)
 _MODELS_FOLDER = str(Path(__file__).parent / "models")
+_LIBRARY_FOLDER = sysconfig.get_path("stdlib")
 _LONGEST_DETAIL = 2_000
 _MOST_KINDS = 256
 
@@ -40,17 +45,35 @@ def _as_utf8(text: str) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Format a traceback that begins in user code, as far as there is any."""
-    frames = error.__traceback__
-    while frames is not None and _is_ours(frames) and frames.tb_next is not None:
+    """Format a traceback that begins in user code, and ends there if the error is ours.
+
+    Without any user code it is whole, so that a fault of jitney can be found; what jitney raises on purpose needs none.
+    """
+    told = traceback.TracebackException(type(error), error, error.__traceback__)
+    users = [place for place, frame in enumerate(_walk(error.__traceback__)) if _is_users(frame)]
+    if isinstance(error, JitneyError):
+        del told.stack[users[-1] + 1 if users else 0 :]
+    del told.stack[: users[0] if users else 0]
+    return _as_utf8("".join(told.format()))
+
+
+def is_of_user_code(error: BaseException) -> bool:
+    """Whether user code was running when it was raised, so that a traceback says where."""
+    return any(map(_is_users, _walk(error.__traceback__)))
+
+
+def _walk(frames: TracebackType | None) -> Iterator[TracebackType]:
+    while frames is not None:
+        yield frames
         frames = frames.tb_next
-    return _as_utf8("".join(traceback.format_exception(type(error), error, frames)))
 
 
-def _is_ours(frames: TracebackType) -> bool:
+def _is_users(frames: TracebackType) -> bool:
     file = frames.tb_frame.f_code.co_filename
-    is_import = file.startswith("<frozen importlib")
-    return is_import or (file.startswith(_OWN_FOLDER) and not file.startswith(_MODELS_FOLDER))
+    if file.startswith(_OWN_FOLDER):
+        return file.startswith(_MODELS_FOLDER)
+    is_library = file.startswith(_LIBRARY_FOLDER) and "site-packages" not in file
+    return not (is_library or file.startswith("<frozen "))
 
 
 class Told:

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from jitney.errors import TargetError
-from jitney.failures import one_line
+from jitney.errors import JitneyError, TargetError
+from jitney.failures import one_line, sayable
 from jitney.options import unknown
 
 if TYPE_CHECKING:
@@ -92,10 +92,15 @@ def _import_module(target: str, name: str) -> ModuleType:
 
 def _failed_import(target: str, error: BaseException) -> TargetError:
     error.__traceback__ = _user_frames(error.__traceback__)
-    what = one_line(error)
+    what = sayable(error) if isinstance(error, JitneyError) else one_line(error)
     if isinstance(error, SystemExit):
         what = f'it exits while being imported (code {error.code}); guard that with if __name__ == "__main__"'
-    return TargetError(f"importing {target!r} failed: {what}")
+    return TargetError(failed_import(target) + what)
+
+
+def failed_import(target: str) -> str:
+    """Begin the message of a target that cannot be imported."""
+    return f"importing {target!r} failed: "
 
 
 def _user_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -19,9 +19,10 @@ from jitney.config import Overrides, Resolved, resolve
 from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import JitneyError, TargetError
-from jitney.failures import one_line, sayable, user_traceback
+from jitney.failures import is_of_user_code, one_line, sayable, user_traceback
 from jitney.pipeline import run
 from jitney.replica import Replica
+from jitney.targets import failed_import
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
@@ -183,10 +184,12 @@ class Worker:
 
     def _fail(self, error: BaseException) -> None:
         cause = error.__cause__ if isinstance(error, JitneyError) and error.__cause__ is not None else error
-        is_ours = isinstance(cause, JitneyError)
-        told = f"{one_line(cause)}\n" if is_ours else user_traceback(cause)
-        print(told, file=sys.stderr, end="", flush=True)
+        told = user_traceback(cause)
+        if is_of_user_code(cause) or not isinstance(cause, JitneyError):
+            # The front prints the line below, so what jitney itself refuses is not said here as well.
+            print(told, file=sys.stderr, end="", flush=True)
         line = sayable(error) if isinstance(error, JitneyError) else one_line(error)
+        line = line.removeprefix(failed_import(self._spec.target))  # the front names target and stage
         self._send("failed", {"stage": self._stage, "error": line, "traceback": told})
 
     def _send(self, kind: str, body: Any) -> None:
