@@ -60,9 +60,10 @@ def _axis(axis: int | None) -> int | None:
 class Image:
     """One image: what comes in is read lazily, what goes out is encoded when it is sent.
 
-    What comes in is PNG, JPEG, WEBP, GIF, BMP or TIFF; of several frames the first is read. `data` is an encoded file
-    (bytes; sent as it is), a Pillow image, or a uint8 array of shape (height, width), (height, width, 3) or
-    (height, width, 4). `format` is what pixels are encoded as on their way out.
+    What comes in is PNG, JPEG, WEBP, GIF, BMP or TIFF; of several frames the first is read.
+
+    `data` is an encoded file (bytes; sent as it is), a Pillow image, or a uint8 array of shape (height, width),
+    (height, width, 3) or (height, width, 4). `format` is what pixels are encoded as on their way out.
     """
 
     __slots__ = ("_array", "_data", "_media_type", "_pillow", "format", "max_pixels")

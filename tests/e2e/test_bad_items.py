@@ -108,3 +108,27 @@ def test_a_hang_is_ended_and_its_batch_is_answered(serve: Serve) -> None:
     assert [first.json(), second.json()] == ["a", "b"]
     assert (hung.status, hung.reason) == (502, "worker_lost")
     assert server.post("/poison", "fine").json() == "enif"
+
+
+def test_errors_that_cannot_be_said_leave_the_worker_alive(serve: Serve) -> None:
+    server = serve("odd_errors.py")
+    with server.client() as client:
+        pid = client.post("/odd_errors", {"text": "a"}).json()["pid"]
+        for text, status, reason in (
+            ("surrogate", 500, "model_failed"),
+            ("mute", 500, "model_failed"),
+            ("refused", 422, "invalid_input"),
+        ):
+            reply = client.post("/odd_errors", {"text": text})
+            assert (reply.status, reply.reason) == (status, reason)
+            assert len(reply.body) < 10_000
+        assert client.post("/odd_errors", {"text": "a"}).json()["pid"] == pid
+
+
+def test_a_group_field_may_be_left_out_if_its_default_is_null(serve: Serve) -> None:
+    server = serve("odd_errors.py")
+    with server.client() as client:
+        for item, seed in (({"text": "a"}, None), ({"text": "a", "seed": None}, None), ({"text": "a", "seed": 3}, 3)):
+            assert client.post("/odd_errors", item).json()["seed"] == seed
+        refused = client.post("/odd_errors", {"seed": 3})
+        assert (refused.status, refused.reason) == (422, "invalid_input")

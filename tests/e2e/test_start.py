@@ -24,6 +24,7 @@ def test_what_cannot_load_says_why_and_ends_the_server(serve: Serve, target: str
     [
         (("--set", "sleepy.max_batch_sise=3"), ["max_batch_sise", "max_batch_size"]),
         (("--set", "sleepi.max_batch_size=3"), ["sleepi", "sleepy"]),
+        (("--set", "SLEEPY.max_batch_size=3"), ["SLEEPY", "sleepy"]),
         (("--set", "sleepy.max_batch_size=many"), ["max_batch_size", "many"]),
         (("--host", "0.0.0.0"), ["--allow-unauthenticated"]),
     ],

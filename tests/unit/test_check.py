@@ -47,8 +47,11 @@ def test_a_good_model_is_shown_with_its_options(capsys: pytest.CaptureFixture[st
         "a batch of 8",
         "first call",
         "loaded in",
+        "init.scale      '2'",
+        "15 other options have their default",
     ):
         assert expected in said
+    assert "max_queued_items" not in said
     assert "warning" not in said
 
 
@@ -68,6 +71,26 @@ def test_what_does_not_work_is_said_and_fails(
 ) -> None:
     assert check(MODEL.replace(old, new)) == 1
     assert message in capsys.readouterr().err
+
+
+def test_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("scale:", "api_key: str, scale:"), "--set", "length.init.api_key=hunter2") == 0
+    said = capsys.readouterr().out
+    assert "init.api_key    '***'" in said
+    assert "hunter2" not in said
+
+
+def test_every_deployment_is_checked_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = MODEL.replace("for text in texts]", "for text in texts * 2]")
+    good = """
+@jitney.deployment(examples=["a"])
+def shout(texts: list[str]) -> list[str]:
+    return [text.upper() for text in texts]
+"""
+    assert check(broken + good) == 1
+    said = capsys.readouterr()
+    assert "jitney: length: predict returned 2 answers for a batch of 1" in said.err
+    assert "out  text A" in said.out
 
 
 def test_an_option_for_a_deployment_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

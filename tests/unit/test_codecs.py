@@ -243,7 +243,7 @@ def generator() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (["a"], "1 answers for a batch of 2: too few; expected 2"),
+        (["a"], "1 answer for a batch of 2: too few; expected 2"),
         (["a"] * 3, "3 answers for a batch of 2: too many"),
         (np.zeros((3, 2)), r"3 answers for a batch of 2: too many.*shape \(3, 2\)"),
         (np.zeros(()), r"without axes \(a scalar\)"),
@@ -255,7 +255,7 @@ def generator() -> Iterator[int]:
         (("a", "b"), r"a tuple \(use a list"),
         ({"a": 1, "b": 2}, "a dict"),
         ({1, 2}, "a set"),
-        (Scores(np.zeros(2, np.int64), np.zeros(1, np.float32)), "1 answers for a batch of 2: too few.*`score`"),
+        (Scores(np.zeros(2, np.int64), np.zeros(1, np.float32)), "1 answer for a batch of 2: too few.*`score`"),
         (np.array(["a", "b"]), "an array of str32; arrays can hold"),
         (np.array([None, 1]), "an array of object"),
         (np.zeros(2, complex), "an array of complex128"),

@@ -243,7 +243,6 @@ impl Supervisor {
                 let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
                 let text = |key: &str| said[key].as_str().unwrap_or("?").to_owned();
                 let error = format!("{} failed: {}", text("stage"), text("error"));
-                tracing::error!("{name}: {error}");
                 self.slots[index].error = Some(error);
                 self.slots[index].has_said_why = true;
                 self.event(index, Event::Failed(Cause::LoadFailed))?;

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from jitney.cli.answers import Answers, alike, show_answer, show_input
 from jitney.cli.options import add_layers
@@ -79,8 +79,9 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
             print("  no examples to run: give some with @jitney.deployment(examples=[…])")
             return True
         return Trial(deployment, resolved.options, codec, predict).run()
-    except JitneyError:
-        raise
+    except JitneyError as error:
+        print(f"jitney: {deployment.name}: {error}", file=sys.stderr)
+        return False
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -92,17 +93,29 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
 
 
 def _print_options(resolved: Resolved) -> None:
+    """Show what somebody has set; a dozen defaults would hide it."""
     options = resolved.options.to_dict()
-    width = max(map(len, options))
-    for name, value in options.items():
-        shown = ",".join(map(str, value)) or "none" if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        print(f"  {name:{width}}  {shown} ({resolved.sources[name]})")
-    for name, value in resolved.shown_init().items():
-        print(f"  {'init.' + name:{width}}  {value!r}")
+    given = [name for name in options if resolved.sources[name] != "default"]
+    init = {f"init.{name}": value for name, value in resolved.shown_init().items()}
+    width = max(map(len, [*given, *init]), default=0)
+    for name in given:
+        print(f"  {name:{width}}  {_shown(options[name])} ({resolved.sources[name]})")
+    for name, value in init.items():
+        print(f"  {name:{width}}  {value!r}")
+    print(f"  {len(options) - len(given)} {'other ' if given else ''}options have their default")
+
+
+def _shown(value: object) -> str:
+    """As `--set` takes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, cast("list[object]", value))) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.1f} µs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +150,11 @@ class Trial:
         size = self.options.max_batch_size
         chosen = [number % len(examples) for number in range(size)]
         answers, took_s = self.call([examples[number] for number in chosen])
-        each = took_s / size
-        print(f"  a batch of {size} {_time(took_s)}, {_time(each)} each: {alone_s / each:.1f} times as many per second")
+        each = max(took_s / size, 1e-9)
+        print(
+            f"  a batch of {size} {_time(took_s)}, {_time(each)} each: "
+            f"{alone_s / each:.1f} times as many per second as one by one"
+        )
         if answers.errors:
             print(f"  in a batch: {next(iter(answers.errors.values()))}")
             return False

@@ -106,7 +106,8 @@ def _check_rows(what: str, array: Any, count: int) -> None:
 
 def _wrong_number(got: int, count: int) -> str:
     few = "too few" if got < count else "too many"
-    return f"predict returned {got} answers for a batch of {count}: {few}; expected {count}, one per item, in order"
+    answers = "1 answer" if got == 1 else f"{got} answers"
+    return f"predict returned {answers} for a batch of {count}: {few}; expected {count}, one per item, in order"
 
 
 def _expected(count: int) -> str:
