@@ -7,7 +7,7 @@ use super::media::{Accept, body_type, check_encoding};
 use super::problem::Problem;
 use super::service::{Payload, Reply};
 use super::{heavy, input, render};
-use crate::call::{Answer, Call, Encoding, Failure};
+use crate::call::{Answer, Call, Encoding, Failure, Timing};
 use crate::deployment::{Deployment, next_item_id};
 use crate::site::Site;
 use hyper::body::{Body as _, Incoming};
@@ -25,7 +25,7 @@ pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<
         Ok(call) => call,
         Err(problem) => {
             deployment.count(problem.outcome());
-            return problem.reply(id, None);
+            return problem.reply(id, &Timing::default());
         }
     };
     let (Answer { result, timing }, mut ticket) = deployment.open(call).await;
@@ -44,12 +44,12 @@ pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<
         Ok(rendered) => {
             let mut reply = Response::new(Payload::from(rendered.body));
             reply.headers_mut().insert(CONTENT_TYPE, rendered.media);
-            id.stamp(reply.headers_mut(), Some(&timing));
+            id.stamp(reply.headers_mut(), &timing);
             reply
         }
         Err(failure) => {
             ticket.fail(failure.outcome);
-            Problem::from(failure).reply(id, Some(&timing))
+            Problem::from(failure).reply(id, &timing)
         }
     }
 }

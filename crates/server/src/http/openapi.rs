@@ -169,7 +169,7 @@ fn answer_headers() -> Value {
     json!({
         "RequestId": header("The caller's x-request-id, or a new one.", "string"),
         "ServerTiming": header("Milliseconds in the queue, around the model, and in it.", "string"),
-        "BatchSize": header("Items in the batch that this item rode in.", "integer"),
+        "BatchSize": header("Items in the batch that this item rode in; 0 if it never rode.", "integer"),
         "Reason": header("The reason of the problem, for programs.", "string"),
         "RetryAfter": header("Whole seconds to wait before another try, at most 30.", "integer"),
         "ShouldRetry": header("false when the same request would fail again.", "string"),
@@ -177,18 +177,11 @@ fn answer_headers() -> Value {
 }
 
 fn header_refs(good: bool) -> Value {
-    let names: &[(&str, &str)] = if good {
-        &[("x-request-id", "RequestId"), ("server-timing", "ServerTiming"), ("x-jitney-batch-size", "BatchSize")]
-    } else {
-        &[
-            ("x-request-id", "RequestId"),
-            ("x-jitney-reason", "Reason"),
-            ("retry-after", "RetryAfter"),
-            ("x-should-retry", "ShouldRetry"),
-        ]
-    };
+    let every =
+        [("x-request-id", "RequestId"), ("server-timing", "ServerTiming"), ("x-jitney-batch-size", "BatchSize")];
+    let bad = [("x-jitney-reason", "Reason"), ("retry-after", "RetryAfter"), ("x-should-retry", "ShouldRetry")];
+    let names = every.iter().chain(if good { &[][..] } else { &bad });
     names
-        .iter()
         .map(|(header, name)| ((*header).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") })))
         .collect::<Map<_, _>>()
         .into()

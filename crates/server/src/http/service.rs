@@ -4,7 +4,7 @@ use super::headers::RequestId;
 use super::problem::Problem;
 use super::socket::{Active, Activity};
 use super::{native, openapi, pages, untaken};
-use crate::call::Failure;
+use crate::call::{Failure, Timing};
 use crate::site::Site;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -119,11 +119,11 @@ async fn route(site: &Site, request: Request<Incoming>) -> Reply {
     }
     let mut reply = match page(site, &request) {
         Ok(mut reply) => {
-            id.stamp(reply.headers_mut(), None);
+            id.stamp(reply.headers_mut(), &Timing::default());
             reply
         }
-        Err(problem) if request.body().is_end_stream() => problem.reply(&id, None),
-        Err(problem) => problem.close().reply(&id, None),
+        Err(problem) if request.body().is_end_stream() => problem.reply(&id, &Timing::default()),
+        Err(problem) => problem.close().reply(&id, &Timing::default()),
     };
     if method == Method::HEAD {
         let length = HeaderValue::from(reply.body().len());

@@ -76,6 +76,13 @@ async fn wrong_requests_are_told_what_is_wrong() {
         assert_eq!(problem["status"], status);
         assert_eq!(problem["reason"], reason);
         assert_eq!(problem["request_id"].as_str(), reply.header("x-request-id"));
+        // Only the answer of bytes tells that they are an image; that request did ride.
+        let (batch, times) = if path == "bytes" {
+            ("7", "queue;dur=1.234, batch;dur=0.100, model;dur=5.021")
+        } else {
+            ("0", "queue;dur=0.000, batch;dur=0.000, model;dur=0.000")
+        };
+        assert_eq!((reply.header("x-jitney-batch-size"), reply.header("server-timing")), (Some(batch), Some(times)));
     }
     let reply = front.send("GET /text HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!((reply.status, reply.header("allow")), (405, Some("POST")));
