@@ -6,6 +6,7 @@ use super::limits::DRAIN_BYTES;
 use super::media::{Accept, body_type, check_encoding};
 use super::problem::Problem;
 use super::service::{Payload, Reply};
+use super::socket::Active;
 use super::{heavy, input, render};
 use crate::call::{Answer, Call, Encoding, Failure, Timing};
 use crate::deployment::{Deployment, next_item_id};
@@ -18,7 +19,13 @@ use jitney_core::request::Priority;
 use std::time::{Duration, Instant};
 
 /// Answers one request to a deployment.
-pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<Incoming>, id: &RequestId) -> Reply {
+pub(crate) async fn post(
+    site: &Site,
+    deployment: &Deployment,
+    request: Request<Incoming>,
+    id: &RequestId,
+    active: &Active,
+) -> Reply {
     let (head, body) = request.into_parts();
     let accept = Accept::of(&head.headers);
     let call = match prepare(site, deployment, &head.headers, &accept, body).await {
@@ -28,6 +35,7 @@ pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<
             return problem.reply(id, &Timing::default());
         }
     };
+    active.compute();
     let (Answer { result, timing }, mut ticket) = deployment.open(call).await;
     let rendered = match result {
         // Clients may have stopped taking answers while this one was computed.

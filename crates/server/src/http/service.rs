@@ -89,7 +89,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let mut active = self.activity.begin();
         let http2 = request.version() == Version::HTTP_2;
         Box::pin(async move {
-            let mut reply = route(&site, request).await;
+            let mut reply = route(&site, request, &active).await;
             let silence = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
             if reply.headers().contains_key(CONNECTION) {
                 // HTTP/2 has no such header: there only the stream ends.
@@ -110,12 +110,12 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
 const READ: &str = "GET, HEAD";
 
-async fn route(site: &Site, request: Request<Incoming>) -> Reply {
+async fn route(site: &Site, request: Request<Incoming>, active: &Active) -> Reply {
     let id = RequestId::of(request.headers());
     let method = request.method().clone();
     let called = || site.deployments().and_then(|deployments| deployments.get(&*name(&request)?));
     if let Some(deployment) = (method == Method::POST).then(called).flatten() {
-        return native::post(site, deployment, request, &id).await;
+        return native::post(site, deployment, request, &id, active).await;
     }
     let mut reply = match page(site, &request) {
         Ok(mut reply) => {

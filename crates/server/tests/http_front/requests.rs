@@ -153,6 +153,38 @@ async fn a_client_that_leaves_cancels() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_its_next_request_cancels() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    for (with_it, later) in [("P", ""), ("P", "OST /text"), ("", "P"), ("P", &*"x".repeat(10_000))] {
+        let mut client = front.connect().await;
+        let mut request = post("text", "", "\"x\"");
+        request.extend_from_slice(with_it.as_bytes());
+        client.write(request).await;
+        let (call, _reply) = submitted(&mut messages).await;
+        client.write(later).await;
+        drop(client);
+        match tokio::time::timeout(crate::support::LONG, messages.recv()).await.unwrap() {
+            Some(Inbound::Cancel(id)) => assert_eq!(id, call.id, "{with_it} {later}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // What was read ahead is not lost.
+    let mut client = front.connect().await;
+    let requests = ["1", "2", "3"].map(|body| post("text", "", body)).concat();
+    let (first, rest) = requests.split_at(requests.len() / 2);
+    client.write(first).await;
+    for (number, body) in ["1", "2", "3"].into_iter().enumerate() {
+        let (call, reply) = submitted(&mut messages).await;
+        if number == 0 {
+            client.write(rest).await;
+        }
+        reply.send(crate::support::echo_answer(call)).unwrap();
+        assert_eq!(client.reply().await.unwrap().text(), body);
+    }
+}
+
+#[tokio::test]
 async fn a_request_is_counted_once_as_it_really_ended() {
     let front = Front::echo().await;
     assert_eq!(front.post("text", "", "\"x\"").await.status, 200);
