@@ -12,6 +12,7 @@ mod listen;
 mod media;
 mod native;
 mod openapi;
+mod origin;
 mod pages;
 mod problem;
 mod render;
