@@ -2,6 +2,7 @@
 
 use super::input::accepted;
 use super::pages::json_reply;
+use super::render::offers;
 use super::service::Reply;
 use crate::deployment::Deployment;
 use crate::site::Site;
@@ -78,7 +79,7 @@ fn bodies(deployment: &Deployment) -> Value {
         numbered.map(|(index, value)| (format!("example_{}", index + 1), json!({ "value": value }))).collect()
     };
     let mut content = Map::new();
-    for &media in accepted(&manifest.input) {
+    for media in accepted(&manifest.input) {
         let mut body = match (media, manifest.input.kind) {
             ("application/json", InputKind::Bytes | InputKind::Image) => {
                 json!({ "schema": { "type": "string", "contentEncoding": "base64" } })
@@ -97,20 +98,13 @@ fn bodies(deployment: &Deployment) -> Value {
 }
 
 fn answers(output: &Output) -> Value {
-    let media: &[&str] = match output.kind.as_str() {
-        "text" => &["application/json", "text/plain", "application/msgpack"],
-        "bytes" => &["application/octet-stream", "application/json", "application/msgpack"],
-        "image" => &["image/*", "application/json", "application/msgpack"],
-        "array" => &["application/json", "application/x-npy", "application/msgpack"],
-        _ => &["application/json", "application/msgpack"],
-    };
     let schema = if output.kind == "arrays" && !output.arrays.is_empty() {
         arrays_schema(&output.arrays)
     } else {
         json!(output.schema)
     };
     let mut content = Map::new();
-    for &media in media {
+    for &media in offers(&output.kind) {
         let body = match (media, output.kind.as_str()) {
             ("application/json", "bytes" | "image") => {
                 json!({ "schema": { "type": "string", "contentEncoding": "base64" } })
