@@ -213,7 +213,9 @@ class InternalError(RequestError):
     reason = "internal"
 
 
-PROTOCOL_ONLY = frozenset({"method_not_allowed", "not_acceptable", "body_timeout", "unsupported_media_type"})
+PROTOCOL_ONLY = frozenset(
+    {"method_not_allowed", "not_acceptable", "body_timeout", "unsupported_media_type", "foreign_host"}
+)
 """Outcomes that only a network protocol can have: an `await model(x)` never sees them."""
 
 BY_REASON: dict[str, type[RequestError]] = {

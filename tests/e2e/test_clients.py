@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 
 from harness import Serve
 
-HEADER = b"POST /noop HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEADER = b"POST /noop HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 HALF: list[bytes] = [
     b"",

@@ -58,6 +58,8 @@ outcomes! {
     TooLarge: "too_large", "Too large", 413, 8, AsStatus;
     /// The `content-type` or `content-encoding` is not one that the deployment takes.
     UnsupportedMediaType: "unsupported_media_type", "Unsupported media type", 415, 3, AsStatus;
+    /// The request came for another host, or from a page of another: a browser was talked into sending it.
+    ForeignHost: "foreign_host", "The request is meant for or comes from another host", 421, 7, AsStatus;
     /// As many items wait as may wait.
     QueueFull: "queue_full", "The queue is full", 429, 8, AsStatus;
     /// As many bytes wait as may wait.

@@ -26,8 +26,8 @@ pub(crate) struct Closing {
     pub(crate) signal: watch::Sender<bool>,
 }
 
-/// Serves one connection until it ends.
-pub(crate) async fn run(stream: Stream, site: Arc<Site>, closing: Arc<Closing>) {
+/// Serves one connection until it ends. `own_host` as `Service` has it.
+pub(crate) async fn run(stream: Stream, site: Arc<Site>, own_host: Option<Arc<str>>, closing: Arc<Closing>) {
     let activity = Arc::new(Activity::default());
     let mut socket = Socket::new(stream, activity.clone());
     let limits = Limits::of(&site);
@@ -40,7 +40,7 @@ pub(crate) async fn run(stream: Stream, site: Arc<Site>, closing: Arc<Closing>) 
         _ = stop.wait_for(|stop| *stop) => return,
     };
     let io = TokioIo::new(socket);
-    let service = Service::new(site, activity.clone());
+    let service = Service::new(site, own_host, activity.clone());
     let driver = Driver::new(limits, activity, protocol);
     // An error here is the peer's doing (it left, it broke the protocol) and is of no use to anybody.
     let _ = match protocol {

@@ -59,25 +59,22 @@ impl RequestId {
         }
     }
 
-    /// Writes the id and, for answers of the engine, where the time went: one allocation for all values.
-    pub(crate) fn stamp(&self, headers: &mut HeaderMap, timing: Option<&Timing>) {
+    /// Writes the id, where the time went and how many rode along: one allocation for all values. What was refused before
+    /// it waited or rode says so with zeros.
+    pub(crate) fn stamp(&self, headers: &mut HeaderMap, timing: &Timing) {
         let mut text = Vec::with_capacity(96);
         if let RequestId::Fresh(number) = self {
             text.extend_from_slice(&hex(*number));
         }
         let id_end = text.len();
-        if let Some(timing) = timing {
-            for (name, length) in
-                [("queue;dur=", timing.queue), (", batch;dur=", timing.batch), (", model;dur=", timing.model)]
-            {
-                text.extend_from_slice(name.as_bytes());
-                write_ms(&mut text, length);
-            }
+        for (name, length) in
+            [("queue;dur=", timing.queue), (", batch;dur=", timing.batch), (", model;dur=", timing.model)]
+        {
+            text.extend_from_slice(name.as_bytes());
+            write_ms(&mut text, length);
         }
         let timing_end = text.len();
-        if let Some(timing) = timing {
-            text.extend_from_slice(itoa::Buffer::new().format(timing.batch_size).as_bytes());
-        }
+        text.extend_from_slice(itoa::Buffer::new().format(timing.batch_size).as_bytes());
         let text = Bytes::from(text);
         let value =
             |from: usize, to: usize| HeaderValue::from_maybe_shared(text.slice(from..to)).expect("digits and letters");
@@ -88,10 +85,8 @@ impl RequestId {
                 RequestId::Fresh(_) => value(0, id_end),
             },
         );
-        if timing.is_some() {
-            headers.insert(SERVER_TIMING, value(id_end, timing_end));
-            headers.insert(BATCH_SIZE, value(timing_end, text.len()));
-        }
+        headers.insert(SERVER_TIMING, value(id_end, timing_end));
+        headers.insert(BATCH_SIZE, value(timing_end, text.len()));
     }
 }
 
@@ -175,7 +170,7 @@ mod tests {
             model: Duration::from_secs(5),
             batch_size: 64,
         };
-        RequestId::fresh().stamp(&mut headers, Some(&timing));
+        RequestId::fresh().stamp(&mut headers, &timing);
         assert_eq!(headers["server-timing"], "queue;dur=1.234, batch;dur=0.100, model;dur=5000.000");
         assert_eq!(headers["x-jitney-batch-size"], "64");
     }

@@ -3,7 +3,7 @@
 use super::media::BodyType;
 use crate::call::{Chunks, Failure, Part, Tag};
 use crate::item::fields::{self, Item};
-use crate::item::{Document, arrays, join, npy};
+use crate::item::{Document, arrays, npy};
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, Input, InputKind};
 use jitney_core::outcome::Outcome;
@@ -23,43 +23,54 @@ pub(crate) enum Reading {
     Elements,
 }
 
-/// The media types that a kind of input takes, the natural one first.
-pub(crate) fn accepted(input: &Input) -> &'static [&'static str] {
+/// One row: a media type as it is shown, what a body may say of itself to be meant by it, and how it is then read.
+type Row = (&'static str, &'static [BodyType], Reading);
+
+const JSON: Row = ("application/json", &[BodyType::Json], Reading::As(Tag::Json));
+const NATURAL_JSON: Row = ("application/json", &[BodyType::Unsaid, BodyType::Json], Reading::As(Tag::Json));
+const MSGPACK: Row = ("application/msgpack", &[BodyType::Msgpack], Reading::As(Tag::Msgpack));
+const JSON_ARRAYS: Row = ("application/json", &[BodyType::Unsaid, BodyType::Json], Reading::JsonArrays);
+const MSGPACK_ARRAYS: Row = ("application/msgpack", &[BodyType::Msgpack], Reading::MsgpackArrays);
+
+/// What each kind of input takes, the natural type first: the one table of it.
+fn rows(input: &Input) -> &'static [Row] {
+    use BodyType::{Image, Npy, Octets, Other, Text, Unsaid};
+    const BYTES: Reading = Reading::As(Tag::Bytes);
     match input.kind {
-        InputKind::Text => &["application/json", "text/plain", "application/msgpack"],
-        InputKind::Bytes => &["application/octet-stream", "*/*", "application/json", "application/msgpack"],
-        InputKind::Image => &["image/*", "application/octet-stream", "application/json", "application/msgpack"],
-        InputKind::Arrays if input.arrays.len() == 1 => {
-            &["application/json", "application/x-npy", "application/msgpack", "application/octet-stream"]
+        InputKind::Text => &[NATURAL_JSON, ("text/plain", &[Text], Reading::As(Tag::Text)), MSGPACK],
+        InputKind::Bytes => &[
+            ("application/octet-stream", &[Unsaid, Octets], BYTES),
+            ("*/*", &[Text, Npy, Image, Other], BYTES),
+            JSON,
+            MSGPACK,
+        ],
+        InputKind::Image => {
+            &[("image/*", &[Unsaid, Image], BYTES), ("application/octet-stream", &[Octets], BYTES), JSON, MSGPACK]
         }
-        InputKind::Object | InputKind::Arrays => &["application/json", "application/msgpack"],
+        InputKind::Object => &[NATURAL_JSON, MSGPACK],
+        InputKind::Arrays if input.arrays.len() == 1 => &[
+            JSON_ARRAYS,
+            ("application/x-npy", &[Npy], Reading::Npy),
+            MSGPACK_ARRAYS,
+            ("application/octet-stream", &[Octets], Reading::Elements),
+        ],
+        InputKind::Arrays => &[JSON_ARRAYS, MSGPACK_ARRAYS],
     }
+}
+
+/// The media types that an input takes, the natural one first.
+pub(crate) fn accepted(input: &Input) -> impl Iterator<Item = &'static str> {
+    rows(input).iter().map(|(media, ..)| *media)
 }
 
 /// How a body of this type is to be read for this input.
 pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Reading, Failure> {
-    use BodyType::{Image, Json, Msgpack, Npy, Octets, Other, Text, Unsaid};
-    Ok(match (input.kind, body) {
-        (InputKind::Arrays, Unsaid | Json) => Reading::JsonArrays,
-        (InputKind::Arrays, Msgpack) => Reading::MsgpackArrays,
-        (InputKind::Arrays, Npy) if input.arrays.len() == 1 => Reading::Npy,
-        (InputKind::Arrays, Octets) if input.arrays.len() == 1 => Reading::Elements,
-        (InputKind::Text | InputKind::Object, Unsaid)
-        | (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Json) => Reading::As(Tag::Json),
-        (InputKind::Text | InputKind::Object | InputKind::Bytes | InputKind::Image, Msgpack) => {
-            Reading::As(Tag::Msgpack)
-        }
-        (InputKind::Text, Text) => Reading::As(Tag::Text),
-        (InputKind::Bytes, Unsaid | Octets | Text | Npy | Image | Other)
-        | (InputKind::Image, Unsaid | Octets | Image) => Reading::As(Tag::Bytes),
-        _ => {
-            let detail = format!(
-                "content-type {} is not taken here; send one of {}",
-                super::headers::quoted(got),
-                accepted(input).join(", ")
-            );
-            return Err(Failure::new(Outcome::UnsupportedMediaType, detail));
-        }
+    let row = rows(input).iter().find(|(_, bodies, _)| bodies.contains(&body));
+    row.map(|(.., reading)| *reading).ok_or_else(|| {
+        let known: Vec<&str> = accepted(input).collect();
+        let got = super::headers::quoted(got);
+        let detail = format!("content-type {got} is not taken here; send one of {}", known.join(", "));
+        Failure::new(Outcome::UnsupportedMediaType, detail)
     })
 }
 
@@ -89,8 +100,8 @@ pub(crate) fn take(
                 if fields::asks(manifest) { ask(manifest, tag, &mut body)? } else { (GroupKey::default(), 1) };
             return Ok(Taken { parts: smallvec![Part { tag, tensor: None, data: body }], group, cost });
         }
-        Reading::JsonArrays => arrays::from_document(specs, Document::Json(&join(&mut body)), most)?,
-        Reading::MsgpackArrays => arrays::from_document(specs, Document::Msgpack(&join(&mut body)), most)?,
+        Reading::JsonArrays => arrays::from_document(specs, Document::Json(body.contiguous()), most)?,
+        Reading::MsgpackArrays => arrays::from_document(specs, Document::Msgpack(body.contiguous()), most)?,
         Reading::Npy => smallvec![arrays::from_npy(&specs[0], body)?],
         Reading::Elements if body.0.first().is_some_and(|first| first.starts_with(npy::MAGIC)) => {
             smallvec![arrays::from_npy(&specs[0], body)?]
@@ -106,8 +117,8 @@ pub(crate) fn take(
 }
 
 fn check_text(body: &mut Chunks) -> Result<(), Failure> {
-    let bytes = join(body);
-    std::str::from_utf8(&bytes).map(|_| ()).map_err(|error| {
+    let bytes = body.contiguous();
+    std::str::from_utf8(bytes).map(|_| ()).map_err(|error| {
         Failure::new(
             Outcome::MalformedBody,
             format!("the body is not UTF-8 text: byte {} is wrong; encode it as UTF-8", error.valid_up_to()),
@@ -120,11 +131,11 @@ fn ask(manifest: &DeploymentManifest, tag: Tag, body: &mut Chunks) -> Result<(Gr
     if tag == Tag::Bytes {
         return fields::evaluate(manifest, Item::Bytes(body.len()));
     }
-    let bytes = join(body);
+    let bytes = body.contiguous();
     let item = match tag {
-        Tag::Msgpack => Item::Document(Document::Msgpack(&bytes), false),
-        Tag::Text => Item::Text(std::str::from_utf8(&bytes).unwrap_or_default()),
-        _ => Item::Document(Document::Json(&bytes), base64),
+        Tag::Msgpack => Item::Document(Document::Msgpack(bytes), false),
+        Tag::Text => Item::Text(std::str::from_utf8(bytes).unwrap_or_default()),
+        _ => Item::Document(Document::Json(bytes), base64),
     };
     fields::evaluate(manifest, item)
 }

@@ -22,6 +22,8 @@ use tokio::task::JoinSet;
 pub struct Listener {
     door: Door,
     address: String,
+    /// The host, as it was asked for, of an address that only this machine can reach.
+    own_host: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -99,7 +101,8 @@ async fn bind_tcp(address: &str, host: &str, port: u16) -> Result<Listener, Stri
         match listen_tcp(candidate) {
             Ok(listener) => {
                 let local = listener.local_addr().map_or_else(|_| address.to_owned(), |local| format!("tcp:{local}"));
-                return Ok(Listener { door: Door::Tcp(listener), address: local });
+                let own_host = is_loopback(address).then(|| host.into());
+                return Ok(Listener { door: Door::Tcp(listener), address: local, own_host });
             }
             Err(error) => last = error,
         }
@@ -138,7 +141,7 @@ async fn bind_unix(address: &str, path: &Path) -> Result<Listener, String> {
     let listener = UnixListener::bind(path).map_err(|error| wrong(error, "cannot be bound"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
         .map_err(|error| wrong(error, "cannot be made private"))?;
-    Ok(Listener { door: Door::Unix(listener, path.to_owned()), address: address.to_owned() })
+    Ok(Listener { door: Door::Unix(listener, path.to_owned()), address: address.to_owned(), own_host: None })
 }
 
 impl Listener {
@@ -200,17 +203,18 @@ pub async fn serve(listeners: Vec<Listener>, site: Arc<Site>, mut stop_accepting
 
 async fn admit(listener: Listener, site: Arc<Site>, places: Arc<Semaphore>, closing: Arc<Closing>) {
     let gauge = site.telemetry.gauge(metrics::CONNECTIONS, &[]);
+    let own_host = listener.own_host.clone().filter(|_| !site.options.allow_unauthenticated);
     loop {
         let Ok(permit) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok(stream) => {
                 gauge.inc();
                 let open = Open { gauge: gauge.clone(), _permit: permit };
-                let (site, closing) = (site.clone(), closing.clone());
+                let (site, own_host, closing) = (site.clone(), own_host.clone(), closing.clone());
                 // A panic in here ends this task, and with it this connection only.
                 tokio::spawn(async move {
                     let _open = open;
-                    connection::run(stream, site, closing).await;
+                    connection::run(stream, site, own_host, closing).await;
                 });
             }
             Err(error) if is_peers(&error) => {}

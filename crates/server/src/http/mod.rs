@@ -1,5 +1,5 @@
 //! The HTTP front: bytes to calls and answers to bytes. Admission, deadlines, priorities and cancellation are met behind
-//! `Deployment::call`, the same for every protocol.
+//! `Deployment::open`, the same for every protocol.
 
 mod body;
 mod connection;
@@ -12,6 +12,7 @@ mod listen;
 mod media;
 mod native;
 mod openapi;
+mod origin;
 mod pages;
 mod problem;
 mod render;

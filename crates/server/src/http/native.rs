@@ -6,8 +6,9 @@ use super::limits::DRAIN_BYTES;
 use super::media::{Accept, body_type, check_encoding};
 use super::problem::Problem;
 use super::service::{Payload, Reply};
+use super::socket::Active;
 use super::{heavy, input, render};
-use crate::call::{Answer, Call, Encoding, Failure};
+use crate::call::{Answer, Call, Encoding, Failure, Timing};
 use crate::deployment::{Deployment, next_item_id};
 use crate::site::Site;
 use hyper::body::{Body as _, Incoming};
@@ -18,16 +19,23 @@ use jitney_core::request::Priority;
 use std::time::{Duration, Instant};
 
 /// Answers one request to a deployment.
-pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<Incoming>, id: &RequestId) -> Reply {
+pub(crate) async fn post(
+    site: &Site,
+    deployment: &Deployment,
+    request: Request<Incoming>,
+    id: &RequestId,
+    active: &Active,
+) -> Reply {
     let (head, body) = request.into_parts();
     let accept = Accept::of(&head.headers);
     let call = match prepare(site, deployment, &head.headers, &accept, body).await {
         Ok(call) => call,
         Err(problem) => {
             deployment.count(problem.outcome());
-            return problem.reply(id, None);
+            return problem.reply(id, &Timing::default());
         }
     };
+    active.compute();
     let (Answer { result, timing }, mut ticket) = deployment.open(call).await;
     let rendered = match result {
         // Clients may have stopped taking answers while this one was computed.
@@ -44,12 +52,12 @@ pub(crate) async fn post(site: &Site, deployment: &Deployment, request: Request<
         Ok(rendered) => {
             let mut reply = Response::new(Payload::from(rendered.body));
             reply.headers_mut().insert(CONTENT_TYPE, rendered.media);
-            id.stamp(reply.headers_mut(), Some(&timing));
+            id.stamp(reply.headers_mut(), &timing);
             reply
         }
         Err(failure) => {
             ticket.fail(failure.outcome);
-            Problem::from(failure).reply(id, Some(&timing))
+            Problem::from(failure).reply(id, &timing)
         }
     }
 }

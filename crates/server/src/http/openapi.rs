@@ -2,6 +2,7 @@
 
 use super::input::accepted;
 use super::pages::json_reply;
+use super::render::offers;
 use super::service::Reply;
 use crate::deployment::Deployment;
 use crate::site::Site;
@@ -78,7 +79,7 @@ fn bodies(deployment: &Deployment) -> Value {
         numbered.map(|(index, value)| (format!("example_{}", index + 1), json!({ "value": value }))).collect()
     };
     let mut content = Map::new();
-    for &media in accepted(&manifest.input) {
+    for media in accepted(&manifest.input) {
         let mut body = match (media, manifest.input.kind) {
             ("application/json", InputKind::Bytes | InputKind::Image) => {
                 json!({ "schema": { "type": "string", "contentEncoding": "base64" } })
@@ -97,20 +98,13 @@ fn bodies(deployment: &Deployment) -> Value {
 }
 
 fn answers(output: &Output) -> Value {
-    let media: &[&str] = match output.kind.as_str() {
-        "text" => &["application/json", "text/plain", "application/msgpack"],
-        "bytes" => &["application/octet-stream", "application/json", "application/msgpack"],
-        "image" => &["image/*", "application/json", "application/msgpack"],
-        "array" => &["application/json", "application/x-npy", "application/msgpack"],
-        _ => &["application/json", "application/msgpack"],
-    };
     let schema = if output.kind == "arrays" && !output.arrays.is_empty() {
         arrays_schema(&output.arrays)
     } else {
         json!(output.schema)
     };
     let mut content = Map::new();
-    for &media in media {
+    for &media in offers(&output.kind) {
         let body = match (media, output.kind.as_str()) {
             ("application/json", "bytes" | "image") => {
                 json!({ "schema": { "type": "string", "contentEncoding": "base64" } })
@@ -169,7 +163,7 @@ fn answer_headers() -> Value {
     json!({
         "RequestId": header("The caller's x-request-id, or a new one.", "string"),
         "ServerTiming": header("Milliseconds in the queue, around the model, and in it.", "string"),
-        "BatchSize": header("Items in the batch that this item rode in.", "integer"),
+        "BatchSize": header("Items in the batch that this item rode in; 0 if it never rode.", "integer"),
         "Reason": header("The reason of the problem, for programs.", "string"),
         "RetryAfter": header("Whole seconds to wait before another try, at most 30.", "integer"),
         "ShouldRetry": header("false when the same request would fail again.", "string"),
@@ -177,18 +171,11 @@ fn answer_headers() -> Value {
 }
 
 fn header_refs(good: bool) -> Value {
-    let names: &[(&str, &str)] = if good {
-        &[("x-request-id", "RequestId"), ("server-timing", "ServerTiming"), ("x-jitney-batch-size", "BatchSize")]
-    } else {
-        &[
-            ("x-request-id", "RequestId"),
-            ("x-jitney-reason", "Reason"),
-            ("retry-after", "RetryAfter"),
-            ("x-should-retry", "ShouldRetry"),
-        ]
-    };
+    let every =
+        [("x-request-id", "RequestId"), ("server-timing", "ServerTiming"), ("x-jitney-batch-size", "BatchSize")];
+    let bad = [("x-jitney-reason", "Reason"), ("retry-after", "RetryAfter"), ("x-should-retry", "ShouldRetry")];
+    let names = every.iter().chain(if good { &[][..] } else { &bad });
     names
-        .iter()
         .map(|(header, name)| ((*header).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") })))
         .collect::<Map<_, _>>()
         .into()

@@ -63,7 +63,7 @@ impl Problem {
     }
 
     /// The answer.
-    pub(crate) fn reply(self, id: &RequestId, timing: Option<&Timing>) -> Reply {
+    pub(crate) fn reply(self, id: &RequestId, timing: &Timing) -> Reply {
         let Problem { failure, allow, close } = self;
         let outcome = failure.outcome;
         let chosen = failure.status.filter(|status| (400..=599).contains(status));
@@ -122,7 +122,8 @@ mod tests {
     #[test]
     fn every_outcome_has_an_answer() {
         for &outcome in Outcome::ALL {
-            let reply = Problem::new(outcome, "what, which value, what to do").reply(&RequestId::fresh(), None);
+            let reply =
+                Problem::new(outcome, "what, which value, what to do").reply(&RequestId::fresh(), &Timing::default());
             assert_eq!(reply.status().as_u16(), outcome.http_status());
             assert_eq!(reply.headers()[REASON], outcome.reason());
             assert_eq!(reply.headers().get(SHOULD_RETRY).is_some(), outcome.retry() == Retry::Never);
@@ -133,7 +134,7 @@ mod tests {
     fn an_author_chooses_among_error_statuses_only() {
         for (chosen, status) in [(Some(418), 418), (Some(200), 422), (Some(700), 422), (None, 422)] {
             let failure = Failure { status: chosen, ..Failure::new(Outcome::InvalidInput, "") };
-            assert_eq!(Problem::from(failure).reply(&RequestId::fresh(), None).status().as_u16(), status);
+            assert_eq!(Problem::from(failure).reply(&RequestId::fresh(), &Timing::default()).status().as_u16(), status);
         }
     }
 }

@@ -22,16 +22,28 @@ pub(crate) struct Rendered {
     pub(crate) body: Bytes,
 }
 
+const OF_TEXT: &[&str] = &[JSON, TEXT, MSGPACK];
+const OF_ARRAY: &[&str] = &[JSON, NPY, MSGPACK];
+const OF_DOCUMENT: &[&str] = &[JSON, MSGPACK];
+
+/// What an answer of this kind can be written as, the natural type first.
+pub(crate) fn offers(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "text" => OF_TEXT,
+        "array" => OF_ARRAY,
+        "bytes" => &[OCTETS, JSON, MSGPACK],
+        "image" => &["image/*", JSON, MSGPACK],
+        _ => OF_DOCUMENT,
+    }
+}
+
 /// Refuses what no answer of this kind could ever satisfy, before anything is computed for it.
 pub(crate) fn check_accept(kind: &str, accept: &Accept) -> Result<(), Failure> {
-    let offers: &[&str] = match kind {
-        "text" => &[JSON, TEXT, MSGPACK],
-        "object" | "arrays" => &[JSON, MSGPACK],
-        "array" => &[JSON, NPY, MSGPACK],
-        // Only the model knows the media type of bytes and images.
-        _ => return Ok(()),
-    };
-    if accept.best(offers).is_some() { Ok(()) } else { Err(unacceptable(accept, offers)) }
+    // Only the model knows the media type of bytes and images, and what else it may return.
+    if !["text", "object", "array", "arrays"].contains(&kind) {
+        return Ok(());
+    }
+    choose(accept, offers(kind)).map(|_| ())
 }
 
 fn unacceptable(accept: &Accept, offers: &[&str]) -> Failure {
@@ -45,7 +57,7 @@ pub(crate) fn answer(parts: &[OutputPart], accept: &Accept, alone: bool) -> Resu
         parts => {
             let mut body = Vec::with_capacity(parts.iter().map(room).sum::<usize>() + 64);
             let offers: &[&str] =
-                if parts.iter().any(|part| part.tag == Tag::Msgpack) { &[MSGPACK] } else { &[JSON, MSGPACK] };
+                if parts.iter().any(|part| part.tag == Tag::Msgpack) { &[MSGPACK] } else { OF_DOCUMENT };
             if choose(accept, offers)? == MSGPACK {
                 // A Vec takes every byte.
                 let _ = rmp::encode::write_map_len(&mut body, parts.len() as u32);
@@ -86,9 +98,9 @@ fn single(part: &OutputPart, accept: &Accept, alone: bool) -> Result<Rendered, F
     let offers: &[&str] = match part.tag {
         Tag::Json => &[JSON],
         Tag::Msgpack => &[MSGPACK],
-        Tag::Text => &[JSON, TEXT, MSGPACK],
+        Tag::Text => OF_TEXT,
         Tag::Bytes => &[own, JSON, MSGPACK],
-        Tag::Tensor => &[JSON, NPY, MSGPACK],
+        Tag::Tensor => OF_ARRAY,
     };
     let media = choose(accept, offers)?;
     match (part.tag, media) {

@@ -3,8 +3,8 @@
 use super::headers::RequestId;
 use super::problem::Problem;
 use super::socket::{Active, Activity};
-use super::{native, openapi, pages, untaken};
-use crate::call::Failure;
+use super::{native, openapi, origin, pages, untaken};
+use crate::call::{Failure, Timing};
 use crate::site::Site;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -68,13 +68,15 @@ pub(crate) type Reply = Response<Payload>;
 #[derive(Debug)]
 pub(crate) struct Service {
     site: Arc<Site>,
+    /// See `origin::check`; `None` if everybody may come.
+    own_host: Option<Arc<str>>,
     activity: Arc<Activity>,
 }
 
 impl Service {
     /// For one connection.
-    pub(crate) fn new(site: Arc<Site>, activity: Arc<Activity>) -> Service {
-        Service { site, activity }
+    pub(crate) fn new(site: Arc<Site>, own_host: Option<Arc<str>>, activity: Arc<Activity>) -> Service {
+        Service { site, own_host, activity }
     }
 }
 
@@ -87,9 +89,10 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (site, activity) = (self.site.clone(), self.activity.clone());
         let mut active = self.activity.begin();
+        let own_host = self.own_host.clone();
         let http2 = request.version() == Version::HTTP_2;
         Box::pin(async move {
-            let mut reply = route(&site, request).await;
+            let mut reply = route(&site, own_host.as_deref(), request, &active).await;
             let silence = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
             if reply.headers().contains_key(CONNECTION) {
                 // HTTP/2 has no such header: there only the stream ends.
@@ -110,20 +113,26 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
 const READ: &str = "GET, HEAD";
 
-async fn route(site: &Site, request: Request<Incoming>) -> Reply {
+async fn route(site: &Site, own_host: Option<&str>, request: Request<Incoming>, active: &Active) -> Reply {
     let id = RequestId::of(request.headers());
     let method = request.method().clone();
     let called = || site.deployments().and_then(|deployments| deployments.get(&*name(&request)?));
-    if let Some(deployment) = (method == Method::POST).then(called).flatten() {
-        return native::post(site, deployment, request, &id).await;
+    let deployment = (method == Method::POST).then(called).flatten();
+    if let Some(Err(problem)) = own_host.map(|own| origin::check(own, request.uri(), request.headers())) {
+        if let Some(deployment) = deployment {
+            deployment.count(problem.outcome());
+        }
+        return refuse(problem, &request, &id);
+    }
+    if let Some(deployment) = deployment {
+        return native::post(site, deployment, request, &id, active).await;
     }
     let mut reply = match page(site, &request) {
         Ok(mut reply) => {
-            id.stamp(reply.headers_mut(), None);
+            id.stamp(reply.headers_mut(), &Timing::default());
             reply
         }
-        Err(problem) if request.body().is_end_stream() => problem.reply(&id, None),
-        Err(problem) => problem.close().reply(&id, None),
+        Err(problem) => refuse(problem, &request, &id),
     };
     if method == Method::HEAD {
         let length = HeaderValue::from(reply.body().len());
@@ -131,6 +140,12 @@ async fn route(site: &Site, request: Request<Incoming>) -> Reply {
         reply.headers_mut().insert(CONTENT_LENGTH, length);
     }
     reply
+}
+
+/// An answer instead of reading the body.
+fn refuse(problem: Problem, request: &Request<Incoming>, id: &RequestId) -> Reply {
+    let problem = if request.body().is_end_stream() { problem } else { problem.close() };
+    problem.reply(id, &Timing::default())
 }
 
 /// The path without its slash, decoded; `None` if it is not text.

@@ -1,7 +1,8 @@
 //! One accepted socket: TCP or Unix, with the bytes that were read to find out the protocol, and notes for the time-outs.
 
+use super::limits::AHEAD_BYTES;
 use super::untaken::Untaken;
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub(crate) struct Activity {
     active: AtomicU32,
     /// Those of them whose answer is there: only the peer keeps it from being handed over.
     replying: AtomicU32,
+    /// In HTTP/1: the request has been read, its answer is not there yet.
+    computing: AtomicBool,
     /// Requests ever begun.
     begun: AtomicU64,
     /// Bytes came in while no request was active, and none has begun since.
@@ -104,9 +107,15 @@ impl Active {
         self.activity.leave_unread();
     }
 
+    /// The request has been read whole; only we keep its client waiting.
+    pub(crate) fn compute(&self) {
+        self.activity.computing.store(true, Ordering::Relaxed);
+    }
+
     /// The answer is there.
     pub(crate) fn reply(&mut self) {
         self.replying = true;
+        self.activity.computing.store(false, Ordering::Relaxed);
         self.activity.replying.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -116,6 +125,7 @@ impl Drop for Active {
         if self.replying {
             self.activity.replying.fetch_sub(1, Ordering::Relaxed);
         }
+        self.activity.computing.store(false, Ordering::Relaxed);
         self.activity.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -132,7 +142,10 @@ pub(crate) enum Stream {
 pub(crate) struct Socket {
     stream: Stream,
     /// Read already, to be read again by the protocol.
-    prefix: Bytes,
+    prefix: BytesMut,
+    /// The protocol has asked for more than there was, so it will hear of what comes, the end included.
+    is_heard: bool,
+    protocol: Protocol,
     activity: Arc<Activity>,
 }
 
@@ -148,7 +161,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 impl Socket {
     /// A fresh socket.
     pub(crate) fn new(stream: Stream, activity: Arc<Activity>) -> Socket {
-        Socket { stream, prefix: Bytes::new(), activity }
+        Socket { stream, prefix: BytesMut::new(), is_heard: false, protocol: Protocol::Http1, activity }
     }
 
     /// Reads until the protocol is clear; what was read will be read again. `None` if the peer left.
@@ -168,8 +181,31 @@ impl Socket {
                 break Protocol::Http2;
             }
         };
-        self.prefix = Bytes::copy_from_slice(&first[..have]);
+        self.prefix.extend_from_slice(&first[..have]);
+        self.protocol = protocol;
         Ok(Some(protocol))
+    }
+
+    fn poll_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+
+    /// Looks for the end of what the peer sends where hyper does not: while it holds bytes of a next request, it reads no
+    /// further before the current one is answered. What is there is read ahead, up to a bound.
+    fn listen(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let mut scratch = [0; 1024];
+        while self.prefix.len() < AHEAD_BYTES {
+            let mut buf = ReadBuf::new(&mut scratch);
+            match self.poll_stream(cx, &mut buf)? {
+                Poll::Pending => break,
+                Poll::Ready(()) if buf.filled().is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Poll::Ready(()) => self.prefix.extend_from_slice(buf.filled()),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -179,13 +215,17 @@ impl AsyncRead for Socket {
             let length = self.prefix.len().min(buf.remaining());
             buf.put_slice(&self.prefix[..length]);
             self.prefix.advance(length);
+            if self.prefix.is_empty() {
+                self.prefix = BytesMut::new();
+            }
+            self.is_heard = false;
+            self.activity.read(length);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        ready!(match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-        })?;
+        let read = self.poll_stream(cx, buf);
+        self.is_heard = read.is_pending();
+        ready!(read)?;
         self.activity.read(buf.filled().len() - before);
         Poll::Ready(Ok(()))
     }
@@ -218,7 +258,11 @@ impl AsyncWrite for Socket {
         true
     }
 
+    /// hyper flushes at the end of each of its turns.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_heard && self.protocol == Protocol::Http1 && self.activity.computing.load(Ordering::Relaxed) {
+            self.listen(cx)?;
+        }
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
@@ -239,10 +283,7 @@ impl AsyncWrite for Socket {
         let mut scratch = [0; 4096];
         loop {
             let mut buf = ReadBuf::new(&mut scratch);
-            ready!(match &mut self.stream {
-                Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buf),
-                Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buf),
-            })?;
+            ready!(self.poll_stream(cx, &mut buf))?;
             if buf.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }

@@ -22,7 +22,7 @@ pub fn from_document(specs: &[ArraySpec], document: Document<'_>, most: usize) -
     let read = if let [filler] = &mut fillers[..] {
         document.read(Level { filler, depth: 0 })
     } else {
-        document.read(Named { fillers: &mut fillers, refused: &mut refused })
+        document.read(Named { fillers: &mut fillers, most, refused: &mut refused })
     };
     // What we refused on purpose stopped the parser, which then complains of something else.
     if let Some(failure) = refused.or_else(|| fillers.iter_mut().find_map(|filler| filler.refused.take())) {
@@ -143,7 +143,9 @@ struct Filler<'a> {
     path: String,
     dtype: Dtype,
     data: Vec<u8>,
+    /// Bytes that a body may have, and what other arrays have left of them.
     most: usize,
+    room: usize,
     /// Lengths of the axes, as the first list at each depth had them.
     axes: SmallVec<[Option<u64>; 4]>,
     /// Known once a number or an empty list was seen.
@@ -161,11 +163,23 @@ impl<'a> Filler<'a> {
             .and_then(|array| array.byte_len())
             .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let data = Vec::with_capacity(size.min(most).min(64 * 1024));
-        Ok(Filler { spec, path, dtype, data, most, axes: SmallVec::new(), rank: None, given: false, refused: None })
+        Ok(Filler {
+            spec,
+            path,
+            dtype,
+            data,
+            most,
+            room: most,
+            axes: SmallVec::new(),
+            rank: None,
+            given: false,
+            refused: None,
+        })
     }
 
     fn restart(&mut self) {
-        self.data.clear();
+        // Not cleared: the memory of what is replaced is given back.
+        self.data = Vec::new();
         self.axes.clear();
         self.rank = None;
         self.given = true;
@@ -210,8 +224,11 @@ impl<'a> Filler<'a> {
     }
 
     fn put<E: Error, const N: usize>(&mut self, bytes: [u8; N]) -> Result<(), E> {
-        if self.data.len() + N > self.most {
-            let what = format!("{}: the array takes more than the {} bytes that a body may have", self.path, self.most);
+        if self.data.len() + N > self.room {
+            let what = format!(
+                "{}: as elements, the arrays take more than the {} bytes that a body may have; send less, or raise max_body_bytes",
+                self.path, self.most
+            );
             self.refused = Some(Failure::new(Outcome::TooLarge, what));
             return Err(E::custom("refused"));
         }
@@ -352,6 +369,7 @@ impl<'de> Visitor<'de> for Level<'_, '_> {
 /// An object of arrays by name.
 struct Named<'f, 'a> {
     fillers: &'f mut [Filler<'a>],
+    most: usize,
     refused: &'f mut Option<Failure>,
 }
 
@@ -410,12 +428,15 @@ impl<'de> Visitor<'de> for Named<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<(), A::Error> {
         while let Some(name) = access.next_key::<String>()? {
-            let Some(filler) = self.fillers.iter_mut().find(|filler| filler.spec.name == name) else {
+            let Some(place) = self.fillers.iter().position(|filler| filler.spec.name == name) else {
                 let shown: String = name.chars().take(80).collect();
                 let what = format!("expected the arrays {}, got an unknown name", self.names());
                 return Err(self.refuse(&format!("$.{shown}"), &what));
             };
-            filler.restart();
+            self.fillers[place].restart();
+            let taken: usize = self.fillers.iter().map(|filler| filler.data.len()).sum();
+            let filler = &mut self.fillers[place];
+            filler.room = self.most.saturating_sub(taken);
             access.next_value_seed(Level { filler, depth: 0 })?;
         }
         match self.fillers.iter().find(|filler| !filler.given).map(|filler| filler.path.clone()) {

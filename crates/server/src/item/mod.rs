@@ -8,7 +8,6 @@ pub mod npy;
 mod skip;
 
 use crate::call::{Chunks, Failure};
-use bytes::Bytes;
 use jitney_core::outcome::Outcome;
 
 /// Brackets within brackets that are followed; deeper documents are refused. `serde_json` has the same bound built in.
@@ -70,16 +69,4 @@ pub(crate) fn advance(chunks: &mut Chunks, mut length: usize) {
         length -= taken;
     }
     chunks.0.retain(|chunk| !chunk.is_empty());
-}
-
-/// One piece; free when there is only one.
-pub(crate) fn join(chunks: &mut Chunks) -> Bytes {
-    if chunks.0.len() != 1 {
-        let mut joined = Vec::with_capacity(chunks.len());
-        for chunk in &chunks.0 {
-            joined.extend_from_slice(chunk);
-        }
-        *chunks = Chunks::from(Bytes::from(joined));
-    }
-    chunks.0[0].clone()
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{Front, server_options};
 
-const GOOD: &str = "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\"";
+const GOOD: &str = "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\"a\"";
 
 #[tokio::test]
 async fn ambiguous_framing_is_refused() {
@@ -10,44 +10,53 @@ async fn ambiguous_framing_is_refused() {
     for (name, request) in [
         (
             "length and chunked",
-            "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         ),
         (
             "chunked and length",
-            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
         ),
-        ("two lengths", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 5\r\n\r\n\"a\""),
-        ("a list of lengths", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3, 5\r\n\r\n\"a\""),
-        ("a signed length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: +3\r\n\r\n\"a\""),
-        ("a negative length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: -3\r\n\r\n\"a\""),
-        ("a huge length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999999\r\n\r\n\"a\""),
-        ("a hexadecimal length", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 0x3\r\n\r\n\"a\""),
-        ("an unknown coding", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
-        ("chunked not last", "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
+        (
+            "two lengths",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\ncontent-length: 5\r\n\r\n\"a\"",
+        ),
+        ("a list of lengths", "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3, 5\r\n\r\n\"a\""),
+        ("a signed length", "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: +3\r\n\r\n\"a\""),
+        ("a negative length", "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: -3\r\n\r\n\"a\""),
+        (
+            "a huge length",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999999999999999999\r\n\r\n\"a\"",
+        ),
+        ("a hexadecimal length", "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0x3\r\n\r\n\"a\""),
+        ("an unknown coding", "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        (
+            "chunked not last",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        ),
         (
             "a bad chunk size",
-            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\"a\"\r\n0\r\n\r\n",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n\"a\"\r\n0\r\n\r\n",
         ),
         (
             "a signed chunk size",
-            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n+3\r\n\"a\"\r\n0\r\n\r\n",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n+3\r\n\"a\"\r\n0\r\n\r\n",
         ),
         (
             "a huge chunk size",
-            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n\"a\"\r\n0\r\n\r\n",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n\"a\"\r\n0\r\n\r\n",
         ),
         (
             "a chunk without its end",
-            "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\n\"a\"X0\r\n\r\n",
+            "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n3\r\n\"a\"X0\r\n\r\n",
         ),
-        ("a folded header", "POST /text HTTP/1.1\r\nhost: x\r\nx-a: b\r\n c\r\ncontent-length: 3\r\n\r\n\"a\""),
-        ("a space before the colon", "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length : 3\r\n\r\n\"a\""),
-        ("a space before the name", "POST /text HTTP/1.1\r\n host: x\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a folded header", "POST /text HTTP/1.1\r\nhost: localhost\r\nx-a: b\r\n c\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a space before the colon", "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length : 3\r\n\r\n\"a\""),
+        ("a space before the name", "POST /text HTTP/1.1\r\n host: localhost\r\ncontent-length: 3\r\n\r\n\"a\""),
         ("no colon", "POST /text HTTP/1.1\r\nhost x\r\ncontent-length: 3\r\n\r\n\"a\""),
-        ("a zero byte in a value", "POST /text HTTP/1.1\r\nhost: x\0y\r\ncontent-length: 3\r\n\r\n\"a\""),
-        ("a bare return in a value", "POST /text HTTP/1.1\r\nhost: x\ry\r\ncontent-length: 3\r\n\r\n\"a\""),
-        ("spaces in the request line", "POST  /text  HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\""),
-        ("a version that is none", "POST /text HTTP/1.9\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a zero byte in a value", "POST /text HTTP/1.1\r\nhost: localhost\0y\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a bare return in a value", "POST /text HTTP/1.1\r\nhost: localhost\ry\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("spaces in the request line", "POST  /text  HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\"a\""),
+        ("a version that is none", "POST /text HTTP/1.9\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\"a\""),
         ("not HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01\x7c\x03\x03"),
     ] {
         let mut client = front.connect().await;
@@ -67,9 +76,9 @@ async fn ambiguous_framing_is_refused() {
 async fn unusual_but_clear_framing_is_served() {
     let front = Front::echo().await;
     for request in [
-        "POST /text HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\"\r\n2;note=1\r\na\"\r\n0\r\ntrailer: 1\r\n\r\n",
-        "POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\n\"a\"",
-        "POST http://x/text HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n\"a\"",
+        "POST /text HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\"\r\n2;note=1\r\na\"\r\n0\r\ntrailer: 1\r\n\r\n",
+        "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\n\"a\"",
+        "POST http://localhost/text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\"a\"",
         "POST /text HTTP/1.0\r\ncontent-length: 3\r\n\r\n\"a\"",
     ] {
         let reply = front.send(request).await;
@@ -82,7 +91,7 @@ async fn pipelined_requests_are_answered_in_order() {
     let front = Front::echo().await;
     let mut client = front.connect().await;
     let requests: Vec<String> = (0..50)
-        .map(|number| format!("POST /text HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{number:02}"))
+        .map(|number| format!("POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{number:02}"))
         .collect();
     client.write(requests.concat()).await;
     for number in 0..50 {
@@ -93,14 +102,16 @@ async fn pipelined_requests_are_answered_in_order() {
 #[tokio::test]
 async fn heads_and_bodies_have_limits() {
     let front = Front::with(server_options(), |_| crate::support::echo).await;
-    let reply = front.send(&format!("GET /livez HTTP/1.1\r\nhost: x\r\nx-a: {}\r\n\r\n", "a".repeat(40_000))).await;
+    let reply =
+        front.send(&format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nx-a: {}\r\n\r\n", "a".repeat(40_000))).await;
     assert_eq!(reply.status, 431);
-    let reply = front.send(&format!("GET /livez HTTP/1.1\r\nhost: x\r\n{}\r\n", "x-a: b\r\n".repeat(200))).await;
+    let reply =
+        front.send(&format!("GET /livez HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x-a: b\r\n".repeat(200))).await;
     assert_eq!(reply.status, 431);
 
     let most = server_options().max_body_bytes as usize;
     let mut client = front.connect().await;
-    client.write(format!("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", most + 1)).await;
+    client.write(format!("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", most + 1)).await;
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("connection")), (413, "too_large", Some("close")));
     assert!(reply.json()["detail"].as_str().unwrap().contains(&most.to_string()));
@@ -113,7 +124,9 @@ async fn heads_and_bodies_have_limits() {
     // A refused request with a short body leaves its connection usable.
     let mut client = front.connect().await;
     for _ in 0..3 {
-        client.write("POST /bytes HTTP/1.1\r\nhost: x\r\nx-priority: none\r\ncontent-length: 4\r\n\r\nab").await;
+        client
+            .write("POST /bytes HTTP/1.1\r\nhost: localhost\r\nx-priority: none\r\ncontent-length: 4\r\n\r\nab")
+            .await;
         client.write("cd").await;
         assert_eq!(client.reply().await.unwrap().reason(), "invalid_request");
     }
@@ -122,7 +135,7 @@ async fn heads_and_bodies_have_limits() {
     assert_eq!((exact.status, exact.body.len()), (200, most));
 
     let mut client = front.connect().await;
-    client.write("POST /bytes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    client.write("POST /bytes HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n").await;
     let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
     for _ in 0..17 {
         client.write(&chunk).await;

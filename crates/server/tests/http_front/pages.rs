@@ -4,7 +4,7 @@ use crate::support::{Front, server_options};
 use jitney_server::site::Readiness;
 
 fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
 }
 
 #[tokio::test]
@@ -39,6 +39,6 @@ async fn every_page_answers() {
         client.write(get("/livez")).await;
         assert_eq!(client.reply().await.unwrap().text(), "ok\n");
     }
-    let browser = front.send("GET / HTTP/1.1\r\nhost: x\r\naccept: text/html,*/*;q=0.8\r\n\r\n").await;
+    let browser = front.send("GET / HTTP/1.1\r\nhost: localhost\r\naccept: text/html,*/*;q=0.8\r\n\r\n").await;
     assert_eq!((browser.status, browser.header("location")), (307, Some("/docs")));
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{Front, f32s, post, server_options, submitted, timing, watched};
 use jitney_core::group_key::KeyPart;
+use jitney_core::options::ServerOptions;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::Priority;
 use jitney_server::call::{Answer, Encoding, Failure, Tag};
@@ -76,10 +77,17 @@ async fn wrong_requests_are_told_what_is_wrong() {
         assert_eq!(problem["status"], status);
         assert_eq!(problem["reason"], reason);
         assert_eq!(problem["request_id"].as_str(), reply.header("x-request-id"));
+        // Only the answer of bytes tells that they are an image; that request did ride.
+        let (batch, times) = if path == "bytes" {
+            ("7", "queue;dur=1.234, batch;dur=0.100, model;dur=5.021")
+        } else {
+            ("0", "queue;dur=0.000, batch;dur=0.000, model;dur=0.000")
+        };
+        assert_eq!((reply.header("x-jitney-batch-size"), reply.header("server-timing")), (Some(batch), Some(times)));
     }
-    let reply = front.send("GET /text HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let reply = front.send("GET /text HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert_eq!((reply.status, reply.header("allow")), (405, Some("POST")));
-    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(
         metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"unsupported_media_type\"} 3"),
         "{}",
@@ -141,8 +149,40 @@ async fn a_client_that_leaves_cancels() {
         Some(Inbound::Cancel(id)) => assert_eq!(id, call.id),
         other => panic!("{other:?}"),
     }
-    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"cancelled\"} 1"));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_its_next_request_cancels() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    for (with_it, later) in [("P", ""), ("P", "OST /text"), ("", "P"), ("P", &*"x".repeat(10_000))] {
+        let mut client = front.connect().await;
+        let mut request = post("text", "", "\"x\"");
+        request.extend_from_slice(with_it.as_bytes());
+        client.write(request).await;
+        let (call, _reply) = submitted(&mut messages).await;
+        client.write(later).await;
+        drop(client);
+        match tokio::time::timeout(crate::support::LONG, messages.recv()).await.unwrap() {
+            Some(Inbound::Cancel(id)) => assert_eq!(id, call.id, "{with_it} {later}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // What was read ahead is not lost.
+    let mut client = front.connect().await;
+    let requests = ["1", "2", "3"].map(|body| post("text", "", body)).concat();
+    let (first, rest) = requests.split_at(requests.len() / 2);
+    client.write(first).await;
+    for (number, body) in ["1", "2", "3"].into_iter().enumerate() {
+        let (call, reply) = submitted(&mut messages).await;
+        if number == 0 {
+            client.write(rest).await;
+        }
+        reply.send(crate::support::echo_answer(call)).unwrap();
+        assert_eq!(client.reply().await.unwrap().text(), body);
+    }
 }
 
 #[tokio::test]
@@ -151,7 +191,7 @@ async fn a_request_is_counted_once_as_it_really_ended() {
     assert_eq!(front.post("text", "", "\"x\"").await.status, 200);
     // Only the answer tells that it is an image.
     assert_eq!(front.post("bytes", "accept: image/jpeg\r\n", "x").await.reason(), "not_acceptable");
-    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let counted: Vec<&str> = metrics
         .text()
         .lines()
@@ -180,6 +220,28 @@ async fn an_engine_that_has_ended_is_an_internal_error() {
     let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();
     reply.send(Answer { result: Ok(answer), timing: timing() }).unwrap();
     assert_eq!(client.reply().await.unwrap().text(), "[0.5,0.25]");
+}
+
+#[tokio::test]
+async fn pages_of_others_reach_nothing_on_loopback() {
+    let front = Front::echo().await;
+    let send = async |front: &Front, route: &str, host: &str, more: &str| {
+        front.send(&format!("{route} HTTP/1.1\r\nhost: {host}\r\n{more}content-length: 3\r\n\r\n\"a\"")).await
+    };
+    for (host, more) in [("evil.example", ""), ("127.0.0.1:80", "origin: https://evil.example\r\n")] {
+        for route in ["POST /text", "GET /config"] {
+            let reply = send(&front, route, host, more).await;
+            assert_eq!((reply.status, reply.reason()), (421, "foreign_host"), "{route} {host}");
+            let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains("evil.example") && detail.contains("proxy_set_header"), "{detail}");
+        }
+        assert_eq!(send(&front, "POST /text", "127.0.0.1:80", "origin: http://localhost:80\r\n").await.status, 200);
+    }
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").await;
+    assert!(metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"foreign_host\"} 2"));
+    let open = ServerOptions { allow_unauthenticated: true, ..server_options() };
+    let front = Front::with(open, |_| crate::support::echo).await;
+    assert_eq!(send(&front, "POST /text", "evil.example", "").await.status, 200);
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ async fn a_client_that_waits_for_us_is_not_idle() {
 async fn a_slow_body_is_refused() {
     let front = Front::with(impatient(), |_| echo).await;
     let mut client = front.connect().await;
-    client.write("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc").await;
+    client.write("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc").await;
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("connection")), (408, "body_timeout", Some("close")));
     assert!(client.is_closed().await);
@@ -78,7 +78,9 @@ async fn a_slow_body_is_refused() {
 async fn a_body_that_drips_ends_with_its_request() {
     let front = Front::with(ServerOptions { body_timeout_s: 60.0, ..server_options() }, |_| echo).await;
     let mut client = front.connect().await;
-    client.write("POST /bytes HTTP/1.1\r\nhost: x\r\nx-request-timeout-ms: 200\r\ncontent-length: 10\r\n\r\na").await;
+    client
+        .write("POST /bytes HTTP/1.1\r\nhost: localhost\r\nx-request-timeout-ms: 200\r\ncontent-length: 10\r\n\r\na")
+        .await;
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("connection")), (504, "deadline_exceeded", Some("close")));
 }
@@ -89,7 +91,7 @@ async fn nobody_sends_for_longer_than_a_request_may_take() {
     // The deployment allows 0.2 s; without a word of the caller's that is its deadline too.
     for (asked, status) in [("x-request-timeout-ms: 1000000000000\r\n", 408), ("", 504)] {
         let mut client = front.connect().await;
-        client.write(format!("POST /brief HTTP/1.1\r\nhost: x\r\n{asked}content-length: 10\r\n\r\na")).await;
+        client.write(format!("POST /brief HTTP/1.1\r\nhost: localhost\r\n{asked}content-length: 10\r\n\r\na")).await;
         assert_eq!(client.reply().await.unwrap().status, status);
     }
 }
@@ -97,14 +99,14 @@ async fn nobody_sends_for_longer_than_a_request_may_take() {
 #[tokio::test]
 async fn one_byte_chunks_are_served() {
     let front = Front::echo().await;
-    let mut request = b"POST /bytes HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let mut request = b"POST /bytes HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..50_000 {
         request.extend_from_slice(b"1\r\nx\r\n");
     }
     request.extend_from_slice(b"0\r\n\r\n");
     let reply = front.send_bytes(&request).await;
     assert_eq!((reply.status, reply.body.len()), (200, 50_000));
-    let gauge = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let gauge = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(gauge.text().contains("jitney_receiving_bytes 0"), "{}", gauge.text());
 }
 
@@ -112,15 +114,19 @@ async fn one_byte_chunks_are_served() {
 async fn bodies_together_hold_no_more_than_they_may() {
     let front = Front::with(ServerOptions { max_receiving_bytes: 10_000, ..server_options() }, |_| echo).await;
     let mut first = front.connect().await;
-    first.write(format!("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(8999))).await;
+    first
+        .write(format!("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(8999)))
+        .await;
     loop {
-        let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         if metrics.text().contains("jitney_receiving_bytes 8999") {
             break;
         }
     }
     let mut second = front.connect().await;
-    second.write(format!("POST /bytes HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(8999))).await;
+    second
+        .write(format!("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(8999)))
+        .await;
     let reply = second.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_bytes_full", Some("1")));
     first.write("x").await;
@@ -142,7 +148,7 @@ async fn a_client_that_does_not_read_is_dropped() {
         })
         .unwrap();
     loop {
-        let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         if metrics.text().contains("jitney_connections 1\n") {
             assert!(metrics.text().contains("jitney_untaken_bytes 0\n"));
             break;
@@ -207,7 +213,7 @@ async fn the_end_waits_for_requests_and_not_for_idle_connections() {
     let mut fresh = front.connect().await;
     let mut busy = front.connect().await;
     let mut idle = front.connect().await;
-    idle.write("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    idle.write("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert_eq!(idle.reply().await.unwrap().status, 200);
     busy.write(post("text", "", "\"a\"")).await;
     let (call, reply) = submitted(&mut messages).await;

@@ -220,7 +220,8 @@ impl Front {
 pub(crate) fn post(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let mut request =
-        format!("POST /{path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
+        format!("POST /{path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {}\r\n\r\n", body.len())
+            .into_bytes();
     request.extend_from_slice(body);
     request
 }

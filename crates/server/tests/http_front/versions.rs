@@ -20,7 +20,10 @@ async fn http2(front: &Front) -> (SendRequest<Full<Bytes>>, JoinHandle<hyper::Re
 }
 
 fn request(path: &str, body: &'static str) -> Request<Full<Bytes>> {
-    Request::post(format!("http://x/{path}")).header("content-type", "text/plain").body(Full::from(body)).unwrap()
+    Request::post(format!("http://localhost/{path}"))
+        .header("content-type", "text/plain")
+        .body(Full::from(body))
+        .unwrap()
 }
 
 #[tokio::test]
@@ -33,7 +36,7 @@ async fn http2_is_served_on_the_same_port() {
         assert_eq!(reply.headers()["x-jitney-batch-size"], "7");
         assert_eq!(reply.into_body().collect().await.unwrap().to_bytes(), format!("\"{body}\""));
     }
-    let head = Request::head("http://x/livez").body(Full::default()).unwrap();
+    let head = Request::head("http://localhost/livez").body(Full::default()).unwrap();
     let reply = sender.send_request(head).await.unwrap();
     assert_eq!(reply.status(), 200);
     assert_eq!(reply.headers()["content-length"], "3");
@@ -99,7 +102,7 @@ async fn an_http2_client_that_takes_a_byte_now_and_then_is_dropped() {
     // The answer is handed to the protocol, which may write one byte of it.
     let (mut sender, connection) = builder.initial_stream_window_size(1).handshake(stream).await.unwrap();
     let connection = tokio::spawn(connection);
-    let long = Request::post("http://x/bytes").body(Full::from(vec![b'x'; 2048])).unwrap();
+    let long = Request::post("http://localhost/bytes").body(Full::from(vec![b'x'; 2048])).unwrap();
     let answer = sender.send_request(long).await.unwrap();
     // The connection is never idle.
     let busy = async { while sender.send_request(request("nowhere", "")).await.is_ok() {} };

@@ -80,8 +80,14 @@ fn depth_and_memory_are_bounded() {
     assert_eq!(one(&spec, &deep(33)).unwrap_err().outcome, Outcome::InvalidInput);
     assert!(one(&spec, &deep(100_000)).is_err());
     let wide = format!("[{}1]", "1,".repeat(1000));
-    let failure = from_document(&[spec], Document::Json(wide.as_bytes()), 8000).unwrap_err();
+    let failure = from_document(std::slice::from_ref(&spec), Document::Json(wide.as_bytes()), 8000).unwrap_err();
     assert_eq!(failure.outcome, Outcome::TooLarge);
+    // The bound is for all arrays together; what a duplicate replaces no longer counts.
+    let two = [spec.clone(), ArraySpec { name: "y".into(), ..spec }];
+    let read = |text: &str| from_document(&two, Document::Json(text.as_bytes()), 32).map_err(|failure| failure.outcome);
+    assert!(read(r#"{"x": [1, 2], "y": [3, 4]}"#).is_ok());
+    assert!(read(r#"{"x": [1, 2, 3, 4], "x": [1, 2], "y": [3, 4]}"#).is_ok());
+    assert_eq!(read(r#"{"x": [1, 2], "y": [3, 4, 5]}"#).unwrap_err(), Outcome::TooLarge);
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! Clients that mean harm, or fail in numbers: bounded, and honest ones beside them are served.
+
+use crate::support::{Client, Front, LONG, echo, output, post, server_options, submitted, timing, watched};
+use bytes::Bytes;
+use jitney_server::call::{Answer, Tag};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const SETTINGS: u8 = 4;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// `GET /livez` of `localhost`, without an index table.
+fn head() -> Vec<u8> {
+    let mut head = vec![0x82, 0x86];
+    for (index, value) in [(0x04, "/livez"), (0x01, "localhost")] {
+        head.extend([index, value.len() as u8]);
+        head.extend(value.as_bytes());
+    }
+    head
+}
+
+fn field(name: &str, length: u16) -> Vec<u8> {
+    let mut field = vec![0x00, name.len() as u8];
+    field.extend(name.as_bytes());
+    // A length of 127 and more: seven bits, then the rest in groups of seven.
+    let rest = length - 127;
+    field.extend([0x7f, (rest & 0x7f) as u8 | 0x80, (rest >> 7) as u8]);
+    field.extend(std::iter::repeat_n(b'x', length.into()));
+    field
+}
+
+async fn http2(front: &Front, frames: &[Vec<u8>]) -> Client {
+    let mut client = front.connect().await;
+    client.write([PREFACE, &frame(SETTINGS, 0, 0, &[]), &frames.concat()].concat()).await;
+    client
+}
+
+/// What comes until a frame of this kind does: its flags and payload.
+async fn next(client: &mut Client, wanted: u8) -> Option<(u32, Vec<u8>)> {
+    let read = async {
+        loop {
+            let mut header = [0; 9];
+            client.stream.read_exact(&mut header).await.ok()?;
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let mut payload = vec![0; length as usize];
+            client.stream.read_exact(&mut payload).await.ok()?;
+            if header[3] == wanted {
+                let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+                return Some((stream, payload));
+            }
+        }
+    };
+    tokio::time::timeout(LONG, read).await.expect("a frame or the end")
+}
+
+/// The code of the GOAWAY with which the connection ends.
+async fn farewell(client: &mut Client) -> Option<u32> {
+    let (_, payload) = next(client, GOAWAY).await?;
+    Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()))
+}
+
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+#[tokio::test]
+async fn raw_frames_are_understood() {
+    let front = Front::echo().await;
+    let mut client = http2(&front, &[frame(HEADERS, END_HEADERS | END_STREAM, 1, &head())]).await;
+    let (stream, answer) = next(&mut client, HEADERS).await.unwrap();
+    // 0x88: status 200 of the static table.
+    assert_eq!((stream, answer[0]), (1, 0x88));
+}
+
+#[tokio::test]
+async fn resets_in_a_row_end_the_connection() {
+    let front = Front::echo().await;
+    // As many as the limit allows are borne.
+    for (resets, ends) in [(32, false), (200, true)] {
+        let mut frames = vec![];
+        for number in 0..resets {
+            frames.push(frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, &head()));
+            frames.push(frame(RESET, 0, 2 * number + 1, &8u32.to_be_bytes()));
+        }
+        frames.push(frame(HEADERS, END_HEADERS | END_STREAM, 2 * resets + 1, &head()));
+        let mut client = http2(&front, &frames).await;
+        if ends {
+            assert_eq!(farewell(&mut client).await, Some(ENHANCE_YOUR_CALM));
+        } else {
+            assert_eq!(next(&mut client, HEADERS).await.unwrap().0, 2 * resets + 1);
+        }
+        front.assert_well().await;
+    }
+}
+
+#[tokio::test]
+async fn long_header_lists_are_refused() {
+    let front = Front::echo().await;
+    for (length, refused) in [(8_000, false), (12_000, true)] {
+        // Three of them: below and above 32 KiB together, in a frame that is allowed.
+        let list = [head(), field("x-a", length), field("x-b", length), field("x-c", length)].concat();
+        let mut client = http2(&front, &[frame(HEADERS, END_HEADERS | END_STREAM, 1, &list)]).await;
+        let (_, answer) = next(&mut client, HEADERS).await.unwrap();
+        assert_eq!(answer[0] == 0x88, !refused, "{length}");
+    }
+    front.assert_well().await;
+}
+
+#[tokio::test]
+async fn endless_continuations_end_the_connection() {
+    let front = Front::echo().await;
+    let mut client = http2(&front, &[frame(HEADERS, END_STREAM, 1, &head())]).await;
+    for number in 0..2000 {
+        client.write(frame(CONTINUATION, 0, 1, &field(&format!("x-{number}"), 200))).await;
+    }
+    // The server has closed while we were sending: its farewell may be lost with the connection, the end is not.
+    assert!([Some(ENHANCE_YOUR_CALM), None].contains(&farewell(&mut client).await));
+    front.assert_well().await;
+}
+
+/// Panics where it is dropped.
+struct Bomb;
+
+impl AsRef<[u8]> for Bomb {
+    fn as_ref(&self) -> &[u8] {
+        b"tick"
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a panic that a test wants");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_costs_its_connection_only() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut beside = front.connect().await;
+    beside.write(post("bytes", "", "beside")).await;
+    let (call, other) = submitted(&mut messages).await;
+    let mut client = front.connect().await;
+    client.write(post("bytes", "", "x")).await;
+    let (_, reply) = submitted(&mut messages).await;
+    let part = output(Tag::Bytes, Bytes::from_owner(Bomb));
+    reply.send(Answer { result: Ok([part].into_iter().collect()), timing: timing() }).unwrap();
+    assert!(client.is_closed().await);
+    other.send(crate::support::echo_answer(call)).unwrap();
+    assert_eq!(beside.reply().await.unwrap().text(), "beside");
+    // Its place is free again.
+    drop(beside);
+    let alone = async {
+        while !front
+            .send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .await
+            .text()
+            .contains("jitney_connections 1\n")
+        {}
+    };
+    tokio::time::timeout(LONG, alone).await.expect("the connection is counted off");
+}
+
+#[tokio::test]
+async fn thousands_that_leave_early_delay_nobody() {
+    let front = Front::with(server_options(), |_| echo).await;
+    let mut honest = front.connect().await;
+    let whole = post("text", "", "\"a\"");
+    let mut slowest = Duration::ZERO;
+    for number in 0..3000 {
+        let mut client = front.connect().await;
+        client.write(&whole[..=number % whole.len()]).await;
+        drop(client);
+        if number % 100 == 0 {
+            let begin = std::time::Instant::now();
+            honest.write(&whole).await;
+            assert_eq!(honest.reply().await.unwrap().text(), "\"a\"");
+            slowest = slowest.max(begin.elapsed());
+        }
+    }
+    // Generous: a leaver that is waited for costs 10 s.
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    let gone = async {
+        loop {
+            honest.write("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+            let metrics = honest.reply().await.unwrap();
+            let text = metrics.text();
+            if text.contains("jitney_connections 1\n") {
+                assert!(
+                    text.contains("jitney_receiving_bytes 0\n") && text.contains("jitney_untaken_bytes 0\n"),
+                    "{text}"
+                );
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LONG, gone).await.expect("they are all gone");
+}
