@@ -45,7 +45,7 @@ metrics! {
     REQUESTS = "jitney_requests_total", Kind::Counter, ["deployment", "outcome"];
     /// Seconds from the arrival of a request at the engine to its answer.
     REQUEST_SECONDS = "jitney_request_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
-    /// Seconds that an item waited in its lane.
+    /// Seconds that an item waited until its batch ran.
     QUEUE_SECONDS = "jitney_queue_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
     /// Seconds that predict took for a batch.
     MODEL_SECONDS = "jitney_model_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];

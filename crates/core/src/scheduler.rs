@@ -107,7 +107,7 @@ pub struct Ended<P> {
     pub payload: P,
     /// When it entered.
     pub arrival: Time,
-    /// When its batch left; `None` if it never rode in one.
+    /// When its batch left or, if it was sent ahead, when it began to run; `None` if it never rode in one.
     pub launched: Option<Time>,
     /// Items in that batch at its launch.
     pub batch_size: u32,
@@ -143,6 +143,8 @@ struct Batch {
     started: bool,
     /// When it is taken for a hang; set while it is the running one.
     hangs_at: Option<Time>,
+    /// Since when it is the running one.
+    runs_since: Option<Time>,
     suspect: Option<ItemId>,
 }
 
@@ -457,7 +459,15 @@ impl<P: Payload> Scheduler<P> {
             self.queued_bytes -= entry.bytes;
         }
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
-        let batch = Batch { replica, items: items.clone(), size: items.len(), started: false, hangs_at: None, suspect };
+        let batch = Batch {
+            replica,
+            items: items.clone(),
+            size: items.len(),
+            started: false,
+            hangs_at: None,
+            runs_since: None,
+            suspect,
+        };
         self.batches.insert(id, batch);
         if self.replicas.launch(replica, id, suspect.is_some(), now) {
             self.runs_from(id, now);
@@ -469,6 +479,7 @@ impl<P: Payload> Scheduler<P> {
         let hangs_at = now + self.rules.batch_timeout;
         if let Some(batch) = self.batches.get_mut(&id) {
             batch.hangs_at = Some(hangs_at);
+            batch.runs_since = Some(now);
             self.hangs.insert((hangs_at, id));
         }
     }
@@ -516,7 +527,9 @@ impl<P: Payload> Scheduler<P> {
             // Its batch still lists it; whoever walks that list skips what is no longer known.
             Place::Batch(_) => {}
         }
-        let Entry { launched, batch_size, payload, waiting, .. } = entry;
+        let batch = if let Place::Batch(id) = entry.place { self.batches.get(&id) } else { None };
+        let launched = batch.and_then(|batch| batch.runs_since).or(entry.launched);
+        let Entry { batch_size, payload, waiting, .. } = entry;
         Some(Ended { id, payload, arrival: waiting.arrival, launched, batch_size })
     }
 
@@ -536,10 +549,9 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// An item that has not ended: its payload, how long it has been in, and what is left of its time.
-    pub fn look(&self, id: ItemId, now: Time) -> Option<(&P, Duration, Duration)> {
-        let entry = self.entries.get(&id)?;
-        Some((&entry.payload, now - entry.waiting.arrival, entry.deadline - now))
+    /// An item that has not ended: its payload, and what is left of its time.
+    pub fn look(&self, id: ItemId, now: Time) -> Option<(&P, Duration)> {
+        self.entries.get(&id).map(|entry| (&entry.payload, entry.deadline - now))
     }
 
     /// Items that wait, suspects included.

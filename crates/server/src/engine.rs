@@ -191,6 +191,7 @@ impl Engine {
         for (id, outcome) in results.items {
             let Some(ended) = self.scheduler.item_done(results.batch, id) else { continue };
             let timing = timing(now, &ended, model);
+            self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
             let result = match outcome {
                 ItemOutcome::Values(parts) => Ok(parts),
                 ItemOutcome::Failed(failure) => Err(failure),
@@ -230,8 +231,7 @@ impl Engine {
         let mut items = Vec::with_capacity(launch.items.len());
         for &id in &launch.items {
             let look = self.scheduler.look(id, now);
-            let (pending, waited, remaining) = look.expect("what was launched a moment ago is still in");
-            self.meters.queue_seconds.observe(waited.as_secs_f64());
+            let (pending, remaining) = look.expect("what was launched a moment ago is still in");
             items.push((&*pending.call, remaining));
         }
         if let Some(link) = self.links.get(&launch.replica) {

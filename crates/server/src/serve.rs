@@ -211,21 +211,37 @@ async fn greet(site: Arc<Site>, addresses: Vec<String>) {
     }
 }
 
+/// Signals that follow each other within this are one.
+const BURST: Duration = Duration::from_millis(300);
+
 /// SIGINT and SIGTERM, as one stream.
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    last: Option<Instant>,
 }
 
 impl StopSignals {
     fn new() -> std::io::Result<StopSignals> {
-        Ok(StopSignals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(StopSignals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            last: None,
+        })
     }
 
+    /// The next request to stop. A burst counts once: `timeout` and shells send a signal to a process and to its group.
     async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            let now = Instant::now();
+            let last = self.last.replace(now);
+            if last.is_none_or(|last| now - last > BURST) {
+                return;
+            }
         }
     }
 }
