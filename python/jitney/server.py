@@ -1,5 +1,6 @@
 """From what the command line was told to the settings of the Rust server. Never imports a target."""
 
+import contextlib
 import difflib
 import json
 import os
@@ -48,6 +49,11 @@ class Settings:
 
 def serve(settings: Settings) -> int:
     """Hand this process to the Rust server; returns the exit code."""
+    for descriptor in range(3):  # closed ones would be taken by sockets, which would then be written to as stderr
+        with contextlib.suppress(OSError):
+            os.fstat(descriptor)
+            continue
+        os.open(os.devnull, os.O_RDWR)
     # Read when the Rust side is loaded. With huge pages an idle connection cost 28 KB instead of 16: a buffer of which
     # 300 bytes are used then takes all of its memory.
     os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")

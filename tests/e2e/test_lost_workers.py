@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 from harness import Load, Serve, until
@@ -63,3 +64,13 @@ def test_a_model_that_prints_forks_and_starts_threads_works_and_leaves_nobody(se
     until(lambda: child not in server.family(), "what the model forked is gone too")
     assert server.post("/noisy", "again").json() == "niaga"
     assert worker not in server.workers()
+
+
+def test_a_front_that_was_stopped_for_a_while_keeps_its_workers(serve: Serve) -> None:
+    server = serve("sleepy.py")
+    before = server.workers()
+    os.kill(server.process.pid, signal.SIGSTOP)
+    threading.Event().wait(8)  # longer than a worker may be silent: that is what is tested
+    os.kill(server.process.pid, signal.SIGCONT)
+    assert server.post("/sleepy", "hello").json() == "olleh"
+    assert server.workers() == before

@@ -3,26 +3,43 @@
 use jitney_server::serve::{Settings, serve as run};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 #[pyfunction]
 pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
     let settings: Settings =
         serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
-    log_to_stderr(&settings);
-    Ok(py.detach(|| run(settings)))
+    let log = log_to_stderr(&settings);
+    let code = py.detach(|| run(settings));
+    // Writes what is still on its way, if somebody takes it.
+    py.detach(|| drop(log));
+    Ok(code)
 }
 
-fn log_to_stderr(settings: &Settings) {
+/// Log lines that may wait to be written; further ones are dropped.
+const LINES: usize = 4096;
+
+/// Lines go through a thread of their own: a terminal that is paused or a collector that is stuck must not stop the
+/// server, and one that is gone must not end it.
+fn log_to_stderr(settings: &Settings) -> WorkerGuard {
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let lines = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).thread_name("jitney-log");
+    let (writer, guard) = lines.finish(std::io::stderr());
     let level = &settings.server.log_level;
     let filter = EnvFilter::try_new(format!("{level},hyper=warn,h2=warn")).unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .with_target(false)
+        .log_internal_errors(false);
     // A second server in one process keeps the first one's log.
     let _ = if settings.server.log_format == "json" {
         logs.json().flatten_event(true).try_init()
     } else {
-        logs.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
+        logs.with_ansi(is_terminal).try_init()
     };
+    guard
 }
 
 /// Ends the worker's group when this signal comes, on a thread that needs no interpreter lock.

@@ -89,7 +89,8 @@ pub fn serve(settings: Settings) -> i32 {
 }
 
 async fn run(settings: Settings) -> Result<(), Fatal> {
-    raise_file_limit();
+    let mut settings = settings;
+    bound_connections(&mut settings.server, raise_file_limit());
     let settings = Arc::new(settings);
     let options = &settings.server;
     http::check_reach(&options.listen, options.allow_unauthenticated).map_err(Fatal::new)?;
@@ -211,6 +212,9 @@ async fn greet(site: Arc<Site>, addresses: Vec<String>) {
     }
 }
 
+/// Descriptors that are not given to connections: sockets of workers, pipes, files. Of a low limit, half.
+const DESCRIPTORS_KEPT: u64 = 512;
+
 /// Signals that follow each other within this are one.
 const BURST: Duration = Duration::from_millis(300);
 
@@ -246,11 +250,28 @@ impl StopSignals {
     }
 }
 
-/// Each connection is an open file; the usual soft limit of 1,024 is far below what is served.
-fn raise_file_limit() {
+/// Each connection is an open file; the usual soft limit of 1,024 is far below what is served. Returns the limit in force.
+fn raise_file_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::warn!(%error, "the limit of open files cannot be raised");
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files cannot be raised");
+            limit.current
+        }
+    }
+}
+
+/// As many connections as leave descriptors for the workers: one that died could not be replaced without.
+fn bound_connections(options: &mut ServerOptions, files: Option<u64>) {
+    let Some(files) = files else { return };
+    let most = u32::try_from(files - (files / 2).min(DESCRIPTORS_KEPT)).unwrap_or(u32::MAX);
+    if options.max_connections > most {
+        tracing::info!(
+            "at most {most} connections, not {}: the limit of open files is {files}",
+            options.max_connections
+        );
+        options.max_connections = most;
     }
 }

@@ -26,6 +26,8 @@ use tokio::task::JoinSet;
 
 /// How often the rules are asked what time alone commands.
 const TICK: Duration = Duration::from_millis(100);
+/// A tick that comes this late means that this process did not run.
+const AWAY: Duration = Duration::from_secs(2);
 /// How often a worker is asked for a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// Workers that were told to end may take this long.
@@ -107,6 +109,7 @@ pub struct Supervisor {
     engines: JoinSet<()>,
     was_ready: bool,
     pinged: Time,
+    ticked: Time,
 }
 
 impl Supervisor {
@@ -135,6 +138,7 @@ impl Supervisor {
             engines: JoinSet::new(),
             was_ready: false,
             pinged: Time(0),
+            ticked: clock.now(),
         };
         for target in 0..supervisor.settings.targets.len() {
             supervisor.add_slot(target, None, IMPORT_TIMEOUT);
@@ -257,6 +261,10 @@ impl Supervisor {
 
     fn tick(&mut self) -> Result<(), Fatal> {
         let now = self.clock.now();
+        if now - std::mem::replace(&mut self.ticked, now) >= AWAY {
+            // It was this process that was stopped (Ctrl-Z, a frozen container): nobody's silence can be told from it.
+            self.slots.iter().filter_map(|slot| slot.link.as_ref()).for_each(|link| link.excuse(now));
+        }
         let must_ping = now - self.pinged >= PING_EVERY;
         if must_ping {
             self.pinged = now;

@@ -47,6 +47,9 @@ pub(crate) const GOAWAY_LINGER: Duration = Duration::from_millis(500);
 /// Pending connections that the kernel keeps for us while the limit of open ones is reached.
 pub(crate) const BACKLOG: u32 = 4096;
 
+/// A failure to accept that lasts is said this often.
+pub(crate) const WARN_EVERY: Duration = Duration::from_secs(10);
+
 /// Pause after an `accept` that failed for want of descriptors or memory: the same call would fail at once.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

@@ -1,7 +1,7 @@
 //! Where the server listens, and how connections are let in.
 
 use super::connection::{self, Closing};
-use super::limits::{ACCEPT_PAUSE, BACKLOG};
+use super::limits::{ACCEPT_PAUSE, BACKLOG, WARN_EVERY};
 use super::socket::Stream;
 use crate::site::Site;
 use jitney_core::metrics;
@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -204,6 +205,7 @@ pub async fn serve(listeners: Vec<Listener>, site: Arc<Site>, mut stop_accepting
 async fn admit(listener: Listener, site: Arc<Site>, places: Arc<Semaphore>, closing: Arc<Closing>) {
     let gauge = site.telemetry.gauge(metrics::CONNECTIONS, &[]);
     let own_host = listener.own_host.clone().filter(|_| !site.options.allow_unauthenticated);
+    let mut warned = None;
     loop {
         let Ok(permit) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
@@ -219,7 +221,10 @@ async fn admit(listener: Listener, site: Arc<Site>, places: Arc<Semaphore>, clos
             }
             Err(error) if is_peers(&error) => {}
             Err(error) => {
-                tracing::warn!(address = %listener.address, %error, "cannot accept connections; trying again");
+                if warned.is_none_or(|at: Instant| at.elapsed() >= WARN_EVERY) {
+                    warned = Some(Instant::now());
+                    tracing::warn!(address = %listener.address, %error, "cannot accept connections; trying again");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
