@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 @contextmanager
-def serving(path: str, stderr: int | None, *, closed: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
+def serving(path: str, stderr: int | None, *, closed: bool = False) -> Generator["subprocess.Popen[bytes]", None, None]:
     command = [sys.executable, "-m", "jitney", "serve", "noop.py", "--listen", f"unix:{path}"]
     if closed:
         command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
