@@ -113,9 +113,12 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// Bytes that an array of this type takes; `None` if that overflows.
+    /// Bytes that an array of this type takes; `None` if no array can have that shape. As numpy has it, the axes of an
+    /// empty array may not overflow either: those that are not zero are multiplied to see.
     pub fn byte_len(&self) -> Option<u64> {
-        self.shape.iter().try_fold(self.dtype.size() as u64, |n, &axis| n.checked_mul(axis))
+        let bytes = self.shape.iter().try_fold(self.dtype.size() as u64, |n, &axis| n.checked_mul(axis.max(1)))?;
+        let fits = i64::try_from(bytes).is_ok();
+        fits.then_some(if self.shape.contains(&0) { 0 } else { bytes })
     }
 }
 

@@ -77,22 +77,44 @@ async fn watch(mut child: Child, worker: ReplicaId, reports: mpsc::UnboundedSend
         Ok(status) => (status.to_string(), Loss::Crashed),
         Err(error) => (format!("its end cannot be seen: {error}"), Loss::Killed),
     };
-    // What the model forked goes too; it may hold the link open.
-    if let Some(group) = group {
-        kill_group(group);
+    // What the model forked goes too; it may hold the link open. The number of the process itself is free by now.
+    if let Some(group) = group.and_then(number) {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
     report(&reports, Report::Exited(worker, ended, loss));
 }
 
-/// Kills a worker with everything that it has started.
+/// Kills a worker that has not been waited for, with everything that it has started.
 pub fn kill_group(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+    if let Some(pid) = number(pid) {
         // It may be gone already.
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        // A model may have taken it to another group (`setpgid`).
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
+}
+
+fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
 fn report(reports: &mpsc::UnboundedSender<Report>, message: Report) {
     // Without a supervisor the server is going down; its children die with it.
     let _ = reports.send(message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+
+    #[test]
+    fn a_worker_is_killed_in_whichever_group_it_is() {
+        let (own, ours) = (0, rustix::process::getpgrp().as_raw_nonzero().get());
+        for group in [own, ours] {
+            let mut child = std::process::Command::new("sleep").arg("60").process_group(group).spawn().unwrap();
+            kill_group(child.id());
+            assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()), "group {group}");
+        }
+    }
 }

@@ -104,9 +104,20 @@ fn write_ms(text: &mut Vec<u8>, length: Duration) {
     text.extend_from_slice(&[b'.', digit(rest / 100), digit(rest / 10), digit(rest)]);
 }
 
+/// The value of a header that may be there once: of two, another reader might believe the other.
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, Failure> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        let detail = format!("header {name} is there more than once; send it once");
+        return Err(Failure::new(Outcome::InvalidRequest, detail));
+    }
+    Ok(first)
+}
+
 /// How long the caller wants to wait.
 pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
-    let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
+    let Some(value) = single(headers, &TIMEOUT)? else { return Ok(None) };
     let milliseconds = value.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok()).filter(|&ms| ms > 0);
     milliseconds
         .map(|ms| Some(Duration::from_millis(ms)))
@@ -115,7 +126,7 @@ pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failure> 
 
 /// The caller's class.
 pub(crate) fn priority(headers: &HeaderMap) -> Result<Priority, Failure> {
-    let Some(value) = headers.get(PRIORITY) else { return Ok(Priority::Normal) };
+    let Some(value) = single(headers, &PRIORITY)? else { return Ok(Priority::Normal) };
     let class = value.to_str().ok().and_then(|name| Priority::parse(&name.trim().to_ascii_lowercase()));
     class.ok_or_else(|| wrong(&PRIORITY, value, "high, normal or low"))
 }
@@ -173,6 +184,19 @@ mod tests {
         RequestId::fresh().stamp(&mut headers, &timing);
         assert_eq!(headers["server-timing"], "queue;dur=1.234, batch;dur=0.100, model;dur=5000.000");
         assert_eq!(headers["x-jitney-batch-size"], "64");
+    }
+
+    #[test]
+    fn a_header_that_is_there_twice_is_named() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(&TIMEOUT, "100"), (&PRIORITY, "high")] {
+            headers.append(name, HeaderValue::from_static(value));
+            assert!(single(&headers, name).unwrap().is_some_and(|given| given == value));
+            // The same value again is no better: which of them is checked depends on who looks.
+            headers.append(name, HeaderValue::from_static(value));
+            assert!(single(&headers, name).unwrap_err().detail.contains(name.as_str()));
+        }
+        assert!(timeout(&headers).is_err() && priority(&headers).is_err());
     }
 
     #[test]

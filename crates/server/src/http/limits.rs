@@ -18,8 +18,11 @@ pub(crate) const H2_STREAMS: u32 = 256;
 /// HTTP/2: streams that the peer opened and reset before they were accepted (rapid reset); above it the connection ends.
 pub(crate) const H2_PENDING_RESETS: usize = 32;
 
-/// HTTP/2: streams that we reset because the peer broke the rules (`MadeYouReset`); above it the connection ends.
-pub(crate) const H2_LOCAL_RESETS: usize = 64;
+/// HTTP/2: streams that we reset because the peer broke the rules (`MadeYouReset`), in the whole life of a connection;
+/// above it the connection ends. Streams above `H2_STREAMS` count too, and so does each frame of a body that follows one
+/// of them: an honest client that opens a thousand before it has read our settings makes about 750 such streams, with
+/// two or three frames each. What a peer can gain with as many is little: a reset cancels the request that it meets.
+pub(crate) const H2_LOCAL_RESETS: usize = 4096;
 
 /// HTTP/2: decoded size of one header list; also what bounds CONTINUATION frames.
 pub(crate) const H2_HEADER_LIST_BYTES: u32 = 32 * 1024;

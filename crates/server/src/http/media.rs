@@ -1,9 +1,9 @@
 //! Media types: what a body says it is, and which answers a client takes.
 
-use super::headers::quoted;
+use super::headers::{quoted, single};
 use crate::call::Failure;
 use hyper::HeaderMap;
-use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING};
 use jitney_core::outcome::Outcome;
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ pub(crate) enum BodyType {
 
 /// The type of a request's body; `text` needs an encoding that is UTF-8.
 pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, Failure> {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(BodyType::Unsaid) };
+    let Some(value) = single(headers, &CONTENT_TYPE)? else { return Ok(BodyType::Unsaid) };
     let unsupported = |what: &str| {
         Failure::new(Outcome::UnsupportedMediaType, format!("content-type {} {what}", quoted(value.as_bytes())))
     };
@@ -76,14 +76,20 @@ fn classify(essence: &str) -> BodyType {
 }
 
 /// Refuses bodies that would have to be inflated: none is, so none can be a bomb.
+///
+/// Of transfer codings hyper refuses those whose last is not `chunked`, and undoes only that one; what stands before it
+/// is left to us. A `content-length` beside a `transfer-encoding` cannot be seen here: hyper drops it before, reads the
+/// body as chunked, and ends the connection after the answer, as RFC 9112 (6.3) has it.
 pub(crate) fn check_encoding(headers: &HeaderMap) -> Result<(), Failure> {
-    match headers.get(CONTENT_ENCODING) {
-        Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"identity") => Err(Failure::new(
-            Outcome::UnsupportedMediaType,
-            format!("content-encoding {} is not taken; send the body without compression", quoted(value.as_bytes())),
-        )),
-        _ => Ok(()),
+    for (name, plain) in [(CONTENT_ENCODING, "identity"), (TRANSFER_ENCODING, "chunked")] {
+        let value = single(headers, &name)?;
+        if let Some(coded) = value.filter(|value| !value.as_bytes().eq_ignore_ascii_case(plain.as_bytes())) {
+            let coded = quoted(coded.as_bytes());
+            let detail = format!("{name} {coded} is not taken; send the body without compression");
+            return Err(Failure::new(Outcome::UnsupportedMediaType, detail));
+        }
     }
+    Ok(())
 }
 
 /// What a client takes. Empty: anything.

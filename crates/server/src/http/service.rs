@@ -172,7 +172,9 @@ fn name(request: &Request<Incoming>) -> Option<Cow<'_, str>> {
 
 /// Everything but calls.
 fn page(site: &Site, request: &Request<Incoming>) -> Result<Reply, Problem> {
-    let name = name(request).unwrap_or_default();
+    let Some(name) = name(request) else {
+        return Err(not_a_page(site, request.method(), request.uri().path().trim_start_matches('/')));
+    };
     let page: fn(&Site, &Request<Incoming>) -> Reply = match &*name {
         "" => pages::index,
         "livez" => pages::livez,

@@ -43,8 +43,10 @@ pub fn from_npy(spec: &ArraySpec, mut file: Chunks) -> Result<Part, Failure> {
         _ => npy::parse(&front(&file, npy::HEADER_BYTES)).map_err(|what| malformed(&what))?,
     };
     super::advance(&mut file, start);
-    if array.byte_len() != Some(file.len() as u64) {
-        let expected = array.byte_len().map_or_else(|| "more than can be".to_owned(), |bytes| bytes.to_string());
+    let Some(expected) = array.byte_len() else {
+        return Err(invalid("$", &format!("expected an array that memory can hold, got {}", describe(&array))));
+    };
+    if expected != file.len() as u64 {
         return Err(malformed(&format!("its header speaks of {expected} bytes of elements, {} follow", file.len())));
     }
     check(spec, "$", &array)?;

@@ -5,7 +5,7 @@
 //! ```
 //! Little-endian throughout. Lengths are checked against the limits before anything is allocated.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of the header.
@@ -19,6 +19,10 @@ const MAX_TABLE: u32 = 256 << 20;
 const MAX_PAYLOAD: u64 = 16 << 30;
 /// Most memory that a header gets on its word; a larger frame gets more as its bytes come.
 pub(super) const AT_ONCE: usize = 64 << 20;
+/// What a reader holds between frames.
+const STANDING: usize = 64 << 10;
+/// A frame above this leaves with the buffer that it was read into; the standing one would keep its size for good.
+const LARGE: usize = 1 << 20;
 
 /// Lets as much of a frame be on its way at once as the kernel allows: each time that the buffer is full costs two
 /// switches between the processes.
@@ -185,7 +189,7 @@ pub struct FrameReader<R> {
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads from here on.
     pub fn new(stream: R) -> FrameReader<R> {
-        FrameReader { stream, buffer: BytesMut::with_capacity(64 << 10) }
+        FrameReader { stream, buffer: BytesMut::with_capacity(STANDING) }
     }
 
     /// The next frame; `None` when the stream ends between two frames.
@@ -210,6 +214,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         let mut frame = self.buffer.split_to(whole).freeze();
+        if whole > LARGE {
+            // What follows was there before this frame was seen to be large: little.
+            let after = std::mem::replace(&mut self.buffer, BytesMut::with_capacity(STANDING));
+            self.buffer.extend_from_slice(&after);
+        }
         frame.advance(HEADER_LEN);
         let table = frame.split_to(header.table);
         Ok(Some(Frame { kind: header.kind, table, payload: frame }))
@@ -225,7 +234,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 let missing = needed - self.buffer.len();
                 self.buffer.reserve(missing.clamp(16 << 10, AT_ONCE.max(self.buffer.len())));
             }
-            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+            // Nothing that follows a large frame is read into its buffer.
+            let room = if needed > LARGE { needed - self.buffer.len() } else { usize::MAX };
+            if self.stream.read_buf(&mut (&mut self.buffer).limit(room)).await? == 0 {
                 return if self.buffer.is_empty() { Ok(false) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) };
             }
             must_reserve = self.buffer.len() == self.buffer.capacity();
@@ -281,4 +292,79 @@ impl<'a> TableReader<'a> {
 pub(crate) fn put_text(table: &mut Vec<u8>, text: &str) {
     table.extend_from_slice(&(text.len() as u32).to_le_bytes());
     table.extend_from_slice(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(payload: usize) -> Vec<u8> {
+        let header = Header { kind: Kind::Results, table: 3, payload };
+        let payload = (0..payload).map(|place| (place % 251) as u8).collect();
+        [header.encode().to_vec(), b"abc".to_vec(), payload].concat()
+    }
+
+    /// Reads these frames from pieces of the stream, and says how large the standing buffer was after each.
+    fn capacities(frames: &[Vec<u8>], pieces: &[&[u8]]) -> Vec<usize> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (mut near, far) = tokio::io::duplex(16 << 20);
+            let mut reader = FrameReader::new(far);
+            let read = async {
+                let mut capacities = vec![];
+                for frame in frames {
+                    let read = reader.next().await.unwrap().unwrap();
+                    assert_eq!(read.table, &frame[HEADER_LEN..HEADER_LEN + 3]);
+                    assert!(read.payload == frame[HEADER_LEN + 3..]);
+                    capacities.push(reader.buffer.capacity());
+                }
+                assert!(reader.next().await.unwrap().is_none());
+                capacities
+            };
+            let write = async {
+                use tokio::io::AsyncWriteExt;
+                for piece in pieces {
+                    near.write_all(piece).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                drop(near);
+            };
+            tokio::join!(read, write).0
+        })
+    }
+
+    #[test]
+    fn a_large_frame_leaves_with_its_buffer_wherever_it_is_cut() {
+        // Of odd sizes; two large ones in a row, and several small ones in one read.
+        let frames = [10, 9 << 20, 20, 30, LARGE + 1, 3 << 20, 40, 0, LARGE, 50].map(frame);
+        let stream = frames.concat();
+        let mut cuts = vec![0];
+        for frame in &frames {
+            let end = cuts[cuts.len() - 1] + frame.len();
+            cuts.push(end);
+        }
+        let ends = cuts.clone();
+        for cut in ends.iter().flat_map(|&end| [end, end + 1, end + HEADER_LEN, end + HEADER_LEN + 4, end + 70_000]) {
+            let (before, after) = stream.split_at(cut.min(stream.len()));
+            let capacities = capacities(&frames, &[before, after]);
+            for (frame, capacity) in frames.iter().zip(&capacities) {
+                assert!(*capacity <= 4 * LARGE, "cut at {cut}: {capacity} after {} bytes", frame.len());
+                assert!(frame.len() <= LARGE || *capacity <= 4 * STANDING, "cut at {cut}: {capacity}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_large_frame_is_its_own() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let bytes = [frame(8 << 20), frame(5)].concat();
+        let (large, small) = runtime.block_on(async {
+            let mut reader = FrameReader::new(&bytes[..]);
+            (reader.next().await.unwrap().unwrap(), reader.next().await.unwrap().unwrap())
+        });
+        // Nobody else holds what the large one was read into: with its table and payload it goes.
+        drop(large.table);
+        assert!(large.payload.is_unique());
+        drop(small);
+    }
 }

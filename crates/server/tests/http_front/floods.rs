@@ -3,11 +3,13 @@
 use crate::support::{Client, Front, LONG, echo, output, post, server_options, submitted, timing, watched};
 use bytes::Bytes;
 use jitney_server::call::{Answer, Tag};
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: u8 = 4;
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const GOAWAY: u8 = 7;
@@ -49,22 +51,27 @@ async fn http2(front: &Front, frames: &[Vec<u8>]) -> Client {
     client
 }
 
-/// What comes until a frame of this kind does: its flags and payload.
-async fn next(client: &mut Client, wanted: u8) -> Option<(u32, Vec<u8>)> {
+/// The next frame: its kind, stream and payload.
+async fn any(client: &mut Client) -> Option<(u8, u32, Vec<u8>)> {
     let read = async {
-        loop {
-            let mut header = [0; 9];
-            client.stream.read_exact(&mut header).await.ok()?;
-            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-            let mut payload = vec![0; length as usize];
-            client.stream.read_exact(&mut payload).await.ok()?;
-            if header[3] == wanted {
-                let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
-                return Some((stream, payload));
-            }
-        }
+        let mut header = [0; 9];
+        client.stream.read_exact(&mut header).await.ok()?;
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        client.stream.read_exact(&mut payload).await.ok()?;
+        Some((header[3], u32::from_be_bytes([header[5], header[6], header[7], header[8]]), payload))
     };
     tokio::time::timeout(LONG, read).await.expect("a frame or the end")
+}
+
+/// What comes until a frame of this kind does: its stream and payload.
+async fn next(client: &mut Client, wanted: u8) -> Option<(u32, Vec<u8>)> {
+    loop {
+        let (kind, stream, payload) = any(client).await?;
+        if kind == wanted {
+            return Some((stream, payload));
+        }
+    }
 }
 
 /// The code of the GOAWAY with which the connection ends.
@@ -103,6 +110,65 @@ async fn resets_in_a_row_end_the_connection() {
         }
         front.assert_well().await;
     }
+}
+
+/// `POST /text` of `localhost`, without an index table.
+fn call() -> Vec<u8> {
+    let mut head = vec![0x83, 0x86];
+    for (index, value) in [(0x04, "/text"), (0x01, "localhost")] {
+        head.extend([index, value.len() as u8]);
+        head.extend(value.as_bytes());
+    }
+    head
+}
+
+#[tokio::test]
+async fn a_client_that_opens_too_much_at_first_is_refused_stream_by_stream() {
+    const REFUSED_STREAM: u32 = 7;
+    let front = Front::echo().await;
+    // As a client does that has not read the settings yet: head, body and end in frames of their own.
+    let mut frames = vec![];
+    for number in 0..1000 {
+        let stream = 2 * number + 1;
+        frames.push(frame(HEADERS, END_HEADERS, stream, &call()));
+        frames.push(frame(DATA, 0, stream, b"\"a\""));
+        frames.push(frame(DATA, END_STREAM, stream, b""));
+    }
+    let mut client = http2(&front, &frames).await;
+    let (mut answered, mut refused) = (HashSet::new(), HashSet::new());
+    while answered.len() + refused.len() < 1000 {
+        let (kind, stream, payload) = any(&mut client).await.expect("the connection lives");
+        match kind {
+            // 0x88: status 200 of the static table; a body follows, or trailers, which there are none of.
+            HEADERS if payload[0] == 0x88 => drop(answered.insert(stream)),
+            // What follows a refused stream is refused again.
+            RESET if payload == REFUSED_STREAM.to_be_bytes() => drop(refused.insert(stream)),
+            GOAWAY => panic!("{payload:?}"),
+            _ => {}
+        }
+    }
+    assert!(answered.len() >= 256 && answered.is_disjoint(&refused), "{} answered", answered.len());
+    client.write(frame(HEADERS, END_HEADERS | END_STREAM, 2001, &head())).await;
+    while next(&mut client, HEADERS).await.expect("the connection lives").0 != 2001 {}
+    front.assert_well().await;
+}
+
+#[tokio::test]
+async fn a_client_that_makes_us_reset_without_end_is_dropped() {
+    const WINDOW_UPDATE: u8 = 8;
+    let front = Front::echo().await;
+    let mut client = http2(&front, &[]).await;
+    for number in 0..5000 {
+        let stream = 2 * number + 1;
+        // More than a window can hold is an error of the stream.
+        let most = (u32::MAX >> 1).to_be_bytes();
+        let broken = [frame(HEADERS, END_HEADERS, stream, &call()), frame(WINDOW_UPDATE, 0, stream, &most)];
+        client.write(broken.concat()).await;
+    }
+    // The server has closed while we were sending: its farewell may be lost with the connection, the end is not.
+    let farewell = farewell(&mut client).await;
+    assert!([Some(ENHANCE_YOUR_CALM), None].contains(&farewell), "{farewell:?}");
+    front.assert_well().await;
 }
 
 #[tokio::test]

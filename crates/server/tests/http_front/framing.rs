@@ -143,3 +143,39 @@ async fn heads_and_bodies_have_limits() {
     assert_eq!(client.reply().await.unwrap().reason(), "too_large");
     front.assert_well().await;
 }
+
+#[tokio::test]
+async fn a_body_that_is_coded_for_its_journey_is_refused() {
+    let front = Front::echo().await;
+    for (coding, status, reason) in [
+        ("transfer-encoding: gzip, chunked", 415, "unsupported_media_type"),
+        ("transfer-encoding: chunked, chunked", 415, "unsupported_media_type"),
+        ("transfer-encoding: gzip\r\ntransfer-encoding: chunked", 400, "invalid_request"),
+    ] {
+        let mut client = front.connect().await;
+        client
+            .write(format!("POST /text HTTP/1.1\r\nhost: localhost\r\n{coding}\r\n\r\n3\r\n\"a\"\r\n0\r\n\r\n"))
+            .await;
+        let reply = client.reply().await.unwrap();
+        assert_eq!((reply.status, reply.reason()), (status, reason), "{coding} {reply:?}");
+        assert!(reply.json()["detail"].as_str().unwrap().contains("transfer-encoding"), "{reply:?}");
+    }
+    let body = "transfer-encoding: Chunked\r\n\r\n3\r\n\"a\"\r\n0\r\n\r\n";
+    assert_eq!(front.send(&format!("POST /text HTTP/1.1\r\nhost: localhost\r\n{body}")).await.text(), "\"a\"");
+}
+
+/// hyper drops the length before we see it and reads the body as chunked; RFC 9112 (6.3) allows that if the connection
+/// ends with the answer, so that nobody reads what follows in two ways.
+#[tokio::test]
+async fn a_length_beside_chunks_ends_the_connection() {
+    let front = Front::echo().await;
+    for lines in ["content-length: 4\r\ntransfer-encoding: chunked", "transfer-encoding: chunked\r\ncontent-length: 4"]
+    {
+        let mut client = front.connect().await;
+        client.write(format!("POST /text HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n\r\n3\r\n\"a\"\r\n0\r\n\r\n")).await;
+        client.write(GOOD).await;
+        let reply = client.reply().await.unwrap();
+        assert_eq!((reply.status, reply.text(), reply.header("connection")), (200, "\"a\"", Some("close")), "{lines}");
+        assert!(client.is_closed().await, "{lines}");
+    }
+}

@@ -42,3 +42,14 @@ async fn every_page_answers() {
     let browser = front.send("GET / HTTP/1.1\r\nhost: localhost\r\naccept: text/html,*/*;q=0.8\r\n\r\n").await;
     assert_eq!((browser.status, browser.header("location")), (307, Some("/docs")));
 }
+
+#[tokio::test]
+async fn a_path_that_is_not_text_is_no_page() {
+    let front = Front::echo().await;
+    for path in ["/%ff", "/%C3", "/livez%ff", "/%00", "/%2f"] {
+        let reply = front.send(&get(path)).await;
+        assert_eq!((reply.status, reply.reason()), (404, "not_found"), "{path}");
+        assert!(reply.json()["detail"].as_str().unwrap().contains("deployments: "), "{path} {}", reply.text());
+    }
+    assert_eq!(front.send(&get("/%6civez")).await.status, 200);
+}

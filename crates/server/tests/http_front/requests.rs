@@ -55,6 +55,7 @@ async fn wrong_requests_are_told_what_is_wrong() {
     let front = Front::echo().await;
     for (path, headers, body, status, reason, says) in [
         ("txt", "", "", 404, "not_found", "did you mean /text?"),
+        ("%ff", "", "", 404, "not_found", "`%ff`"),
         ("", "", "", 405, "method_not_allowed", "GET, HEAD"),
         ("livez", "", "", 405, "method_not_allowed", "GET, HEAD"),
         ("text", "content-type: image/png\r\n", "x", 415, "unsupported_media_type", "text/plain"),
@@ -64,6 +65,23 @@ async fn wrong_requests_are_told_what_is_wrong() {
         ("bytes", "accept: image/jpeg\r\n", "x", 406, "not_acceptable", "image/jpeg"),
         ("text", "x-request-timeout-ms: soon\r\n", "\"x\"", 400, "invalid_request", "`soon`"),
         ("text", "x-priority: urgent\r\n", "\"x\"", 400, "invalid_request", "`urgent`"),
+        ("text", "x-priority: high\r\nx-priority: low\r\n", "\"x\"", 400, "invalid_request", "header x-priority is"),
+        (
+            "text",
+            "x-request-timeout-ms: 100\r\nX-Request-Timeout-Ms: 9000\r\n",
+            "\"x\"",
+            400,
+            "invalid_request",
+            "header x-request-timeout-ms is there more than once",
+        ),
+        (
+            "text",
+            "content-type: text/plain\r\ncontent-type: application/json\r\n",
+            "\"x\"",
+            400,
+            "invalid_request",
+            "header content-type is",
+        ),
         ("text", "", "", 400, "malformed_body", "empty"),
         ("grouped", "", "{", 400, "malformed_body", "JSON"),
         ("grouped", "", "{\"scale\":1,\"width\":\"5\"}", 422, "invalid_input", "$.width: expected int, got str"),
