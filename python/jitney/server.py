@@ -119,9 +119,7 @@ def find_target(target: str) -> str:
     if ready_made is not None:
         if ready_made.missing:
             missing = ", ".join(ready_made.missing)
-            raise TargetError(
-                f"the model {target} needs {missing}, which is not installed: pip install 'jitney[{ready_made.extra}]'"
-            )
+            raise TargetError(f"the model {target} needs {missing}, which is not installed: {ready_made.install}")
         return ready_made.target
     place, _, name = target.partition(":")
     if name and not re.fullmatch(r"[A-Za-z0-9._-]+", name):

@@ -208,7 +208,7 @@ def pillow() -> Any:
     try:
         from PIL import Image as module
     except ImportError as error:
-        raise ImportError("images need Pillow: pip install 'jitney[image]'") from error
+        raise ImportError("images need Pillow: pip install pillow") from error
     return module
 
 

@@ -117,6 +117,8 @@ def test_a_command_does_what_the_page_says(
     program, *arguments = words[len(variables) :]
     if program == "make":
         assert re.search(rf"^{arguments[0]}:.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif program == "source":
+        assert arguments == [f"{makefile_variable('VENV')}/bin/activate"]
     elif (program, arguments[0]) == ("jitney", "serve"):
         monkeypatch.chdir(folder)
         for variable in variables:
@@ -128,6 +130,12 @@ def test_a_command_does_what_the_page_says(
         assert command.prints(output), f"it prints\n{output}\nand not\n{command.output}"
     else:
         pytest.fail(f"no way is known to try out {command.line!r}")
+
+
+def makefile_variable(name: str) -> str:
+    found = re.search(rf"^{name} := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found
+    return found.group(1)
 
 
 def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
