@@ -15,7 +15,7 @@ from jitney import schemas
 from jitney.arrays import ArraySpec, array_spec, is_array_type
 from jitney.errors import TargetError
 from jitney.failures import one_line
-from jitney.types import Image
+from jitney.types import Image, require_pillow
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
 OutputKind = Literal["text", "bytes", "image", "object", "array", "arrays", "any"]
@@ -173,6 +173,7 @@ def _unbatched_hint(annotation: Any) -> str:
 def _object_input(where: str, item: Any) -> Input:
     base = strip(item)
     if base is Image:
+        require_pillow(where)
         return Input("image", item=Image, schema=schemas.IMAGE)
     kind: InputKind = "text" if base is str else "bytes" if base is bytes else "object"
     return Input(kind, item=item, schema=schemas.of_type(where, item))
@@ -202,6 +203,8 @@ def _answer(where: str, item: Any) -> Output:
     base = strip(item)
     if base is Any:
         return Output("any")
+    if base is Image:
+        require_pillow(f"{where}: what it returns")
     if base is Image or schemas.is_pillow_type(base):
         return Output("image", item=base, schema=schemas.IMAGE)
     if is_array_type(item):

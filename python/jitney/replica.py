@@ -15,7 +15,7 @@ from jitney.codecs.plain import is_array
 from jitney.codecs.refusals import bounded
 from jitney.config import DeploymentOptions
 from jitney.context import computing
-from jitney.errors import InvalidInput, InvalidOutput
+from jitney.errors import InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import Told, one_line, sayable
 from jitney.splitting import Failure, Part, Split, predict_split
 from jitney.types import Image
@@ -80,7 +80,7 @@ class Replica:
             self._told.tell("decoding a batch", error)
             trip.verdicts = {index: Verdict("internal", one_line(error)) for index in range(len(trip.ids))}
         else:
-            trip.verdicts = {index: _refusal(error) for index, error in trip.decoded.errors}
+            trip.verdicts = {index: self._refused(error) for index, error in trip.decoded.errors}
         trip.decode_s = perf_counter() - began
         return trip
 
@@ -109,6 +109,12 @@ class Replica:
         results = self._encode(trip)
         trip.encode_s = perf_counter() - began
         self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s, trip.is_clean)
+
+    def _refused(self, error: InvalidInput | ModelFailed) -> Verdict:
+        if isinstance(error, InvalidInput):
+            return _refusal(error)
+        self._told.tell("decoding an item", error.__cause__ or error)
+        return Verdict(error.reason, error.message)
 
     def _wanted(self, trip: Trip) -> Sequence[int]:
         assert trip.decoded is not None

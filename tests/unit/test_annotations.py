@@ -223,3 +223,19 @@ def test_a_tensor_checks_itself() -> None:
         jitney.Tensor("float31")
     with pytest.raises(ValueError, match="an axis"):
         jitney.Tensor("float32", (-2,))
+
+
+@pytest.mark.parametrize("returned", [str, jitney.Image])
+def test_images_without_pillow_are_refused_at_load(returned: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def takes(images: list[jitney.Image]) -> list[str]:
+        return [str(image) for image in images]
+
+    def makes(texts: list[str]) -> list[jitney.Image]:
+        return [jitney.Image(text.encode()) for text in texts]
+
+    def find_spec(_: str) -> None:
+        return None
+
+    monkeypatch.setattr("importlib.util.find_spec", find_spec)
+    with pytest.raises(TargetError, match="needs Pillow: pip install pillow"):
+        read_signature(takes if returned is str else makes)

@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import jitney
 import pytest
-from fake_link import TAG_TEXT
+from fake_link import TAG_BYTES, TAG_TEXT
 from jitney.codecs.refusals import bounded, refusal
 from jitney.errors import InvalidInput, MalformedBody
 from jitney.failures import Told, one_line, sayable, user_traceback
@@ -132,3 +133,38 @@ def test_each_kind_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
         except Mute as error:
             told.tell("predict", error)
     assert len(re.findall("predict failed", capsys.readouterr().err)) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ImportError("no codec"), "model_failed"),
+        (OSError("disk"), "model_failed"),
+        (KeyError("x"), "model_failed"),
+        (ValueError("no"), "invalid_input"),
+        (TypeError("no"), "invalid_input"),
+        (AssertionError("no"), "invalid_input"),
+        (RecursionError("deep"), "invalid_input"),
+    ],
+)
+def test_decoding_that_fails_is_the_clients_mistake_only_if_it_says_no(error: Exception, reason: str) -> None:
+    refused = refusal(error)
+    assert refused.reason == reason
+    assert str(error) in refused.message
+
+
+def test_a_fault_while_decoding_is_told_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ImportError("images need a hat")
+
+    monkeypatch.setattr("jitney.types.pillow", broken)
+
+    def predict(images: list[jitney.Image]) -> list[str]:
+        return ["seen" for _ in images]
+
+    [outcome] = one(predict, [b"x"], tag=TAG_BYTES)
+    assert (outcome.reason, outcome.status) == ("model_failed", None)
+    assert "ImportError: images need a hat" in outcome.detail
+    assert "images need a hat" in capsys.readouterr().err
