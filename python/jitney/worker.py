@@ -18,7 +18,7 @@ from jitney.codecs import Codec
 from jitney.config import Overrides, Resolved, resolve
 from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
-from jitney.errors import JitneyError, TargetError
+from jitney.errors import ConfigError, JitneyError, TargetError
 from jitney.failures import is_of_user_code, one_line, sayable, user_traceback
 from jitney.pipeline import run
 from jitney.replica import Replica
@@ -203,6 +203,9 @@ def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, ex
     """
     if not examples:
         return
+    for example in examples:
+        for _, error in codec.from_python([example]).errors:
+            raise ConfigError(not_taken(example, error)) from error.__cause__
     options = resolved.options
     one = list(examples[:1])
     alone_s = min(_try_out(predict, codec, one) for _ in range(2))
@@ -211,12 +214,17 @@ def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, ex
         _try_out(predict, codec, one * size)
 
 
+def not_taken(example: object, error: JitneyError) -> str:
+    """Say that an example is not an input of its deployment."""
+    return f"the example {sayable(repr(example))[:100]} is not what predict takes: {error}"
+
+
 def _try_out(predict: Callable[..., object], codec: Codec, values: list[object]) -> float:
     arguments = codec.arguments(codec.from_python(values))
     began = perf_counter()
     output = predict(*arguments)
     took_s = perf_counter() - began
-    codec.check(output, len(values))
+    codec.validate(output, len(values))
     return took_s
 
 

@@ -184,3 +184,18 @@ def test_a_wrong_option_is_shown_at_the_line_that_says_it(tmp_path: Path, capsys
     assert "@jitney.deployment(max_bach_size=4" in printed
     assert printed.count("max_bach_size=4") == 1
     assert "jitney/deployment.py" not in printed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('["one", "two"]', "[3]", "the example 3 is not what predict takes: $: Expected `str`, got `int`"),
+        ('["one", "two"]', '["one", 3]', "the example 3 is not what predict takes"),
+        ("-> list[str]", "-> list[int]", "Expected `int`, got `str`"),
+    ],
+)
+def test_an_example_of_another_type_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, GOOD.replace(old, new, 1))), link) == 1
+    assert message in failure(link)["error"]
+    assert failure(link)["stage"] == "warming"

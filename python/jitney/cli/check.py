@@ -183,7 +183,7 @@ class Trial:
         began = perf_counter()
         output: Any = self.predict(*arguments)
         took_s = perf_counter() - began
-        self.codec.check(output, len(values))
+        self.codec.validate(output, len(values))
         answers = Answers(len(values))
         self.codec.encode(output, decoded, None, answers.batch, answers.results)
         return answers, took_s

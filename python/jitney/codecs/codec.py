@@ -47,6 +47,11 @@ class Codec:
         else:
             answers.check_one(output)
 
+    def validate(self, output: Any, count: int) -> None:
+        """Do `check`, and look whether every answer is of the declared type: for examples, not for each request."""
+        self.check(output, count)
+        self._writer.validate(output, batched=self._is_batched)
+
     def encode(
         self, output: Any, decoded: Decoded, positions: Sequence[int] | None, batch: "Batch", results: "Results"
     ) -> None:

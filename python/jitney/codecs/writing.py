@@ -15,6 +15,7 @@ from jitney.codecs import tags
 from jitney.codecs.answers import dtype_name, host_array, named_arrays
 from jitney.codecs.plain import is_array, is_array_type, plain_hook
 from jitney.codecs.refusals import bounded
+from jitney.codecs.validating import DeclaredArrays, validate
 from jitney.errors import InvalidInput, InvalidOutput
 from jitney.failures import one_line, sayable
 from jitney.types import Image, is_pillow, is_pillow_type
@@ -38,6 +39,7 @@ class Writer:
 
     def __init__(self, declared: Output) -> None:
         self._declared: Final = declared
+        self._arrays: Final = DeclaredArrays(declared)
         self._encoders: Final = {
             tags.JSON: msgspec.json.Encoder(enc_hook=plain_hook).encode,
             tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
@@ -66,9 +68,31 @@ class Writer:
         else:
             self._list([answer], [index], encodings, results)
 
-    @staticmethod
-    def _rows(indices: Sequence[int], name: str, array: Any, results: "Results") -> None:
-        results.rows(indices, name, dtype_name(array.dtype), array.shape[1:], array)
+    def validate(self, output: Any, *, batched: bool) -> None:
+        """Raise InvalidOutput unless this is of the declared type: looks into every value, so it is for examples."""
+        if batched and isinstance(output, list):
+            validate(self._declared, cast("list[Any]", output))
+            for answer in cast("list[Any]", output):
+                if not isinstance(answer, BaseException):
+                    self._check_kind(answer)
+                    self._validate_array(answer, batched=False)
+        elif not self._validate_array(output, batched=batched) and not isinstance(output, BaseException):
+            validate(self._declared, [output])
+            self._check_kind(output)
+
+    def _validate_array(self, output: Any, *, batched: bool) -> bool:
+        named = {"": output} if is_array(output) else named_arrays(output)
+        if "" in named or self._declared.kind == "arrays":
+            for name, value in named.items():
+                array = host_array(value)
+                self._arrays.check(name, dtype_name(array.dtype), array.shape[1:] if batched else array.shape)
+            return bool(named)
+        return False
+
+    def _rows(self, indices: Sequence[int], name: str, array: Any, results: "Results") -> None:
+        dtype = dtype_name(array.dtype)
+        self._arrays.check(name, dtype, array.shape[1:])
+        results.rows(indices, name, dtype, array.shape[1:], array)
 
     def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
         kinds: set[type[Any]] = set(map(type, answers))
@@ -116,6 +140,7 @@ class Writer:
                 self._check_kind(answer)
                 if is_array(answer):
                     array = host_array(answer)
+                    self._arrays.check("", dtype_name(array.dtype), array.shape)
                     rows[dtype_name(array.dtype), array.shape].append((index, array))
                 else:
                     tag, data, media_type = self._value(answer, encodings[index])
