@@ -51,6 +51,8 @@ def serve(settings: Settings) -> int:
     # Read when the Rust side is loaded. With huge pages an idle connection cost 28 KB instead of 16: a buffer of which
     # 300 bytes are used then takes all of its memory.
     os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
+    # Inherited by the workers, so that what they print is in the same format.
+    os.environ["JITNEY_LOG_FORMAT"] = settings.server.log_format
     from jitney import _core  # noqa: PLC0415 - only serving needs Rust
 
     # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jitney
@@ -168,3 +168,59 @@ def test_a_fault_while_decoding_is_told_with_its_traceback(
     assert (outcome.reason, outcome.status) == ("model_failed", None)
     assert "ImportError: images need a hat" in outcome.detail
     assert "images need a hat" in capsys.readouterr().err
+
+
+def fail(told: Told, item: int = 7) -> None:
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        told.tell("predict", error, item)
+
+
+def test_a_failure_is_told_with_its_time_its_replica_and_its_item(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(Told("shout/1"))
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR shout/1: predict failed \(.*\): ValueError: no \(item 7\)", first
+    )
+    assert rest[0].startswith("Traceback")
+
+
+def test_failures_of_one_kind_are_counted_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    times: Iterator[float] = iter([0, 1, 59, 61, 62, 122])
+    told = Told("shout/1", clock=lambda: next(times))
+    for _ in range(6):
+        fail(told)
+    counts = re.findall(r"(\d+) more of this kind: ValueError: no", capsys.readouterr().err)
+    assert counts == ["3", "2"]
+
+
+def test_a_log_of_json_has_failures_as_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(Told("shout/1", as_json=True))
+    [line] = map(json.loads, capsys.readouterr().err.splitlines())
+    assert line["level"] == "ERROR"
+    assert line["message"].startswith("shout/1: predict failed")
+    assert line["item"] == 7
+    assert line["traceback"].startswith("Traceback")
+    assert "T" in line["timestamp"]
+
+
+def test_a_wrong_number_of_answers_is_told_without_frames_of_jitney(capsys: pytest.CaptureFixture[str]) -> None:
+    def predict(texts: list[str]) -> list[str]:
+        return [*texts, "more"]
+
+    one(predict, ["a"], tag=TAG_TEXT)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "predict returned 2 answers for a batch of 1" in said
+
+
+def test_an_answer_that_cannot_be_encoded_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def predict(texts: list[str]) -> list[Any]:
+        return [object() for _ in texts]
+
+    [outcome, _] = one(predict, ["a", "b"], tag=TAG_TEXT)
+    assert outcome.reason == "invalid_output"
+    said = capsys.readouterr().err
+    assert "an answer of predict failed" in said
+    assert said.count("cannot be encoded") >= 1

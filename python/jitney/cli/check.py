@@ -20,7 +20,7 @@ from jitney.config import DeploymentOptions, Resolved, resolve
 from jitney.context import available_cores, enter, leave
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import ConfigError, JitneyError
-from jitney.failures import one_line, user_traceback
+from jitney.failures import one_line, told_of_load
 from jitney.server import find_target, read_layers
 from jitney.worker import set_threads
 
@@ -40,8 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         pairs = _read(arguments)
         are_good = [_check(deployment, resolved, arguments.device) for deployment, resolved in pairs]
     except JitneyError as error:
-        if error.__cause__ is not None:
-            print(user_traceback(error.__cause__), file=sys.stderr, end="")
+        print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {error}", file=sys.stderr)
         return 1
     return 0 if all(are_good) else 1
@@ -80,12 +79,13 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
             return True
         return Trial(deployment, resolved.options, codec, predict).run()
     except JitneyError as error:
+        print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {deployment.name}: {error}", file=sys.stderr)
         return False
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        print(user_traceback(error), file=sys.stderr, end="")
+        print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {deployment.name} does not work: {one_line(error)}", file=sys.stderr)
         return False
     finally:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _OCTETS: Final = "application/octet-stream"
 _RAW: Final = (bytes, bytearray, memoryview)
+Failed = list[tuple[int, Exception]]
 
 
 @lru_cache(maxsize=1024)
@@ -45,20 +46,21 @@ class Writer:
             tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
         }
 
-    def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
-        """Write one answer per index; `encodings` is that of the whole batch."""
+    def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
+        """Write one answer per index; `encodings` is that of the whole batch. Returns what could not be encoded."""
         if isinstance(output, list):
-            self._list(cast("list[Any]", output), indices, encodings, results)
-        elif is_array(output):
+            return self._list(cast("list[Any]", output), indices, encodings, results)
+        if is_array(output):
             self._rows(indices, "", host_array(output), results)
         elif named := named_arrays(output):
             # All are converted before any is written: an array that cannot be must not leave half an answer behind.
             for name, array in [(name, host_array(value)) for name, value in named.items()]:
                 self._rows(indices, name, array, results)
         else:
-            self._list(output, indices, encodings, results)
+            return self._list(output, indices, encodings, results)
+        return []
 
-    def write_one(self, answer: Any, index: int, encodings: Sequence[int], results: "Results") -> None:
+    def write_one(self, answer: Any, index: int, encodings: Sequence[int], results: "Results") -> Failed:
         """Write the answer of a `predict` that takes one item: its arrays have no batch axis."""
         if is_array(answer):
             self._rows([index], "", host_array(answer)[None], results)
@@ -66,7 +68,8 @@ class Writer:
             for name, array in [(name, host_array(value)[None]) for name, value in named.items()]:
                 self._rows([index], name, array, results)
         else:
-            self._list([answer], [index], encodings, results)
+            return self._list([answer], [index], encodings, results)
+        return []
 
     def validate(self, output: Any, *, batched: bool) -> None:
         """Raise InvalidOutput unless this is of the declared type: looks into every value, so it is for examples."""
@@ -94,22 +97,22 @@ class Writer:
         self._arrays.check(name, dtype, array.shape[1:])
         results.rows(indices, name, dtype, array.shape[1:], array)
 
-    def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
+    def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
         kinds: set[type[Any]] = set(map(type, answers))
         try:
             if kinds == {str} and self._declared.kind in ("text", "any", "object"):
                 results.values(indices, tags.TEXT, list(map(str.encode, answers)))
-                return
+                return []
             if kinds == {bytes} and self._declared.kind in ("bytes", "any"):
                 results.values(indices, tags.BYTES, answers, _OCTETS)
-                return
+                return []
             if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(next(iter(kinds))):
                 self._encoded(answers, indices, encodings, results)
-                return
+                return []
         except Exception:
             # One of them cannot be encoded: nothing has been written yet, so find out which.
             pass
-        self._singly(answers, indices, encodings, results)
+        return self._singly(answers, indices, encodings, results)
 
     def _encoded(
         self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results"
@@ -130,7 +133,10 @@ class Writer:
             return partial(to_json, by_alias=True)
         return self._encoders[tag]
 
-    def _singly(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
+    def _singly(
+        self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results"
+    ) -> Failed:
+        failed: Failed = []
         rows: dict[tuple[str, tuple[int, ...]], list[tuple[int, Any]]] = defaultdict(list)
         for index, answer in zip(indices, answers, strict=True):
             try:
@@ -147,8 +153,10 @@ class Writer:
                     results.values([index], tag, [data], media_type)
             except Exception as error:
                 results.error(index, "invalid_output", sayable(error))
+                failed.append((index, error))
         for same in rows.values():
             self._stacked(same, results)
+        return failed
 
     def _stacked(self, same: list[tuple[int, Any]], results: "Results") -> None:
         import numpy as np
