@@ -77,7 +77,7 @@ def read_signature(
     """
     _refuse_streams(predict)
     hints = _hints(predict, names)
-    parameters = _parameters(predict, is_method=is_method)
+    parameters = _parameters(predict, hints, is_method=is_method)
     returned = hints.get("return", _MISSING)
     typed: dict[str, Any] = {}
     for name in parameters:
@@ -119,7 +119,7 @@ def _hints(predict: Callable[..., object], names: Mapping[str, object] | None) -
         raise TargetError(f"{_name(predict)}: its annotations cannot be read: {one_line(error)}") from error
 
 
-def _parameters(predict: Callable[..., object], *, is_method: bool) -> list[str]:
+def _parameters(predict: Callable[..., object], hints: Mapping[str, Any], *, is_method: bool) -> list[str]:
     parameters = list(inspect.signature(predict).parameters.values())[1 if is_method else 0 :]
     taken: list[str] = []
     for parameter in parameters:
@@ -132,9 +132,18 @@ def _parameters(predict: Callable[..., object], *, is_method: bool) -> list[str]
                 )
         elif parameter.default is parameter.empty or not taken:
             taken.append(parameter.name)
+        elif not is_array_type(hints.get(taken[0])) or _may_be_array(hints.get(parameter.name)):
+            raise TargetError(
+                f"{_name(predict)}: `{parameter}` is not part of the API, because it has a default; "
+                "put it into a struct or into __init__"
+            )
     if not taken:
         raise TargetError(f"{_name(predict)} takes nothing; its parameter is {_TAKES}")
     return taken
+
+
+def _may_be_array(annotation: Any) -> bool:
+    return any(is_array_type(part) for part in (annotation, *get_args(annotation)))
 
 
 def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:

@@ -112,7 +112,7 @@ def check_listen(where: str) -> None:
         return
     if kind == "unix" and rest:
         return
-    raise ConfigError(f"cannot listen on {where!r}: write tcp:HOST:PORT or unix:PATH")
+    raise ConfigError(f"cannot listen on {where!r}: write tcp:HOST:PORT or unix:PATH; PORT is 1 to 65535, or 0 for any")
 
 
 def find_target(target: str) -> str:
@@ -126,6 +126,10 @@ def find_target(target: str) -> str:
     place, _, name = target.partition(":")
     if name and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise TargetError(f"{target!r} is no target: {name!r} is not the name of a class, function or deployment")
+    if place.endswith(".ipynb"):
+        raise TargetError(
+            f"{place!r} is a notebook; notebooks cannot be served; export it: jupyter nbconvert --to script {place}"
+        )
     if place.endswith(".py") or os.sep in place:
         _find_file(target, place)
     else:
@@ -138,13 +142,22 @@ def _find_file(target: str, place: str) -> None:
     if path.is_file():
         return
     if path.is_dir():
-        raise TargetError(f"{target!r} is a folder; name a file in it, such as {path / 'model.py'}")
+        raise _a_folder(target, path)
     there = sorted(str(near) for near in path.parent.glob("*.py")) if path.parent.is_dir() else []
     raise TargetError(f"there is no file {place!r}{_hint(place, there)}")
 
 
+def _a_folder(target: str, folder: Path) -> TargetError:
+    inside = sorted(folder.glob("*.py"))
+    return TargetError(
+        f"{target!r} is a folder; name a file in it, such as {inside[0] if inside else folder / 'model.py'}"
+    )
+
+
 def _find_package(target: str, place: str) -> None:
-    top = place.partition(".")[0]
+    top, folder = place.partition(".")[0], Path(place)
+    if folder.is_dir() and not (folder / "__init__.py").is_file():
+        raise _a_folder(target, folder)
     if not all(part.isidentifier() for part in place.split(".")):
         raise TargetError(
             f"{target!r} is no target: name a file.py, file.py:Name, package.module:Name or a ready-made model"

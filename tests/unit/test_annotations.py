@@ -239,3 +239,16 @@ def test_images_without_pillow_are_refused_at_load(returned: type, monkeypatch: 
     monkeypatch.setattr("importlib.util.find_spec", find_spec)
     with pytest.raises(TargetError, match="needs Pillow: pip install pillow"):
         read_signature(takes if returned is str else makes)
+
+
+def test_a_parameter_with_a_default_is_not_part_of_the_api() -> None:
+    def texts(texts: list[str], top_k: int = 5) -> list[str]:
+        return texts[:top_k]
+
+    def arrays(image: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        return image
+
+    with pytest.raises(TargetError, match=r"`top_k: .*` is not part of the API.*put it into a struct or into __init__"):
+        read_signature(texts)
+    with pytest.raises(TargetError, match=r"`mask: .* is not part of the API"):
+        read_signature(arrays)

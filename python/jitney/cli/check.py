@@ -24,6 +24,8 @@ from jitney.failures import one_line, told_of_load
 from jitney.server import find_target, read_layers
 from jitney.worker import set_threads
 
+MEASURABLE_S = 1e-3
+"""A call that is shorter says nothing of what batches gain."""
 HELP = "load a model and run its examples, without a server"
 
 
@@ -75,7 +77,7 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
         predict = deployment.instantiate(resolved.init)
         print(f"  loaded in {_time(perf_counter() - began)}")
         if not deployment.examples:
-            print("  no examples to run: give some with @jitney.deployment(examples=[…])")
+            print("  warning: no examples: nothing was run; add examples=[…] to @jitney.deployment")
             return True
         return Trial(deployment, resolved.options, codec, predict).run()
     except JitneyError as error:
@@ -150,11 +152,12 @@ class Trial:
         size = self.options.max_batch_size
         chosen = [number % len(examples) for number in range(size)]
         answers, took_s = self.call([examples[number] for number in chosen])
-        each = max(took_s / size, 1e-9)
-        print(
-            f"  a batch of {size} {_time(took_s)}, {_time(each)} each: "
-            f"{alone_s / each:.1f} times as many per second as one by one"
-        )
+        if alone_s >= MEASURABLE_S:
+            each = max(took_s / size, 1e-9)
+            print(
+                f"  a batch of {size} {_time(took_s)}, {_time(each)} each: "
+                f"{alone_s / each:.1f} times as many per second as one by one"
+            )
         if answers.errors:
             print(f"  in a batch: {next(iter(answers.errors.values()))}")
             return False
