@@ -161,10 +161,9 @@ def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
-def test_a_program_runs(block: Block, server: Server) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", PORT.sub(str(server.port), block.text)], capture_output=True, text=True, check=False
-    )
+def test_a_program_runs(block: Block, folder: Path, server: Server) -> None:
+    program = PORT.sub(str(server.port), block.text)
+    ran = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
 
