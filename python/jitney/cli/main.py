@@ -74,7 +74,7 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
     )
     top.add_argument("--version", action="version", version=f"jitney {_version()}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    parsers = {"": top}
+    parsers: dict[str, argparse.ArgumentParser] = {"": top}
     for name, command in COMMANDS.items():
         parser = commands.add_parser(
             name,
