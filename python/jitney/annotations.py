@@ -15,7 +15,7 @@ from jitney import schemas
 from jitney.arrays import ArraySpec, array_spec, is_array_type
 from jitney.errors import TargetError
 from jitney.failures import one_line
-from jitney.types import Image
+from jitney.types import Image, require_pillow
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
 OutputKind = Literal["text", "bytes", "image", "object", "array", "arrays", "any"]
@@ -77,7 +77,7 @@ def read_signature(
     """
     _refuse_streams(predict)
     hints = _hints(predict, names)
-    parameters = _parameters(predict, is_method=is_method)
+    parameters = _parameters(predict, hints, is_method=is_method)
     returned = hints.get("return", _MISSING)
     typed: dict[str, Any] = {}
     for name in parameters:
@@ -119,7 +119,7 @@ def _hints(predict: Callable[..., object], names: Mapping[str, object] | None) -
         raise TargetError(f"{_name(predict)}: its annotations cannot be read: {one_line(error)}") from error
 
 
-def _parameters(predict: Callable[..., object], *, is_method: bool) -> list[str]:
+def _parameters(predict: Callable[..., object], hints: Mapping[str, Any], *, is_method: bool) -> list[str]:
     parameters = list(inspect.signature(predict).parameters.values())[1 if is_method else 0 :]
     taken: list[str] = []
     for parameter in parameters:
@@ -132,9 +132,18 @@ def _parameters(predict: Callable[..., object], *, is_method: bool) -> list[str]
                 )
         elif parameter.default is parameter.empty or not taken:
             taken.append(parameter.name)
+        elif not is_array_type(hints.get(taken[0])) or _may_be_array(hints.get(parameter.name)):
+            raise TargetError(
+                f"{_name(predict)}: `{parameter}` is not part of the API, because it has a default; "
+                "put it into a struct or into __init__"
+            )
     if not taken:
         raise TargetError(f"{_name(predict)} takes nothing; its parameter is {_TAKES}")
     return taken
+
+
+def _may_be_array(annotation: Any) -> bool:
+    return any(is_array_type(part) for part in (annotation, *get_args(annotation)))
 
 
 def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
@@ -173,6 +182,7 @@ def _unbatched_hint(annotation: Any) -> str:
 def _object_input(where: str, item: Any) -> Input:
     base = strip(item)
     if base is Image:
+        require_pillow(where)
         return Input("image", item=Image, schema=schemas.IMAGE)
     kind: InputKind = "text" if base is str else "bytes" if base is bytes else "object"
     return Input(kind, item=item, schema=schemas.of_type(where, item))
@@ -202,6 +212,8 @@ def _answer(where: str, item: Any) -> Output:
     base = strip(item)
     if base is Any:
         return Output("any")
+    if base is Image:
+        require_pillow(f"{where}: what it returns")
     if base is Image or schemas.is_pillow_type(base):
         return Output("image", item=base, schema=schemas.IMAGE)
     if is_array_type(item):

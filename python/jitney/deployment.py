@@ -136,7 +136,8 @@ def deployment(obj: Any = None, /, **options: Any) -> Any:
 
     def mark(served: Any) -> Any:
         if not isinstance(served, type) and not inspect.isfunction(served):
-            raise TargetError(f"@jitney.deployment is for a class or a function, not for {served!r}")
+            hint = f"; did you mean @jitney.deployment(name={served!r})?" if isinstance(served, str) else ""
+            raise TargetError(f"@jitney.deployment is for a class or a function, not for {served!r}{hint}")
         setattr(served, MARK, Deployment(served, options, names))
         return served
 

@@ -187,6 +187,8 @@ class ModelFailed(RequestError):
     """`predict` raised for this item."""
 
     reason = "model_failed"
+    status: ClassVar[int] = 500
+    field: ClassVar[str | None] = None
 
 
 class InvalidOutput(RequestError):

@@ -1,20 +1,25 @@
 """How the failures of user code are told: one line for the client, their own frames for the terminal."""
 
+import json
 import sys
 import sysconfig
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from jitney.errors import JitneyError
+from jitney.errors import ConfigError, InvalidOutput, JitneyError, TargetError
 
 _OWN_FOLDER = str(Path(__file__).parent)
 _MODELS_FOLDER = str(Path(__file__).parent / "models")
 _LIBRARY_FOLDER = sysconfig.get_path("stdlib")
 _LONGEST_DETAIL = 2_000
 _MOST_KINDS = 256
+_COUNT_EVERY_S = 60.0
 
 
 def one_line(error: BaseException) -> str:
@@ -51,10 +56,28 @@ def user_traceback(error: BaseException) -> str:
     """
     told = traceback.TracebackException(type(error), error, error.__traceback__)
     users = [place for place, frame in enumerate(_walk(error.__traceback__)) if _is_users(frame)]
-    if isinstance(error, JitneyError):
+    if isinstance(error, JitneyError) or (users and _is_refusal(error)):
         del told.stack[users[-1] + 1 if users else 0 :]
     del told.stack[: users[0] if users else 0]
     return _as_utf8("".join(told.format()))
+
+
+def told_of_load(error: BaseException) -> str:
+    """Format what a terminal is to see of an error that ended a load, or nothing where its message says it all."""
+    if isinstance(error, JitneyError):
+        cause = error.__cause__ or error
+        if isinstance(cause, (TargetError, ConfigError)) or not (
+            is_of_user_code(cause) or isinstance(cause, SyntaxError)
+        ):
+            return ""
+        return user_traceback(cause)
+    return user_traceback(error)
+
+
+def user_line(error: BaseException) -> str:
+    """Say where in user code an error was raised: " (model.py, line 3)", or nothing."""
+    users = [frame for frame in _walk(error.__traceback__) if _is_users(frame)]
+    return f" ({Path(users[-1].tb_frame.f_code.co_filename).name}, line {users[-1].tb_lineno})" if users else ""
 
 
 def is_of_user_code(error: BaseException) -> bool:
@@ -68,28 +91,73 @@ def _walk(frames: TracebackType | None) -> Iterator[TracebackType]:
         frames = frames.tb_next
 
 
+def _is_refusal(error: BaseException) -> bool:
+    """Whether jitney itself says no to what user code gave it: then its own frames say nothing."""
+    frames = list(_walk(error.__traceback__))
+    is_own = frames[-1].tb_frame.f_code.co_filename.startswith(_OWN_FOLDER) and not _is_users(frames[-1])
+    return is_own and isinstance(error, (TypeError, ValueError))
+
+
 def _is_users(frames: TracebackType) -> bool:
     file = frames.tb_frame.f_code.co_filename
     if file.startswith(_OWN_FOLDER):
         return file.startswith(_MODELS_FOLDER)
     is_library = file.startswith(_LIBRARY_FOLDER) and "site-packages" not in file
-    return not (is_library or file.startswith("<frozen "))
+    return not (is_library or file.startswith("<frozen ") or file == "<string>")
+
+
+@dataclass(slots=True)
+class _Kind:
+    printed_at: float
+    untold: int = 0
 
 
 class Told:
-    """Prints each distinct failure once: a model that fails on every item must not flood the terminal."""
+    """Prints each distinct failure once, then counts: a model that fails on every item must not flood the terminal."""
 
-    def __init__(self) -> None:
-        self._kinds: set[tuple[type[BaseException], str, int]] = set()
+    def __init__(self, who: str = "", *, as_json: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take who fails, as the front's log has it: "deployment/replica"."""
+        self._who = who
+        self._as_json = as_json
+        self._clock = clock
+        self._kinds: dict[tuple[type[BaseException], str, int], _Kind] = {}
 
-    def tell(self, where: str, error: BaseException) -> None:
-        """Print the traceback to stderr, unless one of this type from this line was printed before."""
+    def tell(self, where: str, error: BaseException, item: int | None = None) -> None:
+        """Print the failure to stderr; of one type from one line only how many more, once a minute at most."""
         place = list(traceback.walk_tb(error.__traceback__))
         file, line = (place[-1][0].f_code.co_filename, place[-1][1]) if place else ("", 0)
-        kind = (type(error), file, line)
-        if kind in self._kinds or len(self._kinds) >= _MOST_KINDS:
-            return
-        self._kinds.add(kind)
-        with suppress(Exception):  # a terminal that is gone is no reason to fail a batch
-            print(f"{where} failed (further failures of this kind are not printed):", file=sys.stderr)
-            print(user_traceback(error), file=sys.stderr, end="", flush=True)
+        key, now = (type(error), file, line), self._clock()
+        kind = self._kinds.get(key)
+        if kind is not None:
+            kind.untold += 1
+            if now - kind.printed_at >= _COUNT_EVERY_S:
+                self._print(f"{where} failed: {kind.untold} more of this kind", error, item, "")
+                self._kinds[key] = _Kind(now)
+        elif len(self._kinds) < _MOST_KINDS:
+            self._kinds[key] = _Kind(now)
+            # What an answer lacks is said by the message: no line of code raised it.
+            frames = "" if isinstance(error, InvalidOutput) and error.__cause__ is None else user_traceback(error)
+            self._print(f"{where} failed (more of this kind are only counted)", error, item, frames)
+
+    def _print(self, message: str, error: BaseException, item: int | None, frames: str) -> None:
+        said = sayable(error) if isinstance(error, JitneyError) else one_line(error)
+        print_failure(f"{message}: {said}", who=self._who, item=item, frames=frames, as_json=self._as_json)
+
+
+def print_failure(message: str, *, who: str, item: int | None, frames: str, as_json: bool) -> None:
+    """Print one failure to stderr, in the format of the front's log. Never raises."""
+    at = datetime.now(UTC).isoformat().removesuffix("+00:00") + "Z"
+    with suppress(Exception):  # a terminal that is gone is no reason to fail a batch
+        if as_json:
+            line: dict[str, object] = {
+                "timestamp": at,
+                "level": "ERROR",
+                "message": f"{who}: {message}" if who else message,
+            }
+            line |= {} if item is None else {"item": item}
+            line |= {"traceback": frames} if frames else {}
+            text = json.dumps(line) + "\n"
+        else:
+            about = "" if item is None else f" (item {item})"
+            text = f"{at} ERROR {f'{who}: ' if who else ''}{message}{about}\n{frames}"
+        print(text, file=sys.stderr, end="", flush=True)

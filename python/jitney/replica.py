@@ -15,7 +15,7 @@ from jitney.codecs.plain import is_array
 from jitney.codecs.refusals import bounded
 from jitney.config import DeploymentOptions
 from jitney.context import computing
-from jitney.errors import InvalidInput, InvalidOutput
+from jitney.errors import InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import Told, one_line, sayable
 from jitney.splitting import Failure, Part, Split, predict_split
 from jitney.types import Image
@@ -55,20 +55,22 @@ class Trip:
 class Replica:
     """The model, and how to speak to it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is another part of the worker
         self,
         link: "Link",
         predict: Callable[..., object],
         codec: Codec,
         options: DeploymentOptions,
         new_results: "Callable[[Batch], Results]",
+        *,
+        told: Told | None = None,
     ) -> None:
         self._link = link
         self._predict = predict
         self._codec = codec
         self._options = options
         self._new_results = new_results
-        self._told = Told()
+        self._told = told or Told()
 
     def decode(self, batch: "Batch") -> Trip:
         """Make what `predict` takes of what came; items that are not what it takes end here."""
@@ -77,10 +79,10 @@ class Replica:
         try:
             trip.decoded = self._codec.decode(batch)
         except Exception as error:
-            self._told.tell("decoding a batch", error)
+            self._told.tell("decoding a batch", error, trip.ids[0])
             trip.verdicts = {index: Verdict("internal", one_line(error)) for index in range(len(trip.ids))}
         else:
-            trip.verdicts = {index: _refusal(error) for index, error in trip.decoded.errors}
+            trip.verdicts = {index: self._refused(error, trip.ids[index]) for index, error in trip.decoded.errors}
         trip.decode_s = perf_counter() - began
         return trip
 
@@ -100,8 +102,9 @@ class Replica:
         trip.predict_s = perf_counter() - began
         trip.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
         for position, failure in split.failures.items():
-            self._told.tell("predict", failure.error)
-            trip.verdicts[decoded.indices[position]] = _conviction(failure)
+            index = decoded.indices[position]
+            self._told.tell("predict", failure.error, trip.ids[index])
+            trip.verdicts[index] = _conviction(failure)
 
     def finish(self, trip: Trip) -> None:
         """Encode the answers and send one outcome per item."""
@@ -109,6 +112,12 @@ class Replica:
         results = self._encode(trip)
         trip.encode_s = perf_counter() - began
         self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s, trip.is_clean)
+
+    def _refused(self, error: InvalidInput | ModelFailed, item: int) -> Verdict:
+        if isinstance(error, InvalidInput):
+            return _refusal(error)
+        self._told.tell("decoding an item", error.__cause__ or error, item)
+        return Verdict(error.reason, error.message)
 
     def _wanted(self, trip: Trip) -> Sequence[int]:
         assert trip.decoded is not None
@@ -148,6 +157,7 @@ class Replica:
         broken: dict[int, Verdict] = {}
         while True:
             results = self._new_results(trip.batch)
+            failed: list[tuple[int, Exception]] = []
             for index, verdict in trip.verdicts.items():
                 _write(index, verdict, results)
             for number, part in enumerate(trip.parts):
@@ -157,13 +167,16 @@ class Replica:
                         _write(trip.decoded.indices[position], broken[number], results)
                     continue
                 try:
-                    self._codec.encode(part.output, trip.decoded, part.positions, trip.batch, results)
+                    failed += self._codec.encode(part.output, trip.decoded, part.positions, trip.batch, results)
                 except Exception as error:
-                    self._told.tell("what predict returned", error)
+                    first = trip.ids[trip.decoded.indices[part.positions[0]]]
+                    self._told.tell("what predict returned", error, first)
                     detail = sayable(error) if isinstance(error, InvalidOutput) else one_line(error)
                     broken[number] = Verdict("invalid_output", detail)
                     break
             else:
+                for index, error in failed:
+                    self._told.tell("an answer of predict", error, trip.ids[index])
                 return results
 
 

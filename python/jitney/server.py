@@ -59,6 +59,8 @@ def serve(settings: Settings) -> int:
     os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
     # What is larger goes back to the kernel at once: of one answer of 400 MB as much would stay with the allocator.
     os.environ.setdefault("MIMALLOC_ARENA_MAX_OBJECT_SIZE", "32MiB")
+    # Inherited by the workers, so that what they print is in the same format.
+    os.environ["JITNEY_LOG_FORMAT"] = settings.server.log_format
     from jitney import _core  # noqa: PLC0415 - only serving needs Rust
 
     # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.
@@ -118,7 +120,7 @@ def check_listen(where: str) -> None:
         return
     if kind == "unix" and rest:
         return
-    raise ConfigError(f"cannot listen on {where!r}: write tcp:HOST:PORT or unix:PATH")
+    raise ConfigError(f"cannot listen on {where!r}: write tcp:HOST:PORT or unix:PATH; PORT is 1 to 65535, or 0 for any")
 
 
 def find_target(target: str) -> str:
@@ -127,13 +129,15 @@ def find_target(target: str) -> str:
     if ready_made is not None:
         if ready_made.missing:
             missing = ", ".join(ready_made.missing)
-            raise TargetError(
-                f"the model {target} needs {missing}, which is not installed: pip install 'jitney[{ready_made.extra}]'"
-            )
+            raise TargetError(f"the model {target} needs {missing}, which is not installed: {ready_made.install}")
         return ready_made.target
     place, _, name = target.partition(":")
     if name and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise TargetError(f"{target!r} is no target: {name!r} is not the name of a class, function or deployment")
+    if place.endswith(".ipynb"):
+        raise TargetError(
+            f"{place!r} is a notebook; notebooks cannot be served; export it: jupyter nbconvert --to script {place}"
+        )
     if place.endswith(".py") or os.sep in place:
         _find_file(target, place)
     else:
@@ -146,13 +150,22 @@ def _find_file(target: str, place: str) -> None:
     if path.is_file():
         return
     if path.is_dir():
-        raise TargetError(f"{target!r} is a folder; name a file in it, such as {path / 'model.py'}")
+        raise _a_folder(target, path)
     there = sorted(str(near) for near in path.parent.glob("*.py")) if path.parent.is_dir() else []
     raise TargetError(f"there is no file {place!r}{_hint(place, there)}")
 
 
+def _a_folder(target: str, folder: Path) -> TargetError:
+    inside = sorted(folder.glob("*.py"))
+    return TargetError(
+        f"{target!r} is a folder; name a file in it, such as {inside[0] if inside else folder / 'model.py'}"
+    )
+
+
 def _find_package(target: str, place: str) -> None:
-    top = place.partition(".")[0]
+    top, folder = place.partition(".")[0], Path(place)
+    if folder.is_dir() and not (folder / "__init__.py").is_file():
+        raise _a_folder(target, folder)
     if not all(part.isidentifier() for part in place.split(".")):
         raise TargetError(
             f"{target!r} is no target: name a file.py, file.py:Name, package.module:Name or a ready-made model"

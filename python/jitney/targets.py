@@ -9,7 +9,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from jitney.errors import JitneyError, TargetError
-from jitney.failures import one_line, sayable
+from jitney.failures import one_line, sayable, user_line
 from jitney.options import unknown
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _import_module(target: str, name: str) -> ModuleType:
 
 def _failed_import(target: str, error: BaseException) -> TargetError:
     error.__traceback__ = _user_frames(error.__traceback__)
-    what = sayable(error) if isinstance(error, JitneyError) else one_line(error)
+    what = sayable(error) + user_line(error) if isinstance(error, JitneyError) else one_line(error)
     if isinstance(error, SystemExit):
         what = f'it exits while being imported (code {error.code}); guard that with if __name__ == "__main__"'
     return TargetError(failed_import(target) + what)

@@ -2,12 +2,14 @@
 
 # ruff: noqa: PLC0415 -- numpy and Pillow are heavy: imported where they are used
 
+import importlib.util
 import io
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from jitney.errors import InvalidInput, InvalidOutput
+from jitney.errors import InvalidInput, InvalidOutput, TargetError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +88,10 @@ class Image:
         elif hasattr(type(data), "__array__"):
             self._array = data
         else:
-            raise TypeError(f"an Image is made of bytes, a Pillow image or an array, not {type(data).__name__}")
+            hint = ""
+            if isinstance(data, (str, os.PathLike)):
+                hint = f"; read the file: jitney.Image(Path({os.fspath(data)!r}).read_bytes())"
+            raise TypeError(f"an Image is made of bytes, a Pillow image or an array, not {type(data).__name__}{hint}")
         self._media_type = media_type
         self.format = format
         self.max_pixels = max_pixels
@@ -208,8 +213,14 @@ def pillow() -> Any:
     try:
         from PIL import Image as module
     except ImportError as error:
-        raise ImportError("images need Pillow: pip install 'jitney[image]'") from error
+        raise ImportError("images need Pillow: pip install pillow") from error
     return module
+
+
+def require_pillow(where: str) -> None:
+    """Raise TargetError if Pillow is not there to be imported; `where` is what needs it."""
+    if importlib.util.find_spec("PIL") is None:
+        raise TargetError(f"{where} is jitney.Image, which needs Pillow: pip install pillow")
 
 
 def _sniff(data: bytes) -> str:

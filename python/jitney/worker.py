@@ -18,8 +18,8 @@ from jitney.codecs import Codec
 from jitney.config import Overrides, Resolved, resolve
 from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
-from jitney.errors import JitneyError, TargetError
-from jitney.failures import is_of_user_code, one_line, sayable, user_traceback
+from jitney.errors import ConfigError, JitneyError, TargetError
+from jitney.failures import Told, one_line, print_failure, sayable, told_of_load
 from jitney.pipeline import run
 from jitney.replica import Replica
 from jitney.targets import failed_import
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
 
 SPEC_VARIABLE = "JITNEY_WORKER_SPEC"
+LOG_FORMAT_VARIABLE = "JITNEY_LOG_FORMAT"
+"""Set by `jitney serve` to the format in force: what workers print is in that of the front."""
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -91,7 +93,9 @@ def main() -> int:
         _buffer_by_line(stream)
     set_threads(spec.cpu_threads, os.environ)
     share_cores(spec.cpu_threads)
-    return Worker(_core.Link(spec.address, spec.secret, spec.worker), spec, _core.Results).run()
+    as_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
+    link = _core.Link(spec.address, spec.secret, spec.worker)
+    return Worker(link, spec, _core.Results, as_json=as_json).run()
 
 
 def outlive_signals() -> None:
@@ -123,10 +127,13 @@ def set_threads(threads: int, environ: MutableMapping[str, str]) -> None:
 class Worker:
     """One life: import, manifest, load, warm up, loop."""
 
-    def __init__(self, link: "Link", spec: Spec, new_results: "Callable[[Batch], Results]") -> None:
+    def __init__(
+        self, link: "Link", spec: Spec, new_results: "Callable[[Batch], Results]", *, as_json: bool = False
+    ) -> None:
         self._link = link
         self._spec = spec
         self._new_results = new_results
+        self._as_json = as_json
         self._stage = "importing"
 
     def run(self) -> int:
@@ -160,7 +167,8 @@ class Worker:
         began = perf_counter()
         warm_up(predict, codec, resolved, deployment.examples)
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began})
-        return Replica(self._link, predict, codec, resolved.options, self._new_results)
+        told = Told(f"{assignment.deployment}/{assignment.replica}", as_json=self._as_json)
+        return Replica(self._link, predict, codec, resolved.options, self._new_results, told=told)
 
     def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:
         self._enter("importing")
@@ -183,13 +191,13 @@ class Worker:
         self._send("progress", {"stage": stage})
 
     def _fail(self, error: BaseException) -> None:
-        cause = error.__cause__ if isinstance(error, JitneyError) and error.__cause__ is not None else error
-        told = user_traceback(cause)
-        if is_of_user_code(cause) or not isinstance(cause, JitneyError):
-            # The front prints the line below, so what jitney itself refuses is not said here as well.
-            print(told, file=sys.stderr, end="", flush=True)
+        told = told_of_load(error)
         line = sayable(error) if isinstance(error, JitneyError) else one_line(error)
         line = line.removeprefix(failed_import(self._spec.target))  # the front names target and stage
+        if told and self._as_json:
+            print_failure(line, who=self._spec.target, item=None, frames=told, as_json=True)
+        elif told:  # the front prints the line, so only where it happened is said here
+            print(told, file=sys.stderr, end="", flush=True)
         self._send("failed", {"stage": self._stage, "error": line, "traceback": told})
 
     def _send(self, kind: str, body: Any) -> None:
@@ -203,6 +211,9 @@ def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, ex
     """
     if not examples:
         return
+    for example in examples:
+        for _, error in codec.from_python([example]).errors:
+            raise ConfigError(not_taken(example, error)) from error.__cause__
     options = resolved.options
     one = list(examples[:1])
     alone_s = min(_try_out(predict, codec, one) for _ in range(2))
@@ -211,12 +222,17 @@ def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, ex
         _try_out(predict, codec, one * size)
 
 
+def not_taken(example: object, error: JitneyError) -> str:
+    """Say that an example is not an input of its deployment."""
+    return f"the example {sayable(repr(example))[:100]} is not what predict takes: {error}"
+
+
 def _try_out(predict: Callable[..., object], codec: Codec, values: list[object]) -> float:
     arguments = codec.arguments(codec.from_python(values))
     began = perf_counter()
     output = predict(*arguments)
     took_s = perf_counter() - began
-    codec.check(output, len(values))
+    codec.validate(output, len(values))
     return took_s
 
 

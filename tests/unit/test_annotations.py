@@ -223,3 +223,32 @@ def test_a_tensor_checks_itself() -> None:
         jitney.Tensor("float31")
     with pytest.raises(ValueError, match="an axis"):
         jitney.Tensor("float32", (-2,))
+
+
+@pytest.mark.parametrize("returned", [str, jitney.Image])
+def test_images_without_pillow_are_refused_at_load(returned: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def takes(images: list[jitney.Image]) -> list[str]:
+        return [str(image) for image in images]
+
+    def makes(texts: list[str]) -> list[jitney.Image]:
+        return [jitney.Image(text.encode()) for text in texts]
+
+    def find_spec(_: str) -> None:
+        return None
+
+    monkeypatch.setattr("importlib.util.find_spec", find_spec)
+    with pytest.raises(TargetError, match="needs Pillow: pip install pillow"):
+        read_signature(takes if returned is str else makes)
+
+
+def test_a_parameter_with_a_default_is_not_part_of_the_api() -> None:
+    def texts(texts: list[str], top_k: int = 5) -> list[str]:
+        return texts[:top_k]
+
+    def arrays(image: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        return image
+
+    with pytest.raises(TargetError, match=r"`top_k: .*` is not part of the API.*put it into a struct or into __init__"):
+        read_signature(texts)
+    with pytest.raises(TargetError, match=r"`mask: .* is not part of the API"):
+        read_signature(arrays)

@@ -36,7 +36,10 @@ def check(source: str, *arguments: str) -> int:
     return main(["check", str(path), *arguments])
 
 
-def test_a_good_model_is_shown_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_model_is_shown_with_its_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitney.cli.check.MEASURABLE_S", 0)
     assert check(MODEL, "--set", "length.max_batch_size=8", "--set", "length.init.scale=2") == 0
     said = capsys.readouterr().out
     for expected in (
@@ -108,3 +111,16 @@ def test_an_example_that_gets_an_error_fails_the_check(capsys: pytest.CaptureFix
     source = source.replace("return np", "return [ValueError('never') for text in texts]\n        return np")
     assert check(source) == 1
     assert "model_failed: ValueError: never" in capsys.readouterr().out
+
+
+def test_without_examples_it_warns_that_nothing_was_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace(', examples=["one", "three"]', "")) == 0
+    assert "warning: no examples: nothing was run; add examples=[…]" in capsys.readouterr().out
+
+
+def test_a_call_too_short_to_measure_has_no_line_of_speed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitney.cli.check.MEASURABLE_S", 1000)
+    assert check(MODEL) == 0
+    assert "times as many" not in capsys.readouterr().out

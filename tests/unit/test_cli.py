@@ -31,6 +31,7 @@ class FakeCore(ModuleType):
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCore:
     fake = FakeCore()
     monkeypatch.setitem(sys.modules, "jitney._core", fake)
+    monkeypatch.setenv("JITNEY_LOG_FORMAT", "text")  # serving sets it
     monkeypatch.setattr(jitney, "_core", fake, raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("raise SystemExit('never imported')\n")
@@ -70,6 +71,16 @@ def test_every_server_option_is_a_flag_with_its_meaning(capsys: pytest.CaptureFi
     [
         (["sreve", "model.py"], "did you mean 'serve'?"),
         (["serve", "model.py", "--prot", "1"], "did you mean '--port'?"),
+        (["serve", "model.py", "--zzz"], "see jitney serve --help"),
+        (["serve", "model.py", "--max-batch-size", "3"], "--set NAME.max_batch_size=3"),
+        (["serve", "--max-batch-size=3", "model.py"], "--set NAME.max_batch_size=3"),
+        (["serve", "model.py", "--workers", "2"], "--set NAME.replicas=2"),
+        (["serve", "model.py", "--port", "80x"], "1 to 65535, or 0 for any free port, not '80x'"),
+        (["serve", "model.py", "--port", "-1"], "--port"),
+        (["serve", "model.py", "--port", "65536"], "1 to 65535"),
+        (["serve", "model.py", "--max-connections", "many"], "invalid int value: 'many'"),
+        (["serve"], "TARGET"),
+        (["serve", "model.ipynb"], "jupyter nbconvert --to script model.ipynb"),
         (["serve", "model.py", "--max-conections=1"], "did you mean '--max-connections'?"),
         (["serve", "modell.py"], "did you mean 'model.py'?"),
         (["serve", "model.py", "--set", "model.max_batch=4"], "did you mean `max_batch_size`?"),

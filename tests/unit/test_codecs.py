@@ -10,7 +10,7 @@ import numpy as np
 import pydantic
 import pytest
 from fake_core import Error, FakeBatch, FakeResults, Value
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jitney import InvalidInput, Tensor
 from jitney.annotations import read_signature
@@ -432,6 +432,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(json_values, min_size=1, max_size=6))
 def test_any_json_comes_in_and_leaves_unchanged(values: list[Any]) -> None:
     subject = codec(anything)
@@ -445,6 +446,7 @@ def test_any_json_comes_in_and_leaves_unchanged(values: list[Any]) -> None:
         assert got == value
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.sampled_from([tags.JSON, tags.MSGPACK]))
 def test_garbage_never_escapes_and_never_spoils_its_neighbours(items: list[bytes], tag: int) -> None:
     good = msgspec.json.encode({"prompt": "a"}) if tag == tags.JSON else msgspec.msgpack.encode({"prompt": "a"})
@@ -468,3 +470,20 @@ def test_tags_are_those_of_the_frame_format() -> None:
     core = pytest.importorskip("jitney._core", reason="jitney._core is not built")
     for name in ("JSON", "MSGPACK", "TEXT", "BYTES", "TENSOR"):
         assert getattr(core, f"TAG_{name}") == getattr(tags, name)
+
+
+@pytest.mark.parametrize(
+    ("predict", "body", "hint"),
+    [
+        (texts, b"hello", "(for plain text send content-type: text/plain)"),
+        (texts, b"text=hello", "(for plain text send content-type: text/plain)"),
+        (prompts, b"prompt=hello&width=3", "(this looks like a form, key=value: send JSON instead)"),
+        (models, b"prompt=hello", "(this looks like a form, key=value: send JSON instead)"),
+        (prompts, b"{oops", None),
+    ],
+)
+def test_a_body_that_is_no_json_is_told_what_it_may_have_been(predict: Any, body: bytes, hint: str | None) -> None:
+    decoded = codec(predict).decode(FakeBatch([(tags.JSON, body)]).core)
+    [(_, error)] = decoded.errors
+    assert (error.reason, error.status) == ("malformed_body", 400)
+    assert error.message.endswith(hint) if hint else "send" not in error.message

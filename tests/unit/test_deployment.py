@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jitney
 import msgspec
@@ -299,3 +299,8 @@ def test_the_manifest_is_what_the_front_reads() -> None:
     assert only["options"]["policy"] == "drain"
     assert only["options"]["devices"] == []
     assert only["option_sources"]["policy"] == "default"
+
+
+def test_a_name_given_by_position_is_hinted_at() -> None:
+    with pytest.raises(TargetError, match=r"did you mean @jitney\.deployment\(name='embed'\)\?"):
+        jitney.deployment(cast("Any", "embed"))

@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jitney
 import pytest
-from fake_link import TAG_TEXT
+from fake_link import TAG_BYTES, TAG_TEXT
 from jitney.codecs.refusals import bounded, refusal
 from jitney.errors import InvalidInput, MalformedBody
 from jitney.failures import Told, one_line, sayable, user_traceback
@@ -132,3 +133,94 @@ def test_each_kind_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
         except Mute as error:
             told.tell("predict", error)
     assert len(re.findall("predict failed", capsys.readouterr().err)) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ImportError("no codec"), "model_failed"),
+        (OSError("disk"), "model_failed"),
+        (KeyError("x"), "model_failed"),
+        (ValueError("no"), "invalid_input"),
+        (TypeError("no"), "invalid_input"),
+        (AssertionError("no"), "invalid_input"),
+        (RecursionError("deep"), "invalid_input"),
+    ],
+)
+def test_decoding_that_fails_is_the_clients_mistake_only_if_it_says_no(error: Exception, reason: str) -> None:
+    refused = refusal(error)
+    assert refused.reason == reason
+    assert str(error) in refused.message
+
+
+def test_a_fault_while_decoding_is_told_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ImportError("images need a hat")
+
+    monkeypatch.setattr("jitney.types.pillow", broken)
+
+    def predict(images: list[jitney.Image]) -> list[str]:
+        return ["seen" for _ in images]
+
+    [outcome] = one(predict, [b"x"], tag=TAG_BYTES)
+    assert (outcome.reason, outcome.status) == ("model_failed", None)
+    assert "ImportError: images need a hat" in outcome.detail
+    assert "images need a hat" in capsys.readouterr().err
+
+
+def fail(told: Told, item: int = 7) -> None:
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        told.tell("predict", error, item)
+
+
+def test_a_failure_is_told_with_its_time_its_replica_and_its_item(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(Told("shout/1"))
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR shout/1: predict failed \(.*\): ValueError: no \(item 7\)", first
+    )
+    assert rest[0].startswith("Traceback")
+
+
+def test_failures_of_one_kind_are_counted_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    times: Iterator[float] = iter([0, 1, 59, 61, 62, 122])
+    told = Told("shout/1", clock=lambda: next(times))
+    for _ in range(6):
+        fail(told)
+    counts = re.findall(r"(\d+) more of this kind: ValueError: no", capsys.readouterr().err)
+    assert counts == ["3", "2"]
+
+
+def test_a_log_of_json_has_failures_as_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(Told("shout/1", as_json=True))
+    [line] = map(json.loads, capsys.readouterr().err.splitlines())
+    assert line["level"] == "ERROR"
+    assert line["message"].startswith("shout/1: predict failed")
+    assert line["item"] == 7
+    assert line["traceback"].startswith("Traceback")
+    assert "T" in line["timestamp"]
+
+
+def test_a_wrong_number_of_answers_is_told_without_frames_of_jitney(capsys: pytest.CaptureFixture[str]) -> None:
+    def predict(texts: list[str]) -> list[str]:
+        return [*texts, "more"]
+
+    one(predict, ["a"], tag=TAG_TEXT)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "predict returned 2 answers for a batch of 1" in said
+
+
+def test_an_answer_that_cannot_be_encoded_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def predict(texts: list[str]) -> list[Any]:
+        return [object() for _ in texts]
+
+    [outcome, _] = one(predict, ["a", "b"], tag=TAG_TEXT)
+    assert outcome.reason == "invalid_output"
+    said = capsys.readouterr().err
+    assert "an answer of predict failed" in said
+    assert said.count("cannot be encoded") >= 1

@@ -131,3 +131,12 @@ def test_what_is_no_target_is_refused_with_a_hint(target: str, message: str) -> 
 def test_a_target_given_twice_is_refused() -> None:
     with pytest.raises(TargetError, match="replicas=2"):
         settings("embedder.py", "embedder.py")
+
+
+def test_a_folder_is_no_target_and_a_file_in_it_is_named(folder: Path) -> None:
+    (folder / "models").mkdir()
+    with pytest.raises(TargetError, match=r"'models' is a folder; name a file in it, such as models/model\.py"):
+        find_target("models")
+    (folder / "models" / "mine.py").touch()
+    with pytest.raises(TargetError, match=r"such as models/mine\.py"):
+        find_target("models/")

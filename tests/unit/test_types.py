@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -150,3 +151,9 @@ def test_importing_jitney_imports_nothing_heavy() -> None:
     script = "import sys, jitney; print([name for name in ('numpy', 'PIL', 'pydantic') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["cat.png", Path("cat.png")])
+def test_an_image_of_a_path_says_to_read_the_file(name: Any) -> None:
+    with pytest.raises(TypeError, match=r"read the file: jitney\.Image\(Path\('cat\.png'\)\.read_bytes\(\)\)"):
+        Image(name)

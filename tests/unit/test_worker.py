@@ -175,12 +175,48 @@ def test_thread_variables_never_override_the_users_own() -> None:
     assert environ == dict.fromkeys(set(THREAD_VARIABLES) - {"OMP_NUM_THREADS"}, "3")
 
 
-def test_a_wrong_option_is_shown_at_the_line_that_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_named_with_the_line_that_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     link = FakeLink()
     source = GOOD.replace("max_batch_size=4", "max_bach_size=4")
-    assert live(spec(target(tmp_path, source)), link) == 1
-    assert failure(link)["error"].startswith("deployment `shout` (decorator): there is no option `max_bach_size`")
+    place = target(tmp_path, source)
+    assert live(spec(place), link) == 1
+    said = failure(link)["error"]
+    assert said.startswith("deployment `shout` (decorator): there is no option `max_bach_size`")
+    assert said.endswith(f"({Path(place).name}, line 6)")
+    assert capsys.readouterr().err == ""  # the front says it, once
+
+
+def test_what_is_printed_follows_the_format_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = target(tmp_path, GOOD.replace("self.mark = mark", "raise OSError('no weights')"))
+    assert Worker(cast("Any", FakeLink()), spec(place), cast("Any", FakeResults), as_json=True).run() == 1
+    [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert line["level"] == "ERROR"
+    assert line["message"].endswith("OSError: no weights")
+    assert "raise OSError" in line["traceback"]
+
+
+@pytest.mark.parametrize("call", ["jitney.Tensor('float31')", "jitney.Image('cat.png')"])
+def test_what_jitney_refuses_is_shown_without_its_own_frames(
+    call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, GOOD.replace("CALLS = []", f"CALLS = [{call}]"))), link) == 1
     printed = capsys.readouterr().err
-    assert "@jitney.deployment(max_bach_size=4" in printed
-    assert printed.count("max_bach_size=4") == 1
-    assert "jitney/deployment.py" not in printed
+    assert call in printed
+    assert "jitney/types.py" not in printed
+    assert "<string>" not in printed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('["one", "two"]', "[3]", "the example 3 is not what predict takes: $: Expected `str`, got `int`"),
+        ('["one", "two"]', '["one", 3]', "the example 3 is not what predict takes"),
+        ("-> list[str]", "-> list[int]", "Expected `int`, got `str`"),
+    ],
+)
+def test_an_example_of_another_type_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, GOOD.replace(old, new, 1))), link) == 1
+    assert message in failure(link)["error"]
+    assert failure(link)["stage"] == "warming"

@@ -20,10 +20,12 @@ from jitney.config import DeploymentOptions, Resolved, resolve
 from jitney.context import available_cores, enter, leave
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import ConfigError, JitneyError
-from jitney.failures import one_line, user_traceback
+from jitney.failures import one_line, told_of_load
 from jitney.server import find_target, read_layers
 from jitney.worker import set_threads
 
+MEASURABLE_S = 1e-3
+"""A call that is shorter says nothing of what batches gain."""
 HELP = "load a model and run its examples, without a server"
 
 
@@ -40,8 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         pairs = _read(arguments)
         are_good = [_check(deployment, resolved, arguments.device) for deployment, resolved in pairs]
     except JitneyError as error:
-        if error.__cause__ is not None:
-            print(user_traceback(error.__cause__), file=sys.stderr, end="")
+        print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {error}", file=sys.stderr)
         return 1
     return 0 if all(are_good) else 1
@@ -76,16 +77,17 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
         predict = deployment.instantiate(resolved.init)
         print(f"  loaded in {_time(perf_counter() - began)}")
         if not deployment.examples:
-            print("  no examples to run: give some with @jitney.deployment(examples=[…])")
+            print("  warning: no examples: nothing was run; add examples=[…] to @jitney.deployment")
             return True
         return Trial(deployment, resolved.options, codec, predict).run()
     except JitneyError as error:
+        print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {deployment.name}: {error}", file=sys.stderr)
         return False
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        print(user_traceback(error), file=sys.stderr, end="")
+        print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {deployment.name} does not work: {one_line(error)}", file=sys.stderr)
         return False
     finally:
@@ -150,11 +152,12 @@ class Trial:
         size = self.options.max_batch_size
         chosen = [number % len(examples) for number in range(size)]
         answers, took_s = self.call([examples[number] for number in chosen])
-        each = max(took_s / size, 1e-9)
-        print(
-            f"  a batch of {size} {_time(took_s)}, {_time(each)} each: "
-            f"{alone_s / each:.1f} times as many per second as one by one"
-        )
+        if alone_s >= MEASURABLE_S:
+            each = max(took_s / size, 1e-9)
+            print(
+                f"  a batch of {size} {_time(took_s)}, {_time(each)} each: "
+                f"{alone_s / each:.1f} times as many per second as one by one"
+            )
         if answers.errors:
             print(f"  in a batch: {next(iter(answers.errors.values()))}")
             return False
@@ -183,7 +186,7 @@ class Trial:
         began = perf_counter()
         output: Any = self.predict(*arguments)
         took_s = perf_counter() - began
-        self.codec.check(output, len(values))
+        self.codec.validate(output, len(values))
         answers = Answers(len(values))
         self.codec.encode(output, decoded, None, answers.batch, answers.results)
         return answers, took_s

@@ -5,12 +5,16 @@ import difflib
 import importlib.metadata
 import sys
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from jitney.cli import check, models, serve
 from jitney.errors import ConfigError, JitneyError
+from jitney.options import deployment_options
 
 COMMANDS = {"serve": serve, "check": check, "models": models}
 USAGE_ERROR = 2
+_REPLICAS = {"workers", "worker", "processes", "instances"}
+"""What other servers call replicas."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,24 +39,42 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parsers = _parsers()
     parsed, rest = parsers[""].parse_known_args(arguments)
     if rest:
-        flags = _flags(parsers[parsed.command or ""])
-        name = f"jitney {parsed.command}" if parsed.command else "jitney"
-        raise ConfigError(f"{name} has no option {rest[0]!r}{_hint(rest[0].split('=')[0], flags)}")
+        raise ConfigError(_unknown_option(parsers[parsed.command or ""], rest[0], arguments))
     if parsed.command is None:
         parsers[""].print_help()
         raise SystemExit(USAGE_ERROR)
     return parsed
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as everything else here does."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def _unknown_option(parser: argparse.ArgumentParser, given: str, arguments: list[str]) -> str:
+    flag, _, value = given.partition("=")
+    following = arguments[arguments.index(given) + 1 :] if given in arguments else []
+    value = value or (following[0] if following and not following[0].startswith("-") else "VALUE")
+    option = flag.removeprefix("--").replace("-", "_")
+    option = "replicas" if option in _REPLICAS else option
+    said = f"{parser.prog} has no option {given!r}"
+    if option in deployment_options() and not deployment_options()[option].in_code_only:
+        return f"{said}; options of a deployment go by its name: --set NAME.{option}={value}"
+    return said + _hint(flag, _flags(parser), parser.prog)
+
+
 def _parsers() -> dict[str, argparse.ArgumentParser]:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="jitney",
         description="Serves any Python model to many clients at once and keeps the accelerator full.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"jitney {_version()}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    parsers = {"": top}
+    parsers: dict[str, argparse.ArgumentParser] = {"": top}
     for name, command in COMMANDS.items():
         parser = commands.add_parser(
             name,
@@ -79,6 +101,6 @@ def _flags(parser: argparse.ArgumentParser) -> Iterable[str]:
             yield line.rstrip("]")
 
 
-def _hint(given: str, known: Iterable[str]) -> str:
+def _hint(given: str, known: Iterable[str], program: str = "jitney") -> str:
     near = difflib.get_close_matches(given, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else "; see jitney --help"
+    return f"; did you mean {near[0]!r}?" if near else f"; see {program} --help"

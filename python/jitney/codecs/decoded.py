@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jitney.errors import InvalidInput
+from jitney.errors import InvalidInput, ModelFailed
 
 if TYPE_CHECKING:
     from jitney._core import Batch
@@ -21,7 +21,9 @@ class Decoded:
     """The good items' places in the batch; a range if all are good."""
     columns: list[Any]
     """Per parameter of `predict`: a list of values, or a stacked array, n first."""
-    errors: list[tuple[int, InvalidInput]] = field(default_factory=list[tuple[int, InvalidInput]])
+    errors: list[tuple[int, InvalidInput | ModelFailed]] = field(
+        default_factory=list[tuple[int, InvalidInput | ModelFailed]]
+    )
     """Place in the batch, and what is wrong."""
 
 

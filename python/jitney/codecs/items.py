@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jitney._core import Batch
 
 Decode = Callable[[Any], Any]
+_FORM: Final = re.compile(rb"[A-Za-z_][\w.\[\]-]*=")
 
 
 class ItemReader:
@@ -51,7 +53,19 @@ class ItemReader:
         if tag not in self._decoders:
             raise InvalidInput(f"this deployment takes {self._takes}, not {tags.NAMES[tag]}", status=415)
         decode = self._decoders[tag]
-        return value if decode is None else decode(value)
+        try:
+            return value if decode is None else decode(value)
+        except Exception as error:
+            refused = refusal(error)
+            hint = self._hint(bytes(value)) if tag == tags.JSON and isinstance(refused, MalformedBody) else ""
+            if hint:
+                raise MalformedBody(f"{refused.message} ({hint})", status=refused.status) from None
+            raise
+
+    def _hint(self, body: bytes) -> str:
+        if tags.TEXT in self._decoders and self._takes.startswith("text"):
+            return "for plain text send content-type: text/plain"
+        return "this looks like a form, key=value: send JSON instead" if _FORM.match(body) else ""
 
     def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
         """Return a list of these items, a new one each time: `predict` may change it and still be called again."""

@@ -5,19 +5,39 @@ from typing import Any, Final
 
 import msgspec
 
-from jitney.errors import InvalidInput, MalformedBody
+from jitney.errors import InvalidInput, MalformedBody, ModelFailed
 from jitney.failures import one_line, sayable
 
 _AT: Final = re.compile(r"^(?P<what>.*) - at `(?P<path>(?:key in )?[^`]*)`$", re.DOTALL)
 _NAMED: Final = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 
 
-def refusal(error: Exception) -> InvalidInput:
-    """Turn any exception of decoding one item into what the client is told. Never raises."""
+_SAYS_NO: Final = (ValueError, TypeError, AssertionError, RecursionError, ArithmeticError, msgspec.MsgspecError)
+"""What a validation raises about its input, or what odd input makes a decoder raise. Anything else is a fault here."""
+
+
+def refusal(error: Exception) -> InvalidInput | ModelFailed:
+    """Turn any exception of decoding one item into what the client is told. Never raises.
+
+    An InvalidInput is the client's mistake; a ModelFailed is one of this side, such as a missing module, and its cause
+    is the exception.
+    """
     try:
+        if _is_fault(error):
+            fault = ModelFailed(f"decoding the item raised {one_line(error)}")
+            fault.__cause__ = error
+            return fault
         return bounded(_refusal(error))
     except Exception:
         return InvalidInput(f"the input's own validation raised {one_line(error)}")
+
+
+def _is_fault(error: Exception) -> bool:
+    return not isinstance(error, (InvalidInput, *_SAYS_NO)) and not _is_pydantic(error)
+
+
+def _is_pydantic(error: Exception) -> bool:
+    return type(error).__module__.startswith("pydantic") and hasattr(error, "errors")
 
 
 def bounded(error: InvalidInput) -> InvalidInput:
@@ -41,7 +61,7 @@ def _refusal(error: Exception) -> InvalidInput:
         return _of_msgspec(str(error))
     if isinstance(error, (msgspec.DecodeError, UnicodeDecodeError)):
         return MalformedBody(str(error))
-    if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
+    if _is_pydantic(error):
         return _of_pydantic(error)
     return InvalidInput(f"the input's own validation raised {one_line(error)}")
 

@@ -9,7 +9,7 @@ from jitney.arrays import ArraySpec
 from jitney.codecs.decoded import Decoded
 from jitney.codecs.plain import is_array
 from jitney.codecs.refusals import refusal
-from jitney.errors import InvalidInput
+from jitney.errors import InvalidInput, ModelFailed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +96,7 @@ class ArrayReader:
     def from_python(self, values: list[Any]) -> Decoded:
         """Take one array per item; of several parameters a dict by name, or a tuple in their order."""
         items: list[list[Any]] = []
-        errors: list[tuple[int, InvalidInput]] = []
+        errors: list[tuple[int, InvalidInput | ModelFailed]] = []
         places: list[int] = []
         for index, value in enumerate(values):
             try:

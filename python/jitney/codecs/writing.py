@@ -15,6 +15,7 @@ from jitney.codecs import tags
 from jitney.codecs.answers import dtype_name, host_array, named_arrays
 from jitney.codecs.plain import is_array, is_array_type, plain_hook
 from jitney.codecs.refusals import bounded
+from jitney.codecs.validating import DeclaredArrays, validate
 from jitney.errors import InvalidInput, InvalidOutput
 from jitney.failures import one_line, sayable
 from jitney.types import Image, is_pillow, is_pillow_type
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _OCTETS: Final = "application/octet-stream"
 _RAW: Final = (bytes, bytearray, memoryview)
+Failed = list[tuple[int, Exception]]
 
 
 @lru_cache(maxsize=1024)
@@ -38,25 +40,27 @@ class Writer:
 
     def __init__(self, declared: Output) -> None:
         self._declared: Final = declared
+        self._arrays: Final = DeclaredArrays(declared)
         self._encoders: Final = {
             tags.JSON: msgspec.json.Encoder(enc_hook=plain_hook).encode,
             tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
         }
 
-    def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
-        """Write one answer per index; `encodings` is that of the whole batch."""
+    def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
+        """Write one answer per index; `encodings` is that of the whole batch. Returns what could not be encoded."""
         if isinstance(output, list):
-            self._list(cast("list[Any]", output), indices, encodings, results)
-        elif is_array(output):
+            return self._list(cast("list[Any]", output), indices, encodings, results)
+        if is_array(output):
             self._rows(indices, "", host_array(output), results)
         elif named := named_arrays(output):
             # All are converted before any is written: an array that cannot be must not leave half an answer behind.
             for name, array in [(name, host_array(value)) for name, value in named.items()]:
                 self._rows(indices, name, array, results)
         else:
-            self._list(output, indices, encodings, results)
+            return self._list(output, indices, encodings, results)
+        return []
 
-    def write_one(self, answer: Any, index: int, encodings: Sequence[int], results: "Results") -> None:
+    def write_one(self, answer: Any, index: int, encodings: Sequence[int], results: "Results") -> Failed:
         """Write the answer of a `predict` that takes one item: its arrays have no batch axis."""
         if is_array(answer):
             self._rows([index], "", host_array(answer)[None], results)
@@ -64,28 +68,51 @@ class Writer:
             for name, array in [(name, host_array(value)[None]) for name, value in named.items()]:
                 self._rows([index], name, array, results)
         else:
-            self._list([answer], [index], encodings, results)
+            return self._list([answer], [index], encodings, results)
+        return []
 
-    @staticmethod
-    def _rows(indices: Sequence[int], name: str, array: Any, results: "Results") -> None:
-        results.rows(indices, name, dtype_name(array.dtype), array.shape[1:], array)
+    def validate(self, output: Any, *, batched: bool) -> None:
+        """Raise InvalidOutput unless this is of the declared type: looks into every value, so it is for examples."""
+        if batched and isinstance(output, list):
+            validate(self._declared, cast("list[Any]", output))
+            for answer in cast("list[Any]", output):
+                if not isinstance(answer, BaseException):
+                    self._check_kind(answer)
+                    self._validate_array(answer, batched=False)
+        elif not self._validate_array(output, batched=batched) and not isinstance(output, BaseException):
+            validate(self._declared, [output])
+            self._check_kind(output)
 
-    def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
+    def _validate_array(self, output: Any, *, batched: bool) -> bool:
+        named = {"": output} if is_array(output) else named_arrays(output)
+        if "" in named or self._declared.kind == "arrays":
+            for name, value in named.items():
+                array = host_array(value)
+                self._arrays.check(name, dtype_name(array.dtype), array.shape[1:] if batched else array.shape)
+            return bool(named)
+        return False
+
+    def _rows(self, indices: Sequence[int], name: str, array: Any, results: "Results") -> None:
+        dtype = dtype_name(array.dtype)
+        self._arrays.check(name, dtype, array.shape[1:])
+        results.rows(indices, name, dtype, array.shape[1:], array)
+
+    def _list(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
         kinds: set[type[Any]] = set(map(type, answers))
         try:
             if kinds == {str} and self._declared.kind in ("text", "any", "object"):
                 results.values(indices, tags.TEXT, list(map(str.encode, answers)))
-                return
+                return []
             if kinds == {bytes} and self._declared.kind in ("bytes", "any"):
                 results.values(indices, tags.BYTES, answers, _OCTETS)
-                return
+                return []
             if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(next(iter(kinds))):
                 self._encoded(answers, indices, encodings, results)
-                return
+                return []
         except Exception:
             # One of them cannot be encoded: nothing has been written yet, so find out which.
             pass
-        self._singly(answers, indices, encodings, results)
+        return self._singly(answers, indices, encodings, results)
 
     def _encoded(
         self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results"
@@ -106,7 +133,10 @@ class Writer:
             return partial(to_json, by_alias=True)
         return self._encoders[tag]
 
-    def _singly(self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results") -> None:
+    def _singly(
+        self, answers: list[Any], indices: Sequence[int], encodings: Sequence[int], results: "Results"
+    ) -> Failed:
+        failed: Failed = []
         rows: dict[tuple[str, tuple[int, ...]], list[tuple[int, Any]]] = defaultdict(list)
         for index, answer in zip(indices, answers, strict=True):
             try:
@@ -116,14 +146,17 @@ class Writer:
                 self._check_kind(answer)
                 if is_array(answer):
                     array = host_array(answer)
+                    self._arrays.check("", dtype_name(array.dtype), array.shape)
                     rows[dtype_name(array.dtype), array.shape].append((index, array))
                 else:
                     tag, data, media_type = self._value(answer, encodings[index])
                     results.values([index], tag, [data], media_type)
             except Exception as error:
                 results.error(index, "invalid_output", sayable(error))
+                failed.append((index, error))
         for same in rows.values():
             self._stacked(same, results)
+        return failed
 
     def _stacked(self, same: list[tuple[int, Any]], results: "Results") -> None:
         import numpy as np

