@@ -3,22 +3,19 @@
 The steps may run on three threads (see `pipeline`); each `Trip` is in the hands of one of them at a time.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from jitney.codecs import Codec, Decoded, pick
-from jitney.codecs.answers import named_arrays
-from jitney.codecs.plain import is_array
+from jitney.codecs.owning import Kept, NotOwned, owned
 from jitney.codecs.refusals import bounded
 from jitney.config import DeploymentOptions
 from jitney.context import computing
 from jitney.errors import InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import Told, one_line, sayable
 from jitney.splitting import Failure, Part, Split, predict_split
-from jitney.types import Image
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
@@ -42,7 +39,7 @@ class Trip:
     ids: list[int]
     decoded: Decoded | None = None
     parts: list[Part] = field(default_factory=list[Part])
-    """What `predict` returned; positions are places in `decoded.indices`."""
+    """What `predict` returned, or outcomes kept of it; positions are places in `decoded.indices`."""
     verdicts: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
     """By the item's place in the batch."""
     decode_s: float = 0.0
@@ -78,7 +75,7 @@ class Replica:
         trip = Trip(batch, batch.ids)
         try:
             trip.decoded = self._codec.decode(batch)
-        except Exception as error:
+        except BaseException as error:
             self._told.tell("decoding a batch", error, trip.ids[0])
             trip.verdicts = {index: Verdict("internal", one_line(error)) for index in range(len(trip.ids))}
         else:
@@ -96,9 +93,9 @@ class Replica:
             # Where items may run again, the front takes the batch that runs to have started.
             self._link.started(trip.batch)
         began = perf_counter()
-        split = self._split(trip, decoded, positions)
+        split = self._split(trip, decoded, positions, overlapped=overlapped)
         computing(())
-        trip.parts = [Part(part.positions, _owned(part.output)) for part in split.parts] if overlapped else split.parts
+        trip.parts = split.parts
         trip.predict_s = perf_counter() - began
         trip.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
         for position, failure in split.failures.items():
@@ -133,14 +130,26 @@ class Replica:
                 trip.verdicts[index] = Verdict("cancelled", "nobody waits for this answer any more")
         return positions
 
-    def _split(self, trip: Trip, decoded: Decoded, positions: Sequence[int]) -> Split:
-        def call(some: Sequence[int]) -> object:
-            computing(pick(trip.ids, pick(decoded.indices, some)))
-            # Lists are copied, even of all positions: a `predict` that changes its list and raises must not spoil
-            # the items for the calls that find out why.
-            return self._predict(*self._codec.arguments(decoded, some))
+    def _split(self, trip: Trip, decoded: Decoded, positions: Sequence[int], *, overlapped: bool) -> Split:
+        is_batched = self._options.batched
+        # Whether the next call can begin before the answers of this one are sent. One call alone is spared the copy.
+        is_followed = overlapped or not (is_batched or len(positions) == 1)
+        calls = 0
 
-        if self._options.batched:
+        def call(some: Sequence[int]) -> object:
+            nonlocal calls
+            calls += 1
+            is_retry = is_batched and calls > 1
+            computing(pick(trip.ids, pick(decoded.indices, some)))
+            if is_retry:
+                # The call that raised may have changed its items before.
+                arguments = self._codec.arguments_again(decoded, some, trip.batch)
+            else:
+                arguments = self._codec.arguments(decoded, some)
+            output = self._predict(*arguments)
+            return self._keep(output, trip, decoded, some) if is_followed or is_retry else output
+
+        if is_batched:
             return predict_split(call, positions, retry=self._options.retry)
         split = Split()
         for position in positions:
@@ -148,6 +157,28 @@ class Replica:
             split.parts += alone.parts
             split.failures |= alone.failures
         return split
+
+    def _keep(self, output: object, trip: Trip, decoded: Decoded, positions: Sequence[int]) -> object:
+        """Make an output independent of what the model does next: a copy, or its outcomes. Never raises.
+
+        Here `predict` has returned: what goes wrong now fails these items and says nothing about the input.
+        """
+        first = trip.ids[decoded.indices[positions[0]]]
+        try:
+            return owned(output)
+        except NotOwned:
+            pass
+        except BaseException as error:
+            self._told.tell("copying what predict returned", error, first)
+        kept = Kept()
+        try:
+            for index, error in self._codec.encode(output, decoded, positions, trip.batch, cast("Any", kept)):
+                self._told.tell("an answer of predict", error, trip.ids[index])
+        except BaseException as error:
+            kept, verdict = Kept(), self._unencodable(error, first)
+            for index in pick(decoded.indices, positions):
+                kept.error(index, verdict.reason, verdict.detail)
+        return kept
 
     def _encode(self, trip: Trip) -> "Results":
         """Write every outcome once. A part that is no answer for its items fails as a whole.
@@ -157,7 +188,7 @@ class Replica:
         broken: dict[int, Verdict] = {}
         while True:
             results = self._new_results(trip.batch)
-            failed: list[tuple[int, Exception]] = []
+            failed: list[tuple[int, BaseException]] = []
             for index, verdict in trip.verdicts.items():
                 _write(index, verdict, results)
             for number, part in enumerate(trip.parts):
@@ -167,17 +198,21 @@ class Replica:
                         _write(trip.decoded.indices[position], broken[number], results)
                     continue
                 try:
-                    failed += self._codec.encode(part.output, trip.decoded, part.positions, trip.batch, results)
-                except Exception as error:
-                    first = trip.ids[trip.decoded.indices[part.positions[0]]]
-                    self._told.tell("what predict returned", error, first)
-                    detail = sayable(error) if isinstance(error, InvalidOutput) else one_line(error)
-                    broken[number] = Verdict("invalid_output", detail)
+                    if isinstance(part.output, Kept):
+                        part.output.write(results)
+                    else:
+                        failed += self._codec.encode(part.output, trip.decoded, part.positions, trip.batch, results)
+                except BaseException as error:
+                    broken[number] = self._unencodable(error, trip.ids[trip.decoded.indices[part.positions[0]]])
                     break
             else:
                 for index, error in failed:
                     self._told.tell("an answer of predict", error, trip.ids[index])
                 return results
+
+    def _unencodable(self, error: BaseException, item: int) -> Verdict:
+        self._told.tell("what predict returned", error, item)
+        return Verdict("invalid_output", sayable(error) if isinstance(error, InvalidOutput) else one_line(error))
 
 
 def _write(index: int, verdict: Verdict, results: "Results") -> None:
@@ -198,31 +233,3 @@ def _conviction(failure: Failure) -> Verdict:
         return _refusal(failure.error)
     detail = one_line(failure.error)
     return Verdict("model_failed", detail if failure.alone else f"{detail} (raised for a batch that held this item)")
-
-
-def _owned(output: Any) -> Any:
-    """Copy what the model may compute into again: the next `predict` can begin before these answers are sent.
-
-    Models reuse output arrays (out=, CUDA graphs) and lists; other objects in a list are taken as given away.
-    """
-    if isinstance(output, list):
-        return [_owned_answer(answer) for answer in cast("list[Any]", output)]
-    named = named_arrays(output)
-    if not named:
-        return _owned_answer(output)
-    arrays = {name: _owned_answer(array) for name, array in named.items()}
-    if isinstance(output, tuple):
-        return cast("Any", output)._replace(**arrays)
-    twin = copy.copy(output)
-    for name, array in arrays.items():
-        object.__setattr__(twin, name, array)  # it may be frozen
-    return twin
-
-
-def _owned_answer(answer: Any) -> Any:
-    if isinstance(answer, Image):
-        return answer.own()
-    if not is_array(answer):
-        return answer
-    duplicate = getattr(answer, "clone", None) or getattr(answer, "copy", None)  # torch; numpy and cupy
-    return answer if duplicate is None else duplicate()

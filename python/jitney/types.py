@@ -146,9 +146,11 @@ class Image:
         return buffer.getvalue()
 
     def own(self) -> "Image":
-        """Return an image that shares no array with what it was made of; a Pillow image is taken as given away."""
-        if self._array is None:
+        """Return an image that shares no pixels with what it was made of."""
+        if self._data is not None:
             return self
+        if self._array is None:
+            return Image(self._pillow.copy(), self._media_type, format=self.format)
         copy = getattr(self._array, "clone", None) or self._array.copy  # torch has `clone`, all others `copy`
         return Image(copy(), self._media_type, format=self.format)
 

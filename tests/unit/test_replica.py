@@ -8,7 +8,7 @@ import jitney
 import msgspec
 import numpy as np
 import pytest
-from fake_link import TAG_JSON, TAG_TEXT, AlwaysOverlapped, FakeBatch, FakeLink, FakeResults, Outcome
+from fake_link import TAG_JSON, TAG_MSGPACK, TAG_TEXT, AlwaysOverlapped, FakeBatch, FakeLink, FakeResults, Outcome
 from hypothesis import given
 from hypothesis import strategies as st
 from jitney.annotations import read_signature
@@ -288,6 +288,221 @@ def test_a_model_that_reuses_its_output_arrays_gives_right_answers(
         for place, outcome in enumerate(link.outcomes[number]):
             named: dict[str, Any] = outcome.value if hasattr(outcome.value, "keys") else {"right": outcome.value}
             assert named["right"].tolist() == [number * 2 + place]
+
+
+class Slot(msgspec.Struct):
+    n: Any
+
+
+@dataclass
+class Mutable:
+    n: Any
+
+
+WRAPS: dict[str, Callable[[np.ndarray], Any]] = {
+    "array": lambda row: row,
+    "dict": lambda row: {"n": row},
+    "dataclass": Mutable,
+    "struct": Slot,
+    "nested": lambda row: [[row]],
+    "memoryview": lambda row: row.data,
+    "image": lambda row: jitney.Image(np.broadcast_to(row.astype(np.uint8), (2, 2))),
+}
+
+
+def number_in(outcome: Outcome) -> int:
+    """Find the only number of an answer, however it was wrapped."""
+    answer = outcome.value
+    if not isinstance(answer, tuple):  # an array, or arrays by name
+        return int(answer["n"].item() if hasattr(answer, "keys") else answer.item())
+    _, data, media_type = cast("tuple[int, bytes, str | None]", answer)
+    if media_type == "application/octet-stream":
+        return int.from_bytes(data, "little")
+    if media_type is not None:
+        return int(jitney.Image(data).to_numpy("L").max())
+    value: Any = msgspec.json.decode(data)
+    while not isinstance(value, (int, float)):
+        value = value["n"] if isinstance(value, dict) else value[0]  # pyright: ignore[reportUnknownVariableType]
+    return int(value)
+
+
+class Reuser:
+    """Computes every answer into the same memory, and raises for a 13."""
+
+    def __init__(self, wrap: Callable[[np.ndarray], Any]) -> None:
+        self.buffer = np.zeros((64, 1), np.int64)
+        self.wrap = wrap
+
+    def predict(self, texts: list[str]) -> list[Any]:
+        if "13" in texts:
+            self.buffer[:] = -1
+            raise ValueError(13)
+        self.buffer[: len(texts)] = [[int(text)] for text in texts]
+        return [self.wrap(row) for row in self.buffer[: len(texts)]]
+
+    def rows(self, texts: list[str]) -> np.ndarray:
+        self.predict(texts)
+        return self.buffer[: len(texts)]
+
+    def one(self, text: str) -> Any:
+        return self.predict([text])[0]
+
+
+def test_parts_of_a_split_keep_their_answers_when_the_model_reuses_its_array() -> None:
+    for overlapped in (False, True):
+        link = answer(Reuser(np.asarray).rows, FakeBatch(1, [str(n) for n in range(64)]), overlapped=overlapped)
+        outcomes = link.outcomes[1]
+        assert outcomes.pop(13).reason == "model_failed"
+        assert [number_in(outcome) for outcome in outcomes] == [n for n in range(64) if n != 13]
+
+
+@pytest.mark.parametrize("kind", WRAPS)
+@pytest.mark.parametrize("mode", ["split", "one by one", "overlapped", "overlapped one by one"])
+def test_reused_memory_inside_any_answer_never_reaches_another_item(kind: str, mode: str) -> None:
+    if kind == "image":
+        pytest.importorskip("PIL.Image")
+    model = Reuser(WRAPS[kind])
+    numbers = list(range(40)) if mode == "split" else [n for n in range(40) if n != 13]
+    batches = [FakeBatch(place, [str(n) for n in numbers[place * 8 : place * 8 + 8]]) for place in range(5)]
+    is_one = mode.endswith("one by one")
+    predict = model.one if is_one else model.predict
+    link = answer(predict, *batches, overlapped=mode.startswith("overlapped"), batched=not is_one)
+    for batch in batches:
+        for item, outcome in zip(batch.items, link.outcomes[batch.id], strict=True):
+            if item == "13":
+                assert outcome.reason == "model_failed"
+            else:
+                assert number_in(outcome) == int(item)
+
+
+def test_a_reused_pillow_image_bytearray_or_list_is_not_sent_twice() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    picture, octets, answers = pillow.new("L", (2, 2)), bytearray(8), [0]
+
+    def predict(texts: list[str]) -> list[Any]:
+        kind, number = texts[0].split()
+        picture.putpixel((0, 0), int(number))
+        octets[:] = int(number).to_bytes(8, "little")
+        answers[0] = int(number)
+        return {"pillow": [picture], "octets": [octets], "list": answers}[kind]
+
+    kinds = ["pillow", "octets", "list"] * 10
+    batches = [FakeBatch(place, [f"{kind} {place}"]) for place, kind in enumerate(kinds)]
+    link = answer(predict, *batches, overlapped=True)
+    assert [number_in(link.outcomes[place][0]) for place in range(30)] == list(range(30))
+
+
+def test_one_call_alone_is_spared_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def owned(output: object) -> object:
+        raise AssertionError("must not be called")
+
+    monkeypatch.setattr("jitney.replica.owned", owned)
+    array = np.zeros((3, 2))
+
+    def predict(texts: list[str]) -> np.ndarray:
+        return array
+
+    def predict_one(text: str) -> np.ndarray:
+        return array
+
+    assert reasons(one(predict, ["a", "b", "c"])) == ["ok"] * 3
+    assert reasons(one(predict_one, ["a"], batched=False)) == ["ok"]
+
+
+@pytest.mark.parametrize("tag", [TAG_JSON, TAG_MSGPACK])
+def test_items_changed_in_place_before_predict_raises_are_fresh_again(tag: int) -> None:
+    class Point(msgspec.Struct):
+        n: int
+
+    def doubles(points: list[Point]) -> list[int]:
+        for point in points:
+            point.n *= 2
+        if any(point.n < 0 for point in points):
+            raise ValueError("negative")
+        return [point.n for point in points]
+
+    def pops(points: list[dict[str, Any]]) -> list[int]:
+        numbers = [point.pop("n") for point in points]
+        if any(number < 0 for number in numbers):
+            raise ValueError("negative")
+        return [2 * number for number in numbers]
+
+    encode = msgspec.json.encode if tag == TAG_JSON else msgspec.msgpack.encode
+    for predict in (doubles, pops):
+        items = [encode({"n": -1 if n == 5 else n}) for n in range(16)]
+        items[3] = b"\xc1"  # of neither format: positions and places differ from here on
+        outcomes = one(predict, items, tag=tag)
+        assert outcomes[3].reason in ("malformed_body", "invalid_input")
+        assert (outcomes[5].reason, outcomes[5].detail) == ("model_failed", "ValueError: negative")
+        assert [number_in(outcomes[n]) for n in range(16) if n not in (3, 5)] == [
+            2 * n for n in range(16) if n not in (3, 5)
+        ]
+
+
+def test_a_copy_that_fails_costs_no_more_than_its_own_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def owned(output: Any) -> Any:
+        raise MemoryError("out of memory")
+
+    monkeypatch.setattr("jitney.replica.owned", owned)
+    buffer = np.zeros((2, 1), np.int64)
+
+    def predict(texts: list[str]) -> Any:
+        buffer[:] = [[int(text)] for text in texts]
+        return buffer.astype(complex) if texts == ["4", "5"] else buffer
+
+    batches = [FakeBatch(number, [str(2 * number), str(2 * number + 1)]) for number in range(5)]
+    link = answer(predict, *batches, overlapped=True)
+    for number in (0, 1, 3, 4):
+        assert [number_in(outcome) for outcome in link.outcomes[number]] == [2 * number, 2 * number + 1]
+    assert reasons(link.outcomes[2]) == ["invalid_output"] * 2
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), RuntimeError("no")])
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_whatever_user_code_raises_outside_predict_fails_its_item_alone(error: BaseException, overlapped: bool) -> None:
+    @dataclass
+    class Item:
+        n: int
+
+        def __post_init__(self) -> None:
+            if self.n == 1:
+                raise error
+
+    class Answer:
+        def __array__(self) -> np.ndarray:
+            raise error
+
+    def predict(items: list[Item]) -> list[Any]:
+        return [Answer() if item.n == 2 else item.n for item in items]
+
+    batch = FakeBatch(1, [b'{"n": %d}' % n for n in range(4)], TAG_JSON)
+    outcomes = answer(predict, batch, overlapped=overlapped).outcomes[1]
+    assert reasons(outcomes) == ["ok", "invalid_input", "invalid_output", "ok"]
+    assert [number_in(outcomes[place]) for place in (0, 3)] == [0, 3]
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_an_output_that_ends_the_process_when_looked_at_does_not(overlapped: bool) -> None:
+    class Rows:
+        shape = (2, 1)
+
+        def __array__(self) -> np.ndarray:
+            raise SystemExit
+
+    def predict(texts: list[str]) -> Any:
+        return Rows() if "a" in texts else texts
+
+    link = answer(predict, FakeBatch(1, ["a", "b"]), FakeBatch(2, ["c"]), overlapped=overlapped)
+    assert reasons(link.outcomes[1]) == ["invalid_output"] * 2
+    assert reasons(link.outcomes[2]) == ["ok"]
+
+
+def test_decoding_that_fails_as_a_whole_leaves_the_worker_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def values(_: FakeBatch) -> list[Any]:
+        raise SystemExit
+
+    monkeypatch.setattr(FakeBatch, "values", values)
+    assert reasons(one(shout, ["a", "b"])) == ["internal"] * 2
 
 
 KINDS = ["good", "raise", "return", "odd", "unwanted"]

@@ -40,6 +40,10 @@ class Codec:
         [position] = range(len(decoded.indices)) if positions is None else positions
         return self._reader.one(decoded, position)
 
+    def arguments_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
+        """Return the arguments of a batched `predict` as they came, whatever an earlier call did to its items."""
+        return self._reader.take_again(decoded, positions, batch)
+
     def check(self, output: Any, count: int) -> None:
         """Raise InvalidOutput, naming expected and got, unless `output` answers each of `count` items."""
         if self._is_batched:

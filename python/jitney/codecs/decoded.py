@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jitney.errors import InvalidInput, ModelFailed
 
 if TYPE_CHECKING:
     from jitney._core import Batch
+
+
+IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, NoneType})
+"""Types of values that a `predict` cannot change once it has been given them, or has given them away."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,10 @@ class Reader(Protocol):
 
     def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
         """Return the arguments of `predict` for these ascending positions, or for all."""
+        ...
+
+    def take_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
+        """Return what `take` returned before a `predict` had its hands on it."""
         ...
 
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:

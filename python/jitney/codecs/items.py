@@ -11,10 +11,11 @@ import msgspec
 from jitney import schemas
 from jitney.annotations import Input, show, strip
 from jitney.codecs import tags
-from jitney.codecs.decoded import Decoded, pick
+from jitney.codecs.decoded import IMMUTABLE, Decoded, pick
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
+from jitney.failures import one_line
 from jitney.types import Image, is_pillow
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class ItemReader:
             decode = self._decoders[tag]
             try:
                 column = values if decode is None else list(map(decode, values))
-            except Exception:
+            except BaseException:
                 return self._read_singly(kinds, values)
             return Decoded(range(len(column)), [column])
         return self._read_singly(kinds, values)
@@ -72,6 +73,14 @@ class ItemReader:
         [column] = decoded.columns
         return (list(column if positions is None else pick(column, positions)),)
 
+    def take_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
+        """Decode these items anew, unless they are of types that cannot have been changed."""
+        if IMMUTABLE.issuperset(map(type, decoded.columns[0])):
+            return self.take(decoded, positions)
+        kinds, values = batch.tags, batch.values()
+        indices: Sequence[int] = pick(decoded.indices, positions)
+        return ([self._decode(kinds[index], values[index]) for index in indices],)
+
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
         """Return one item."""
         return (decoded.columns[0][position],)
@@ -89,6 +98,8 @@ def _each(count: int, decode: Callable[[int], Any]) -> Decoded:
             value = decode(index)
         except Exception as error:
             decoded.errors.append((index, refusal(error)))
+        except BaseException as error:  # SystemExit of a struct's own code must not end the worker
+            decoded.errors.append((index, InvalidInput(f"the input's own validation raised {one_line(error)}")))
         else:
             good.append(index)
             decoded.columns[0].append(value)

@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.arrays import ArraySpec
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from jitney._core import Batch, Tensor
 
+_MOST_ROOM: Final = 1 << 40
+"""Elements that an array without any may have room for: numpy counts them in 63 bits, times dtype and batch."""
+
 
 class ArrayReader:
     """Reads one column per parameter of `predict`."""
@@ -29,9 +33,10 @@ class ArrayReader:
         columns: list[Any] = []
         for parameter, spec in enumerate(self._specs):
             tensors = batch.tensors(parameter)
-            if len(tensors) != 1 or not tensors[0].stacked or self._mismatch(spec, tensors[0]):
+            first = tensors[0]
+            if len(tensors) != 1 or not first.stacked or self._mismatch(spec, first):
                 return self._read_singly(batch)
-            columns.append(_view(tensors[0]))
+            columns.append(_view(first))
         return Decoded(range(len(batch)), columns)
 
     def _read_singly(self, batch: "Batch") -> Decoded:
@@ -40,12 +45,16 @@ class ArrayReader:
 
     @staticmethod
     def _rows(tensors: list["Tensor"]) -> list[Any]:
-        views = [_view(tensor) for tensor in tensors]
-        return list(views[0]) if len(views) == 1 and tensors[0].stacked else views
+        """Return each item's array, or None where its shape is beyond numpy."""
+        if len(tensors) == 1 and tensors[0].stacked:
+            count, *shape = tensors[0].shape
+            return list(_view(tensors[0])) if _is_makeable(shape) else [None] * count
+        return [_view(tensor) if _is_makeable(tensor.shape) else None for tensor in tensors]
 
     @staticmethod
     def _mismatch(spec: ArraySpec, tensor: "Tensor") -> bool:
-        return tensor.dtype != spec.dtype or not spec.fits(tuple(tensor.shape[1:]))
+        shape = tuple(tensor.shape[1:])
+        return tensor.dtype != spec.dtype or not spec.fits(shape) or not _is_makeable(shape)
 
     def _gather(self, items: list[list[Any]]) -> Decoded:
         """Stack the items that fit; those of another shape than the first good one cannot share its batch."""
@@ -70,6 +79,8 @@ class ArrayReader:
 
     def _check(self, arrays: list[Any], columns: list[Any]) -> None:
         for spec, array, column in zip(self._specs, arrays, columns, strict=True):
+            if array is None:
+                raise InvalidInput(f"`{spec.name}`: the axes of its shape are too long", field=f"$.{spec.name}")
             if array.dtype.name != spec.dtype or not spec.fits(array.shape):
                 got = f"{array.dtype.name} of shape {tuple(array.shape)}"
                 raise InvalidInput(f"`{spec.name}`: expected {spec.show()}, got {got}", field=f"$.{spec.name}")
@@ -88,6 +99,10 @@ class ArrayReader:
             # Views even of all: a `predict` may give its arrays another shape in place, and be called again.
             return tuple(column[first : first + count] for column in decoded.columns)
         return tuple(column[list(positions)] for column in decoded.columns)
+
+    def take_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
+        """Return the same: no `predict` can have changed what is read-only."""
+        return self.take(decoded, positions)
 
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
         """Return one item's arrays with their full shape; a scalar's is an array of no axes."""
@@ -134,6 +149,10 @@ def _as_array(spec: ArraySpec, value: Any) -> Any:
     import numpy as np
 
     return np.asarray(value) if is_array(value) else np.asarray(value, dtype=spec.dtype)
+
+
+def _is_makeable(shape: Sequence[int]) -> bool:
+    return 0 not in shape or prod(filter(None, shape)) <= _MOST_ROOM
 
 
 def _view(tensor: "Tensor") -> "NDArray[np.generic]":

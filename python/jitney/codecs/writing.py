@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _OCTETS: Final = "application/octet-stream"
 _RAW: Final = (bytes, bytearray, memoryview)
-Failed = list[tuple[int, Exception]]
+Failed = list[tuple[int, BaseException]]
 
 
 @lru_cache(maxsize=1024)
@@ -109,7 +109,7 @@ class Writer:
             if self._declared.kind in ("any", "object") and len(kinds) == 1 and _is_plain_type(next(iter(kinds))):
                 self._encoded(answers, indices, encodings, results)
                 return []
-        except Exception:
+        except BaseException:
             # One of them cannot be encoded: nothing has been written yet, so find out which.
             pass
         return self._singly(answers, indices, encodings, results)
@@ -151,7 +151,7 @@ class Writer:
                 else:
                     tag, data, media_type = self._value(answer, encodings[index])
                     results.values([index], tag, [data], media_type)
-            except Exception as error:
+            except BaseException as error:
                 results.error(index, "invalid_output", sayable(error))
                 failed.append((index, error))
         for same in rows.values():
@@ -175,7 +175,7 @@ class Writer:
             return tags.BYTES, answer.encode(), answer.media_type
         try:
             return encoding, self._encoders[encoding](answer), None
-        except Exception as error:
+        except BaseException as error:
             raise InvalidOutput(
                 f"an answer of type {type(answer).__qualname__} cannot be encoded: {sayable(error)}"
             ) from error
