@@ -481,7 +481,7 @@ def test_whatever_user_code_raises_outside_predict_fails_its_item_alone(error: B
 
     batch = FakeBatch(1, [b'{"n": %d}' % n for n in range(4)], TAG_JSON)
     outcomes = answer(predict, batch, overlapped=overlapped).outcomes[1]
-    assert reasons(outcomes) == ["ok", "invalid_input", "invalid_output", "ok"]
+    assert reasons(outcomes) == ["ok", "model_failed", "invalid_output", "ok"]
     assert [number_in(outcomes[place]) for place in (0, 3)] == [0, 3]
 
 

@@ -58,7 +58,7 @@ class Codec:
 
     def encode(
         self, output: Any, decoded: Decoded, positions: Sequence[int] | None, batch: "Batch", results: "Results"
-    ) -> list[tuple[int, Exception]]:
+    ) -> list[tuple[int, BaseException]]:
         """Write one outcome per position. An answer that cannot be encoded fails alone, if answers are a list.
 
         Returns those that could not, by their place in the batch, and why.

@@ -15,7 +15,6 @@ from jitney.codecs.decoded import IMMUTABLE, Decoded, pick
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
-from jitney.failures import one_line
 from jitney.types import Image, is_pillow
 
 if TYPE_CHECKING:
@@ -96,10 +95,8 @@ def _each(count: int, decode: Callable[[int], Any]) -> Decoded:
     for index in range(count):
         try:
             value = decode(index)
-        except Exception as error:
-            decoded.errors.append((index, refusal(error)))
         except BaseException as error:  # SystemExit of a struct's own code must not end the worker
-            decoded.errors.append((index, InvalidInput(f"the input's own validation raised {one_line(error)}")))
+            decoded.errors.append((index, refusal(error)))
         else:
             good.append(index)
             decoded.columns[0].append(value)

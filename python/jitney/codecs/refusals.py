@@ -16,7 +16,7 @@ _SAYS_NO: Final = (ValueError, TypeError, AssertionError, RecursionError, Arithm
 """What a validation raises about its input, or what odd input makes a decoder raise. Anything else is a fault here."""
 
 
-def refusal(error: Exception) -> InvalidInput | ModelFailed:
+def refusal(error: BaseException) -> InvalidInput | ModelFailed:
     """Turn any exception of decoding one item into what the client is told. Never raises.
 
     An InvalidInput is the client's mistake; a ModelFailed is one of this side, such as a missing module, and its cause
@@ -32,11 +32,11 @@ def refusal(error: Exception) -> InvalidInput | ModelFailed:
         return InvalidInput(f"the input's own validation raised {one_line(error)}")
 
 
-def _is_fault(error: Exception) -> bool:
+def _is_fault(error: BaseException) -> bool:
     return not isinstance(error, (InvalidInput, *_SAYS_NO)) and not _is_pydantic(error)
 
 
-def _is_pydantic(error: Exception) -> bool:
+def _is_pydantic(error: BaseException) -> bool:
     return type(error).__module__.startswith("pydantic") and hasattr(error, "errors")
 
 
@@ -54,7 +54,7 @@ def bounded(error: InvalidInput) -> InvalidInput:
     return kind(said, status=status if is_status else 422, field=said_field)
 
 
-def _refusal(error: Exception) -> InvalidInput:
+def _refusal(error: BaseException) -> InvalidInput:
     if isinstance(error, InvalidInput):
         return error
     if isinstance(error, msgspec.ValidationError):
