@@ -43,7 +43,7 @@ class Connection:
         assert self._reader
         try:
             self._writer.write(
-                b"POST %b HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+                b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
                 % (path.encode(), len(body), body)
             )
             header = await self._reader.readuntil(b"\r\n\r\n")
