@@ -385,10 +385,10 @@ impl Supervisor {
     fn spawn(&mut self, index: usize) {
         let worker = ReplicaId(self.next_worker);
         self.next_worker += 1;
+        let share = self.scout_share();
         let slot = &mut self.slots[index];
         (slot.worker, slot.link, slot.pid, slot.exited, slot.has_said_why) = (worker, None, None, None, false);
         let target = &self.settings.targets[slot.target];
-        let share = (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1);
         let assignment = slot.assignment.as_ref();
         let spec = serde_json::json!({
             "address": self.address,
@@ -466,10 +466,15 @@ impl Supervisor {
         }
     }
 
+    /// The share of the cores with which a target is imported, before anybody knows how many replicas it has.
+    fn scout_share(&self) -> u32 {
+        (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1)
+    }
+
     /// The worker that imported a target becomes its first replica, if it has the right share of the cores: thread
     /// variables only count before the first import.
     fn assign_scout(&mut self, target: usize, assignment: Assignment, load_timeout: Duration) {
-        let share = (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1);
+        let share = self.scout_share();
         let index = self.slots.iter().position(|slot| slot.target == target).expect("every target has its first slot");
         let fits = assignment.cpu_threads == share;
         self.slots[index].assignment = Some(assignment);
