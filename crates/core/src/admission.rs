@@ -57,6 +57,18 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
 }
 
+impl Refusal {
+    /// Whatever is in the way may be gone in a second.
+    pub fn soon(outcome: Outcome) -> Refusal {
+        Refusal { retry_after: Some(Duration::from_secs(1)), ..Refusal::never(outcome) }
+    }
+
+    /// Coming back would not help.
+    pub fn never(outcome: Outcome) -> Refusal {
+        Refusal { outcome, predicted_wait: None, retry_after: None }
+    }
+}
+
 /// How long an item that arrives now would wait for its launch; `None` while too little has been measured.
 pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
     if !queue.pace.is_known() {

@@ -208,16 +208,48 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// Lets an item in, or gives it back with the reason.
+    /// Lets a request of one item in, or gives it back with the reason.
     pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, admission::Refusal)> {
-        let timeout = item.timeout.unwrap_or(self.rules.request_timeout);
-        if let Err(refusal) = self.admit(now, &item, timeout) {
-            return Err((item.payload, refusal));
+        match self.admit(now, &item.group, item.bytes, item.timeout) {
+            Ok(()) => self.enter(now, item),
+            Err(refusal) => Err((item.payload, refusal)),
+        }
+    }
+
+    /// Whether a request may enter: asked once for all its items, so that none is refused for its size alone.
+    pub fn admit(
+        &mut self,
+        now: Time,
+        group: &GroupKey,
+        bytes: u64,
+        timeout: Option<Duration>,
+    ) -> Result<(), admission::Refusal> {
+        if let Door::Closed(outcome) = self.door {
+            return Err(admission::Refusal::soon(outcome));
+        }
+        let timeout = timeout.unwrap_or(self.rules.request_timeout);
+        let longest = timeout.max(self.rules.request_timeout);
+        let queue = QueueState { is_overloaded: now < self.overloaded_until, ..self.queue_state(group) };
+        let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
+        if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
+            self.overloaded_until = now + self.pace.batch(self.rules.batch.max_items) * OVERLOADED_FOR;
+        }
+        admitted
+    }
+
+    /// Puts an item of an admitted request into its lane, or gives it back with the reason.
+    pub fn enter(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, admission::Refusal)> {
+        if !self.lanes.has_room(&item.group) {
+            return Err((item.payload, admission::Refusal::soon(Outcome::TooManyLanes)));
+        }
+        // Last, because it reads the whole item: what the cheap bounds refuse costs nothing.
+        if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
+            return Err((item.payload, admission::Refusal::never(Outcome::Quarantined)));
         }
         let waiting = Waiting { arrival: now, id: item.id, cost: item.cost };
         let lane = self.lanes.push(&item.group, item.priority, waiting);
         self.queued_bytes += item.bytes;
-        let deadline = now + timeout;
+        let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
         self.deadlines.insert((deadline, item.id));
         let entry = Entry {
             place: Place::Lane(lane),
@@ -234,30 +266,6 @@ impl<P: Payload> Scheduler<P> {
         };
         self.entries.insert(item.id, entry);
         self.policy.on_arrival(now, lane);
-        Ok(())
-    }
-
-    fn admit(&mut self, now: Time, item: &NewItem<P>, timeout: Duration) -> Result<(), admission::Refusal> {
-        let refuse = |outcome, retry_after| Err(admission::Refusal { outcome, predicted_wait: None, retry_after });
-        let soon = Some(Duration::from_secs(1));
-        if let Door::Closed(outcome) = self.door {
-            return refuse(outcome, soon);
-        }
-        if !self.lanes.has_room(&item.group) {
-            return refuse(Outcome::TooManyLanes, soon);
-        }
-        let longest = timeout.max(self.rules.request_timeout);
-        let queue = QueueState { is_overloaded: now < self.overloaded_until, ..self.queue_state(&item.group) };
-        if let Err(refusal) = admission::admit(&queue, self.rules.queue, item.bytes, longest, timeout) {
-            if refusal.retry_after.is_some() {
-                self.overloaded_until = now + self.pace.batch(self.rules.batch.max_items) * OVERLOADED_FOR;
-            }
-            return Err(refusal);
-        }
-        // Last, because it reads the whole item: what the cheap bounds refuse costs nothing.
-        if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
-            return refuse(Outcome::Quarantined, None);
-        }
         Ok(())
     }
 

@@ -194,6 +194,13 @@ pub struct Call {
     pub priority: Priority,
 }
 
+impl Call {
+    /// What it counts against the queue's limit of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.data.len() as u64).sum()
+    }
+}
+
 /// One value of an answer, as it left the worker.
 #[derive(Clone, Debug)]
 pub struct OutputPart {
@@ -251,4 +258,11 @@ pub struct Answer {
     pub result: Result<SmallVec<[OutputPart; 1]>, Failure>,
     /// Where the time went.
     pub timing: Timing,
+}
+
+impl Answer {
+    /// Which row of the table.
+    pub fn outcome(&self) -> Outcome {
+        self.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok)
+    }
 }

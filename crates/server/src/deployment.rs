@@ -10,6 +10,7 @@ use jitney_core::outcome::Outcome;
 use jitney_core::request::{BatchId, ItemId, ReplicaId};
 use jitney_core::scheduler::{Door, Loss};
 use prometheus::{Histogram, IntCounter};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -20,6 +21,8 @@ use tokio::sync::{mpsc, oneshot};
 pub enum Inbound {
     /// A new item; the engine answers exactly once.
     Submit(Box<Call>, oneshot::Sender<Answer>),
+    /// The items of one request, admitted together; the engine answers each exactly once.
+    SubmitMany(Vec<(Box<Call>, oneshot::Sender<Answer>)>),
     /// The caller went away.
     Cancel(ItemId),
     /// A worker begins to compute a batch.
@@ -77,16 +80,45 @@ impl Deployment {
     pub async fn open(&self, call: Call) -> (Answer, Ticket<'_>) {
         let started = Instant::now();
         let (reply, answer) = oneshot::channel();
-        let mut guard = CancelOnDrop { deployment: self, id: Some(call.id) };
-        if self.inbound.send(Inbound::Submit(Box::new(call), reply)).is_err() {
-            guard.id = None;
-            return (gone(), Ticket { deployment: self, outcome: Outcome::Internal });
+        let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
+        let answer = match self.inbound.send(Inbound::Submit(Box::new(call), reply)) {
+            Ok(()) => answer.await.unwrap_or_else(|_| gone()),
+            Err(_) => gone(),
+        };
+        guard.disarm();
+        let ticket = self.answered(started, answer.outcome());
+        (answer, ticket)
+    }
+
+    /// Runs the items of one request: they are admitted together, may ride in different batches and fail one by one.
+    /// Answers come in the order of `calls`. Dropping the future cancels what has not been answered.
+    pub async fn open_many(&self, calls: Vec<Call>) -> (Vec<Answer>, Ticket<'_>) {
+        let started = Instant::now();
+        let mut guard = CancelOnDrop::new(self, calls.iter().rev().map(|call| call.id).collect());
+        let (items, replies): (Vec<_>, Vec<_>) = calls
+            .into_iter()
+            .map(|call| {
+                let (reply, answer) = oneshot::channel();
+                ((Box::new(call), reply), answer)
+            })
+            .unzip();
+        let mut answers = Vec::with_capacity(replies.len());
+        // If the engine is gone, so are the senders: each receiver says so.
+        let _ = self.inbound.send(Inbound::SubmitMany(items));
+        for reply in replies {
+            answers.push(reply.await.unwrap_or_else(|_| gone()));
+            guard.ids.pop();
         }
-        let answer = answer.await.unwrap_or_else(|_| gone());
-        guard.id = None;
+        guard.disarm();
+        let outcomes = || answers.iter().map(Answer::outcome);
+        let outcome = outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next());
+        let ticket = self.answered(started, outcome.unwrap_or(Outcome::Ok));
+        (answers, ticket)
+    }
+
+    fn answered(&self, started: Instant, outcome: Outcome) -> Ticket<'_> {
         self.ended.seconds.observe(started.elapsed().as_secs_f64());
-        let outcome = answer.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok);
-        (answer, Ticket { deployment: self, outcome })
+        Ticket { deployment: self, outcome }
     }
 
     /// Counts a request that ended before it became a call, e.g. because its body is malformed.
@@ -120,15 +152,29 @@ fn gone() -> Answer {
     Answer { result: Err(failure), timing: Timing::default() }
 }
 
+/// Cancels what has not been answered yet when its caller goes away.
 struct CancelOnDrop<'a> {
     deployment: &'a Deployment,
-    id: Option<ItemId>,
+    /// Those without an answer, the next one last.
+    ids: SmallVec<[ItemId; 1]>,
+}
+
+impl<'a> CancelOnDrop<'a> {
+    fn new(deployment: &'a Deployment, ids: SmallVec<[ItemId; 1]>) -> CancelOnDrop<'a> {
+        CancelOnDrop { deployment, ids }
+    }
+
+    fn disarm(mut self) {
+        self.ids.clear();
+    }
 }
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
+        if !self.ids.is_empty() {
             self.deployment.count(Outcome::Cancelled);
+        }
+        for &id in &self.ids {
             // The engine may be gone; then nobody computes the item either.
             let _ = self.deployment.inbound.send(Inbound::Cancel(id));
         }

@@ -145,7 +145,12 @@ impl Engine {
 
     fn receive(&mut self, now: Time, message: Inbound) {
         match message {
-            Inbound::Submit(call, reply) => self.submit(now, call, reply),
+            Inbound::Submit(call, reply) => {
+                if let Err((pending, refusal)) = self.scheduler.submit(now, new_item(call, reply)) {
+                    self.refuse(pending, refusal);
+                }
+            }
+            Inbound::SubmitMany(items) => self.submit_many(now, items),
             Inbound::Cancel(id) => {
                 if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
                     link.cancel(id);
@@ -168,19 +173,24 @@ impl Engine {
         }
     }
 
-    fn submit(&mut self, now: Time, mut call: Box<Call>, reply: oneshot::Sender<Answer>) {
-        let item = NewItem {
-            id: call.id,
-            group: std::mem::take(&mut call.group),
-            cost: call.cost,
-            bytes: call.parts.iter().map(|part| part.data.len() as u64).sum(),
-            priority: call.priority,
-            timeout: call.timeout,
-            payload: Pending { call, reply },
-        };
-        if let Err((pending, refusal)) = self.scheduler.submit(now, item) {
-            answer(pending.reply, Err(self.refused(refusal)), Timing::default());
+    /// The items of one request enter together or not at all; after that each is on its own.
+    fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, oneshot::Sender<Answer>)>) {
+        let Some((first, _)) = items.first() else { return };
+        let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
+        let admitted = self.scheduler.admit(now, &first.group, bytes, first.timeout);
+        for (call, reply) in items {
+            let entered = match admitted {
+                Ok(()) => self.scheduler.enter(now, new_item(call, reply)),
+                Err(refusal) => Err((Pending { call, reply }, refusal)),
+            };
+            if let Err((pending, refusal)) = entered {
+                self.refuse(pending, refusal);
+            }
         }
+    }
+
+    fn refuse(&self, pending: Pending, refusal: Refusal) {
+        answer(pending.reply, Err(self.refused(refusal)), Timing::default());
     }
 
     fn results(&mut self, now: Time, replica: ReplicaId, results: ReceivedResults) {
@@ -310,6 +320,18 @@ impl Engine {
             Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
             other => self.closed(other, Some(Duration::from_secs(1))),
         }
+    }
+}
+
+fn new_item(mut call: Box<Call>, reply: oneshot::Sender<Answer>) -> NewItem<Pending> {
+    NewItem {
+        id: call.id,
+        group: std::mem::take(&mut call.group),
+        cost: call.cost,
+        bytes: call.bytes(),
+        priority: call.priority,
+        timeout: call.timeout,
+        payload: Pending { call, reply },
     }
 }
 

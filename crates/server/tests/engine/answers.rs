@@ -196,3 +196,50 @@ async fn callers_of_an_engine_that_ends_are_told() {
     assert_eq!(outcome(&rig.deployment.call(call("after that")).await), Outcome::Internal);
     assert_eq!(rig.ended(Outcome::Internal), 4);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_many_items_enters_whole_and_each_item_is_on_its_own() {
+    let mut rig = Rig::running(|options| options.max_queued_items = 10);
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let many = |count: usize| {
+        let deployment = rig.deployment.clone();
+        tokio::spawn(async move {
+            let calls = (0..count).map(|n| call(&n.to_string())).collect();
+            let (answers, ticket) = deployment.open_many(calls).await;
+            drop(ticket);
+            answers
+        })
+    };
+    // Larger than a batch and than what is left of the queue: it enters, because the queue is below its bound.
+    let large = many(30);
+    rig.settle().await;
+    assert_eq!(rig.gauge(metrics::QUEUED_ITEMS), 30 - 8 - 8, "one batch runs, one waits at the worker");
+    let refused = many(2);
+    assert!(refused.await.unwrap().iter().all(|answer| outcome(answer) == Outcome::QueueFull));
+    let mut sizes = vec![];
+    for _ in 0..4 {
+        let batch = worker.batch().await;
+        sizes.push(batch.items.len());
+        // The last item of each batch gets no result.
+        let said: Vec<Said> = texts(&batch).into_iter().map(|(id, text)| (id, Some(right(&text)))).collect();
+        worker.finish(batch.id, &said[..said.len() - 1]).await;
+    }
+    assert_eq!(sizes, [8, 8, 8, 6]);
+    for (n, answer) in large.await.unwrap().iter().enumerate() {
+        match outcome(answer) {
+            Outcome::Internal => assert!([7, 15, 23, 29].contains(&n), "{n}"),
+            _ => assert_eq!(text(answer), right(&n.to_string())),
+        }
+    }
+    assert_eq!((rig.ended(Outcome::Ok), rig.ended(Outcome::QueueFull)), (1, 1), "a request counts once");
+
+    let leaves = many(12);
+    let batch = worker.batch().await;
+    leaves.abort();
+    let gone: Vec<ItemId> = vec![worker.cancelled().await, worker.cancelled().await];
+    assert!(gone.iter().all(|id| batch.items.iter().any(|item| item.id == *id)));
+    worker.answer(&batch).await;
+    assert_eq!(rig.ended(Outcome::Cancelled), 1);
+    rig.assert_empty().await;
+}
