@@ -216,7 +216,14 @@ class InternalError(RequestError):
 
 
 PROTOCOL_ONLY = frozenset(
-    {"method_not_allowed", "not_acceptable", "body_timeout", "unsupported_media_type", "foreign_host"}
+    {
+        "unauthorized",
+        "method_not_allowed",
+        "not_acceptable",
+        "body_timeout",
+        "unsupported_media_type",
+        "foreign_host",
+    }
 )
 """Outcomes that only a network protocol can have: an `await model(x)` never sees them."""
 

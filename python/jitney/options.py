@@ -122,6 +122,15 @@ class ServerOptions:
 
     listen: tuple[str, ...] = _option(("tcp:127.0.0.1:8000",), "where to listen: tcp:HOST:PORT or unix:PATH")
     allow_unauthenticated: bool = _option(False, "listen beyond loopback although nobody needs a key")
+    api_keys_file: str | None = _option(
+        None,
+        "file of API keys, one a line, read again when it changes; with it, or with JITNEY_API_KEYS (separated by "
+        "commas), every route but the probes asks for a key",
+    )
+    open_metrics: bool = _option(False, "answer /metrics without a key")
+    cors_origin: tuple[str, ...] = _option(
+        (), "origins whose pages may call from a browser, as in https://example.org; * for all"
+    )
     max_body_bytes: int = _option(64 * _MEBIBYTE, "largest request body", unit="bytes", at_least=1, at_most=_I64)
     max_receiving_bytes: int = _option(
         512 * _MEBIBYTE,

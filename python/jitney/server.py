@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from jitney.context import available_cores
 from jitney.errors import ConfigError, TargetError
 from jitney.models import READY_MADE
 
+API_KEYS = "JITNEY_API_KEYS"
 DEFAULT_FILE = "jitney.toml"
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
@@ -30,6 +31,8 @@ class Settings:
     server_sources: Mapping[str, str]
     targets: Sequence[str]
     overrides: Overrides
+    api_keys: str | None = field(default=None, repr=False)
+    """What JITNEY_API_KEYS said."""
 
     def to_json(self) -> str:
         """As `_core.serve` takes it."""
@@ -41,6 +44,7 @@ class Settings:
                 "server_sources": self.server_sources,
                 "override_names": sorted(self.overrides.names()),
                 "environment_names": sorted(self.overrides.environment_names()),
+                "api_keys": self.api_keys,
                 "python": sys.executable,
                 "cores": available_cores(),
             }
@@ -61,6 +65,8 @@ def serve(settings: Settings) -> int:
     os.environ.setdefault("MIMALLOC_ARENA_MAX_OBJECT_SIZE", "32MiB")
     # Inherited by the workers, so that what they print is in the same format.
     os.environ["JITNEY_LOG_FORMAT"] = settings.server.log_format
+    # Models have no business with the keys of clients.
+    os.environ.pop(API_KEYS, None)
     from jitney import _core  # noqa: PLC0415 - only serving needs Rust
 
     # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.
@@ -68,8 +74,14 @@ def serve(settings: Settings) -> int:
     return _core.serve(settings.to_json())
 
 
-def compose(
-    targets: Sequence[str], flags: Mapping[str, object], overrides: Overrides, host: str | None, port: int | None
+def compose(  # noqa: PLR0913 -- what the command line and the environment said, each on its own
+    targets: Sequence[str],
+    flags: Mapping[str, object],
+    overrides: Overrides,
+    host: str | None,
+    port: int | None,
+    *,
+    api_keys: str | None = None,
 ) -> Settings:
     """Resolve the server's options and find the targets; whatever can be known to be wrong by now is refused here."""
     given = dict(flags)
@@ -84,7 +96,7 @@ def compose(
     for target in found:
         if found.count(target) > 1:
             raise TargetError(f"the target {target!r} is given twice; to have two copies of it, set replicas=2")
-    return Settings(server.options, server.sources, found, overrides)
+    return Settings(server.options, server.sources, found, overrides, api_keys)
 
 
 def read_layers(file: str | None, environ: Mapping[str, str], sets: Sequence[str]) -> Overrides:

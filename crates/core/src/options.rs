@@ -48,6 +48,12 @@ pub struct ServerOptions {
     pub listen: Vec<String>,
     /// Listen beyond loopback although nobody needs a key.
     pub allow_unauthenticated: bool,
+    /// A file of API keys, one a line.
+    pub api_keys_file: Option<String>,
+    /// Answer `GET /metrics` without a key.
+    pub open_metrics: bool,
+    /// Origins whose pages may call; `*` is every origin.
+    pub cors_origin: Vec<String>,
     /// Largest request body.
     pub max_body_bytes: u64,
     /// Most memory that bodies being received may hold together.

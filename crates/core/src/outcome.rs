@@ -46,6 +46,8 @@ outcomes! {
     InvalidRequest: "invalid_request", "The request is invalid", 400, 3, AsStatus;
     /// The body parses but is not what the deployment takes.
     InvalidInput: "invalid_input", "The input is invalid", 422, 3, AsStatus;
+    /// The request carries no API key, or none of this server's.
+    Unauthorized: "unauthorized", "An API key is needed", 401, 16, AsStatus;
     /// No deployment or route of this name.
     NotFound: "not_found", "Not found", 404, 5, AsStatus;
     /// The route exists, the method does not.

@@ -7,6 +7,7 @@ pub mod engine;
 pub mod greeting;
 pub mod http;
 pub mod item;
+pub mod keys;
 pub mod link;
 pub mod plan;
 pub mod serve;

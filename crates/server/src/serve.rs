@@ -1,11 +1,13 @@
 //! A server from start to exit code: bind, start workers, serve, drain.
 
 use crate::http;
+use crate::keys::Keys;
 use crate::site::{Readiness, Site};
 use crate::supervise::{Stop, Supervisor};
 use crate::telemetry::Telemetry;
 use jitney_core::options::ServerOptions;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -29,10 +31,24 @@ pub struct Settings {
     /// The same for environment variables, in their spelling.
     #[serde(default)]
     pub environment_names: Vec<String>,
+    /// `JITNEY_API_KEYS`, which no worker inherits.
+    #[serde(default)]
+    pub api_keys: ApiKeys,
     /// The interpreter of the workers.
     pub python: String,
     /// Cores that this server may use.
     pub cores: u32,
+}
+
+/// A list of keys that nothing prints.
+#[derive(Default, serde::Deserialize)]
+#[serde(transparent)]
+pub struct ApiKeys(pub Option<String>);
+
+impl std::fmt::Debug for ApiKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "ApiKeys(***)" } else { "ApiKeys" })
+    }
 }
 
 /// One target.
@@ -93,12 +109,20 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     bound_connections(&mut settings.server, raise_file_limit());
     let settings = Arc::new(settings);
     let options = &settings.server;
-    http::check_reach(&options.listen, options.allow_unauthenticated).map_err(Fatal::new)?;
+    let file = options.api_keys_file.as_deref().map(Path::new);
+    let keys = Keys::load(settings.api_keys.0.as_deref(), file).map_err(Fatal::new)?.map(Arc::new);
+    http::check_reach(&options.listen, options.allow_unauthenticated || keys.is_some()).map_err(Fatal::new)?;
     let mut stop_signals = StopSignals::new().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
     let listeners = http::bind(&options.listen).await.map_err(Fatal::new)?;
     let addresses: Vec<String> = listeners.iter().map(http::Listener::local_address).collect();
     let mut site = Site::new(options.clone(), Arc::new(Telemetry::new()));
     site.option_sources.clone_from(&settings.server_sources);
+    if let Some(keys) = &keys {
+        site.keys = Some(keys.clone());
+        let keys = keys.clone();
+        // Ends with the runtime.
+        tokio::spawn(async move { keys.follow().await });
+    }
     let site = Arc::new(site);
     let directory = tempfile::Builder::new()
         .prefix("jitney-")

@@ -1,6 +1,7 @@
 //! What the front serves, and what it says of itself. Shared by all connections, read only.
 
 use crate::deployment::Deployment;
+use crate::keys::Keys;
 use crate::telemetry::Telemetry;
 use jitney_core::metrics;
 use jitney_core::options::ServerOptions;
@@ -27,6 +28,8 @@ pub struct Site {
     pub options: ServerOptions,
     /// Where each of them came from.
     pub option_sources: BTreeMap<String, String>,
+    /// Who may call; `None` if everybody may.
+    pub keys: Option<Arc<Keys>>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
     /// Bytes of answers that clients have not taken yet; looked at for every request.
@@ -43,6 +46,7 @@ impl Site {
         Site {
             options,
             option_sources: BTreeMap::new(),
+            keys: None,
             untaken: telemetry.gauge(metrics::UNTAKEN_BYTES, &[]),
             telemetry,
             deployments: OnceLock::new(),

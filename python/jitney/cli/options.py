@@ -27,7 +27,7 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
         if option.base is bool:
             group.add_argument(flag, action="store_const", const=True, default=None, help=_help(option))
         elif option.base is tuple:
-            group.add_argument(flag, action="append", metavar="PLACE", help=f"{_help(option)}; repeatable")
+            group.add_argument(flag, action="append", metavar=option.name.upper(), help=f"{_help(option)}; repeatable")
         else:
             metavar = "|".join(option.choices) or (option.unit or option.base.__name__).upper()
             group.add_argument(flag, type=option.base, metavar=metavar, help=_help(option))
@@ -40,6 +40,6 @@ def given_server_options(arguments: argparse.Namespace) -> Mapping[str, object]:
 
 
 def _help(option: Option) -> str:
-    default = ",".join(option.default) if option.base is tuple else option.default
+    default = (",".join(option.default) or "none") if option.base is tuple else option.default
     known = "" if option.base is bool else f" (default: {default})"
     return f"{option.meaning}{known}".replace("%", "%%")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jitney.cli.options import add_layers, add_server_options, given_server_options
 from jitney.cli.reload import PARENT_VARIABLE, Reloader
-from jitney.server import DEFAULT_FILE, Settings, compose, read_layers, serve
+from jitney.server import API_KEYS, DEFAULT_FILE, Settings, compose, read_layers, serve
 
 HIGHEST_PORT = 65_535
 HELP = "serve models over HTTP"
@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     overrides = read_layers(arguments.config, os.environ, arguments.sets)
-    return compose(arguments.targets, given_server_options(arguments), overrides, arguments.host, arguments.port)
+    flags, keys = given_server_options(arguments), os.environ.get(API_KEYS)
+    return compose(arguments.targets, flags, overrides, arguments.host, arguments.port, api_keys=keys)
 
 
 def _follow_parent() -> None:

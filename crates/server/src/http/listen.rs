@@ -83,7 +83,8 @@ pub fn check_reach(addresses: &[String], allow_unauthenticated: bool) -> Result<
         if !allow_unauthenticated && !is_loopback(address) {
             return Err(format!(
                 "listen: `{address}` can be reached from other machines, and nobody who calls needs a key; \
-                 listen on 127.0.0.1, [::1], localhost or unix:PATH, or pass --allow-unauthenticated if that is wanted"
+                 set JITNEY_API_KEYS or --api-keys-file, listen on 127.0.0.1, [::1], localhost or unix:PATH, \
+                 or pass --allow-unauthenticated if that is wanted"
             ));
         }
     }

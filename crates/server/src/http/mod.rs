@@ -3,6 +3,10 @@
 
 mod body;
 mod connection;
+mod cors;
+mod door;
+mod gate;
+mod grpc;
 mod headers;
 mod heavy;
 mod held;
@@ -11,9 +15,12 @@ mod limits;
 mod listen;
 mod media;
 mod native;
+mod oip;
+mod openai;
 mod openapi;
 mod origin;
 mod pages;
+mod payload;
 mod problem;
 mod render;
 mod service;

@@ -1,11 +1,13 @@
 //! `POST /{deployment}`: one item in, one answer out.
 
 use super::body::{self, Patience};
+use super::door::Door;
 use super::headers::{self, RequestId};
 use super::limits::DRAIN_BYTES;
 use super::media::{Accept, body_type, check_encoding};
+use super::payload::Payload;
 use super::problem::Problem;
-use super::service::{Payload, Reply};
+use super::service::Reply;
 use super::socket::Active;
 use super::{heavy, input, render};
 use crate::call::{Answer, Call, Encoding, Failure, Timing};
@@ -32,7 +34,7 @@ pub(crate) async fn post(
         Ok(call) => call,
         Err(problem) => {
             deployment.count(problem.outcome());
-            return problem.reply(id, &Timing::default());
+            return problem.reply(Door::Native, id, &Timing::default());
         }
     };
     active.compute();
@@ -57,7 +59,7 @@ pub(crate) async fn post(
         }
         Err(failure) => {
             ticket.fail(failure.outcome);
-            Problem::from(failure).reply(id, &timing)
+            Problem::from(failure).reply(Door::Native, id, &timing)
         }
     }
 }

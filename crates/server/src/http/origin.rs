@@ -1,6 +1,7 @@
 //! Whom a server that listens on loopback only serves. A browser on the same machine reaches it too, and any page can make
 //! it: by posting to it, or by giving its own name our address. Such requests name another host, or come from one.
 
+use super::cors::Origins;
 use super::headers::quoted;
 use super::problem::Problem;
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
@@ -8,8 +9,9 @@ use hyper::http::Uri;
 use jitney_core::outcome::Outcome;
 use std::net::IpAddr;
 
-/// Refuses what was meant for another host, or comes from a page of another. `own` is the host that was bound.
-pub(crate) fn check(own: &str, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+/// Refuses what was meant for another host, or comes from a page of another that was not allowed by name. `own` is the
+/// host that was bound.
+pub(crate) fn check(own: &str, uri: &Uri, headers: &HeaderMap, allowed: Origins<'_>) -> Result<(), Problem> {
     // Whoever names no host is no browser. An address is no name that somebody else could give to us.
     let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
     for host in hosts.chain(uri.authority().map(|authority| authority.as_str().as_bytes())) {
@@ -18,7 +20,7 @@ pub(crate) fn check(own: &str, uri: &Uri, headers: &HeaderMap) -> Result<(), Pro
             return Err(foreign(&format!("the request is meant for the host {}", quoted(host)), "Host localhost"));
         }
     }
-    for origin in headers.get_all(ORIGIN) {
+    for origin in headers.get_all(ORIGIN).iter().filter(|origin| !allowed.allow(origin)) {
         let name = origin.to_str().ok().and_then(|origin| name(origin.split_once("://")?.1.as_bytes()));
         if name != Some(own)
             && !name.is_some_and(|name| is_local(name) || address(name).is_some_and(|ip| ip.is_loopback()))
@@ -69,7 +71,7 @@ mod tests {
         for (name, value) in [(HOST, host), (ORIGIN, origin)] {
             headers.extend(value.map(|value| (name, HeaderValue::from_str(value).unwrap())));
         }
-        check("box.local", &Uri::from_static("/text"), &headers).is_ok()
+        check("box.local", &Uri::from_static("/text"), &headers, Origins(&[])).is_ok()
     }
 
     #[test]
@@ -100,8 +102,12 @@ mod tests {
         ] {
             assert!(!passes(Some(host), None), "{host}");
         }
-        assert!(check("box.local", &Uri::from_static("http://evil.example/"), &HeaderMap::new()).is_err());
-        assert!(check("box.local", &Uri::from_static("http://127.0.0.1:8000/"), &HeaderMap::new()).is_ok());
+        assert!(
+            check("box.local", &Uri::from_static("http://evil.example/"), &HeaderMap::new(), Origins(&[])).is_err()
+        );
+        assert!(
+            check("box.local", &Uri::from_static("http://127.0.0.1:8000/"), &HeaderMap::new(), Origins(&[])).is_ok()
+        );
     }
 
     #[test]

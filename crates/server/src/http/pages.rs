@@ -1,7 +1,8 @@
 //! What the front says of itself: probes, metrics, configuration, the docs page. None of it waits for a model.
 
 use super::media::Accept;
-use super::service::{Payload, Reply};
+use super::payload::Payload;
+use super::service::Reply;
 use crate::site::Site;
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};

@@ -1,10 +1,14 @@
-//! Failures as answers: the only place where an error takes the form that clients see.
+//! Failures as answers: what all protocols say of them alike, and the form that jitney's own routes give them.
 
+use super::door::Door;
 use super::headers::RequestId;
 use super::limits::RETRY_AFTER_MOST_S;
-use super::service::{Payload, REASON, Reply};
+use super::payload::Payload;
+use super::service::{REASON, Reply};
 use crate::call::{Failure, Timing};
-use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use jitney_core::outcome::{Outcome, Retry};
 use serde::Serialize;
@@ -57,38 +61,51 @@ impl Problem {
         self
     }
 
+    /// Answers without having read the body: unless there is none, the connection cannot be used again.
+    pub(crate) fn instead_of(self, body: &Incoming) -> Problem {
+        if body.is_end_stream() { self } else { self.close() }
+    }
+
     /// Which row of the table.
     pub(crate) fn outcome(&self) -> Outcome {
         self.failure.outcome
     }
 
-    /// The answer.
-    pub(crate) fn reply(self, id: &RequestId, timing: &Timing) -> Reply {
+    /// What was wrong, with which value, and what to do.
+    pub(crate) fn detail(&self) -> &str {
+        &self.failure.detail
+    }
+
+    /// The field of the input that is to blame.
+    pub(crate) fn field(&self) -> Option<&str> {
+        self.failure.field.as_deref()
+    }
+
+    /// The status that a model's author chose, if it is one of an error.
+    pub(crate) fn chosen_status(&self) -> Option<u16> {
+        self.failure.status.filter(|status| (400..=599).contains(status))
+    }
+
+    /// The answer, in the form of its protocol.
+    pub(crate) fn reply(self, door: Door, id: &RequestId, timing: &Timing) -> Reply {
+        let Said { status, media, body, headers: own } = door.say(&self, &id.text());
         let Problem { failure, allow, close } = self;
         let outcome = failure.outcome;
-        let chosen = failure.status.filter(|status| (400..=599).contains(status));
-        let status = chosen.unwrap_or_else(|| outcome.http_status());
-        let document = Document {
-            r#type: "about:blank",
-            title: outcome.title(),
-            status,
-            reason: outcome.reason(),
-            detail: &failure.detail,
-            request_id: &id.text(),
-            field: failure.field.as_deref(),
-        };
-        let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut reply = Response::new(Payload::from(body));
         // 499 and its like are not in the registry but are well-formed.
         *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = reply.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.extend(own);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
         headers.insert(REASON, HeaderValue::from_static(outcome.reason()));
         if let Some(seconds) = failure.retry_after.and_then(whole_seconds) {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if outcome.retry() == Retry::Never {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if outcome == Outcome::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(methods) = allow {
             headers.insert(ALLOW, HeaderValue::from_static(methods));
@@ -99,6 +116,32 @@ impl Problem {
         id.stamp(headers, timing);
         reply
     }
+}
+
+/// What one protocol says of a problem; the rest is the same for all.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    pub(crate) media: &'static str,
+    pub(crate) body: Vec<u8>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// A problem on jitney's own routes.
+pub(crate) fn document(problem: &Problem, request_id: &str) -> Said {
+    let outcome = problem.outcome();
+    let status = problem.chosen_status().unwrap_or_else(|| outcome.http_status());
+    let document = Document {
+        r#type: "about:blank",
+        title: outcome.title(),
+        status,
+        reason: outcome.reason(),
+        detail: problem.detail(),
+        request_id,
+        field: problem.field(),
+    };
+    let body = serde_json::to_vec(&document).unwrap_or_default();
+    Said { status, media: "application/problem+json", body, headers: vec![] }
 }
 
 /// Whole seconds, never less than asked for; `None` when the client may come back at once.
@@ -122,8 +165,11 @@ mod tests {
     #[test]
     fn every_outcome_has_an_answer() {
         for &outcome in Outcome::ALL {
-            let reply =
-                Problem::new(outcome, "what, which value, what to do").reply(&RequestId::fresh(), &Timing::default());
+            let reply = Problem::new(outcome, "what, which value, what to do").reply(
+                Door::Native,
+                &RequestId::fresh(),
+                &Timing::default(),
+            );
             assert_eq!(reply.status().as_u16(), outcome.http_status());
             assert_eq!(reply.headers()[REASON], outcome.reason());
             assert_eq!(reply.headers().get(SHOULD_RETRY).is_some(), outcome.retry() == Retry::Never);
@@ -134,7 +180,10 @@ mod tests {
     fn an_author_chooses_among_error_statuses_only() {
         for (chosen, status) in [(Some(418), 418), (Some(200), 422), (Some(700), 422), (None, 422)] {
             let failure = Failure { status: chosen, ..Failure::new(Outcome::InvalidInput, "") };
-            assert_eq!(Problem::from(failure).reply(&RequestId::fresh(), &Timing::default()).status().as_u16(), status);
+            assert_eq!(
+                Problem::from(failure).reply(Door::Native, &RequestId::fresh(), &Timing::default()).status().as_u16(),
+                status
+            );
         }
     }
 }

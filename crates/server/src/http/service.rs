@@ -1,15 +1,19 @@
-//! From a request's path and method to whoever answers it.
+//! From a request to whoever answers it: through the gate, to its protocol's door, and in there by path and method.
 
+use super::cors::Origins;
+use super::door::Door;
+use super::gate::{self, Stop};
 use super::headers::RequestId;
+use super::payload::Payload;
 use super::problem::Problem;
 use super::socket::{Active, Activity};
-use super::{native, openapi, origin, pages, untaken};
+use super::{grpc, native, oip, openai, openapi, pages};
 use crate::call::{Failure, Timing};
+use crate::deployment::Deployment;
 use crate::site::Site;
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, Version};
 use jitney_core::outcome::Outcome;
 use std::borrow::Cow;
@@ -17,49 +21,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 /// The reason of a failure, for programs.
 pub(crate) const REASON: HeaderName = HeaderName::from_static("x-jitney-reason");
-
-/// Every answer is one piece of known length.
-#[derive(Debug)]
-pub(crate) struct Payload {
-    data: Option<Bytes>,
-    /// A request is active until its answer has been handed over.
-    active: Option<Active>,
-}
-
-impl<T: Into<Bytes>> From<T> for Payload {
-    fn from(data: T) -> Payload {
-        let data = data.into();
-        Payload { data: (!data.is_empty()).then_some(data), active: None }
-    }
-}
-
-impl Payload {
-    pub(crate) fn len(&self) -> usize {
-        self.data.as_ref().map_or(0, Bytes::len)
-    }
-}
-
-impl Body for Payload {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.data.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.len() as u64)
-    }
-}
 
 /// What every route gives.
 pub(crate) type Reply = Response<Payload>;
@@ -88,12 +52,11 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (site, activity) = (self.site.clone(), self.activity.clone());
-        let mut active = self.activity.begin();
+        let active = self.activity.begin();
         let own_host = self.own_host.clone();
         let http2 = request.version() == Version::HTTP_2;
         Box::pin(async move {
-            let mut reply = route(&site, own_host.as_deref(), request, &active).await;
-            let silence = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
+            let mut reply = answer(&site, own_host.as_deref(), request, &active).await;
             if reply.headers().contains_key(CONNECTION) {
                 // HTTP/2 has no such header: there only the stream ends.
                 if http2 {
@@ -102,10 +65,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                     active.leave_unread();
                 }
             }
-            active.reply();
-            let body = reply.body_mut();
-            body.data = body.data.take().map(|data| untaken::counted(data, &site.untaken, &activity, silence));
-            body.active = Some(active);
+            reply.body_mut().hand_over(active, &site, &activity);
             Ok(reply)
         })
     }
@@ -113,39 +73,61 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
 const READ: &str = "GET, HEAD";
 
-async fn route(site: &Site, own_host: Option<&str>, request: Request<Incoming>, active: &Active) -> Reply {
+/// The answer to one request, whatever its protocol.
+async fn answer(site: &Site, own_host: Option<&str>, request: Request<Incoming>, active: &Active) -> Reply {
     let id = RequestId::of(request.headers());
-    let method = request.method().clone();
-    let called = || site.deployments().and_then(|deployments| deployments.get(&*name(&request)?));
-    let deployment = (method == Method::POST).then(called).flatten();
-    if let Some(Err(problem)) = own_host.map(|own| origin::check(own, request.uri(), request.headers())) {
-        if let Some(deployment) = deployment {
-            deployment.count(problem.outcome());
-        }
-        return refuse(problem, &request, &id);
-    }
-    if let Some(deployment) = deployment {
-        return native::post(site, deployment, request, &id, active).await;
-    }
-    let mut reply = match page(site, &request) {
-        Ok(mut reply) => {
+    let door = Door::of(&request);
+    let origin = request.headers().get(ORIGIN).cloned();
+    let is_head = request.method() == Method::HEAD;
+    let (head, body) = request.into_parts();
+    let passed = gate::pass(site, own_host, door, &head);
+    let request = Request::from_parts(head, body);
+    let mut reply = match passed {
+        Ok(()) => dispatch(site, door, request, &id, active).await,
+        Err(Stop::Answered(mut reply)) => {
             id.stamp(reply.headers_mut(), &Timing::default());
-            reply
+            *reply
         }
-        Err(problem) => refuse(problem, &request, &id),
+        Err(Stop::Refused(problem)) => {
+            if door == Door::Native && request.method() == Method::POST {
+                called(site, &request).inspect(|deployment| deployment.count(problem.outcome()));
+            }
+            problem.instead_of(request.body()).reply(door, &id, &Timing::default())
+        }
     };
-    if method == Method::HEAD {
-        let length = HeaderValue::from(reply.body().len());
+    Origins(&site.options.cors_origin).stamp(origin.as_ref(), reply.headers_mut());
+    if let (true, Some(length)) = (is_head, reply.body().len()) {
         *reply.body_mut() = Payload::from(Bytes::new());
-        reply.headers_mut().insert(CONTENT_LENGTH, length);
+        reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     reply
 }
 
-/// An answer instead of reading the body.
-fn refuse(problem: Problem, request: &Request<Incoming>, id: &RequestId) -> Reply {
-    let problem = if request.body().is_end_stream() { problem } else { problem.close() };
-    problem.reply(id, &Timing::default())
+/// Each protocol answers for itself. A problem that it returns takes the protocol's form here.
+async fn dispatch(site: &Site, door: Door, request: Request<Incoming>, id: &RequestId, active: &Active) -> Reply {
+    let result = match door {
+        Door::Native => route(site, request, id, active).await,
+        Door::OpenAi => openai::answer(site, request, id, active).await,
+        Door::OpenInference => oip::answer(site, request, id, active).await,
+        Door::Grpc => grpc::answer(site, request, id, active).await,
+    };
+    result.unwrap_or_else(|problem| problem.reply(door, id, &Timing::default()))
+}
+
+/// jitney's own routes.
+async fn route(site: &Site, request: Request<Incoming>, id: &RequestId, active: &Active) -> Result<Reply, Problem> {
+    let deployment = (request.method() == Method::POST).then(|| called(site, &request)).flatten();
+    if let Some(deployment) = deployment {
+        return Ok(native::post(site, deployment, request, id, active).await);
+    }
+    let mut reply = page(site, &request).map_err(|problem| problem.instead_of(request.body()))?;
+    id.stamp(reply.headers_mut(), &Timing::default());
+    Ok(reply)
+}
+
+/// The deployment that a path names.
+fn called<'a>(site: &'a Site, request: &Request<Incoming>) -> Option<&'a Deployment> {
+    site.deployments()?.get(&*name(request)?)
 }
 
 /// The path without its slash, decoded; `None` if it is not text.

@@ -4,6 +4,7 @@
 mod arrays;
 mod floods;
 mod framing;
+mod gate;
 mod pages;
 mod requests;
 mod slow;

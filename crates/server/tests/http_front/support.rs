@@ -5,6 +5,7 @@ use jitney_core::options::{DeploymentOptions, ServerOptions};
 use jitney_server::call::{Answer, Call, Dtype, OutputPart, Tag, TensorType, Timing};
 use jitney_server::deployment::{Deployment, Inbound};
 use jitney_server::http;
+use jitney_server::keys::Keys;
 use jitney_server::site::{Readiness, Site};
 use jitney_server::telemetry::Telemetry;
 use std::collections::BTreeMap;
@@ -22,6 +23,9 @@ pub(crate) fn server_options() -> ServerOptions {
     ServerOptions {
         listen: vec!["tcp:127.0.0.1:0".into()],
         allow_unauthenticated: false,
+        api_keys_file: None,
+        open_metrics: false,
+        cors_origin: vec![],
         max_body_bytes: 1 << 20,
         max_receiving_bytes: 4 << 20,
         max_connections: 100,
@@ -154,7 +158,16 @@ impl Front {
 
     /// A front whose deployments all have the engine that `engine` makes for their name.
     pub(crate) async fn with<E: Engine>(options: ServerOptions, mut engine: impl FnMut(&str) -> E) -> Front {
-        let front = Front::loading(options).await;
+        Front::guarded(options, None, &mut engine).await
+    }
+
+    /// A front that asks for these keys.
+    pub(crate) async fn guarded<E: Engine>(
+        options: ServerOptions,
+        keys: Option<Keys>,
+        mut engine: impl FnMut(&str) -> E,
+    ) -> Front {
+        let front = Front::start(options, keys).await;
         let mut deployments = BTreeMap::new();
         for manifest in manifests() {
             let name = manifest.name.clone();
@@ -173,9 +186,15 @@ impl Front {
     }
 
     pub(crate) async fn loading(options: ServerOptions) -> Front {
+        Front::start(options, None).await
+    }
+
+    async fn start(options: ServerOptions, keys: Option<Keys>) -> Front {
         let listeners = http::bind(&options.listen).await.unwrap();
         let address = listeners[0].local_address().trim_start_matches("tcp:").to_owned();
-        let site = Arc::new(Site::new(options, Arc::new(Telemetry::new())));
+        let mut site = Site::new(options, Arc::new(Telemetry::new()));
+        site.keys = keys.map(Arc::new);
+        let site = Arc::new(site);
         let (stop, stopped) = watch::channel(false);
         let served = tokio::spawn(http::serve(listeners, site.clone(), stopped));
         Front { address, site, stop, served }

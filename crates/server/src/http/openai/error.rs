@@ -1,0 +1,50 @@
+//! Problems as OpenAI's clients read them. All four keys are always there: clients look into each.
+
+use crate::http::problem::{Problem, Said};
+use jitney_core::outcome::Outcome;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    error: Inner<'a>,
+}
+
+#[derive(Serialize)]
+struct Inner<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    /// The field of the request that is to blame.
+    param: Option<&'a str>,
+    code: &'static str,
+}
+
+/// A problem as `{"error": {…}}`.
+pub(crate) fn say(problem: &Problem) -> Said {
+    let outcome = problem.outcome();
+    // In this protocol an input that parses and does not fit is a bad request like any other.
+    let usual = if outcome == Outcome::InvalidInput { 400 } else { outcome.http_status() };
+    let status = problem.chosen_status().unwrap_or(usual);
+    let param = problem.field().map(|field| field.strip_prefix("$.").unwrap_or(field));
+    let error = Inner { message: problem.detail(), r#type: kind(status), param, code: code(outcome) };
+    let body = serde_json::to_vec(&Document { error }).unwrap_or_default();
+    Said { status, media: "application/json", body, headers: vec![] }
+}
+
+/// What OpenAI calls this family of errors.
+fn kind(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 | 421 => "permission_error",
+        429 => "rate_limit_error",
+        ..500 => "invalid_request_error",
+        _ => "server_error",
+    }
+}
+
+/// OpenAI's own code where it has one that clients know, else our reason.
+fn code(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Unauthorized => "invalid_api_key",
+        outcome => outcome.reason(),
+    }
+}

@@ -1,0 +1,119 @@
+//! The body of an answer: one piece of known length, or a stream that ends with trailers.
+
+use super::socket::{Active, Activity};
+use super::untaken;
+use crate::site::Site;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use prometheus::IntGauge;
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// What a stream of answers is: it fails inside its protocol, never as a stream.
+pub(crate) type Stream = Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    content: Content,
+    /// A request is active until its answer has been handed over.
+    active: Option<Active>,
+}
+
+enum Content {
+    Whole(Option<Bytes>),
+    Stream(Stream, Option<Account>),
+}
+
+/// Where the pieces of a stream are counted until the client has taken them.
+struct Account {
+    gauge: IntGauge,
+    activity: Arc<Activity>,
+    silence: Duration,
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Whole(data) => f.debug_tuple("Whole").field(data).finish(),
+            Content::Stream(..) => f.write_str("Stream"),
+        }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Payload {
+    fn from(data: T) -> Payload {
+        let data = data.into();
+        Payload { content: Content::Whole((!data.is_empty()).then_some(data)), active: None }
+    }
+}
+
+impl Payload {
+    /// An answer that comes in pieces while it is computed, such as that of a gRPC stream.
+    #[allow(dead_code, reason = "for doors that stream: gRPC")]
+    pub(crate) fn stream(stream: Stream) -> Payload {
+        Payload { content: Content::Stream(stream, None), active: None }
+    }
+
+    /// Bytes of an answer in one piece; of a stream nobody knows.
+    pub(crate) fn len(&self) -> Option<usize> {
+        match &self.content {
+            Content::Whole(data) => Some(data.as_ref().map_or(0, Bytes::len)),
+            Content::Stream(..) => None,
+        }
+    }
+
+    /// Hands the answer over to the connection: what its client does not take is counted, and bounded in time.
+    pub(crate) fn hand_over(&mut self, mut active: Active, site: &Site, activity: &Arc<Activity>) {
+        let silence = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
+        match &mut self.content {
+            Content::Whole(data) => {
+                active.reply();
+                *data = data.take().map(|data| untaken::counted(data, &site.untaken, activity, silence));
+            }
+            // Between two pieces it is the model that is waited for, not the client.
+            Content::Stream(_, account) => {
+                let (gauge, activity) = (site.untaken.clone(), activity.clone());
+                *account = Some(Account { gauge, activity, silence });
+            }
+        }
+        self.active = Some(active);
+    }
+}
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.content {
+            Content::Whole(data) => Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
+            Content::Stream(stream, account) => {
+                let frame = ready!(stream.as_mut().poll_frame(cx));
+                let counted = |data| match &*account {
+                    Some(Account { gauge, activity, silence }) => untaken::counted(data, gauge, activity, *silence),
+                    None => data,
+                };
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(counted))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Whole(data) => data.is_none(),
+            Content::Stream(stream, _) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(data) => SizeHint::with_exact(data.as_ref().map_or(0, Bytes::len) as u64),
+            Content::Stream(stream, _) => stream.size_hint(),
+        }
+    }
+}
