@@ -10,6 +10,8 @@ class Embedder:
 ```
 """
 
+from typing import TYPE_CHECKING, Any
+
 from jitney.context import Context, context, cpu_threads
 from jitney.deployment import Deployment, deployment
 from jitney.errors import (
@@ -44,6 +46,30 @@ from jitney.errors import (
 from jitney.grouping import bucket, length
 from jitney.types import Image, Tensor
 
+if TYPE_CHECKING:
+    from jitney.program.models import Model, Models, SyncModel, SyncModels
+    from jitney.program.running import run, run_sync
+
+_LATER = {
+    "Model": "jitney.program.models",
+    "Models": "jitney.program.models",
+    "SyncModel": "jitney.program.models",
+    "SyncModels": "jitney.program.models",
+    "run": "jitney.program.running",
+    "run_sync": "jitney.program.running",
+}
+"""What only a program with an engine needs, by the module that has it: a worker does without."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'jitney' has no attribute {name!r}")
+    import importlib  # noqa: PLC0415 - as late as what it imports
+
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
+
+
 __all__ = [
     "Cancelled",
     "ConfigError",
@@ -62,13 +88,17 @@ __all__ = [
     "JitneyError",
     "Loading",
     "MalformedBody",
+    "Model",
     "ModelFailed",
+    "Models",
     "NotFound",
     "Overloaded",
     "Quarantined",
     "QueueBytesFull",
     "QueueFull",
     "RequestError",
+    "SyncModel",
+    "SyncModels",
     "TargetError",
     "Tensor",
     "TooLarge",
@@ -81,4 +111,6 @@ __all__ = [
     "cpu_threads",
     "deployment",
     "length",
+    "run",
+    "run_sync",
 ]

@@ -1,5 +1,6 @@
 """The Rust side as Python sees it. Every frame is read and written there; Python sees lists and buffers."""
 
+from asyncio import Future
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -97,6 +98,88 @@ class Results:
 
     def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
         """The item failed; `reason` is one of the table of outcomes, e.g. `invalid_input`, `model_failed`."""
+
+@final
+class Starting:
+    """Something that an engine does and that is waited for once: by `Mailbox.wait_for` or on this thread."""
+
+    def wait(self) -> tuple[int, str] | None:
+        """Wait without the interpreter lock; None if it went well, else (code, why)."""
+
+@final
+class Engine:
+    """An engine in threads of this process, with its workers."""
+
+    def __new__(cls, settings: str, threads: int) -> Engine:
+        """Start it; `settings` is JSON as for `serve`. RuntimeError if it cannot be started at all."""
+
+    def ready(self) -> Starting:
+        """All models are loaded, or will not be."""
+
+    def close(self) -> Starting:
+        """Take nothing new, finish what is in, end the workers."""
+
+    def release(self) -> None:
+        """Let go of threads and workers at once."""
+
+    def entrance(self, name: str) -> Entrance | None:
+        """Return the way in to a deployment; None if there is none of this name, or the engine is ending."""
+
+    def manifests(self) -> str:
+        """Return the manifests of all deployments by name, as JSON."""
+
+    def metrics(self) -> str:
+        """Return all metrics in the Prometheus text format."""
+
+    def failure(self) -> str | None:
+        """Return why it has ended, if it did so by itself."""
+
+_Failed = tuple[str, str, str | None, int | None, float | None]
+"""Reason, detail, field, status and seconds after which to come back."""
+_Raw = tuple[int, Any, str | None]
+"""An answer: (tag, str or bytes or Tensor, media type), (254, [(name, Tensor)], None) or (255, _Failed, None)."""
+
+@final
+class Entrance:
+    """The way in to one deployment. Items are (tag, data): str for TAG_TEXT, for TAG_TENSOR a list of (dtype, shape,
+    buffer), else an object with a buffer; a large buffer is lent, and must not change until the call has ended.
+    """
+
+    def call_and_wait(self, tag: int, data: object, timeout_s: float | None, priority: str) -> _Raw:
+        """Run one item and wait for its answer on this thread, without the interpreter lock."""
+
+    def call_many_and_wait(
+        self, items: Sequence[tuple[int, object]], timeout_s: float | None, priority: str
+    ) -> list[_Raw]:
+        """Run the items of one request and wait for all answers, in order."""
+
+@final
+class Mailbox:
+    """The answers that one event loop waits for. The loop watches `fileno` and calls `drain` when it is readable."""
+
+    def __new__(cls, event_loop: object) -> Mailbox: ...
+    def fileno(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the number of calls that are under way."""
+
+    def call(
+        self, entrance: Entrance, tag: int, data: object, timeout_s: float | None, priority: str
+    ) -> tuple[Future[_Raw], int]:
+        """Begin to run one item; returns a future of the loop, and the number by which to cancel."""
+
+    def call_many(
+        self, entrance: Entrance, items: Sequence[tuple[int, object]], timeout_s: float | None, priority: str
+    ) -> tuple[Future[list[_Raw]], int]:
+        """Begin to run the items of one request."""
+
+    def wait_for(self, starting: Starting) -> tuple[Future[tuple[int, str] | None], int]:
+        """Begin to wait for something that an engine does."""
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for this call any more; nothing happens if it has ended."""
+
+    def drain(self) -> None:
+        """Set the results of the futures whose answers have come."""
 
 TAG_JSON: int
 TAG_MSGPACK: int

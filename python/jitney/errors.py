@@ -31,7 +31,15 @@ JitneyError
 ```
 """
 
+from functools import cache
+from importlib import import_module
 from typing import ClassVar
+
+
+@cache
+def _statuses() -> dict[str, int]:
+    core = import_module("jitney._core")  # the table lives in Rust, and whoever asks has loaded it
+    return {reason: status for reason, _, status, _, _ in core.outcomes()}
 
 
 class JitneyError(Exception):
@@ -59,6 +67,12 @@ class RequestError(JitneyError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    @property
+    def http_status(self) -> int:
+        """The status that this outcome has over HTTP: the author's own, or that of the table of outcomes."""
+        status: int | None = getattr(self, "status", None)
+        return _statuses()[self.reason] if status is None else status
 
 
 class InvalidRequest(RequestError):

@@ -34,8 +34,8 @@ class Settings:
     api_keys: str | None = field(default=None, repr=False)
     """What JITNEY_API_KEYS said."""
 
-    def to_json(self) -> str:
-        """As `_core.serve` takes it."""
+    def to_json(self, path: Sequence[str] = ()) -> str:
+        """As `_core.serve` takes it; `path` are folders in which workers look for modules."""
         overrides = json.loads(self.overrides.to_json())
         return json.dumps(
             {
@@ -47,6 +47,7 @@ class Settings:
                 "api_keys": self.api_keys,
                 "python": sys.executable,
                 "cores": available_cores(),
+                "path": list(path),
             }
         )
 

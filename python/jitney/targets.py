@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from jitney.deployment import Deployment
 
 _MARK = "__jitney_deployment__"
+_importing: list[str] = []
+
+
+def importing() -> str | None:
+    """Return the target that is being imported right now, if any."""
+    return _importing[-1] if _importing else None
 
 
 def load_target(target: str) -> "list[Deployment]":
@@ -24,7 +30,11 @@ def load_target(target: str) -> "list[Deployment]":
     TargetError says what is wrong, with which value, and what to do; an error of the user's own code is its cause.
     """
     place, name = _split(target)
-    module = _import_file(target, place) if place.endswith(".py") else _import_module(target, place)
+    _importing.append(target)
+    try:
+        module = _import_file(target, place) if place.endswith(".py") else _import_module(target, place)
+    finally:
+        _importing.pop()
     found = _named(target, module, name) if name else _defined_in(target, module)
     _check_names(target, found)
     for each in found:

@@ -56,6 +56,8 @@ class Spec:
     device: str | None
     cpu_threads: int
     parent: int
+    path: Sequence[str] = ()
+    """Folders of the program that started the engine; modules are looked for there after all others."""
 
     @classmethod
     def take(cls, environ: MutableMapping[str, str]) -> "Spec":
@@ -93,6 +95,7 @@ def main() -> int:
         _buffer_by_line(stream)
     set_threads(spec.cpu_threads, os.environ)
     share_cores(spec.cpu_threads)
+    sys.path += [place for place in spec.path if place not in sys.path]
     as_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
     link = _core.Link(spec.address, spec.secret, spec.worker)
     return Worker(link, spec, _core.Results, as_json=as_json).run()

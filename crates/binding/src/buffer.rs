@@ -2,15 +2,16 @@
 //! Python lends to us.
 #![allow(unsafe_code, reason = "the buffer protocol is a C interface; this file is reviewed for it")]
 
+use bytes::Bytes;
 use jitney_server::link::worker::Delivered;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyTuple};
 use std::ffi::{c_char, c_int};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Fills `view` with a read-only window on `bytes`, which `owner` keeps alive and never changes.
 ///
@@ -81,14 +82,64 @@ impl Borrowed {
     }
 }
 
+/// Below this a copy is cheaper than a loan.
+const COPY_BELOW: usize = 64 << 10;
+/// Loans that the engine has let go of. Only a thread that holds the interpreter lock may end them.
+static RETURNED: Mutex<Vec<Borrowed>> = Mutex::new(Vec::new());
+
+/// Python's memory in the hands of the engine.
+struct Lent(Option<Borrowed>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], Borrowed::as_slice)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut returned = RETURNED.lock().unwrap_or_else(PoisonError::into_inner);
+        returned.extend(self.0.take());
+    }
+}
+
+/// The bytes of a C-contiguous object for the engine: a copy if they are few, else its own memory, which must not change
+/// until the call has ended.
+pub(crate) fn lend_bytes(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(bytes) = object.cast_exact::<PyBytes>()
+        && bytes.as_bytes().len() < COPY_BELOW
+    {
+        return Ok(Bytes::copy_from_slice(bytes.as_bytes()));
+    }
+    let borrowed = Borrowed::new(object)?;
+    if borrowed.as_slice().len() < COPY_BELOW {
+        return Ok(Bytes::copy_from_slice(borrowed.as_slice()));
+    }
+    Ok(Bytes::from_owner(Lent(Some(borrowed))))
+}
+
+/// Ends the loans that the engine has let go of. Called by threads that hold the interpreter lock.
+pub(crate) fn give_back() {
+    let returned = std::mem::take(&mut *RETURNED.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(returned);
+}
+
+/// Memory that Rust owns.
+#[derive(Debug)]
+enum Memory {
+    /// In a worker: a range of the payload of what was delivered.
+    Delivered(Arc<Delivered>, Range<usize>),
+    /// In a program: a slice of the frame that the answer came in.
+    Answer(Bytes),
+}
+
 /// A read-only array in a received frame.
 #[pyclass(frozen, module = "jitney._core")]
 #[derive(Debug)]
 pub(crate) struct Tensor {
-    delivered: Arc<Delivered>,
+    memory: Memory,
     dtype: &'static str,
     shape: Vec<u64>,
-    range: Range<usize>,
     stacked: bool,
 }
 
@@ -101,7 +152,12 @@ impl Tensor {
         range: Range<usize>,
         stacked: bool,
     ) -> Tensor {
-        Tensor { delivered, dtype, shape, range, stacked }
+        Tensor { memory: Memory::Delivered(delivered, range), dtype, shape, stacked }
+    }
+
+    /// An array of an answer.
+    pub(crate) fn of_answer(bytes: Bytes, dtype: &'static str, shape: Vec<u64>) -> Tensor {
+        Tensor { memory: Memory::Answer(bytes), dtype, shape, stacked: false }
     }
 }
 
@@ -125,8 +181,11 @@ impl Tensor {
     #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the object by value")]
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let tensor = slf.get();
-        let bytes = &tensor.delivered.batch.payload[tensor.range.clone()];
-        // SAFETY: the interpreter gives a valid view; the payload is owned by the Arc in this frozen object.
+        let bytes = match &tensor.memory {
+            Memory::Delivered(delivered, range) => &delivered.batch.payload[range.clone()],
+            Memory::Answer(bytes) => &bytes[..],
+        };
+        // SAFETY: the interpreter gives a valid view; the memory is owned, and never changed, by this frozen object.
         unsafe { lend(slf.clone().into_any(), bytes, view, flags) }
     }
 }

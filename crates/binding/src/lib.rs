@@ -3,6 +3,7 @@
 mod batch;
 mod buffer;
 mod link;
+mod program;
 mod results;
 mod server;
 mod tables;
@@ -24,6 +25,10 @@ mod _core {
     use super::buffer::Tensor;
     #[pymodule_export]
     use super::link::Link;
+    #[pymodule_export]
+    use super::program::engine::{Engine, Entrance, Starting};
+    #[pymodule_export]
+    use super::program::mailbox::Mailbox;
     #[pymodule_export]
     use super::results::Results;
     #[pymodule_export]

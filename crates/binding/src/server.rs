@@ -1,6 +1,7 @@
 //! Running a server, and what a worker process does first.
 
-use jitney_server::serve::{Settings, serve as run};
+use jitney_server::host::Settings;
+use jitney_server::serve::serve as run;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -22,7 +23,7 @@ const LINES: usize = 4096;
 
 /// Lines go through a thread of their own: a terminal that is paused or a collector that is stuck must not stop the
 /// server, and one that is gone must not end it.
-fn log_to_stderr(settings: &Settings) -> WorkerGuard {
+pub(crate) fn log_to_stderr(settings: &Settings) -> WorkerGuard {
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).thread_name("jitney-log");
     let (writer, guard) = lines.finish(std::io::stderr());

@@ -116,6 +116,12 @@ impl Deployment {
         (answers, ticket)
     }
 
+    /// Lets nothing new in: the server, or the program that holds the engine, is ending.
+    pub fn close(&self) {
+        // An engine that has ended lets nobody in either.
+        let _ = self.inbound.send(Inbound::Door(Door::Closed(Outcome::Draining)));
+    }
+
     fn answered(&self, started: Instant, outcome: Outcome) -> Ticket<'_> {
         self.ended.seconds.observe(started.elapsed().as_secs_f64());
         Ticket { deployment: self, outcome }

@@ -3,8 +3,10 @@
 pub mod call;
 pub mod clock;
 pub mod deployment;
+pub mod embed;
 pub mod engine;
 pub mod greeting;
+pub mod host;
 pub mod http;
 pub mod item;
 pub mod keys;

@@ -1,12 +1,11 @@
 //! A server from start to exit code: bind, start workers, serve, drain.
 
+use crate::host::{BROKEN, Fatal, Host, Settings};
 use crate::http;
 use crate::keys::Keys;
 use crate::site::{Readiness, Site};
-use crate::supervise::{Stop, Supervisor};
-use crate::telemetry::Telemetry;
+use crate::supervise::Stop;
 use jitney_core::options::ServerOptions;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,76 +13,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-/// Everything that a server is told, by Python, as JSON.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// The server's options.
-    pub server: ServerOptions,
-    /// What to serve.
-    pub targets: Vec<Target>,
-    /// Where each of the server's options came from.
-    #[serde(default)]
-    pub server_sources: BTreeMap<String, String>,
-    /// Deployments for which options were given in the file or on the command line, so that a misspelt name is an error.
-    #[serde(default)]
-    pub override_names: Vec<String>,
-    /// The same for environment variables, in their spelling.
-    #[serde(default)]
-    pub environment_names: Vec<String>,
-    /// `JITNEY_API_KEYS`, which no worker inherits.
-    #[serde(default)]
-    pub api_keys: ApiKeys,
-    /// The interpreter of the workers.
-    pub python: String,
-    /// Cores that this server may use.
-    pub cores: u32,
-}
-
-/// A list of keys that nothing prints.
-#[derive(Default, serde::Deserialize)]
-#[serde(transparent)]
-pub struct ApiKeys(pub Option<String>);
-
-impl std::fmt::Debug for ApiKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "ApiKeys(***)" } else { "ApiKeys" })
-    }
-}
-
-/// One target.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Target {
-    /// As the user wrote it.
-    pub target: String,
-    /// Layers of options; workers resolve them.
-    pub overrides: serde_json::Value,
-}
-
 /// The exit code of a server that a second signal ended.
 const AT_ONCE: i32 = 130;
 
-/// The exit code of a fault of the server's own.
-pub(crate) const BROKEN: i32 = 70;
 /// What is left to be said when something has broken may take this long.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-
-/// Why a server had to end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fatal {
-    /// The exit code.
-    pub code: i32,
-    /// For the terminal.
-    pub text: String,
-}
-
-impl Fatal {
-    /// A reason that the user can do something about.
-    pub fn new(text: impl Into<String>) -> Fatal {
-        Fatal { code: 1, text: text.into() }
-    }
-}
 
 /// Runs a server to its end; the exit code.
 pub fn serve(settings: Settings) -> i32 {
@@ -115,43 +49,31 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let mut stop_signals = StopSignals::new().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
     let listeners = http::bind(&options.listen).await.map_err(Fatal::new)?;
     let addresses: Vec<String> = listeners.iter().map(http::Listener::local_address).collect();
-    let mut site = Site::new(options.clone(), Arc::new(Telemetry::new()));
-    site.option_sources.clone_from(&settings.server_sources);
+    let mut site = settings.site();
     if let Some(keys) = &keys {
         site.keys = Some(keys.clone());
         let keys = keys.clone();
         // Ends with the runtime.
         tokio::spawn(async move { keys.follow().await });
     }
-    let site = Arc::new(site);
-    let directory = tempfile::Builder::new()
-        .prefix("jitney-")
-        .tempdir()
-        .map_err(|e| Fatal::new(format!("no folder for sockets: {e}")))?;
-    let mut supervisor = Supervisor::start(settings.clone(), site.clone(), directory.path())?;
+    let mut host = Host::start(settings.clone(), site)?;
+    let site = host.site.clone();
 
     let (stop_accepting, stopped) = watch::channel(false);
-    let (stop_supervisor, mut stop) = watch::channel(Stop::No);
     for address in &addresses {
         tracing::info!("listening on {}", crate::greeting::url(address));
     }
     let mut front = tokio::spawn(http::serve(listeners, site.clone(), stopped));
     let greeting = tokio::spawn(greet(site.clone(), addresses));
-    // A task of its own, so that a panic in it is an exit code and not the end of the interpreter.
-    let mut supervision = tokio::spawn(async move {
-        let result = supervisor.run(&mut stop).await;
-        supervisor.end(&mut stop).await;
-        result
-    });
     let ended = tokio::select! {
-        result = &mut supervision => Some(how(result)),
+        result = host.ended() => Some(result),
         front = &mut front => Some(Err(front_ended(front))),
         () = stop_signals.next() => None,
     };
     greeting.abort();
     if let Some(result) = ended {
         // With the supervisor go the engines: whoever still waits is told so, if that is quick.
-        supervision.abort();
+        host.abort();
         stop_accepting.send_replace(true);
         let _ = tokio::time::timeout(LAST_ANSWERS, &mut front).await;
         return result;
@@ -159,24 +81,18 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let drained = drain(&site, &settings.server, &stop_accepting, front, &mut stop_signals);
     let drained = tokio::select! {
         drained = drained => drained,
-        result = &mut supervision => return how(result).and(Err(Fatal::new("the supervisor ended during the drain"))),
+        result = host.ended() => return result.and(Err(Fatal::new("the supervisor ended during the drain"))),
     };
     if drained.as_ref().is_err_and(|fatal| fatal.code == AT_ONCE) {
-        stop_supervisor.send_replace(Stop::AtOnce);
+        host.stop(Stop::AtOnce);
     } else {
-        stop_supervisor.send_replace(Stop::InOrder);
+        host.stop(Stop::InOrder);
         tokio::select! {
-            result = &mut supervision => return how(result).and(drained),
-            () = stop_signals.next() => stop_supervisor.send_replace(Stop::AtOnce),
+            result = host.ended() => return result.and(drained),
+            () = stop_signals.next() => host.stop(Stop::AtOnce),
         };
     }
-    how(supervision.await).and(drained)
-}
-
-/// How the supervisor's task ended.
-fn how(ended: Result<Result<(), Fatal>, JoinError>) -> Result<(), Fatal> {
-    let broken = |error| Fatal { code: BROKEN, text: format!("the supervisor has ended: {error}; please report this") };
-    ended.unwrap_or_else(|error| Err(broken(error)))
+    host.ended().await.and(drained)
 }
 
 fn front_ended(ended: Result<(), JoinError>) -> Fatal {
@@ -216,9 +132,7 @@ async fn drain(
 /// Says when the server is ready, and how to try it.
 async fn greet(site: Arc<Site>, addresses: Vec<String>) {
     let started = Instant::now();
-    while !site.readiness().ready {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    site.ready().await;
     let names: Vec<&str> = site.deployments().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     tracing::info!("{}", crate::greeting::settings_line("server", &site.options, &site.option_sources));
     for (name, deployment) in site.deployments().into_iter().flatten() {

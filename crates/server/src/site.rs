@@ -7,8 +7,9 @@ use jitney_core::metrics;
 use jitney_core::options::ServerOptions;
 use prometheus::IntGauge;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Whether the server should get traffic, and why not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Site {
     /// Bytes of answers that clients have not taken yet; looked at for every request.
     pub untaken: IntGauge,
     deployments: OnceLock<BTreeMap<String, Deployment>>,
-    readiness: RwLock<Arc<Readiness>>,
+    readiness: watch::Sender<Arc<Readiness>>,
 }
 
 impl Site {
@@ -50,7 +51,7 @@ impl Site {
             untaken: telemetry.gauge(metrics::UNTAKEN_BYTES, &[]),
             telemetry,
             deployments: OnceLock::new(),
-            readiness: RwLock::new(Arc::new(readiness)),
+            readiness: watch::Sender::new(Arc::new(readiness)),
         }
     }
 
@@ -66,12 +67,18 @@ impl Site {
 
     /// The current readiness.
     pub fn readiness(&self) -> Arc<Readiness> {
-        self.readiness.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.readiness.borrow().clone()
+    }
+
+    /// Waits until it is ready.
+    pub async fn ready(&self) {
+        // The sender is in `self`: this ends with true or not at all.
+        let _ = self.readiness.subscribe().wait_for(|readiness| readiness.ready).await;
     }
 
     /// Replaces the readiness.
     pub fn set_readiness(&self, readiness: Readiness) {
-        *self.readiness.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(readiness);
+        self.readiness.send_replace(Arc::new(readiness));
     }
 
     /// How long a client that was told 503 should wait.

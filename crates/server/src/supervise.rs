@@ -3,10 +3,10 @@
 use crate::clock::Clock;
 use crate::deployment::{Deployment, Inbound};
 use crate::engine::Engine;
+use crate::host::{Fatal, Settings};
 use crate::link::frame::{FrameReader, Kind};
 use crate::link::front::Link;
 use crate::plan::{Assignment, Plan};
-use crate::serve::{Fatal, Settings};
 use crate::site::{Readiness, Site};
 use crate::spawn::{self, Launch, Spawner};
 use bytes::Bytes;
@@ -401,6 +401,7 @@ impl Supervisor {
             "device": assignment.and_then(|a| a.device.as_ref()),
             "cpu_threads": assignment.map_or(share, |a| a.cpu_threads),
             "parent": std::process::id(),
+            "path": self.settings.path,
         });
         slot.place.on(self.clock.now(), Event::Spawned);
         self.spawner.launch(Launch { worker, python: self.settings.python.clone(), spec: spec.to_string() });
@@ -540,7 +541,7 @@ fn tell(engine: &mpsc::UnboundedSender<Inbound>, message: Inbound) {
 
 fn engine_ended(ended: Result<(), tokio::task::JoinError>) -> Fatal {
     let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
-    Fatal { code: crate::serve::BROKEN, text: format!("an engine has ended: {how}; please report this") }
+    Fatal { code: crate::host::BROKEN, text: format!("an engine has ended: {how}; please report this") }
 }
 
 /// 128 random bits, as hex.

@@ -67,6 +67,18 @@ pub fn from_raw(spec: &ArraySpec, data: Chunks) -> Result<Part, Failure> {
     part(array, data)
 }
 
+/// An array that came as a value: whether it is what its parameter takes, and has the bytes of its type.
+pub fn check_part(spec: &ArraySpec, path: &str, part: &Part) -> Result<(), Failure> {
+    let Some(array) = &part.tensor else {
+        return Err(invalid(path, &format!("expected {}, got no array", expected(spec))));
+    };
+    check(spec, path, array)?;
+    if array.byte_len() != Some(part.data.len() as u64) {
+        return Err(invalid(path, &format!("{} has not {} bytes", describe(array), part.data.len())));
+    }
+    check_booleans(path, array, &part.data)
+}
+
 /// The parts of a group key that arrays of open shape add: only their like can be stacked.
 pub fn key_parts(specs: &[ArraySpec], parts: &[Part], key: &mut SmallVec<[KeyPart; 1]>) {
     for (spec, part) in specs.iter().zip(parts) {
@@ -105,10 +117,15 @@ fn front(chunks: &Chunks, most: usize) -> Vec<u8> {
 
 /// A part, once booleans have been seen to be booleans: numpy takes any byte for one, and then misbehaves.
 fn part(array: TensorType, data: Chunks) -> Result<Part, Failure> {
-    if array.dtype == Dtype::Bool && data.0.iter().any(|chunk| chunk.iter().any(|&byte| byte > 1)) {
-        return Err(invalid("$", "expected bool elements of 0 or 1, got other bytes"));
-    }
+    check_booleans("$", &array, &data)?;
     Ok(Part { tag: Tag::Tensor, tensor: Some(array), data })
+}
+
+fn check_booleans(path: &str, array: &TensorType, data: &Chunks) -> Result<(), Failure> {
+    if array.dtype == Dtype::Bool && data.0.iter().any(|chunk| chunk.iter().any(|&byte| byte > 1)) {
+        return Err(invalid(path, "expected bool elements of 0 or 1, got other bytes"));
+    }
+    Ok(())
 }
 
 /// Whether an array is what its parameter takes.

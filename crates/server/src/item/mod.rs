@@ -6,6 +6,7 @@ pub mod fields;
 pub mod half;
 pub mod npy;
 mod skip;
+pub mod values;
 
 use crate::call::{Chunks, Failure};
 use jitney_core::outcome::Outcome;

@@ -6,7 +6,7 @@ use jitney_core::options::ServerOptions;
 use jitney_core::request::Priority;
 use jitney_server::call::{Answer, Call, Chunks, Encoding, Part, Tag};
 use jitney_server::deployment::{Deployment, next_item_id};
-use jitney_server::serve::{Fatal, Settings, Target};
+use jitney_server::host::{Fatal, Settings, Target};
 use jitney_server::site::Site;
 use jitney_server::supervise::{Stop, Supervisor};
 use jitney_server::telemetry::Telemetry;

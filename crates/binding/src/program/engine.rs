@@ -1,0 +1,171 @@
+//! The engine inside this process, and the way in to each of its deployments.
+
+use super::mailbox::{Reply, forked, lock, one, told};
+use super::values::{Items, parts};
+use super::waiting::{terms, wait};
+use crate::server::log_to_stderr;
+use jitney_core::manifest::DeploymentManifest;
+use jitney_server::embed::{self, Answering, Doing, Embedded};
+use jitney_server::host::Settings;
+use jitney_server::item::values::{Parts, Terms};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use tracing_appender::non_blocking::WorkerGuard;
+
+/// The log of the first engine of this process is that of all of them, to the end.
+static LOG: OnceLock<Mutex<WorkerGuard>> = OnceLock::new();
+
+/// Something that the engine does, for somebody to wait for.
+#[pyclass(frozen, module = "jitney._core")]
+pub(crate) struct Starting {
+    doing: Mutex<Option<Doing>>,
+}
+
+impl Starting {
+    fn new(doing: Doing) -> Starting {
+        Starting { doing: Mutex::new(Some(doing)) }
+    }
+
+    /// It is waited for once.
+    pub(crate) fn take(&self) -> PyResult<Doing> {
+        lock(&self.doing).take().ok_or_else(|| PyRuntimeError::new_err("somebody waits for this already"))
+    }
+}
+
+#[pymethods]
+impl Starting {
+    /// Waits on this thread; None, or (code, text) of what went wrong.
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let doing = self.take()?;
+        let reply = wait(py, Box::pin(async move { Reply::Done(doing.await) }))?;
+        told(py, reply)
+    }
+}
+
+/// The engine inside this process.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct Engine {
+    embedded: Arc<Embedded>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.embedded.is_forked() {
+            // Its threads are not in this process, and may hold its locks for ever.
+            std::mem::forget(self.embedded.clone());
+        }
+    }
+}
+
+impl Engine {
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if self.embedded.is_forked() { Err(forked(py)) } else { Ok(()) }
+    }
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    fn new(py: Python<'_>, settings: &str, threads: usize) -> PyResult<Engine> {
+        let settings: Settings =
+            serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
+        LOG.get_or_init(|| Mutex::new(log_to_stderr(&settings)));
+        let started = py.detach(|| Embedded::start(settings, threads));
+        let embedded = started.map_err(|fatal| PyRuntimeError::new_err(fatal.text))?;
+        Ok(Engine { embedded: Arc::new(embedded) })
+    }
+
+    fn ready(&self) -> Starting {
+        Starting::new(self.embedded.ready())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<Starting> {
+        self.check_process(py)?;
+        Ok(Starting::new(self.embedded.close()))
+    }
+
+    fn release(&self, py: Python<'_>) {
+        py.detach(|| self.embedded.release());
+    }
+
+    /// The manifests of all deployments by name, as JSON.
+    fn manifests(&self) -> String {
+        let deployments = self.embedded.site().deployments().into_iter().flatten();
+        let all: BTreeMap<&String, &DeploymentManifest> = deployments.map(|(name, d)| (name, &*d.manifest)).collect();
+        serde_json::to_string(&all).unwrap_or_default()
+    }
+
+    fn metrics(&self) -> String {
+        String::from_utf8_lossy(&self.embedded.site().telemetry.text()).into_owned()
+    }
+
+    fn entrance(&self, py: Python<'_>, name: &str) -> PyResult<Option<Entrance>> {
+        self.check_process(py)?;
+        let way = self.embedded.entrance(name);
+        Ok(way.map(|way| Entrance { way, process: std::process::id() }))
+    }
+
+    /// What ended it, if it ended by itself.
+    fn failure(&self) -> Option<String> {
+        self.embedded.failure().map(|fatal| fatal.text)
+    }
+}
+
+/// The way in to one deployment.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    way: embed::Entrance,
+    process: u32,
+}
+
+impl Entrance {
+    pub(crate) fn call(&self, parts: Parts, terms: Terms) -> Answering {
+        self.way.call(parts, terms)
+    }
+
+    pub(crate) fn call_many(&self, items: Vec<Parts>, terms: Terms) -> Answering {
+        self.way.call_many(items, terms)
+    }
+
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if std::process::id() == self.process { Ok(()) } else { Err(forked(py)) }
+    }
+}
+
+#[pymethods]
+impl Entrance {
+    /// Runs one item and waits for its answer on this thread.
+    fn call_and_wait<'py>(
+        &self,
+        py: Python<'py>,
+        tag: u8,
+        data: &Bound<'py, PyAny>,
+        timeout_s: Option<f64>,
+        priority: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.check_process(py)?;
+        let answering = self.call(parts(tag, data)?, terms(timeout_s, priority)?);
+        let reply = wait(py, Box::pin(async move { one(answering.await) }))?;
+        crate::buffer::give_back();
+        told(py, reply)
+    }
+
+    /// Runs many and waits for all answers on this thread.
+    fn call_many_and_wait<'py>(
+        &self,
+        py: Python<'py>,
+        items: Items,
+        timeout_s: Option<f64>,
+        priority: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.check_process(py)?;
+        let answering = self.call_many(items.0, terms(timeout_s, priority)?);
+        let reply = wait(py, Box::pin(async move { Reply::Many(answering.await) }))?;
+        crate::buffer::give_back();
+        told(py, reply)
+    }
+}

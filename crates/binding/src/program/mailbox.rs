@@ -1,0 +1,274 @@
+//! The answers that one event loop waits for. The loop's own thread polls the calls; whoever answers one only notes its
+//! number, and the first note writes a byte to a pipe that the loop watches. No thread of ours waits for the interpreter.
+
+use super::engine::{Entrance, Starting};
+use super::values::{Items, parts, raw, raws};
+use super::waiting::terms;
+use crate::buffer::give_back;
+use jitney_server::call::Answer;
+use jitney_server::embed::Answering;
+use jitney_server::host::Fatal;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Calls that are looked at before the loop may do something else.
+const AT_ONCE: usize = 256;
+
+/// What a call ends with.
+pub(crate) enum Reply {
+    One(Answer),
+    Many(Vec<Answer>),
+    Done(Result<(), Fatal>),
+}
+
+/// A call under way.
+pub(crate) type Calling = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// Numbers of calls that have something to say. The pipe holds a byte exactly while there are any.
+#[derive(Debug)]
+struct Notes {
+    numbers: Mutex<Vec<u64>>,
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Notes {
+    fn note(&self, number: u64) {
+        let mut numbers = lock(&self.numbers);
+        numbers.push(number);
+        if numbers.len() == 1 {
+            // One byte into an empty pipe never waits, and the reader lives in `self`.
+            let _ = (&self.writer).write_all(&[1]);
+        }
+    }
+
+    /// Some of the numbers; the byte stays while there are more.
+    fn take(&self) -> Vec<u64> {
+        let mut numbers = lock(&self.numbers);
+        if numbers.is_empty() {
+            return vec![];
+        }
+        if numbers.len() > AT_ONCE {
+            return numbers.drain(..AT_ONCE).collect();
+        }
+        let _ = (&self.reader).read_exact(&mut [0]);
+        std::mem::take(&mut *numbers)
+    }
+}
+
+struct Note {
+    number: u64,
+    notes: Arc<Notes>,
+}
+
+impl Wake for Note {
+    fn wake(self: Arc<Self>) {
+        self.notes.note(self.number);
+    }
+}
+
+struct Waiting {
+    /// What keeps a stale number from meaning the call that came after.
+    turn: u32,
+    calling: Calling,
+    waker: Waker,
+    future: Py<PyAny>,
+}
+
+#[derive(Default)]
+struct Places {
+    all: Vec<Option<Waiting>>,
+    free: Vec<u32>,
+    turn: u32,
+}
+
+impl Places {
+    fn take(&mut self, number: u64) -> Option<Waiting> {
+        let (turn, place) = ((number >> 32) as u32, number as u32);
+        let slot = self.all.get_mut(place as usize)?;
+        slot.take_if(|waiting| waiting.turn == turn)
+    }
+}
+
+/// See above.
+#[pyclass(frozen, module = "jitney._core")]
+pub(crate) struct Mailbox {
+    notes: Arc<Notes>,
+    places: Arc<Mutex<Places>>,
+    create_future: Py<PyAny>,
+    process: u32,
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            // A lock of the engine may be held for ever by a thread that is not in this fork: nothing is cancelled here.
+            std::mem::forget(self.places.clone());
+        }
+    }
+}
+
+impl Mailbox {
+    /// Polls a call that begins: what is answered at once is a future that is done.
+    fn begin<'py>(&self, py: Python<'py>, mut calling: Calling) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        if std::process::id() != self.process {
+            return Err(forked(py));
+        }
+        let future = self.create_future.bind(py).call0()?;
+        let (place, turn) = {
+            let mut places = lock(&self.places);
+            places.turn = places.turn.wrapping_add(1);
+            let free = places.free.pop();
+            let place = free.unwrap_or_else(|| {
+                places.all.push(None);
+                places.all.len() as u32 - 1
+            });
+            (place, places.turn)
+        };
+        let number = u64::from(turn) << 32 | u64::from(place);
+        let waker = Waker::from(Arc::new(Note { number, notes: self.notes.clone() }));
+        match calling.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(reply) => {
+                lock(&self.places).free.push(place);
+                tell(py, &future, reply)?;
+            }
+            Poll::Pending => {
+                let waiting = Waiting { turn, calling, waker, future: future.clone().unbind() };
+                lock(&self.places).all[place as usize] = Some(waiting);
+            }
+        }
+        Ok((future, number))
+    }
+}
+
+#[pymethods]
+impl Mailbox {
+    #[new]
+    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Mailbox> {
+        let (reader, writer) = std::io::pipe()?;
+        let create_future = event_loop.getattr("create_future")?.unbind();
+        let notes = Arc::new(Notes { numbers: Mutex::default(), reader, writer });
+        Ok(Mailbox { notes, places: Arc::default(), create_future, process: std::process::id() })
+    }
+
+    fn fileno(&self) -> i32 {
+        self.notes.reader.as_raw_fd()
+    }
+
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        entrance: &Entrance,
+        tag: u8,
+        data: &Bound<'py, PyAny>,
+        timeout_s: Option<f64>,
+        priority: &str,
+    ) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        let answering = entrance.call(parts(tag, data)?, terms(timeout_s, priority)?);
+        self.begin(py, Box::pin(async move { one(answering.await) }))
+    }
+
+    fn call_many<'py>(
+        &self,
+        py: Python<'py>,
+        entrance: &Entrance,
+        items: Items,
+        timeout_s: Option<f64>,
+        priority: &str,
+    ) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        let items = items.0;
+        let answering: Answering = entrance.call_many(items, terms(timeout_s, priority)?);
+        self.begin(py, Box::pin(async move { Reply::Many(answering.await) }))
+    }
+
+    /// Waits for the engine to be ready, or to have ended.
+    fn wait_for<'py>(&self, py: Python<'py>, starting: &Starting) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        let doing = starting.take()?;
+        self.begin(py, Box::pin(async move { Reply::Done(doing.await) }))
+    }
+
+    /// Nobody waits for this call any more.
+    fn cancel(&self, number: u64) {
+        if std::process::id() != self.process {
+            return;
+        }
+        let mut places = lock(&self.places);
+        let waiting = places.take(number);
+        if waiting.is_some() {
+            places.free.push(number as u32);
+        }
+        drop(places);
+        drop(waiting);
+    }
+
+    /// Sets the results of the futures whose answers have come.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        for number in self.notes.take() {
+            let Some(mut waiting) = lock(&self.places).take(number) else { continue };
+            match waiting.calling.as_mut().poll(&mut Context::from_waker(&waiting.waker)) {
+                Poll::Ready(reply) => {
+                    lock(&self.places).free.push(number as u32);
+                    tell(py, waiting.future.bind(py), reply)?;
+                }
+                Poll::Pending => lock(&self.places).all[number as u32 as usize] = Some(waiting),
+            }
+        }
+        give_back();
+        Ok(())
+    }
+
+    /// Calls that nobody has cancelled and nothing has answered.
+    fn __len__(&self) -> usize {
+        let places = lock(&self.places);
+        places.all.len() - places.free.len()
+    }
+}
+
+/// The answer of a call of one item.
+pub(crate) fn one(mut answers: Vec<Answer>) -> Reply {
+    match answers.pop() {
+        Some(answer) if answers.is_empty() => Reply::One(answer),
+        last => Reply::Many(answers.into_iter().chain(last).collect()),
+    }
+}
+
+/// What Python gets of a reply: a tuple, a list of tuples, or None and (code, text) of what ended.
+pub(crate) fn told(py: Python<'_>, reply: Reply) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match reply {
+        Reply::One(answer) => raw(py, answer).map(Bound::<PyTuple>::into_any)?,
+        Reply::Many(answers) => raws(py, answers).map(Bound::<PyList>::into_any)?,
+        Reply::Done(Ok(())) => py.None().into_bound(py),
+        Reply::Done(Err(fatal)) => (fatal.code, fatal.text).into_pyobject(py)?.into_any(),
+    })
+}
+
+fn tell(py: Python<'_>, future: &Bound<'_, PyAny>, reply: Reply) -> PyResult<()> {
+    let value = told(py, reply)?;
+    // A future that was cancelled a moment ago takes no result; its call has not heard of it yet.
+    if future.call_method1(pyo3::intern!(py, "set_result"), (value,)).is_err() {
+        let _ = PyErr::take(py);
+    }
+    Ok(())
+}
+
+/// Says what a fork cannot do.
+pub(crate) fn forked(py: Python<'_>) -> PyErr {
+    let text = "this process was forked after jitney.run or jitney.connect: the threads of the engine are in its \
+                parent; start it in each process instead (gunicorn: not with --preload, or in post_fork), or let all \
+                of them share one server with jitney.connect";
+    let kind = py.import("jitney.errors").and_then(|errors| errors.getattr("EngineFailed"));
+    match kind.and_then(|kind| kind.call1((text,))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(_) => PyRuntimeError::new_err(text),
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,6 @@
+//! The engine inside and beside a program, as Python sees it.
+
+pub(crate) mod engine;
+pub(crate) mod mailbox;
+mod values;
+mod waiting;

@@ -1,0 +1,102 @@
+//! Values of a program as parts of a call, and answers as what Python makes values of.
+
+use crate::buffer::{Tensor, lend_bytes};
+use jitney_core::outcome::Outcome;
+use jitney_server::call::{Answer, Chunks, Dtype, Failure, OutputPart, Part, Tag, TensorType};
+use jitney_server::item::values::Parts;
+use pyo3::Borrowed;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use smallvec::{SmallVec, smallvec};
+
+/// What an answer is when it is none: beside the numbers of tags.
+pub(crate) const FAILED: u8 = 255;
+/// What an answer is when it is several arrays by name.
+pub(crate) const NAMED: u8 = 254;
+
+/// The parts of one item. `data` is a str, an object with a buffer, or for arrays a list of (dtype, shape, buffer).
+pub(crate) fn parts(tag: u8, data: &Bound<'_, PyAny>) -> PyResult<Parts> {
+    let tag = Tag::from_u8(tag).ok_or_else(|| PyValueError::new_err(format!("no tag has the number {tag}")))?;
+    let bytes = match tag {
+        Tag::Tensor => {
+            let arrays: Vec<(String, Vec<u64>, Bound<'_, PyAny>)> = data.extract()?;
+            return arrays.iter().map(|(dtype, shape, buffer)| array(dtype, shape, buffer)).collect();
+        }
+        Tag::Text => bytes::Bytes::copy_from_slice(data.cast::<PyString>()?.to_str()?.as_bytes()),
+        _ => lend_bytes(data)?,
+    };
+    Ok(smallvec![Part { tag, tensor: None, data: Chunks::from(bytes) }])
+}
+
+/// The items of one request: a list of (tag, data).
+pub(crate) struct Items(pub(crate) Vec<Parts>);
+
+impl<'py> FromPyObject<'_, 'py> for Items {
+    type Error = PyErr;
+
+    fn extract(list: Borrowed<'_, 'py, PyAny>) -> PyResult<Items> {
+        let items: Vec<(u8, Bound<'py, PyAny>)> = list.extract()?;
+        items.iter().map(|(tag, data)| parts(*tag, data)).collect::<PyResult<_>>().map(Items)
+    }
+}
+
+fn array(dtype: &str, shape: &[u64], buffer: &Bound<'_, PyAny>) -> PyResult<Part> {
+    let dtype = Dtype::parse(dtype).ok_or_else(|| PyValueError::new_err(format!("no array has the dtype {dtype}")))?;
+    let tensor = Some(TensorType { dtype, shape: SmallVec::from_slice(shape) });
+    Ok(Part { tag: Tag::Tensor, tensor, data: Chunks::from(lend_bytes(buffer)?) })
+}
+
+/// An answer as (kind, data, media type): the tag of a value, `NAMED` or `FAILED`.
+pub(crate) fn raw(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyTuple>> {
+    match answer.result {
+        Ok(parts) => match <[OutputPart; 1]>::try_from(parts.into_vec()) {
+            Ok([part]) if part.name.is_empty() => {
+                let (tag, media) = (part.tag as u8, part.media_type.as_deref().map(str::to_owned));
+                (tag, value(py, part)?, media).into_pyobject(py)
+            }
+            Ok([part]) => named(py, [part]),
+            Err(parts) => named(py, parts),
+        },
+        Err(failure) => (FAILED, failed(&failure), None::<String>).into_pyobject(py),
+    }
+}
+
+/// Several answers, each as `raw` has it.
+pub(crate) fn raws(py: Python<'_>, answers: Vec<Answer>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for answer in answers {
+        list.append(raw(py, answer)?)?;
+    }
+    Ok(list)
+}
+
+fn named(py: Python<'_>, parts: impl IntoIterator<Item = OutputPart>) -> PyResult<Bound<'_, PyTuple>> {
+    let list = PyList::empty(py);
+    for part in parts {
+        let name = part.name.clone();
+        list.append((&*name, value(py, part)?))?;
+    }
+    (NAMED, list, None::<String>).into_pyobject(py)
+}
+
+fn value(py: Python<'_>, part: OutputPart) -> PyResult<Bound<'_, PyAny>> {
+    if let Some(tensor) = part.tensor {
+        let view = Tensor::of_answer(part.data, tensor.dtype.name(), tensor.shape.to_vec());
+        return Ok(Bound::new(py, view)?.into_any());
+    }
+    if part.tag == Tag::Text {
+        let text = std::str::from_utf8(&part.data).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        return Ok(PyString::new(py, text).into_any());
+    }
+    Ok(PyBytes::new(py, &part.data).into_any())
+}
+
+type Failed<'a> = (&'static str, &'a str, Option<&'a str>, Option<u16>, Option<f64>);
+
+/// (reason, detail, field, status, seconds after which to come back)
+fn failed(failure: &Failure) -> Failed<'_> {
+    let status = failure.status.filter(|_| failure.outcome != Outcome::Ok);
+    let retry_after = failure.retry_after.map(|after| after.as_secs_f64());
+    (failure.outcome.reason(), &failure.detail, failure.field.as_deref(), status, retry_after)
+}

@@ -1,0 +1,63 @@
+//! A thread that waits for an answer, without the interpreter lock.
+
+use super::mailbox::{Calling, Reply, lock};
+use jitney_core::request::Priority;
+use jitney_server::item::values::Terms;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// How often a waiting thread looks whether Ctrl-C was pressed; only the main thread is ever told.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Wakes one thread.
+#[derive(Default)]
+struct Bell {
+    has_rung: Mutex<bool>,
+    rings: Condvar,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        *lock(&self.has_rung) = true;
+        self.rings.notify_one();
+    }
+}
+
+impl Bell {
+    /// Waits, but not for long; whether it has rung.
+    fn wait(&self) -> bool {
+        let has_rung = lock(&self.has_rung);
+        let waited = self.rings.wait_timeout_while(has_rung, LOOK_EVERY, |has_rung| !*has_rung);
+        let (mut has_rung, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *has_rung)
+    }
+}
+
+/// Waits for a call. A signal handler that raises, such as that of Ctrl-C, cancels it.
+pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(bell.clone());
+    loop {
+        if let Poll::Ready(reply) = calling.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(reply);
+        }
+        while !py.detach(|| bell.wait()) {
+            py.check_signals()?;
+        }
+    }
+}
+
+/// What a caller says beside the items; `ValueError` if it makes no sense.
+pub(crate) fn terms(timeout_s: Option<f64>, priority: &str) -> PyResult<Terms> {
+    let timeout = timeout_s.map(|seconds| {
+        // Longer than anything lives is as good as for ever.
+        let length = Duration::try_from_secs_f64(seconds.min(1e9)).ok().filter(|length| !length.is_zero());
+        length.ok_or_else(|| PyValueError::new_err(format!("timeout_s is a length above 0 in seconds, not {seconds}")))
+    });
+    let priority = Priority::parse(priority)
+        .ok_or_else(|| PyValueError::new_err(format!("a priority is high, normal or low, not {priority:?}")))?;
+    Ok(Terms { timeout: timeout.transpose()?, priority })
+}

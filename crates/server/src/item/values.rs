@@ -1,0 +1,81 @@
+//! Items that are values of a program and not bodies: whether they are what a deployment takes, and what the engine
+//! asks about them. The same for a program that holds the engine and for one that dials it.
+
+use super::fields::{self, Item};
+use super::{Document, arrays, invalid};
+use crate::call::{Call, Encoding, Failure, Part, Tag};
+use crate::deployment::next_item_id;
+use jitney_core::group_key::GroupKey;
+use jitney_core::manifest::{DeploymentManifest, InputKind};
+use jitney_core::outcome::Outcome;
+use jitney_core::request::Priority;
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// The parts of one item: one, or one per array parameter.
+pub type Parts = SmallVec<[Part; 1]>;
+
+/// What a caller says beside the items.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// From now; `None` is the deployment's `request_timeout_s`.
+    pub timeout: Option<Duration>,
+    /// The class of the request.
+    pub priority: Priority,
+}
+
+/// A call of these values, if they are what the deployment takes.
+pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: Terms) -> Result<Call, Failure> {
+    let (group, cost) = ask(manifest, &mut parts)?;
+    let (timeout, priority) = (terms.timeout, terms.priority);
+    Ok(Call { id: next_item_id(), parts, encoding: Encoding::Msgpack, group, cost, timeout, priority })
+}
+
+/// The group key and the cost of an item, once its parts have been seen to be what the deployment takes.
+fn ask(manifest: &DeploymentManifest, parts: &mut Parts) -> Result<(GroupKey, u64), Failure> {
+    if manifest.input.kind == InputKind::Arrays {
+        check_arrays(manifest, parts)?;
+        return evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Arrays(parts)));
+    }
+    let [part] = &mut parts[..] else {
+        return Err(invalid("$", &format!("expected one value, got {} parts", parts.len())));
+    };
+    match part.tag {
+        Tag::Tensor => Err(invalid("$", "expected a value, got an array")),
+        Tag::Bytes => evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Bytes(part.data.len()))),
+        Tag::Text => {
+            let text = std::str::from_utf8(part.data.contiguous());
+            let text = text.map_err(|_| Failure::new(Outcome::MalformedBody, "the text is not UTF-8"))?;
+            evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Text(text)))
+        }
+        Tag::Json | Tag::Msgpack => {
+            let base64 = matches!(manifest.input.kind, InputKind::Bytes | InputKind::Image);
+            let (is_json, bytes) = (part.tag == Tag::Json, part.data.contiguous());
+            let item = if is_json {
+                Item::Document(Document::Json(bytes), base64)
+            } else {
+                Item::Document(Document::Msgpack(bytes), false)
+            };
+            evaluate(manifest, |manifest| fields::evaluate(manifest, item))
+        }
+    }
+}
+
+fn check_arrays(manifest: &DeploymentManifest, parts: &[Part]) -> Result<(), Failure> {
+    let specs = &manifest.input.arrays;
+    if specs.len() != parts.len() {
+        return Err(invalid("$", &format!("expected {} arrays, got {} parts", specs.len(), parts.len())));
+    }
+    for (spec, part) in specs.iter().zip(parts) {
+        let path = if specs.len() > 1 { format!("$.{}", spec.name) } else { "$".to_owned() };
+        arrays::check_part(spec, &path, part)?;
+    }
+    Ok(())
+}
+
+fn evaluate(
+    manifest: &DeploymentManifest,
+    terms: impl FnOnce(&DeploymentManifest) -> Result<(GroupKey, u64), Failure>,
+) -> Result<(GroupKey, u64), Failure> {
+    if fields::asks(manifest) { terms(manifest) } else { Ok((GroupKey::default(), 1)) }
+}

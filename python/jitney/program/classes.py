@@ -1,0 +1,60 @@
+"""A class or function of the program as a target: workers import it again, by the name of its module or by its path."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jitney import targets
+from jitney.deployment import Deployment
+from jitney.errors import TargetError
+
+_MARK = "__jitney_deployment__"
+
+
+def deployment_of(kind: Callable[..., Any]) -> Deployment:
+    """Return what `@jitney.deployment` left on this very class or function; TargetError if it did not."""
+    found = getattr(kind, "__dict__", {}).get(_MARK)
+    if not isinstance(found, Deployment) or found.obj is not kind:
+        raise TargetError(f"{_name(kind)} is no deployment; put @jitney.deployment above it")
+    return found
+
+
+def target_of(kind: Callable[..., Any]) -> str:
+    """Return the target under which a worker finds this class or function."""
+    deployment_of(kind)
+    name = _name(kind)
+    if "." in kind.__qualname__:
+        raise TargetError(f"{name} is defined inside something else; workers import it, so define it at the top level")
+    module = sys.modules.get(kind.__module__)
+    if kind.__module__ == "__main__":
+        return f"{_main_place(name, module)}:{kind.__name__}"
+    return f"{kind.__module__}:{kind.__name__}"
+
+
+def _main_place(name: str, main: ModuleType | None) -> str:
+    if "get_ipython" in vars(main or sys) or getattr(main, "__file__", None) is None:
+        raise TargetError(
+            f"{name} was typed into a notebook or a prompt, and workers are other processes: they cannot import it. "
+            f"Write it into a file, in a notebook by beginning its cell with %%writefile models.py, and run "
+            f'"models.py" or import it from there'
+        )
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name != "__main__":  # python -m package.module
+        return str(spec.name).removesuffix(".__main__") if spec.name.endswith(".__main__") else str(spec.name)
+    return str(Path(str(getattr(main, "__file__", ""))).resolve())
+
+
+def refuse_while_importing() -> None:
+    """Refuse to start an engine while a worker imports this program for one of its classes."""
+    target = targets.importing()
+    if target is not None:
+        raise TargetError(
+            f"a worker that imports {target!r} was about to start an engine of its own: workers import the file of a "
+            'class again, so what the program does belongs under  if __name__ == "__main__":'
+        )
+
+
+def _name(kind: Callable[..., Any]) -> str:
+    return getattr(kind, "__qualname__", repr(kind))

@@ -1,0 +1,183 @@
+"""What a value is sent as, and what an answer becomes: text, bytes and arrays as they are, all else as msgpack."""
+
+# ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NoReturn, cast
+
+import msgspec
+
+from jitney import schemas
+from jitney.annotations import Output, is_named_tuple, strip
+from jitney.codecs import tags
+from jitney.codecs.plain import is_array, plain_hook
+from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError
+from jitney.types import Image, is_pillow
+
+FAILED: Final = 255
+NAMED: Final = 254
+"""Kinds of raw answers that are no tag; the same numbers as in Rust."""
+
+Write = Callable[[Any], tuple[int, Any]]
+"""A value as (tag, data): str, an object with a buffer, or a list of (dtype, shape, buffer)."""
+Read = Callable[[tuple[int, Any, str | None]], Any]
+"""A raw answer (kind, data, media type) as the value that the caller gets; raises what it failed with."""
+
+_BUFFERS: Final = (bytes, bytearray, memoryview)
+
+
+def writer(declared: Mapping[str, Any]) -> Write:
+    """Find how items of this input (of a manifest) are sent; what they cannot be is InvalidInput."""
+    kind: str = declared["kind"]
+    if kind == "arrays":
+        return _array_writer([spec["name"] for spec in declared["arrays"]], [s["dtype"] for s in declared["arrays"]])
+    return {"text": _text, "bytes": _bytes, "image": _image}.get(kind, _object)
+
+
+def _text(value: Any) -> tuple[int, Any]:
+    if isinstance(value, str):
+        return tags.TEXT, value
+    raise InvalidInput(f"expected str, got {type(value).__qualname__}")
+
+
+def _bytes(value: Any) -> tuple[int, Any]:
+    if isinstance(value, _BUFFERS):
+        return tags.BYTES, cast("object", value)
+    raise InvalidInput(f"expected bytes, got {type(value).__qualname__}")
+
+
+def _image(value: Any) -> tuple[int, Any]:
+    if isinstance(value, _BUFFERS):
+        return tags.BYTES, cast("object", value)
+    if isinstance(value, Image):
+        return tags.BYTES, value.encode()
+    if is_pillow(value) or is_array(value):
+        return tags.BYTES, Image(value).encode()
+    raise InvalidInput(f"expected a jitney.Image, a Pillow image, an array or bytes, got {type(value).__qualname__}")
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=plain_hook)
+
+
+def _object(value: Any) -> tuple[int, Any]:
+    try:
+        return tags.MSGPACK, _ENCODER.encode(value)
+    except Exception as error:
+        raise InvalidInput(f"a {type(value).__qualname__} cannot be sent: {error}") from error
+
+
+def _array_writer(names: Sequence[str], dtypes: Sequence[str]) -> Write:
+    def write(value: Any) -> tuple[int, Any]:
+        if len(names) == 1:
+            arrays = [value]
+        elif isinstance(value, Mapping):
+            arrays = _by_name(cast("Mapping[str, Any]", value), names)
+        elif isinstance(value, tuple) and len(cast("tuple[Any, ...]", value)) == len(names):
+            arrays = list(cast("tuple[Any, ...]", value))
+        else:
+            raise InvalidInput(f"expected a tuple or a dict of {len(names)} arrays: {', '.join(names)}")
+        return tags.TENSOR, [_array(one, dtype) for one, dtype in zip(arrays, dtypes, strict=True)]
+
+    return write
+
+
+def _by_name(value: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    if set(value) != set(names):
+        raise InvalidInput(f"expected the arrays {', '.join(names)}, got {', '.join(map(str, value))}")
+    return [value[name] for name in names]
+
+
+def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
+    import numpy as np
+
+    if is_array(value):
+        from jitney.codecs.answers import host_array
+
+        array = np.ascontiguousarray(host_array(value))
+    else:
+        try:
+            array = np.ascontiguousarray(value, dtype)  # numbers in lists have no dtype of their own
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"expected an array of {dtype}: {error}") from None
+    shape = np.shape(value) if array.ndim == 1 else array.shape  # an array without axes is given one
+    return array.dtype.name, tuple(int(axis) for axis in shape), array
+
+
+def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
+    """Find how answers are read: as the manifest's output says, and as the class says if the program has it."""
+    image = declared["kind"] == "image"
+    typed = _typed(output)
+    named = _named(output)
+    as_text = output is None or strip(output.item) in (str, None, Any)
+
+    def read(raw: tuple[int, Any, str | None]) -> Any:
+        kind, data, media = raw
+        if kind == tags.TEXT:
+            return data if as_text else typed(data)
+        if kind == tags.MSGPACK:
+            return typed(_DECODE(data))
+        if kind == tags.TENSOR:
+            return _view(data)
+        if kind == tags.BYTES:
+            return Image(data, media) if image or (media or "").startswith("image/") else data
+        if kind == NAMED:
+            return named({name: _view(value) for name, value in data})
+        if kind == tags.JSON:
+            return typed(msgspec.json.decode(data))
+        fail(data)
+
+    return read
+
+
+_DECODE: Final = msgspec.msgpack.Decoder().decode
+
+
+def _typed(output: Output | None) -> Callable[[Any], Any]:
+    if output is None or output.kind != "object" or strip(output.item) in (None, Any):
+        return lambda value: value
+    item = output.item
+    if schemas.is_pydantic(strip(item)):
+        from pydantic import TypeAdapter
+
+        adapter: TypeAdapter[Any] = TypeAdapter(item)
+        return adapter.validate_python
+    return lambda value: msgspec.convert(value, item)
+
+
+def _named(output: Output | None) -> Callable[[dict[str, Any]], Any]:
+    kind = None if output is None else strip(output.item)
+    if kind is None or output is None or output.kind != "arrays":
+        return lambda arrays: arrays
+    if is_named_tuple(kind):
+        return lambda arrays: kind(**arrays)
+    return lambda arrays: kind(**arrays)
+
+
+def _view(tensor: Any) -> Any:
+    """Return a read-only view of the answer's own memory; of an array without axes, its number."""
+    frombuffer = _frombuffer()
+    return frombuffer(tensor, tensor.dtype).reshape(tensor.shape)[()]
+
+
+@cache
+def _frombuffer() -> Any:
+    from numpy import frombuffer
+
+    return frombuffer
+
+
+def fail(failed: tuple[str, str, str | None, int | None, float | None]) -> NoReturn:
+    """Raise what (reason, detail, field, status, retry after) means."""
+    raise exception(failed)
+
+
+def exception(failed: tuple[str, str, str | None, int | None, float | None]) -> RequestError:
+    """Return the exception of a failed item."""
+    reason, detail, field, status, retry_after_s = failed
+    kind = BY_REASON.get(reason, InternalError)
+    if issubclass(kind, InvalidInput):
+        return kind(detail, field=field) if status is None else kind(detail, field=field, status=status)
+    if issubclass(kind, Overloaded):
+        return kind(detail, retry_after_s=retry_after_s)
+    return kind(detail)

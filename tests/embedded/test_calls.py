@@ -1,0 +1,196 @@
+"""`await model(x)`: values there and back, errors by their class, cancel, deadlines, batches."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import jitney
+import numpy as np
+import pytest
+from conftest import APPS, Witness
+
+
+def app(name: str) -> str:
+    return str(APPS / f"{name}.py")
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition without holding up the loop."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_values_of_every_kind_come_back() -> None:
+    async def main() -> None:
+        async with jitney.run(app("noop"), app("arrays"), app("grouped")) as models:
+            assert await models.noop({"a": [1, 2.5, None, "ü"]}) == {"a": [1, 2.5, None, "ü"]}
+            assert await models.shout("hello") == "HELLO"
+            assert await models.mirror(b"abc") == b"cba"
+            assert await models.mirror(memoryview(b"x" * 100_000 + b"y")) == b"y" + b"x" * 100_000
+            doubled = await models.double(np.arange(6, dtype=np.float32).reshape(2, 3))
+            np.testing.assert_array_equal(doubled, np.arange(6, dtype=np.float32).reshape(2, 3) * 2)
+            assert not doubled.flags.owndata and not doubled.flags.writeable
+            big = np.random.default_rng(0).random((300, 300), np.float32)
+            np.testing.assert_array_equal(await models.double(big), big * 2)
+            scores = await models.score((np.full((4, 4), 3, np.uint8), np.eye(4, dtype=bool)))
+            assert scores == {"total": 48, "masked": 12}
+            assert (await models["grouped"]({"prompt": "a bus"}))["size"] == 1
+
+    asyncio.run(main())
+
+
+def test_items_that_wait_together_ride_together(witness: Witness) -> None:
+    async def main() -> None:
+        async with jitney.run(app("sleepy")) as models:
+            witness.shut_gate()
+            first = asyncio.create_task(models.sleepy("first"))
+            await until(witness.calls, "the first is with the model")
+            rest = [asyncio.create_task(models.sleepy(f"text {n}")) for n in range(40)]
+            await asyncio.sleep(0)
+            witness.open_gate()
+            assert await first == "tsrif"
+            assert await asyncio.gather(*rest) == [f"text {n}"[::-1] for n in range(40)]
+
+    asyncio.run(main())
+    assert [len(items) for items in witness.calls()] == [1, 40]
+
+
+def test_many_keeps_order_and_each_item_fails_alone() -> None:
+    async def main() -> None:
+        async with jitney.run(app("strict"), app("poison")) as models:
+            orders: list[object] = [{"name": "bread"}, {"name": "nothing"}, {"count": 2}, {"name": "tea", "count": 3}]
+            bread, nothing, nameless, tea = await models.strict.many(orders)
+            assert (bread, tea) == ("1 bread", "3 tea")
+            assert isinstance(nothing, jitney.InvalidInput) and nothing.status == 422
+            assert isinstance(nameless, jitney.InvalidInput) and "name" in nameless.message
+            one, wrong, raised = await models.poison.many(["abc", 7, "raise"])
+            assert one == "cba"
+            assert isinstance(wrong, jitney.InvalidInput)
+            assert isinstance(raised, jitney.ModelFailed)
+            assert await models.strict.many([]) == []
+
+    asyncio.run(main())
+
+
+def test_what_predict_raises_arrives_with_its_words(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        async with jitney.run(app("poison")) as models:
+            with pytest.raises(jitney.ModelFailed, match="RuntimeError: the model cannot do raise this") as caught:
+                await models.poison("raise this")
+            assert caught.value.http_status == 500
+            assert "poison.py" not in str(caught.value)
+
+    asyncio.run(main())
+    assert "poison.py" in capfd.readouterr().err
+
+
+def test_a_cancelled_task_takes_its_item_out_of_the_queue(witness: Witness) -> None:
+    async def main() -> None:
+        async with jitney.run(app("sleepy")) as models:
+            witness.shut_gate()
+            first = asyncio.create_task(models.sleepy("first"))
+            await until(witness.calls, "the first is with the model")
+            unwanted = asyncio.create_task(models.sleepy("unwanted"))
+            wanted = asyncio.create_task(models.sleepy("wanted"))
+            await asyncio.sleep(0)
+            unwanted.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await unwanted
+            witness.open_gate()
+            assert await asyncio.gather(first, wanted) == ["tsrif", "detnaw"]
+
+    asyncio.run(main())
+    assert witness.computed() == ["first", "wanted"]
+
+
+def test_a_deadline_is_an_exception_of_its_own(witness: Witness) -> None:
+    async def main() -> None:
+        async with jitney.run(app("sleepy")) as models:
+            witness.shut_gate()
+            with pytest.raises(jitney.DeadlineExceeded, match="the deadline passed") as caught:
+                await models.sleepy("late", timeout_s=0.2)
+            assert caught.value.http_status == 504
+            witness.open_gate()
+            with pytest.raises(ValueError, match="timeout_s is a length above 0"):
+                await models.sleepy("never", timeout_s=0)
+            with pytest.raises(ValueError, match="high, normal or low"):
+                await models.sleepy("never", priority="urgent")  # pyright: ignore[reportArgumentType]
+
+    asyncio.run(main())
+
+
+def test_overload_says_when_to_come_back(witness: Witness) -> None:
+    async def main() -> None:
+        async with jitney.run(app("sleepy"), options={"sleepy.max_queued_items": 2}) as models:
+            witness.shut_gate()
+            calls = [asyncio.create_task(models.sleepy("first"))]
+            await until(witness.calls, "the first is with the model")
+            calls += [asyncio.create_task(models.sleepy(f"{n}")) for n in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(jitney.Overloaded, match="max_queued_items") as caught:
+                await models.sleepy("too many")
+            assert caught.value.retry_after_s is not None and caught.value.retry_after_s > 0
+            assert caught.value.http_status == 429
+            witness.open_gate()
+            await asyncio.gather(*calls)
+
+    asyncio.run(main())
+
+
+def test_a_wrong_name_is_told_with_the_right_one() -> None:
+    async def main() -> None:
+        async with jitney.run(app("sleepy")) as models:
+            with pytest.raises(AttributeError, match="did you mean 'sleepy'"):
+                models.sleepi  # noqa: B018
+            with pytest.raises(jitney.NotFound, match="did you mean 'sleepy'"):
+                models["sleepi"]
+            assert dir(models) == ["sleepy"]
+
+    asyncio.run(main())
+
+
+def test_threads_share_batches_through_the_blocking_twin(witness: Witness) -> None:
+    with jitney.run_sync(app("sleepy")) as models, ThreadPoolExecutor(20) as pool:
+        assert models.sleepy("one") == "eno"
+        assert list(pool.map(models.sleepy, [f"text {n}" for n in range(200)])) == [
+            f"text {n}"[::-1] for n in range(200)
+        ]
+        assert models.sleepy.many(["a b", 3])[0] == "b a"
+    assert len(witness.calls()) < 150
+
+
+def test_a_loop_in_another_thread_has_its_own_mailbox() -> None:
+    async def main() -> None:
+        async with jitney.run(app("noop")) as models:
+            answers: list[str] = []
+
+            async def ask() -> None:
+                answers.extend(await asyncio.gather(*(models.shout(f"a{n}") for n in range(10))))
+
+            thread = threading.Thread(target=lambda: asyncio.run(ask()))
+            thread.start()
+            await asyncio.to_thread(thread.join)
+            assert answers == [f"A{n}" for n in range(10)]
+            assert await models.shout("here") == "HERE"
+
+    asyncio.run(main())
+
+
+def test_ten_thousand_calls_at_once_are_all_answered() -> None:
+    async def main() -> None:
+        options = {"shout.max_queued_items": 20_000, "shout.request_timeout_s": 120}
+        async with jitney.run(app("noop"), options=options) as models:
+            answers = await asyncio.gather(*(models.shout(f"t{n}") for n in range(10_000)))
+            assert answers == [f"T{n}" for n in range(10_000)]
+
+    asyncio.run(main())
+
+
+def test_two_engines_live_in_one_program() -> None:
+    async def main() -> None:
+        async with jitney.run(app("noop")) as left, jitney.run(app("sleepy")) as right:
+            assert await asyncio.gather(left.shout("a"), right.sleepy("bc")) == ["A", "cb"]
+
+    asyncio.run(main())
