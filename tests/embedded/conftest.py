@@ -1,16 +1,12 @@
 """Every test here runs an engine, in this process or in a program of its own; nobody may be left behind."""
 
-import json
-import os
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-APPS = Path(__file__).parents[1] / "e2e/apps"
+from witnesses import APPS, Witness
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["Witness"]:
+def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
     """What the workers of this test write down, and the gate that holds them."""
     tag = uuid.uuid4().hex
     seen = Witness(tag, tmp_path / "calls", tmp_path / "gate")
@@ -34,47 +30,3 @@ def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["Witnes
     yield seen
     seen.open_gate()
     seen.assert_nobody_left()
-
-
-class Witness:
-    """The record, the gate, and the processes that belong to one test."""
-
-    def __init__(self, tag: str, calls_file: Path, gate_file: Path) -> None:
-        self.tag = tag
-        self.calls_file = calls_file
-        self.gate_file = gate_file
-
-    def calls(self) -> list[list[str]]:
-        """The items of each call of `predict`."""
-        if not self.calls_file.exists():
-            return []
-        return [json.loads(line)["items"] for line in self.calls_file.read_text().split("\n")[:-1]]
-
-    def computed(self) -> list[str]:
-        return [item for items in self.calls() for item in items]
-
-    def shut_gate(self) -> None:
-        self.gate_file.touch()
-
-    def open_gate(self) -> None:
-        self.gate_file.unlink(missing_ok=True)
-
-    def workers(self) -> list[int]:
-        """The workers of this test, found by their environment: orphans too."""
-        found: list[int] = []
-        mark = f"JITNEY_TEST_TAG={self.tag}".encode()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    is_ours = mark in (entry / "environ").read_bytes().split(b"\0")
-                    if is_ours and b"jitney.worker" in (entry / "cmdline").read_bytes().split(b"\0"):
-                        found.append(int(entry.name))
-                except OSError:
-                    continue
-        return found
-
-    def assert_nobody_left(self) -> None:
-        end = time.monotonic() + 20
-        while left := self.workers():
-            assert time.monotonic() < end, f"these workers have not ended: {left}"
-            time.sleep(0.01)

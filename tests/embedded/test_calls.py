@@ -2,24 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import jitney
 import numpy as np
 import pytest
-from conftest import APPS, Witness
-
-
-def app(name: str) -> str:
-    return str(APPS / f"{name}.py")
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition without holding up the loop."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
+from witnesses import Witness, app, until
 
 
 def test_values_of_every_kind_come_back() -> None:
