@@ -3,6 +3,7 @@
 use super::media::BodyType;
 use crate::call::{Chunks, Failure, Part, Tag};
 use crate::item::fields::{self, Item};
+use crate::item::many::{self, Format};
 use crate::item::{Document, arrays, npy};
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, Input, InputKind};
@@ -108,6 +109,75 @@ pub(crate) fn take(
         }
         Reading::Elements => smallvec![arrays::from_raw(&specs[0], body)?],
     };
+    arrays_taken(manifest, parts)
+}
+
+/// How the items of one body are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ManyReading {
+    /// As the values of a list.
+    List(Format),
+    /// As the rows of a `.npy` file.
+    Rows,
+}
+
+/// The media types that hold the items of one request.
+pub(crate) fn accepted_many(input: &Input) -> &'static [&'static str] {
+    const ALL: &[&str] = &["application/json", "application/msgpack", "application/x-npy"];
+    if input.kind == InputKind::Arrays && input.arrays.len() == 1 { ALL } else { &ALL[..2] }
+}
+
+/// How a body of this type is to be read as items for this input.
+pub(crate) fn reading_many(input: &Input, body: BodyType, got: &[u8]) -> Result<ManyReading, Failure> {
+    let takes = accepted_many(input);
+    match body {
+        BodyType::Unsaid | BodyType::Json => Ok(ManyReading::List(Format::Json)),
+        BodyType::Msgpack => Ok(ManyReading::List(Format::Msgpack)),
+        BodyType::Npy if takes.contains(&"application/x-npy") => Ok(ManyReading::Rows),
+        _ => {
+            let got = super::headers::quoted(got);
+            let detail = format!("content-type {got} is not taken here; send one of {}", takes.join(", "));
+            Err(Failure::new(Outcome::UnsupportedMediaType, detail))
+        }
+    }
+}
+
+/// Reads the items of a body; what is wrong with one of them is that one's failure. `most` bounds what arrays in all of
+/// them may grow to, `most_items` their number.
+pub(crate) fn take_many(
+    manifest: &DeploymentManifest,
+    reading: ManyReading,
+    mut body: Chunks,
+    most: usize,
+    most_items: usize,
+) -> Result<Vec<Result<Taken, Failure>>, Failure> {
+    let format = match reading {
+        ManyReading::List(format) => format,
+        ManyReading::Rows => {
+            let rows = arrays::rows_from_npy(&manifest.input.arrays[0], body, most_items)?;
+            return Ok(rows.into_iter().map(|row| arrays_taken(manifest, smallvec![row])).collect());
+        }
+    };
+    let is_arrays = manifest.input.kind == InputKind::Arrays;
+    let reading = match format {
+        Format::Json if is_arrays => Reading::JsonArrays,
+        Format::Json => Reading::As(Tag::Json),
+        Format::Msgpack if is_arrays => Reading::MsgpackArrays,
+        Format::Msgpack => Reading::As(Tag::Msgpack),
+    };
+    let mut room = most;
+    let read = |item: bytes::Bytes| {
+        let taken = take(manifest, reading, Chunks::from(item), room)?;
+        if is_arrays {
+            room -= taken.parts.iter().map(|part| part.data.len()).sum::<usize>().min(room);
+        }
+        Ok(taken)
+    };
+    Ok(many::split(format, body.contiguous(), most_items)?.into_iter().map(read).collect())
+}
+
+/// Arrays, with what is asked about them.
+fn arrays_taken(manifest: &DeploymentManifest, parts: SmallVec<[Part; 1]>) -> Result<Taken, Failure> {
     let (group, cost) = if fields::asks(manifest) {
         fields::evaluate(manifest, Item::Arrays(&parts))?
     } else {

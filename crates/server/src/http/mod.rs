@@ -1,6 +1,7 @@
 //! The HTTP front: bytes to calls and answers to bytes. Admission, deadlines, priorities and cancellation are met behind
 //! `Deployment::open`, the same for every protocol.
 
+mod batch;
 mod body;
 mod connection;
 mod cors;
@@ -11,6 +12,7 @@ mod headers;
 mod heavy;
 mod held;
 mod input;
+mod intake;
 mod limits;
 mod listen;
 mod media;
@@ -19,6 +21,7 @@ mod oip;
 mod openai;
 mod openapi;
 mod origin;
+mod outcomes;
 mod pages;
 mod payload;
 mod problem;

@@ -38,6 +38,7 @@ pub(crate) fn index(site: &Site, request: &Request<Incoming>) -> Reply {
     let mut routes = Map::new();
     for (name, deployment) in site.deployments().into_iter().flatten() {
         routes.insert(format!("POST /{name}"), deployment.manifest.doc.clone().into());
+        routes.insert(format!("POST /{name}/batch"), "the same for many items in one request".into());
     }
     for (route, what) in [
         ("GET /livez", "200 while this process answers"),

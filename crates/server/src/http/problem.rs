@@ -18,7 +18,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The body, as RFC 9457 has it, with our own members after its.
 #[derive(Serialize)]
-struct Document<'a> {
+pub(crate) struct Document<'a> {
     r#type: &'static str,
     title: &'static str,
     status: u16,
@@ -27,6 +27,26 @@ struct Document<'a> {
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<&'a str>,
+}
+
+impl<'a> Document<'a> {
+    /// What a client is told of this failure.
+    pub(crate) fn of(failure: &'a Failure, request_id: &'a str) -> Document<'a> {
+        Document {
+            r#type: "about:blank",
+            title: failure.outcome.title(),
+            status: chosen_status(failure).unwrap_or_else(|| failure.outcome.http_status()),
+            reason: failure.outcome.reason(),
+            detail: &failure.detail,
+            request_id,
+            field: failure.field.as_deref(),
+        }
+    }
+}
+
+/// The status that a model's author chose, if it is one of an error.
+fn chosen_status(failure: &Failure) -> Option<u16> {
+    failure.status.filter(|status| (400..=599).contains(status))
 }
 
 /// A failure with what only HTTP knows of it.
@@ -83,7 +103,7 @@ impl Problem {
 
     /// The status that a model's author chose, if it is one of an error.
     pub(crate) fn chosen_status(&self) -> Option<u16> {
-        self.failure.status.filter(|status| (400..=599).contains(status))
+        chosen_status(&self.failure)
     }
 
     /// The answer, in the form of its protocol.
@@ -129,19 +149,9 @@ pub(crate) struct Said {
 
 /// A problem on jitney's own routes.
 pub(crate) fn document(problem: &Problem, request_id: &str) -> Said {
-    let outcome = problem.outcome();
-    let status = problem.chosen_status().unwrap_or_else(|| outcome.http_status());
-    let document = Document {
-        r#type: "about:blank",
-        title: outcome.title(),
-        status,
-        reason: outcome.reason(),
-        detail: problem.detail(),
-        request_id,
-        field: problem.field(),
-    };
+    let document = Document::of(&problem.failure, request_id);
     let body = serde_json::to_vec(&document).unwrap_or_default();
-    Said { status, media: "application/problem+json", body, headers: vec![] }
+    Said { status: document.status, media: "application/problem+json", body, headers: vec![] }
 }
 
 /// Whole seconds, never less than asked for; `None` when the client may come back at once.

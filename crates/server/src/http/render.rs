@@ -1,7 +1,7 @@
 //! Answers as bytes, in the type that the client takes. JSON has no NaN and no infinities: they are written as `null`.
 
 use super::media::Accept;
-use crate::call::{Dtype, Failure, OutputPart, Tag};
+use crate::call::{Dtype, Encoding, Failure, OutputPart, Tag};
 use crate::item::{half, npy};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use jitney_core::outcome::Outcome;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const MSGPACK: &str = "application/msgpack";
-const NPY: &str = "application/x-npy";
+pub(crate) const NPY: &str = "application/x-npy";
 const TEXT: &str = "text/plain";
 const OCTETS: &str = "application/octet-stream";
 
@@ -55,31 +55,58 @@ pub(crate) fn answer(parts: &[OutputPart], accept: &Accept, alone: bool) -> Resu
     match parts {
         [part] if part.name.is_empty() => single(part, accept, alone),
         parts => {
-            let mut body = Vec::with_capacity(parts.iter().map(room).sum::<usize>() + 64);
+            let mut body = Vec::with_capacity(room(parts));
             let offers: &[&str] =
                 if parts.iter().any(|part| part.tag == Tag::Msgpack) { &[MSGPACK] } else { OF_DOCUMENT };
             if choose(accept, offers)? == MSGPACK {
-                // A Vec takes every byte.
-                let _ = rmp::encode::write_map_len(&mut body, parts.len() as u32);
-                for part in parts {
-                    let _ = rmp::encode::write_str(&mut body, &part.name);
-                    msgpack_value(&mut body, part)?;
-                }
+                msgpack(&mut body, parts)?;
                 return Ok(rendered(MSGPACK, body));
             }
-            for (index, part) in parts.iter().enumerate() {
-                body.push(if index == 0 { b'{' } else { b',' });
-                json_string(&mut body, &part.name);
-                body.push(b':');
-                json_value(&mut body, part)?;
-            }
-            body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
+            json(&mut body, parts)?;
             Ok(rendered(JSON, body))
         }
     }
 }
 
-fn choose<'a>(accept: &Accept, offers: &[&'a str]) -> Result<&'a str, Failure> {
+/// An answer as a JSON value.
+pub(crate) fn json(body: &mut Vec<u8>, parts: &[OutputPart]) -> Result<(), Failure> {
+    if let [part] = parts
+        && part.name.is_empty()
+    {
+        return json_value(body, part);
+    }
+    for (index, part) in parts.iter().enumerate() {
+        body.push(if index == 0 { b'{' } else { b',' });
+        json_string(body, &part.name);
+        body.push(b':');
+        json_value(body, part)?;
+    }
+    body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
+    Ok(())
+}
+
+/// An answer as a msgpack value.
+pub(crate) fn msgpack(body: &mut Vec<u8>, parts: &[OutputPart]) -> Result<(), Failure> {
+    if let [part] = parts
+        && part.name.is_empty()
+    {
+        return msgpack_value(body, part);
+    }
+    // A Vec takes every byte.
+    let _ = rmp::encode::write_map_len(body, parts.len() as u32);
+    for part in parts {
+        let _ = rmp::encode::write_str(body, &part.name);
+        msgpack_value(body, part)?;
+    }
+    Ok(())
+}
+
+/// What structs come back as.
+pub(crate) fn encoding(accept: &Accept) -> Encoding {
+    if accept.quality(MSGPACK) > accept.quality(JSON) { Encoding::Msgpack } else { Encoding::Json }
+}
+
+pub(crate) fn choose<'a>(accept: &Accept, offers: &[&'a str]) -> Result<&'a str, Failure> {
     accept.best(offers).ok_or_else(|| unacceptable(accept, offers))
 }
 
@@ -117,24 +144,25 @@ fn single(part: &OutputPart, accept: &Accept, alone: bool) -> Result<Rendered, F
             Ok(rendered(NPY, body))
         }
         (_, MSGPACK) => {
-            let mut body = Vec::with_capacity(room(part));
+            let mut body = Vec::with_capacity(room(std::slice::from_ref(part)));
             msgpack_value(&mut body, part)?;
             Ok(rendered(MSGPACK, body))
         }
         _ => {
-            let mut body = Vec::with_capacity(room(part));
+            let mut body = Vec::with_capacity(room(std::slice::from_ref(part)));
             json_value(&mut body, part)?;
             Ok(rendered(JSON, body))
         }
     }
 }
 
-/// About what a part takes as text: a shortest float has up to 12 characters and a comma.
-fn room(part: &OutputPart) -> usize {
-    match &part.tensor {
+/// About what an answer takes as text: a shortest float has up to 12 characters and a comma.
+pub(crate) fn room(parts: &[OutputPart]) -> usize {
+    let one = |part: &OutputPart| match &part.tensor {
         Some(array) => part.data.len() / array.dtype.size() * 13 + 16,
         None => part.data.len() * 4 / 3 + 16,
-    }
+    };
+    parts.iter().map(one).sum::<usize>() + 64
 }
 
 fn json_string(out: &mut Vec<u8>, text: &str) {

@@ -7,7 +7,7 @@ use super::headers::RequestId;
 use super::payload::Payload;
 use super::problem::Problem;
 use super::socket::{Active, Activity};
-use super::{grpc, native, oip, openai, openapi, pages};
+use super::{batch, grpc, native, oip, openai, openapi, pages};
 use crate::call::{Failure, Timing};
 use crate::deployment::Deployment;
 use crate::site::Site;
@@ -90,7 +90,7 @@ async fn answer(site: &Site, own_host: Option<&str>, request: Request<Incoming>,
         }
         Err(Stop::Refused(problem)) => {
             if door == Door::Native && request.method() == Method::POST {
-                called(site, &request).inspect(|deployment| deployment.count(problem.outcome()));
+                called(site, &request).inspect(|(deployment, _)| deployment.count(problem.outcome()));
             }
             problem.instead_of(request.body()).reply(door, &id, &Timing::default())
         }
@@ -116,18 +116,33 @@ async fn dispatch(site: &Site, door: Door, request: Request<Incoming>, id: &Requ
 
 /// jitney's own routes.
 async fn route(site: &Site, request: Request<Incoming>, id: &RequestId, active: &Active) -> Result<Reply, Problem> {
-    let deployment = (request.method() == Method::POST).then(|| called(site, &request)).flatten();
-    if let Some(deployment) = deployment {
-        return Ok(native::post(site, deployment, request, id, active).await);
+    match (request.method() == Method::POST).then(|| called(site, &request)).flatten() {
+        Some((deployment, Shape::One)) => return Ok(native::post(site, deployment, request, id, active).await),
+        Some((deployment, Shape::Many)) => return Ok(batch::post(site, deployment, request, id, active).await),
+        None => {}
     }
     let mut reply = page(site, &request).map_err(|problem| problem.instead_of(request.body()))?;
     id.stamp(reply.headers_mut(), &Timing::default());
     Ok(reply)
 }
 
-/// The deployment that a path names.
-fn called<'a>(site: &'a Site, request: &Request<Incoming>) -> Option<&'a Deployment> {
-    site.deployments()?.get(&*name(request)?)
+/// How many items a route takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    One,
+    Many,
+}
+
+/// What follows the name of a deployment in the route for many items; no name has a slash.
+const MANY: &str = "/batch";
+
+/// The deployment that a path names, and which of its routes.
+fn called<'a>(site: &'a Site, request: &Request<Incoming>) -> Option<(&'a Deployment, Shape)> {
+    let (deployments, name) = (site.deployments()?, name(request)?);
+    match name.strip_suffix(MANY) {
+        Some(name) => Some((deployments.get(name)?, Shape::Many)),
+        None => Some((deployments.get(&*name)?, Shape::One)),
+    }
 }
 
 /// The path without its slash, decoded; `None` if it is not text.
@@ -188,7 +203,7 @@ fn not_a_page(site: &Site, method: &Method, name: &str) -> Problem {
             ..Failure::new(Outcome::Loading, detail)
         });
     };
-    if deployments.contains_key(name) {
+    if deployments.contains_key(name.strip_suffix(MANY).unwrap_or(name)) {
         return wrong_method(method, name, "POST");
     }
     let known: Vec<&str> = deployments.keys().map(String::as_str).collect();

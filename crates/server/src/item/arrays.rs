@@ -1,6 +1,6 @@
 //! Arrays out of documents: numbers go straight from the parser into the buffer that travels to the worker.
 
-use super::{Document, half, invalid, npy};
+use super::{Document, half, invalid, many, npy};
 use crate::call::{Chunks, Dtype, Failure, Part, Tag, TensorType};
 use bytes::Bytes;
 use jitney_core::group_key::KeyPart;
@@ -33,7 +33,27 @@ pub fn from_document(specs: &[ArraySpec], document: Document<'_>, most: usize) -
 }
 
 /// An array that came as a `.npy` file: its header is taken off, its elements stay where they are.
-pub fn from_npy(spec: &ArraySpec, mut file: Chunks) -> Result<Part, Failure> {
+pub fn from_npy(spec: &ArraySpec, file: Chunks) -> Result<Part, Failure> {
+    let (array, data) = open_npy(file)?;
+    check(spec, "$", &array)?;
+    part(array, data)
+}
+
+/// The rows of a `.npy` file, each an array of this parameter; their elements stay where they are.
+pub fn rows_from_npy(spec: &ArraySpec, file: Chunks, most: usize) -> Result<Vec<Part>, Failure> {
+    let (array, mut data) = open_npy(file)?;
+    let Some((&rows, row)) = array.shape.split_first() else {
+        return Err(invalid("$", "expected an array whose first axis is n, got a single number"));
+    };
+    let row = TensorType { dtype: array.dtype, shape: SmallVec::from_slice(row) };
+    check(spec, "$[0]", &row)?;
+    let rows = usize::try_from(rows).ok().filter(|&rows| rows <= most).ok_or_else(|| many::too_many(most))?;
+    let length = data.len().checked_div(rows).unwrap_or(0);
+    (0..rows).map(|_| part(row.clone(), super::split_front(&mut data, length))).collect()
+}
+
+/// What the header of a `.npy` file says, and its elements.
+fn open_npy(mut file: Chunks) -> Result<(TensorType, Chunks), Failure> {
     let malformed = |what: &str| {
         Failure::new(Outcome::MalformedBody, format!("the body is not a .npy file that can be read: {what}"))
     };
@@ -49,8 +69,7 @@ pub fn from_npy(spec: &ArraySpec, mut file: Chunks) -> Result<Part, Failure> {
     if expected != file.len() as u64 {
         return Err(malformed(&format!("its header speaks of {expected} bytes of elements, {} follow", file.len())));
     }
-    check(spec, "$", &array)?;
-    part(array, file)
+    Ok((array, file))
 }
 
 /// An array that came as nothing but its elements: dtype and shape must be fixed.

@@ -103,5 +103,7 @@ fn the_corpus_reaches_what_it_is_for() {
     assert!(targets::array(&read("array.json")));
     assert!(targets::array(&read("array.msgpack")));
     assert!(targets::npy(&read("array-v1.npy")) && targets::npy(&read("array-v2.npy")));
+    assert!(targets::list(&read("list.json")) && targets::list(&read("list.msgpack")));
+    assert!(targets::rows(&read("rows.npy")));
     assert!(targets::fields(&read("object.json")) && targets::fields(&read("object.msgpack")));
 }

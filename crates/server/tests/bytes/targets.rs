@@ -4,6 +4,7 @@ use bytes::Bytes;
 use jitney_core::manifest::{ArraySpec, DeploymentManifest, InputKind};
 use jitney_server::call::{Chunks, Failure, Part};
 use jitney_server::item::fields::{Item, evaluate};
+use jitney_server::item::many::{self, Format};
 use jitney_server::item::{Document, arrays};
 use jitney_server::link::frame::{FrameReader, HEADER_LEN, Header};
 use jitney_server::link::results_frame::ItemOutcome;
@@ -15,7 +16,7 @@ use std::sync::LazyLock;
 const MOST: usize = 1 << 16;
 
 pub(crate) fn all(bytes: &[u8]) {
-    for target in [batch, results, stream, array, npy, fields] {
+    for target in [batch, results, stream, array, npy, fields, list, rows] {
         target(bytes);
     }
 }
@@ -144,4 +145,40 @@ pub(crate) fn fields(document: &[u8]) -> bool {
     let json = evaluate(&MANIFEST, Item::Document(Document::Json(document), false));
     let msgpack = evaluate(&MANIFEST, Item::Document(Document::Msgpack(document), false));
     json.is_ok() || msgpack.is_ok()
+}
+
+/// A list is cut into pieces that are there, in order, without overlap.
+pub(crate) fn list(bytes: &[u8]) -> bool {
+    let whole = Bytes::copy_from_slice(bytes);
+    let mut taken = false;
+    for format in [Format::Json, Format::Msgpack] {
+        let Ok(items) = many::split(format, &whole, 1000) else { continue };
+        assert!(items.len() <= 1000 && items.len() <= whole.len());
+        let mut end = whole.as_ptr() as usize;
+        for item in &items {
+            assert!(!item.is_empty() && item.as_ptr() as usize >= end);
+            end = item.as_ptr() as usize + item.len();
+        }
+        assert!(end <= whole.as_ptr() as usize + whole.len());
+        taken = true;
+    }
+    taken
+}
+
+/// The rows of a file hold all of its elements, whatever pieces it came in.
+pub(crate) fn rows(bytes: &[u8]) -> bool {
+    let spec = ArraySpec { name: "x".into(), dtype: "float32".into(), shape: None };
+    let pieces = bytes.chunks(100).map(Bytes::copy_from_slice).collect();
+    let whole = arrays::rows_from_npy(&spec, Chunks::from(Bytes::copy_from_slice(bytes)), 1000);
+    let cut = arrays::rows_from_npy(&spec, Chunks(pieces), 1000);
+    let (Ok(whole), Ok(cut)) = (&whole, &cut) else {
+        assert_eq!(whole.is_ok(), cut.is_ok());
+        return false;
+    };
+    for (row, same) in whole.iter().zip(cut) {
+        assert_eq!(row.tensor, same.tensor);
+        assert_eq!(row.data.clone().contiguous(), same.data.clone().contiguous());
+        assert_eq!(row.tensor.as_ref().unwrap().byte_len(), Some(row.data.len() as u64));
+    }
+    true
 }

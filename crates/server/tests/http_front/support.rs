@@ -125,7 +125,12 @@ pub(crate) fn output(tag: Tag, data: impl Into<bytes::Bytes>) -> OutputPart {
 
 /// Answers with what came, in the way that the deployment's kind of answer suggests.
 pub(crate) fn echo(message: Inbound) {
-    if let Inbound::Submit(call, reply) = message {
+    let items = match message {
+        Inbound::Submit(call, reply) => vec![(call, reply)],
+        Inbound::SubmitMany(items) => items,
+        _ => return,
+    };
+    for (call, reply) in items {
         // The caller may have gone.
         let _ = reply.send(echo_answer(*call));
     }
@@ -336,6 +341,16 @@ pub(crate) async fn submitted(messages: &mut mpsc::UnboundedReceiver<Inbound>) -
     match tokio::time::timeout(LONG, messages.recv()).await.expect("a message").expect("an open channel") {
         Inbound::Submit(call, reply) => (*call, reply),
         other => panic!("{other:?} instead of a call"),
+    }
+}
+
+/// The items of one request.
+pub(crate) async fn submitted_many(
+    messages: &mut mpsc::UnboundedReceiver<Inbound>,
+) -> Vec<(Call, oneshot::Sender<Answer>)> {
+    match tokio::time::timeout(LONG, messages.recv()).await.expect("a message").expect("an open channel") {
+        Inbound::SubmitMany(items) => items.into_iter().map(|(call, reply)| (*call, reply)).collect(),
+        other => panic!("{other:?} instead of many calls"),
     }
 }
 

@@ -1,0 +1,176 @@
+//! `POST /{deployment}/batch`: many items in, as many outcomes out, in their order.
+
+use super::door::Door;
+use super::headers::RequestId;
+use super::input::{self, ManyReading, Taken};
+use super::intake::{self, Intake, Wanted};
+use super::limits::{LEAST_ITEM_BYTES, LEAST_ITEMS};
+use super::media::{Accept, body_type, check_encoding};
+use super::outcomes::{self, Outcomes};
+use super::payload::Payload;
+use super::problem::Problem;
+use super::service::Reply;
+use super::socket::Active;
+use super::{heavy, render};
+use crate::call::{Answer, Call, Failure, Timing};
+use crate::deployment::{Deployment, Ticket, next_item_id};
+use crate::site::Site;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Response};
+use jitney_core::outcome::Outcome;
+
+/// How many items of a request failed.
+const FAILED: HeaderName = HeaderName::from_static("x-jitney-failed");
+
+/// Answers one request of many items.
+pub(crate) async fn post(
+    site: &Site,
+    deployment: &Deployment,
+    request: Request<Incoming>,
+    id: &RequestId,
+    active: &Active,
+) -> Reply {
+    let (head, body) = request.into_parts();
+    let accept = Accept::of(&head.headers);
+    let (items, wanted) = match prepare(site, deployment, &head.headers, &accept, body).await {
+        Ok(prepared) => prepared,
+        Err(problem) => {
+            deployment.count(problem.outcome());
+            return problem.reply(Door::Native, id, &Timing::default());
+        }
+    };
+    active.compute();
+    let encoding = render::encoding(&accept);
+    let call = |taken: Taken| Call {
+        id: next_item_id(),
+        parts: taken.parts,
+        encoding,
+        group: taken.group,
+        cost: taken.cost,
+        timeout: wanted.timeout,
+        priority: wanted.priority,
+    };
+    let Run { results, timing, ticket } = run(deployment, items, call).await;
+    let rendered = match intake::check_room(site) {
+        Ok(()) => {
+            let bytes = results.iter().flatten().flatten().map(|part| part.data.len()).sum();
+            heavy::run(bytes, || outcomes::write(results, &accept, &id.text())).await
+        }
+        Err(failure) => Err(failure),
+    };
+    let ended = match &rendered {
+        Ok(Outcomes { all_failed: None, .. }) => Outcome::Ok,
+        Ok(Outcomes { all_failed: Some(first), .. }) | Err(first) => first.outcome,
+    };
+    match ticket {
+        Some(mut ticket) => ticket.fail(ended),
+        // Nothing of it ever reached the engine.
+        None => deployment.count(ended),
+    }
+    match rendered {
+        Ok(Outcomes { media, body, failed, all_failed }) => {
+            let mut reply = match all_failed {
+                None => Response::new(Payload::from(body)),
+                Some(first) => {
+                    let mut reply = Problem::from(first).reply(Door::Native, id, &timing);
+                    *reply.body_mut() = Payload::from(body);
+                    reply
+                }
+            };
+            let headers = reply.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+            headers.insert(FAILED, HeaderValue::from(failed));
+            id.stamp(headers, &timing);
+            reply
+        }
+        Err(failure) => Problem::from(failure).reply(Door::Native, id, &timing),
+    }
+}
+
+/// How the items of one request ended, in their order.
+pub(crate) struct Run<'a> {
+    pub(crate) results: Vec<outcomes::Item>,
+    /// That of the item that took longest.
+    pub(crate) timing: Timing,
+    /// `None` if no item was fit to be computed.
+    pub(crate) ticket: Option<Ticket<'a>>,
+}
+
+/// Runs what can be run of a request's items; the others keep their failures, and their places.
+pub(crate) async fn run<T>(
+    deployment: &Deployment,
+    items: Vec<Result<T, Failure>>,
+    mut call: impl FnMut(T) -> Call,
+) -> Run<'_> {
+    let mut calls = Vec::with_capacity(items.len());
+    let mut results: Vec<Option<outcomes::Item>> = Vec::with_capacity(items.len());
+    for item in items {
+        match item {
+            Ok(item) => {
+                calls.push(call(item));
+                results.push(None);
+            }
+            Err(failure) => results.push(Some(Err(failure))),
+        }
+    }
+    let mut timing = Timing::default();
+    if calls.is_empty() {
+        return Run { results: results.into_iter().flatten().collect(), timing, ticket: None };
+    }
+    let (answers, ticket) = deployment.open_many(calls).await;
+    let total = |timing: &Timing| timing.queue + timing.batch + timing.model;
+    let mut answers = answers.into_iter();
+    let results = results.into_iter().filter_map(|known| {
+        known.or_else(|| {
+            let Answer { result, timing: its } = answers.next()?;
+            if total(&its) > total(&timing) {
+                timing = its;
+            }
+            Some(result)
+        })
+    });
+    Run { results: results.collect(), timing, ticket: Some(ticket) }
+}
+
+/// The most items that one request may have.
+pub(crate) fn most_items(site: &Site) -> usize {
+    let most = (site.options.max_body_bytes / LEAST_ITEM_BYTES).max(LEAST_ITEMS);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// The cheapest checks first, as for one item.
+async fn prepare(
+    site: &Site,
+    deployment: &Deployment,
+    headers: &HeaderMap,
+    accept: &Accept,
+    body: Incoming,
+) -> Result<(Vec<Result<Taken, Failure>>, Wanted), Problem> {
+    let manifest = &deployment.manifest;
+    let intake = Intake { site, body, allowed: intake::allowed(manifest) };
+    let (mut wanted, reading) = match check_head(site, deployment, headers, accept) {
+        Ok(checked) => checked,
+        Err(failure) => return Err(intake.refuse(failure).await),
+    };
+    let chunks = intake.receive(&mut wanted).await?;
+    let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
+    let take = || input::take_many(manifest, reading, chunks.clone(), most, most_items(site));
+    let items = heavy::run(chunks.len(), take).await?;
+    Ok((items, wanted))
+}
+
+fn check_head(
+    site: &Site,
+    deployment: &Deployment,
+    headers: &HeaderMap,
+    accept: &Accept,
+) -> Result<(Wanted, ManyReading), Failure> {
+    let wanted = Wanted::of(site, headers)?;
+    check_encoding(headers)?;
+    let manifest = &deployment.manifest;
+    let got = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let reading = input::reading_many(&manifest.input, body_type(headers)?, got)?;
+    render::choose(accept, outcomes::offers(&manifest.output.kind))?;
+    Ok((wanted, reading))
+}

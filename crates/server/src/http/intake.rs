@@ -1,0 +1,78 @@
+//! How a request comes in, whatever it asks for: what its head says of time and rank, and then its body.
+
+use super::body::{self, Patience};
+use super::headers;
+use super::limits::DRAIN_BYTES;
+use super::problem::Problem;
+use crate::call::{Chunks, Failure};
+use crate::site::Site;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::HeaderMap;
+use jitney_core::outcome::Outcome;
+use jitney_core::request::Priority;
+use std::time::{Duration, Instant};
+
+/// What the head of a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// From now; `None` is the deployment's own.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) priority: Priority,
+}
+
+impl Wanted {
+    /// From jitney's own headers; refuses while there is no room for another answer.
+    pub(crate) fn of(site: &Site, headers: &HeaderMap) -> Result<Wanted, Failure> {
+        check_room(site)?;
+        Ok(Wanted { timeout: headers::timeout(headers)?, priority: headers::priority(headers)? })
+    }
+}
+
+/// A request whose head has been read and whose body has not.
+pub(crate) struct Intake<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) body: Incoming,
+    /// How long a request may take that names no time.
+    pub(crate) allowed: Duration,
+}
+
+impl Intake<'_> {
+    /// The body. One that took its time has used some of the request's.
+    pub(crate) async fn receive(self, wanted: &mut Wanted) -> Result<Chunks, Problem> {
+        let patience = Patience::of(self.allowed, wanted.timeout);
+        let received = body::receive(self.body, self.site, patience).await?;
+        if let Some(start) = received.waited_since {
+            let total = wanted.timeout.unwrap_or(self.allowed);
+            wanted.timeout = Some(left(total, start).ok_or_else(|| patience.end())?);
+        }
+        Ok(received.chunks)
+    }
+
+    /// Says what is wrong with the head. A short body is read, so that the connection can be used again; a long one is
+    /// not worth it.
+    pub(crate) async fn refuse(self, failure: Failure) -> Problem {
+        let short = self.body.size_hint().upper().is_some_and(|length| length <= DRAIN_BYTES);
+        let read = short && body::receive(self.body, self.site, Patience::of(self.allowed, None)).await.is_ok();
+        if read { Problem::from(failure) } else { Problem::from(failure).close() }
+    }
+}
+
+/// How long requests to this deployment may take.
+pub(crate) fn allowed(manifest: &jitney_core::manifest::DeploymentManifest) -> Duration {
+    Duration::try_from_secs_f64(manifest.options.request_timeout_s).unwrap_or(Duration::MAX)
+}
+
+/// Refuses while answers that nobody takes hold as much as bodies may: what is computed now would only add to it.
+pub(crate) fn check_room(site: &Site) -> Result<(), Failure> {
+    let most = site.options.max_receiving_bytes;
+    if u64::try_from(site.untaken.get()).unwrap_or(0) < most {
+        return Ok(());
+    }
+    let detail =
+        format!("answers that clients have not taken yet hold the {most} bytes that they may; come back in a second");
+    Err(Failure { retry_after: Some(Duration::from_secs(1)), ..Failure::new(Outcome::QueueBytesFull, detail) })
+}
+
+fn left(total: Duration, start: Instant) -> Option<Duration> {
+    total.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
+}

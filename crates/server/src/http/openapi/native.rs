@@ -1,0 +1,159 @@
+//! The routes of deployments: one item, and many.
+
+use super::parts::{self, refs};
+use crate::deployment::Deployment;
+use crate::http::input::{accepted, accepted_many};
+use crate::http::outcomes;
+use crate::http::render::offers;
+use jitney_core::manifest::{ArraySpec, InputKind, Output};
+use jitney_core::outcome::Outcome;
+use serde_json::{Map, Value, json};
+
+/// `POST /{deployment}`
+pub(super) fn one(name: &str, deployment: &Deployment) -> Value {
+    let manifest = &deployment.manifest;
+    let doc = &manifest.doc;
+    let good = json!({ "description": "The answer to this item.", "headers": parts::header_refs(parts::GOOD), "content": answers(&manifest.output) });
+    json!({
+        "tags": ["deployments"],
+        "operationId": name,
+        "summary": doc.lines().next().unwrap_or_default(),
+        "description": doc,
+        "parameters": refs("parameters", &["RequestId", "Timeout", "Priority"]),
+        "requestBody": { "required": true, "content": bodies(deployment) },
+        "responses": responses(good, &json!({ "$ref": "#/components/schemas/Problem" })),
+    })
+}
+
+/// `POST /{deployment}/batch`
+pub(super) fn many(name: &str, deployment: &Deployment) -> Value {
+    let manifest = &deployment.manifest;
+    let list = json!({ "type": "array", "items": item_schema(deployment) });
+    let examples = json!({ "all": { "value": manifest.examples } });
+    let mut content = Map::new();
+    for &media in accepted_many(&manifest.input) {
+        let mut body = if media == "application/x-npy" { json!({}) } else { json!({ "schema": list }) };
+        if media == "application/json" && !manifest.examples.is_empty() {
+            body["examples"] = examples.clone();
+        }
+        content.insert(media.into(), body);
+    }
+    let mut answers = Map::new();
+    for &media in outcomes::offers(&manifest.output.kind) {
+        let schema = if media == "application/x-npy" {
+            json!({})
+        } else {
+            json!({ "schema": outcomes_schema(&manifest.output) })
+        };
+        answers.insert(media.into(), schema);
+    }
+    let description = "At least one item succeeded, or there was none. The outcomes are in the order of the items; `failed` counts the problems among them. As application/x-npy, which needs all to have succeeded, one array of all rows.";
+    let good = json!({ "description": description, "headers": parts::header_refs(&[parts::GOOD, &[("x-jitney-failed", "Failed")]].concat()), "content": answers });
+    json!({
+        "tags": ["deployments"],
+        "operationId": format!("{name}_batch"),
+        "summary": format!("Many items for {name} in one request"),
+        "description": "The items ride in the batches of everybody and fail one by one. If all fail, the answer is the problem of the first, with those of all in `outcomes`.",
+        "parameters": refs("parameters", &["RequestId", "Timeout", "Priority"]),
+        "requestBody": { "required": true, "content": content },
+        "responses": responses(good, &json!({ "$ref": "#/components/schemas/AllFailed" })),
+    })
+}
+
+fn outcomes_schema(output: &Output) -> Value {
+    let value = json!({ "type": "object", "required": ["value"], "properties": { "value": answer_schema(output) }, "additionalProperties": false });
+    let problem = json!({ "type": "object", "required": ["problem"], "properties": { "problem": { "$ref": "#/components/schemas/Problem" } }, "additionalProperties": false });
+    json!({
+        "type": "object",
+        "required": ["outcomes", "failed"],
+        "properties": {
+            "outcomes": { "type": "array", "items": { "oneOf": [value, problem] } },
+            "failed": { "type": "integer", "minimum": 0 },
+        },
+    })
+}
+
+/// What every native route may answer: the good answer, and each status with its reasons.
+fn responses(good: Value, problem: &Value) -> Value {
+    let said = |outcome: Outcome| !matches!(outcome, Outcome::NotFound | Outcome::MethodNotAllowed);
+    let mut responses = parts::problems(said, Outcome::http_status, "application/problem+json", problem);
+    responses.insert("200".into(), good);
+    responses.into()
+}
+
+/// One item as a document.
+fn item_schema(deployment: &Deployment) -> Value {
+    let input = &deployment.manifest.input;
+    match input.kind {
+        InputKind::Bytes | InputKind::Image => json!({ "type": "string", "contentEncoding": "base64" }),
+        _ => json!(input.schema),
+    }
+}
+
+/// The body in every type that is taken, the natural one first.
+fn bodies(deployment: &Deployment) -> Value {
+    let manifest = &deployment.manifest;
+    let examples = || -> Map<String, Value> {
+        let numbered = manifest.examples.iter().enumerate();
+        numbered.map(|(index, value)| (format!("example_{}", index + 1), json!({ "value": value }))).collect()
+    };
+    let mut content = Map::new();
+    for media in accepted(&manifest.input) {
+        let mut body = match (media, manifest.input.kind) {
+            ("application/json", _) => json!({ "schema": item_schema(deployment) }),
+            ("application/msgpack", _) => json!({ "schema": manifest.input.schema }),
+            ("text/plain", _) => json!({ "schema": { "type": "string" } }),
+            // Raw bytes have no schema in 3.1.
+            _ => json!({}),
+        };
+        if media == "application/json" && !manifest.examples.is_empty() {
+            body["examples"] = examples().into();
+        }
+        content.insert(media.into(), body);
+    }
+    content.into()
+}
+
+fn answers(output: &Output) -> Value {
+    let mut content = Map::new();
+    for &media in offers(&output.kind) {
+        let body = match (media, output.kind.as_str()) {
+            ("application/msgpack", "bytes" | "image") => json!({ "schema": output.schema }),
+            ("application/json" | "application/msgpack", _) => json!({ "schema": answer_schema(output) }),
+            ("text/plain", _) => json!({ "schema": { "type": "string" } }),
+            _ => json!({}),
+        };
+        content.insert(media.into(), body);
+    }
+    content.into()
+}
+
+/// One answer as JSON has it.
+fn answer_schema(output: &Output) -> Value {
+    match output.kind.as_str() {
+        "bytes" | "image" => json!({ "type": "string", "contentEncoding": "base64" }),
+        "arrays" if !output.arrays.is_empty() => arrays_schema(&output.arrays),
+        _ => json!(output.schema),
+    }
+}
+
+/// What an object of named arrays looks like; numbers inside are described in words.
+fn arrays_schema(arrays: &[ArraySpec]) -> Value {
+    let mut properties = Map::new();
+    for array in arrays {
+        let shape = array.shape.as_ref().map_or_else(
+            || "any".to_owned(),
+            |axes| {
+                axes.iter()
+                    .map(|axis| axis.map_or_else(|| "any".to_owned(), |axis| axis.to_string()))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            },
+        );
+        properties.insert(
+            array.name.clone(),
+            json!({ "description": format!("{} of shape ({shape}), as nested lists", array.dtype) }),
+        );
+    }
+    json!({ "type": "object", "properties": properties, "required": properties.keys().collect::<Vec<_>>() })
+}
