@@ -206,9 +206,10 @@ def _merge(table: dict[str, Option], layers: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _check_together(name: str, options: DeploymentOptions, sources: Mapping[str, str]) -> None:
-    if options.policy == "drain" and options.max_batch_delay_ms > 0:
+    if options.policy != "fixed" and options.max_batch_delay_ms > 0:
+        how = "never waits" if options.policy == "drain" else "finds out for itself how long to wait"
         raise ConfigError(
-            f"deployment `{name}`: policy `drain` ({sources['policy']}) never waits, but max_batch_delay_ms is "
+            f"deployment `{name}`: policy `{options.policy}` ({sources['policy']}) {how}, but max_batch_delay_ms is "
             f"{options.max_batch_delay_ms:g} ({sources['max_batch_delay_ms']}); use policy `fixed`, or drop the delay"
         )
     if options.min_ready_replicas > options.replicas:

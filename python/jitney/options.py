@@ -73,9 +73,10 @@ class DeploymentOptions:
     )
     policy: str | None = _option(
         None,
-        "when to launch a batch: `drain` as soon as a replica is free, `fixed` after max_batch_delay_ms; "
-        "unless given, `fixed` if that delay is above 0, else `drain`",
-        choices=("drain", "fixed"),
+        "when to launch a batch: `auto` when it pays, learned from what batches take and how requests arrive; `drain` as "
+        "soon as a replica is free; `fixed` after max_batch_delay_ms; unless given, `fixed` if that delay is above 0, "
+        "else `auto`",
+        choices=("auto", "drain", "fixed"),
     )
     max_batch_delay_ms: float = _option(
         0.0, "how long `fixed` may hold a lane open, from the arrival of its oldest item", unit="ms", at_least=0
@@ -109,7 +110,7 @@ class DeploymentOptions:
 
     def __post_init__(self) -> None:
         if self.policy is None:
-            object.__setattr__(self, "policy", "fixed" if self.max_batch_delay_ms > 0 else "drain")
+            object.__setattr__(self, "policy", "fixed" if self.max_batch_delay_ms > 0 else "auto")
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as JSON has them."""

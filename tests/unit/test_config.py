@@ -31,7 +31,7 @@ def test_defaults_are_those_of_the_design() -> None:
     options = DeploymentOptions()
     assert (options.max_batch_size, options.replicas, options.max_queued_items) == (32, 1, 4096)
     assert options.max_queued_bytes == 256 * 1024**2
-    assert (options.policy, options.max_batch_delay_ms) == ("drain", 0)
+    assert (options.policy, options.max_batch_delay_ms) == ("auto", 0)
     assert ServerOptions().listen == ("tcp:127.0.0.1:8000",)
 
 
@@ -69,7 +69,7 @@ def test_more_ready_replicas_than_replicas_are_refused() -> None:
         (["m.request_timeout_s=0"], "expected more than 0"),
         (["m.request_timeout_s=inf"], "expected a number"),
         (["m.retry=maybe"], "expected true or false, got 'maybe'"),
-        (["m.policy=auto"], "expected one of drain, fixed, got 'auto'"),
+        (["m.policy=soon"], "expected one of auto, drain, fixed, got 'soon'"),
         (["m.batched=false"], "set it in @jitney.deployment"),
         (["m"], "expected NAME.option=value"),
         (["max_batch_size=3"], "expected NAME.option=value"),

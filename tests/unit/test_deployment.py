@@ -296,7 +296,7 @@ def test_the_manifest_is_what_the_front_reads() -> None:
     }
     assert only["cost"] == {"source": {"length": {"of": "prompt", "unit": "characters"}}, "edges": None}
     assert only["examples"] == [{"prompt": "a", "width": 512}, {"prompt": "b"}]
-    assert only["options"]["policy"] == "drain"
+    assert only["options"]["policy"] == "auto"
     assert only["options"]["devices"] == []
     assert only["option_sources"]["policy"] == "default"
 

@@ -15,6 +15,8 @@ pub struct Waiting {
     pub id: ItemId,
     /// What it counts against a batch's cost limit.
     pub cost: u64,
+    /// When its answer is wanted: its deadline, or the latency target if that is sooner.
+    pub due: Time,
 }
 
 /// What bounds one batch.
@@ -141,7 +143,7 @@ mod tests {
     const ANY: BatchLimits = BatchLimits { max_items: 8, max_cost: u64::MAX };
 
     fn item(arrival: u64) -> Waiting {
-        Waiting { arrival: Time(arrival), id: ItemId(arrival), cost: 1 }
+        Waiting { arrival: Time(arrival), id: ItemId(arrival), cost: 1, due: Time(u64::MAX) }
     }
 
     fn ids(lane: &mut Lane) -> Vec<u64> {
@@ -173,7 +175,7 @@ mod tests {
     fn cost_closes_a_batch_and_an_item_above_the_limit_rides_alone() {
         let mut lane = Lane::default();
         for (arrival, cost) in [(1, 50), (2, 4), (3, 4), (4, 4)] {
-            lane.push(Priority::Normal, Waiting { arrival: Time(arrival), id: ItemId(arrival), cost });
+            lane.push(Priority::Normal, Waiting { cost, ..item(arrival) });
         }
         let limits = BatchLimits { max_items: 8, max_cost: 10 };
         let sizes: Vec<usize> =

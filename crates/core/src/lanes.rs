@@ -4,17 +4,23 @@ use crate::group_key::GroupKey;
 use crate::lane::{BatchLimits, Lane, Waiting};
 use crate::request::{ItemId, Priority};
 use crate::time::Time;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 /// A live lane. Numbers are reused once a lane has been freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub u32);
 
+/// What all lanes of one group key have in common, also those that were freed in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kin(pub u64);
+
 #[derive(Debug)]
 struct Slot {
     key: GroupKey,
+    kin: Kin,
     lane: Lane,
     head: Option<(Time, Waiting)>,
     oldest: Option<Time>,
@@ -117,6 +123,11 @@ impl Lanes {
         &self.slot(id).lane
     }
 
+    /// Which group a live lane is of.
+    pub fn kin(&self, id: LaneId) -> Kin {
+        self.slot(id).kin
+    }
+
     /// The item that leaves a live lane first.
     pub fn head(&self, id: LaneId) -> Waiting {
         self.slot(id).head.expect("a live lane holds something").1
@@ -156,7 +167,14 @@ impl Lanes {
     }
 
     fn open(&mut self, key: &GroupKey) -> LaneId {
-        let slot = Slot { key: key.clone(), lane: Lane::default(), head: None, oldest: None, full: false };
+        let slot = Slot {
+            key: key.clone(),
+            kin: Kin(FxBuildHasher.hash_one(key)),
+            lane: Lane::default(),
+            head: None,
+            oldest: None,
+            full: false,
+        };
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             LaneId(self.slots.len() as u32 - 1)

@@ -4,6 +4,7 @@
 //! return values. That is what lets the same code run in production, in property tests and in a simulation.
 
 pub mod admission;
+pub mod auto;
 pub mod group_key;
 pub mod lane;
 pub mod lanes;
@@ -20,3 +21,4 @@ pub mod rules;
 pub mod scheduler;
 pub mod supervisor;
 pub mod time;
+pub mod traffic;

@@ -10,7 +10,7 @@ pub struct DeploymentOptions {
     pub max_batch_size: u32,
     /// Most cost units in one batch; an item above it rides alone.
     pub max_batch_cost: Option<u64>,
-    /// When to launch: `drain` or `fixed`.
+    /// When to launch: `auto`, `drain` or `fixed`.
     pub policy: String,
     /// How long `fixed` may hold a lane open, counted from the arrival of its head.
     pub max_batch_delay_ms: f64,

@@ -1,32 +1,63 @@
-//! What a batch of n takes, learned from what batches took. Predictions of waits rest on this alone.
+//! What a batch of n takes, learned from what batches took. Decisions, predictions and `Retry-After` rest on this alone.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Batches that must have been measured before predictions are believed.
-const BELIEVED_AFTER: u64 = 3;
-/// Weight of a bucket's past: its mean follows a change within about this many batches.
+/// Batches that must have been measured before anything is believed.
+pub const BELIEVED_AFTER: u64 = 3;
+/// Batches of a size after which their own mean counts more than the line through all sizes.
+const SIZE_BELIEVED_AFTER: f64 = 3.0;
+/// Weight of a size's past: its mean follows a change within about this many batches.
 const MEMORY: f64 = 20.0;
-/// Weight of the newest batch in what batches took lately.
-const RECENT: f64 = 0.125;
+/// Batches over which "lately" reaches.
+const LATELY: u64 = 16;
 /// Once five batches are known, one duration counts as at most this many times what was expected.
 const OUTLIER: f64 = 3.0;
+/// Weight of the newest batch in how far durations scatter.
+const SCATTER_WEIGHT: f64 = 0.05;
+/// Weight of the newest batch in whether all of them have changed …
+const DRIFT_WEIGHT: f64 = 0.125;
+/// … which is believed when they are off by this much: less would be noise, and more would stop half-way.
+const DRIFT: f64 = 0.25;
+/// No batch takes less, in seconds: a model that costs nothing must not divide by it.
+const LEAST_S: f64 = 1e-7;
 
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    weight: f64,
-    items: f64,
-    seconds: f64,
+/// What is known of batches of about one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Size {
+    /// How much it counts; 0: never seen.
+    pub weight: f64,
+    /// Their mean size.
+    pub items: f64,
+    /// What they took, in the mean.
+    pub seconds: f64,
 }
 
-/// Measured batch durations by size: a mean per size bucket, and a line through the buckets.
-#[derive(Clone, Debug, Default)]
+/// Measured batch durations by size: a mean per size, and a line a + b·n through the means.
+#[derive(Clone, Debug)]
 pub struct Pace {
-    buckets: BTreeMap<u32, Bucket>,
+    sizes: Vec<Size>,
     launch_s: f64,
     item_s: f64,
     recent_s: f64,
+    scatter: f64,
+    drift: f64,
     count: u64,
+    has_line: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            sizes: Vec::new(),
+            launch_s: 0.0,
+            item_s: 0.0,
+            recent_s: 0.0,
+            scatter: 0.1,
+            drift: 0.0,
+            count: 0,
+            has_line: false,
+        }
+    }
 }
 
 impl Pace {
@@ -37,19 +68,50 @@ impl Pace {
         }
         self.count += 1;
         let mut seconds = length.as_secs_f64();
+        let expected = self.seconds(items);
         if self.count > 5 {
-            seconds = seconds.min(OUTLIER * self.seconds(items));
+            seconds = seconds.min(OUTLIER * expected);
         }
-        let fresh = Bucket { weight: 0.0, items: items as f64, seconds };
-        self.recent_s += (seconds - self.recent_s) * RECENT.max(1.0 / self.count as f64);
-        let bucket = self.buckets.entry(index(items)).or_insert(fresh);
-        if bucket.weight < 1.5 && bucket.weight > 0.5 && seconds < bucket.seconds / 2.0 {
-            bucket.seconds = seconds; // the first batch of this size paid for a warm-up
+        let place = index(items as f64);
+        if self.sizes.len() <= place {
+            self.sizes.resize(place + 1, Size::default());
         }
-        bucket.weight = (bucket.weight + 1.0).min(MEMORY);
-        bucket.items += (items as f64 - bucket.items) / bucket.weight;
-        bucket.seconds += (seconds - bucket.seconds) / bucket.weight;
-        self.fit();
+        if self.has_line {
+            self.watch(seconds / expected - 1.0);
+        }
+        let size = &mut self.sizes[place];
+        if size.weight > 0.5 && size.weight < 1.5 && seconds < size.seconds / 2.0 {
+            size.seconds = seconds; // the first batch of this size paid for a warm-up
+        }
+        size.weight = (size.weight + 1.0).min(MEMORY);
+        size.items += (items as f64 - size.items) / size.weight;
+        size.seconds += (seconds - size.seconds) / size.weight;
+        self.recent_s += (seconds - self.recent_s) / self.count.min(LATELY) as f64;
+        self.fit_line();
+    }
+
+    /// Learns how far durations scatter, and whether the model has changed: then so have the sizes that are not seen now.
+    fn watch(&mut self, surprise: f64) {
+        self.scatter += SCATTER_WEIGHT * ((1.25 * surprise.abs()).min(1.0) - self.scatter);
+        self.drift += DRIFT_WEIGHT * (surprise - self.drift);
+        if self.drift.abs() > DRIFT {
+            let factor = 1.0 + self.drift;
+            self.sizes.iter_mut().for_each(|size| size.seconds *= factor);
+            self.drift = 0.0;
+        }
+    }
+
+    /// The weighted line. With one size seen nothing is known of the slope; half of the time is then taken as launch cost.
+    fn fit_line(&mut self) {
+        let seen = || self.sizes.iter().filter(|size| size.weight > 0.0);
+        let weight: f64 = seen().map(|s| s.weight).sum();
+        let items = seen().map(|s| s.weight * s.items).sum::<f64>() / weight;
+        let seconds = seen().map(|s| s.weight * s.seconds).sum::<f64>() / weight;
+        let spread: f64 = seen().map(|s| s.weight * (s.items - items).powi(2)).sum();
+        let slope = seen().map(|s| s.weight * (s.items - items) * (s.seconds - seconds)).sum::<f64>() / spread;
+        self.has_line = seen().count() > 1 && spread > 0.0;
+        self.item_s = if self.has_line { slope.clamp(0.0, seconds / items) } else { seconds / items / 2.0 };
+        self.launch_s = (seconds - self.item_s * items).max(0.0);
     }
 
     /// Whether enough has been measured to predict.
@@ -57,9 +119,41 @@ impl Pace {
         self.count >= BELIEVED_AFTER
     }
 
-    /// What a batch of `items` takes.
+    /// Whether batches of different sizes have been seen, so that the line is more than a guess.
+    pub fn has_line(&self) -> bool {
+        self.has_line
+    }
+
+    /// Batches measured.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// What a launch costs, whatever rides along, in seconds: a.
+    pub fn launch_s(&self) -> f64 {
+        self.launch_s
+    }
+
+    /// What an item adds, in seconds: b.
+    pub fn item_s(&self) -> f64 {
+        self.item_s
+    }
+
+    /// How far durations scatter about what was expected, as a share of it.
+    pub fn scatter(&self) -> f64 {
+        self.scatter
+    }
+
+    /// The sizes seen, smallest first.
+    pub fn sizes(&self) -> impl Iterator<Item = &Size> + '_ {
+        self.sizes.iter().filter(|size| size.weight > 0.0)
+    }
+
+    /// What a batch of `items` takes at the least. With one size seen larger ones are taken to cost the same: the door
+    /// then lets too much in for one batch, which is better than refusing the first burst of every quiet server.
     pub fn batch(&self, items: usize) -> Duration {
-        Duration::from_secs_f64(self.seconds(items.max(1)))
+        let seen = self.sizes().next().filter(|_| !self.has_line);
+        Duration::from_secs_f64(seen.map_or_else(|| self.seconds(items.max(1)), |size| size.seconds))
     }
 
     /// What batches took lately, of whatever size they were.
@@ -67,35 +161,71 @@ impl Pace {
         Duration::from_secs_f64(self.recent_s)
     }
 
-    fn seconds(&self, items: usize) -> f64 {
-        match self.buckets.get(&index(items)) {
-            Some(bucket) if bucket.weight >= 3.0 => {
-                (bucket.seconds + self.item_s * (items as f64 - bucket.items)).max(0.0)
-            }
-            _ => self.launch_s + self.item_s * items as f64,
-        }
+    /// S(n): what a batch of `items` takes, in seconds.
+    pub fn seconds(&self, items: usize) -> f64 {
+        self.seconds_at(index(items as f64), items)
     }
 
-    /// The weighted line. With one size seen nothing is known of the slope; taking it as flat admits too much for one
-    /// batch, taking it as proportional would refuse the first burst of every server that was quiet before.
-    fn fit(&mut self) {
-        let buckets = || self.buckets.values();
-        let weight: f64 = buckets().map(|b| b.weight).sum();
-        let items = buckets().map(|b| b.weight * b.items).sum::<f64>() / weight;
-        let seconds = buckets().map(|b| b.weight * b.seconds).sum::<f64>() / weight;
-        let spread: f64 = buckets().map(|b| b.weight * (b.items - items).powi(2)).sum();
-        self.item_s = 0.0;
-        if self.buckets.len() > 1 && spread > 0.0 {
-            let slope = buckets().map(|b| b.weight * (b.items - items) * (b.seconds - seconds)).sum::<f64>() / spread;
-            self.item_s = slope.clamp(0.0, seconds / items);
+    fn seconds_at(&self, place: usize, items: usize) -> f64 {
+        let seconds = match self.sizes.get(place) {
+            Some(size) if size.weight >= SIZE_BELIEVED_AFTER => {
+                size.seconds + self.item_s * (items as f64 - size.items)
+            }
+            _ => self.launch_s + self.item_s * items as f64,
+        };
+        seconds.max(LEAST_S)
+    }
+
+    /// What it takes if it takes long, in seconds.
+    pub fn upper(&self, items: usize) -> f64 {
+        self.seconds(items) * (1.0 + self.scatter / 2.0)
+    }
+
+    /// Items per second of one replica at its best size.
+    pub fn best_rate(&self, max_items: usize) -> f64 {
+        let full = max_items as f64 / self.seconds(max_items);
+        let believed = self.sizes.iter().filter(|size| size.weight >= SIZE_BELIEVED_AFTER);
+        believed.map(|size| size.items / size.seconds.max(LEAST_S)).fold(full, f64::max)
+    }
+
+    /// The largest size up to `most`, at least 1, that ends within `slack` seconds. While only one size is known, sizes
+    /// grow step by step: at most twice the largest that was seen.
+    pub fn fit(&self, slack: f64, most: usize) -> usize {
+        if !self.has_line {
+            return if self.sizes.is_empty() { most } else { most.min(2 * top(self.sizes.len() - 1)) };
         }
-        self.launch_s = (seconds - self.item_s * items).max(0.0);
+        if self.upper(most) <= slack {
+            return most;
+        }
+        let (mut low, mut high) = (1, most);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.upper(middle) <= slack {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    /// The size up to `most` for which `cost` of (items, seconds) is least: `most`, or a size up to which seconds are known.
+    pub fn best_size(&self, most: usize, cost: impl Fn(usize, f64) -> f64) -> usize {
+        let last = index(most as f64);
+        let tops = (0..last).map(|place| (place, top(place))).filter(|&(_, top)| top < most);
+        let all = std::iter::once((last, most)).chain(tops);
+        let costs = all.map(|(place, items)| (cost(items, self.seconds_at(place, items)), items));
+        costs.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(most, |(_, items)| items)
     }
 }
 
-/// Buckets end at 1, 2, 4, 5, 8, 11, 16, 22, 32, …: none straddles a power of two, where padded models jump.
-fn index(items: usize) -> u32 {
-    (2.0 * (items as f64).log2() - 1e-9).ceil().max(0.0) as u32
+/// Sizes end at 1, 2, 4, 5, 8, 11, 16, 22, 32, …: none straddles a power of two, where padded models jump.
+fn index(items: f64) -> usize {
+    (2.0 * items.log2() - 1e-9).ceil().max(0.0) as usize
+}
+
+fn top(index: usize) -> usize {
+    ((index as f64 / 2.0).exp2() + 1e-9) as usize
 }
 
 #[cfg(test)]
@@ -106,21 +236,27 @@ mod tests {
         Duration::from_secs_f64(n / 1e3)
     }
 
-    #[test]
-    fn it_finds_the_line_of_a_linear_model() {
+    fn linear(sizes: &[usize]) -> Pace {
         let mut pace = Pace::default();
-        for items in [1, 8, 64, 1, 8, 64] {
-            pace.learn(items, ms(5.0 + 0.1 * items as f64));
-        }
-        assert!(pace.is_known());
-        assert!((pace.batch(32).as_secs_f64() * 1e3 - 8.2).abs() < 0.1, "{:?}", pace.batch(32));
+        sizes.iter().for_each(|&items| pace.learn(items, ms(5.0 + 0.1 * items as f64)));
+        pace
     }
 
     #[test]
-    fn with_one_size_seen_larger_ones_are_taken_to_cost_the_same() {
+    fn it_finds_the_line_of_a_linear_model() {
+        let pace = linear(&[1, 8, 64, 1, 8, 64]);
+        assert!(pace.is_known());
+        assert!((pace.batch(32).as_secs_f64() * 1e3 - 8.2).abs() < 0.1, "{:?}", pace.batch(32));
+        assert!((pace.launch_s() - 0.005).abs() < 1e-5 && (pace.item_s() - 0.0001).abs() < 1e-6, "{pace:?}");
+    }
+
+    #[test]
+    fn with_one_size_seen_the_door_takes_larger_ones_to_cost_the_same_and_a_policy_half_of_it_as_launch_cost() {
         let mut pace = Pace::default();
         (0..3).for_each(|_| pace.learn(1, ms(5.0)));
         assert_eq!(pace.batch(64), ms(5.0));
+        assert!((pace.launch_s() - 0.0025).abs() < 1e-9);
+        assert_eq!(pace.fit(1.0, 64), 2, "with a target, sizes grow step by step");
     }
 
     #[test]
@@ -129,5 +265,31 @@ mod tests {
         (0..20).for_each(|_| pace.learn(4, ms(10.0)));
         pace.learn(4, ms(10_000.0));
         assert!(pace.batch(4) < ms(12.0));
+    }
+
+    #[test]
+    fn sizes_that_are_not_seen_any_more_follow_a_model_that_changed() {
+        let mut pace = linear(&[1, 64].repeat(20));
+        (0..40).for_each(|_| pace.learn(64, ms(2.0 * 11.4)));
+        let one = pace.seconds(1) / 0.0051;
+        assert!((1.25..2.5).contains(&one), "S doubled at 64, and at 1 by {one}");
+    }
+
+    #[test]
+    fn fit_is_the_largest_size_that_ends_in_time() {
+        let pace = linear(&[1, 8, 64, 1, 8, 64, 1, 8, 64]);
+        let size = pace.fit(0.0084, 64);
+        assert!(pace.upper(size) <= 0.0084 && pace.upper(size + 1) > 0.0084, "{size}");
+        assert_eq!((pace.fit(0.0, 64), pace.fit(1.0, 64)), (1, 64));
+    }
+
+    #[test]
+    fn no_size_straddles_a_power_of_two() {
+        let tops: Vec<usize> = (0..11).map(top).collect();
+        assert_eq!(tops, [1, 1, 2, 2, 4, 5, 8, 11, 16, 22, 32]);
+        for items in 1..=1024 {
+            let place = index(items as f64);
+            assert!(items <= top(place) && (place == 0 || items > top(place - 1)), "{items}: {place}");
+        }
     }
 }

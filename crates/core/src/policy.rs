@@ -1,7 +1,10 @@
 //! When to launch a batch, and of which lane. A policy is pure: it sees the lanes and the time, and decides.
 
 use crate::lanes::{LaneId, Lanes};
+use crate::pace::Pace;
+use crate::replica::Replicas;
 use crate::time::Time;
+use crate::traffic::Traffic;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -19,11 +22,31 @@ pub enum CloseReason {
     Delay,
     /// A suspect of a lost worker runs alone.
     Suspect,
+    /// It had been held for users who were just answered and come back.
+    Returns,
+    /// It had been held for the rest of a burst.
+    Burst,
+    /// It had been left to a replica that would be free next.
+    Pacing,
+    /// Its oldest item could wait no longer, or no larger batch would have been in time.
+    Deadline,
+    /// It is a part of what waited: other free replicas share, or smaller batches answer sooner.
+    Share,
 }
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 4] = [CloseReason::Full, CloseReason::Drain, CloseReason::Delay, CloseReason::Suspect];
+    pub const ALL: [CloseReason; 9] = [
+        CloseReason::Full,
+        CloseReason::Drain,
+        CloseReason::Delay,
+        CloseReason::Suspect,
+        CloseReason::Returns,
+        CloseReason::Burst,
+        CloseReason::Pacing,
+        CloseReason::Deadline,
+        CloseReason::Share,
+    ];
 
     /// The metric label.
     pub fn label(self) -> &'static str {
@@ -32,11 +55,16 @@ impl CloseReason {
             CloseReason::Drain => "drain",
             CloseReason::Delay => "delay",
             CloseReason::Suspect => "suspect",
+            CloseReason::Returns => "returns",
+            CloseReason::Burst => "burst",
+            CloseReason::Pacing => "pacing",
+            CloseReason::Deadline => "deadline",
+            CloseReason::Share => "share",
         }
     }
 }
 
-/// What a policy sees. It is asked only while a replica is free and something waits.
+/// What a policy sees. It is asked while a replica is free and something waits.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The time.
@@ -49,6 +77,24 @@ pub struct View<'a> {
     pub replicas: u32,
     /// Launches in a row that have passed the lane with the oldest head.
     pub passes: u32,
+    /// What batches take.
+    pub pace: &'a Pace,
+    /// How requests arrive.
+    pub traffic: &'a Traffic,
+    /// What each replica holds.
+    pub held: &'a Replicas,
+}
+
+impl View<'_> {
+    /// What is left of the time of the item that leaves a lane first, in seconds.
+    pub fn slack_s(&self, lane: LaneId) -> f64 {
+        (self.lanes.head(lane).due - self.now).as_secs_f64()
+    }
+
+    /// When the next busy replica should be free, in seconds from now; `None` if none is busy.
+    pub fn frees_in_s(&self) -> Option<f64> {
+        self.held.next_free().map(|at| (at - self.now).as_secs_f64())
+    }
 }
 
 /// What to do now.
@@ -67,16 +113,18 @@ pub enum Decision {
     AskAgain(Time),
 }
 
-/// Decides when to launch. Later policies learn from what they are told; the simple ones ignore it.
+/// Decides when to launch. What there is to learn is learned once, beside the lanes, and is part of the view.
 pub trait BatchPolicy: Send + Debug {
     /// What to do now.
     fn decide(&mut self, view: &View) -> Decision;
-    /// An item entered a lane.
-    fn on_arrival(&mut self, _now: Time, _lane: LaneId) {}
+    /// Whether a full batch may go to a busy replica now, to run when that is free.
+    fn sends_ahead(&mut self, _view: &View) -> bool {
+        true
+    }
     /// A batch of `items` left a lane.
     fn on_launch(&mut self, _now: Time, _lane: LaneId, _items: usize) {}
-    /// A batch of `items` occupied a replica for `length`.
-    fn on_complete(&mut self, _now: Time, _items: usize, _length: Duration) {}
+    /// A replica is done with a batch.
+    fn on_complete(&mut self, _now: Time) {}
 }
 
 /// Launches a lane when it is full, or when something in it has waited for `delay`. With no delay nobody waits for

@@ -3,11 +3,12 @@
 use crate::request::{BatchId, ReplicaId};
 use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 #[derive(Debug)]
 struct Replica {
-    /// The first one runs, the second was sent ahead.
-    batches: VecDeque<BatchId>,
+    /// With what each should take. The first one runs, the second was sent ahead.
+    batches: VecDeque<(BatchId, Duration)>,
     /// Since when it is free, or since when its first batch runs.
     since: Time,
     /// Its batch is a suspect, which must be alone: nothing is sent ahead to it.
@@ -31,7 +32,8 @@ impl Replicas {
 
     /// A replica is gone; returns what it held, the running batch first.
     pub fn remove(&mut self, id: ReplicaId) -> Vec<BatchId> {
-        self.all.remove(&id).map(|replica| replica.batches.into()).unwrap_or_default()
+        let replica = self.all.remove(&id);
+        replica.map(|replica| replica.batches.into_iter().map(|(batch, _)| batch).collect()).unwrap_or_default()
     }
 
     /// Gives a replica nothing more.
@@ -71,10 +73,16 @@ impl Replicas {
         fitting.min_by_key(|(id, r)| (r.since, **id)).map(|(id, _)| *id)
     }
 
-    /// A batch goes to a replica; true if it runs at once.
-    pub fn launch(&mut self, id: ReplicaId, batch: BatchId, is_suspect: bool, now: Time) -> bool {
+    /// When the next busy replica should be free; `None` if none is busy.
+    pub fn next_free(&self) -> Option<Time> {
+        let busy = self.all.values().filter(|replica| !replica.is_condemned && !replica.batches.is_empty());
+        busy.map(|replica| replica.batches.iter().fold(replica.since, |at, &(_, takes)| at + takes)).min()
+    }
+
+    /// A batch that should take so long goes to a replica; true if it runs at once.
+    pub fn launch(&mut self, id: ReplicaId, batch: BatchId, takes: Duration, is_suspect: bool, now: Time) -> bool {
         let replica = self.all.get_mut(&id).expect("launches go to replicas that are up");
-        replica.batches.push_back(batch);
+        replica.batches.push_back((batch, takes));
         replica.holds_suspect = is_suspect;
         let runs = replica.batches.len() == 1;
         if runs {
@@ -86,13 +94,13 @@ impl Replicas {
     /// A batch is done; returns since when it ran, if it did, and the batch that takes its turn.
     pub fn finish(&mut self, id: ReplicaId, batch: BatchId, now: Time) -> Option<(Option<Time>, Option<BatchId>)> {
         let replica = self.all.get_mut(&id)?;
-        let place = replica.batches.iter().position(|&b| b == batch)?;
+        let place = replica.batches.iter().position(|&(b, _)| b == batch)?;
         replica.batches.remove(place);
         replica.holds_suspect = false;
         if place > 0 {
             return Some((None, None)); // Out of turn: the running one still runs.
         }
         let since = std::mem::replace(&mut replica.since, now);
-        Some((Some(since), replica.batches.front().copied()))
+        Some((Some(since), replica.batches.front().map(|&(batch, _)| batch)))
     }
 }

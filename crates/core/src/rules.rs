@@ -5,6 +5,20 @@ use crate::lane::BatchLimits;
 use crate::options::DeploymentOptions;
 use std::time::Duration;
 
+/// When a batch leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenToLaunch {
+    /// When it pays: see `auto`.
+    Auto,
+    /// When a lane is full, or its oldest item has waited for this long; zero is `drain`.
+    Fixed(Duration),
+}
+
+impl WhenToLaunch {
+    /// As soon as a replica is free.
+    pub const DRAIN: WhenToLaunch = WhenToLaunch::Fixed(Duration::ZERO);
+}
+
 /// The rules of one deployment, from its options.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
@@ -20,8 +34,8 @@ pub struct Rules {
     pub batch_timeout: Duration,
     /// Whether a started item may run again.
     pub retry: bool,
-    /// How long `fixed` may hold a lane; zero is `drain`.
-    pub delay: Duration,
+    /// When a batch leaves.
+    pub launch: WhenToLaunch,
 }
 
 impl Rules {
@@ -31,10 +45,11 @@ impl Rules {
             Duration::try_from_secs_f64(value)
                 .map_err(|_| format!("{name}: {value} is not a length of time in seconds"))
         };
-        let delay = match options.policy.as_str() {
-            "drain" => Duration::ZERO,
-            "fixed" => seconds("max_batch_delay_ms", options.max_batch_delay_ms / 1e3)?,
-            other => return Err(format!("policy: no policy is called {other:?}; choose drain or fixed")),
+        let launch = match options.policy.as_str() {
+            "auto" => WhenToLaunch::Auto,
+            "drain" => WhenToLaunch::DRAIN,
+            "fixed" => WhenToLaunch::Fixed(seconds("max_batch_delay_ms", options.max_batch_delay_ms / 1e3)?),
+            other => return Err(format!("policy: no policy is called {other:?}; choose auto, drain or fixed")),
         };
         if options.max_batch_size == 0 {
             return Err("max_batch_size: 0 items fit in no batch; give at least 1".into());
@@ -48,7 +63,7 @@ impl Rules {
             request_timeout: seconds("request_timeout_s", options.request_timeout_s)?,
             batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
             retry: options.retry,
-            delay,
+            launch,
         })
     }
 }

@@ -12,6 +12,11 @@ impl Time {
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// Seconds since the epoch, for arithmetic that does not need every nanosecond.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 * 1e-9
+    }
 }
 
 impl Add<Duration> for Time {

@@ -5,7 +5,7 @@ use jitney_core::admission::QueueLimits;
 use jitney_core::group_key::{GroupKey, KeyPart};
 use jitney_core::lane::BatchLimits;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
+use jitney_core::rules::{Rules, WhenToLaunch};
 use jitney_core::scheduler::{Action, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ fn measure(lanes: u64, replicas: u32, waiting: usize, total: u64) -> f64 {
         request_timeout: MINUTE,
         batch_timeout: MINUTE,
         retry: true,
-        delay: Duration::ZERO,
+        launch: WhenToLaunch::DRAIN,
     });
     (0..replicas).for_each(|id| scheduler.replica_up(Time(0), ReplicaId(id)));
     let (mut running, mut now, mut next) = (VecDeque::new(), Time(0), 0u64);

@@ -52,7 +52,7 @@ struct Meters {
     queue_seconds: Histogram,
     model_seconds: Histogram,
     batch_items: Histogram,
-    batches: [IntCounter; 4],
+    batches: [IntCounter; CloseReason::ALL.len()],
     queued_items: IntGauge,
     queued_bytes: IntGauge,
     lanes: IntGauge,

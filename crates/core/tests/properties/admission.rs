@@ -7,7 +7,7 @@ use jitney_core::lane::BatchLimits;
 use jitney_core::outcome::Outcome;
 use jitney_core::pace::Pace;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
+use jitney_core::rules::{Rules, WhenToLaunch};
 use jitney_core::scheduler::{NewItem, Scheduler};
 use jitney_core::time::Time;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn rules() -> Rules {
         request_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
-        delay: Duration::ZERO,
+        launch: WhenToLaunch::DRAIN,
     }
 }
 

@@ -5,7 +5,7 @@ use jitney_core::admission::QueueLimits;
 use jitney_core::lane::BatchLimits;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
+use jitney_core::rules::{Rules, WhenToLaunch};
 use jitney_core::scheduler::Door;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -104,15 +104,19 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
     let batch = (1usize..6, prop_oneof![Just(u64::MAX), 4u64..16]);
     let queue = (3usize..40, 60u64..400);
     let times = (ms(0..60), ms(50..1500), ms(30..600));
-    let delay = prop_oneof![3 => Just(Duration::ZERO), 2 => ms(1..50)];
-    (batch, queue, times, any::<bool>(), delay).prop_map(|(batch, queue, times, retry, delay)| Rules {
+    let launch = prop_oneof![
+        2 => Just(WhenToLaunch::DRAIN),
+        2 => ms(1..50).prop_map(WhenToLaunch::Fixed),
+        3 => Just(WhenToLaunch::Auto),
+    ];
+    (batch, queue, times, any::<bool>(), launch).prop_map(|(batch, queue, times, retry, launch)| Rules {
         batch: BatchLimits { max_items: batch.0, max_cost: batch.1 },
         queue: QueueLimits { max_items: queue.0, max_bytes: queue.1 },
         boost: times.0,
         request_timeout: times.1,
         batch_timeout: times.2,
         retry,
-        delay,
+        launch,
     })
 }
 

@@ -6,7 +6,7 @@ use jitney_core::admission::QueueLimits;
 use jitney_core::lane::BatchLimits;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
+use jitney_core::rules::{Rules, WhenToLaunch};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         request_timeout: hour,
         batch_timeout: hour,
         retry,
-        delay: Duration::ZERO,
+        launch: WhenToLaunch::DRAIN,
     }
 }
 

@@ -5,7 +5,7 @@ use jitney_core::admission::QueueLimits;
 use jitney_core::group_key::{GroupKey, KeyPart};
 use jitney_core::lane::BatchLimits;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
+use jitney_core::rules::{Rules, WhenToLaunch};
 use jitney_core::scheduler::{Action, Ended, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use std::cmp::Reverse;
@@ -147,7 +147,7 @@ impl Simulation {
             request_timeout: minute,
             batch_timeout: minute,
             retry: true,
-            delay: Duration::ZERO,
+            launch: WhenToLaunch::DRAIN,
         };
         let mut simulation = Simulation {
             scene,

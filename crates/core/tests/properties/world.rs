@@ -6,7 +6,7 @@ use jitney_core::lane::rank;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
+use jitney_core::rules::{Rules, WhenToLaunch};
 use jitney_core::scheduler::{Action, Door, Ended, Launch, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
@@ -184,7 +184,7 @@ impl World {
             }
         };
         let by_wait = matches!(result, Err(Outcome::WaitTooLong | Outcome::DeadlineUnreachable)) && predicted.is_some();
-        let is_right = result.err() == certain || certain.is_none() && by_wait;
+        let is_right = result.err() == certain || matches!(certain, None | Some(Outcome::Quarantined)) && by_wait;
         self.hold(Promise::Bounds, is_right, || format!("{id:?} {asked:?}: expected {certain:?}, was {result:?}"));
         self.settle();
         result
@@ -197,12 +197,13 @@ impl World {
         let (items, bytes) = self.waiting();
         match self.door {
             Door::Closed(outcome) => Some(outcome),
-            Door::Open if self.convicted.iter().any(|&(_, like)| like == asked.fingerprint) => {
-                Some(Outcome::Quarantined)
-            }
             Door::Open if items >= self.rules.queue.max_items => Some(Outcome::QueueFull),
             Door::Open if bytes > 0 && bytes + asked.bytes > self.rules.queue.max_bytes => {
                 Some(Outcome::QueueBytesFull)
+            }
+            // Last: the whole item must be read for it.
+            Door::Open if self.convicted.iter().any(|&(_, like)| like == asked.fingerprint) => {
+                Some(Outcome::Quarantined)
             }
             Door::Open => None,
         }
@@ -473,7 +474,9 @@ impl World {
         let is_closed = launch.items.len() == limits.max_items
             || cost >= u128::from(limits.max_cost)
             || next.is_some_and(|next| cost + next > u128::from(limits.max_cost));
-        self.hold(Promise::Batches, is_closed || next.is_none(), || format!("{launch:?} left {next:?} behind"));
+        let is_part = self.learns() && matches!(launch.reason, CloseReason::Share | CloseReason::Deadline);
+        let takes_all = is_closed || next.is_none() || is_part;
+        self.hold(Promise::Batches, takes_all, || format!("{launch:?} left {next:?} behind"));
         let is_idle = held.is_empty();
         if !is_idle {
             let beside_suspect = held.iter().any(|batch| self.batches[batch].alone);
@@ -520,10 +523,24 @@ impl World {
         lane.len() >= self.rules.batch.max_items || cost >= u128::from(self.rules.batch.max_cost)
     }
 
+    /// Whether the policy decides by what it has learned, so that the reference cannot foretell it.
+    fn learns(&self) -> bool {
+        self.rules.launch == WhenToLaunch::Auto
+    }
+
     /// Whether a lane may leave now: it is full, or the oldest item in it has been held for as long as it may.
     fn is_ready(&self, lane: &[(Time, Time, ItemId)]) -> bool {
+        let delay = match self.rules.launch {
+            WhenToLaunch::Fixed(delay) => delay,
+            WhenToLaunch::Auto => Duration::ZERO,
+        };
         let oldest = lane.iter().map(|&(_, arrival, _)| arrival).min();
-        self.is_full(lane) || oldest.is_some_and(|oldest| self.now >= oldest + self.rules.delay)
+        self.is_full(lane) || oldest.is_some_and(|oldest| self.now >= oldest + delay)
+    }
+
+    /// Whether a lane must leave now if a replica is free.
+    fn must_leave(&self, lane: &[(Time, Time, ItemId)]) -> bool {
+        if self.learns() { self.is_full(lane) } else { self.is_ready(lane) }
     }
 
     pub(crate) fn has_idle(&self) -> bool {
@@ -550,7 +567,7 @@ impl World {
         self.hold(Promise::Wakes, wake.is_none_or(|at| at > self.now), || format!("wakes at {wake:?} for nothing"));
 
         if self.has_idle() {
-            let ready: Vec<_> = lanes.values().filter(|lane| self.is_ready(lane)).collect();
+            let ready: Vec<_> = lanes.values().filter(|lane| self.must_leave(lane)).collect();
             let ready = (!ready.is_empty()).then(|| format!("a replica is free and {ready:?} are ready"));
             self.hold(Promise::Conserving, ready.is_none(), || ready.unwrap_or_default());
             let suspects = self.items.values().filter(|item| item.place == Place::Suspect).count();

@@ -3,31 +3,28 @@
 //! The engine tells it what happened and then calls `poll` until there is nothing left to do. The payload is opaque:
 //! whoever finishes an item gets it back exactly once.
 
-use crate::admission::{self, QueueState};
+mod door;
+mod losses;
+
+use crate::auto::Auto;
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
-use crate::lanes::{LaneId, Lanes};
+use crate::lanes::{Kin, LaneId, Lanes};
 use crate::outcome::Outcome;
 use crate::pace::Pace;
 use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, MOST_PASSES, View};
 use crate::quarantine::Quarantine;
 use crate::replica::Replicas;
 use crate::request::{BatchId, ItemId, Priority, ReplicaId};
-use crate::rules::Rules;
+use crate::rules::{Rules, WhenToLaunch};
 use crate::time::Time;
+use crate::traffic::Traffic;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Most lanes that hold something at once.
 const MAX_LANES: usize = 1024;
-/// An item that this many lost workers held is a suspect even if `predict` never began on it: decoding it may be what
-/// kills them, and that may happen before its batch's turn.
-const LOSSES_OF_A_SUSPECT: u8 = 3;
-
-/// After a refusal for want of room a deployment counts as overloaded for this many full batches.
-const OVERLOADED_FOR: u32 = 10;
-
 /// What the scheduler must be able to ask of a payload.
 pub trait Payload {
     /// Equal inputs have equal fingerprints.
@@ -138,6 +135,7 @@ struct Entry<P> {
 #[derive(Debug)]
 struct Batch {
     replica: ReplicaId,
+    kin: Option<Kin>,
     items: Vec<ItemId>,
     size: usize,
     started: bool,
@@ -165,18 +163,32 @@ pub struct Scheduler<P> {
     next_batch: u64,
     quarantine: Quarantine,
     pace: Pace,
+    traffic: Traffic,
     overloaded_until: Time,
+    /// When the policy wants to be asked again; until then only if something has happened.
     ask_again: Time,
+    has_news: bool,
     pending: VecDeque<Action<P>>,
 }
 
 impl<P: Payload> Scheduler<P> {
     /// A deployment without replicas; its door is closed until it has one.
     pub fn new(rules: Rules) -> Scheduler<P> {
+        Scheduler::with_policy(
+            rules,
+            match rules.launch {
+                WhenToLaunch::Auto => Box::new(Auto::default()),
+                WhenToLaunch::Fixed(delay) => Box::new(Fixed { delay }),
+            },
+        )
+    }
+
+    /// The same with a policy that no option names.
+    pub fn with_policy(rules: Rules, policy: Box<dyn BatchPolicy>) -> Scheduler<P> {
         Scheduler {
             rules,
             door: Door::Closed(Outcome::Loading),
-            policy: Box::new(Fixed { delay: rules.delay }),
+            policy,
             lanes: Lanes::new(rules.batch, rules.boost, MAX_LANES),
             passes: 0,
             entries: FxHashMap::default(),
@@ -188,86 +200,15 @@ impl<P: Payload> Scheduler<P> {
             next_batch: 1,
             quarantine: Quarantine::default(),
             pace: Pace::default(),
+            traffic: Traffic::default(),
             overloaded_until: Time(0),
             ask_again: Time(u64::MAX),
+            has_news: true,
             pending: VecDeque::new(),
         }
     }
 
     // ------------------------------------------------------------------------------------------ events
-
-    /// Opens or closes the door. Closing it for a crash loop also ends what waits: nobody will come for it.
-    pub fn set_door(&mut self, door: Door) {
-        self.door = door;
-        if door == Door::Closed(Outcome::CrashLooping) {
-            let waiting: Vec<ItemId> =
-                self.entries.iter().filter(|(_, e)| !matches!(e.place, Place::Batch(_))).map(|(id, _)| *id).collect();
-            for id in waiting {
-                self.fail(id, Outcome::CrashLooping);
-            }
-        }
-    }
-
-    /// Lets a request of one item in, or gives it back with the reason.
-    pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, admission::Refusal)> {
-        match self.admit(now, &item.group, item.bytes, item.timeout) {
-            Ok(()) => self.enter(now, item),
-            Err(refusal) => Err((item.payload, refusal)),
-        }
-    }
-
-    /// Whether a request may enter: asked once for all its items, so that none is refused for its size alone.
-    pub fn admit(
-        &mut self,
-        now: Time,
-        group: &GroupKey,
-        bytes: u64,
-        timeout: Option<Duration>,
-    ) -> Result<(), admission::Refusal> {
-        if let Door::Closed(outcome) = self.door {
-            return Err(admission::Refusal::soon(outcome));
-        }
-        let timeout = timeout.unwrap_or(self.rules.request_timeout);
-        let longest = timeout.max(self.rules.request_timeout);
-        let queue = QueueState { is_overloaded: now < self.overloaded_until, ..self.queue_state(group) };
-        let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
-        if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
-            self.overloaded_until = now + self.pace.batch(self.rules.batch.max_items) * OVERLOADED_FOR;
-        }
-        admitted
-    }
-
-    /// Puts an item of an admitted request into its lane, or gives it back with the reason.
-    pub fn enter(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, admission::Refusal)> {
-        if !self.lanes.has_room(&item.group) {
-            return Err((item.payload, admission::Refusal::soon(Outcome::TooManyLanes)));
-        }
-        // Last, because it reads the whole item: what the cheap bounds refuse costs nothing.
-        if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
-            return Err((item.payload, admission::Refusal::never(Outcome::Quarantined)));
-        }
-        let waiting = Waiting { arrival: now, id: item.id, cost: item.cost };
-        let lane = self.lanes.push(&item.group, item.priority, waiting);
-        self.queued_bytes += item.bytes;
-        let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
-        self.deadlines.insert((deadline, item.id));
-        let entry = Entry {
-            place: Place::Lane(lane),
-            group: item.group,
-            waiting,
-            priority: item.priority,
-            bytes: item.bytes,
-            deadline,
-            launched: None,
-            batch_size: 0,
-            losses: 0,
-            losses_alone: 0,
-            payload: item.payload,
-        };
-        self.entries.insert(item.id, entry);
-        self.policy.on_arrival(now, lane);
-        Ok(())
-    }
 
     /// The caller of an item went away; gives the payload back if the item was still here.
     pub fn cancel(&mut self, id: ItemId) -> Option<Ended<P>> {
@@ -277,49 +218,9 @@ impl<P: Payload> Scheduler<P> {
     /// A replica is loaded and free.
     pub fn replica_up(&mut self, now: Time, id: ReplicaId) {
         self.replicas.add(id, now);
+        self.has_news = true;
         if self.door == Door::Closed(Outcome::Loading) || self.door == Door::Closed(Outcome::CrashLooping) {
             self.door = Door::Open;
-        }
-    }
-
-    /// A replica died. What had not started goes back to its lane; what had started runs again alone, if it may.
-    pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
-        for (place, batch) in self.replicas.remove(id).into_iter().enumerate() {
-            if place == 0 && self.rules.retry {
-                // Workers say that a batch has started only where it matters, which saves a message per batch: where
-                // items may run again, the one that was running is taken to have started.
-                self.batch_started(batch);
-            }
-            self.batch_lost(now, batch, loss);
-        }
-    }
-
-    fn batch_lost(&mut self, now: Time, id: BatchId, loss: Loss) {
-        let Some(batch) = self.remove_batch(id) else { return };
-        for item in batch.items {
-            let Some(entry) = self.entries.get_mut(&item) else {
-                continue;
-            };
-            entry.losses = entry.losses.saturating_add(1);
-            let is_suspect = batch.started || entry.losses >= LOSSES_OF_A_SUSPECT;
-            let was_alone = batch.suspect == Some(item) && is_suspect;
-            entry.losses_alone += u8::from(was_alone);
-            if was_alone && (loss == Loss::Crashed || entry.losses_alone > 1) {
-                let fingerprint = entry.payload.fingerprint();
-                self.quarantine.convict(fingerprint, now);
-                self.fail(item, Outcome::WorkerLost);
-            } else if batch.started && !self.rules.retry {
-                self.fail(item, Outcome::WorkerLost);
-            } else if is_suspect || batch.suspect == Some(item) {
-                entry.place = Place::Suspect;
-                self.queued_bytes += entry.bytes;
-                self.quarantine.suspect(item);
-            } else {
-                let (group, priority, waiting, bytes) =
-                    (entry.group.clone(), entry.priority, entry.waiting, entry.bytes);
-                entry.place = Place::Lane(self.lanes.push(&group, priority, waiting));
-                self.queued_bytes += bytes;
-            }
         }
     }
 
@@ -345,18 +246,27 @@ impl<P: Payload> Scheduler<P> {
         let Some((since, next)) = self.replicas.finish(replica, id, now) else {
             return;
         };
+        self.has_news = true;
         if let Some(batch) = self.remove_batch(id) {
             for item in batch.items {
                 self.fail(item, Outcome::Internal);
             }
             if let Some(since) = since.filter(|_| is_clean) {
                 self.pace.learn(batch.size, now - since);
-                self.policy.on_complete(now, batch.size, now - since);
+            }
+            if let Some(kin) = batch.kin {
+                self.traffic.answered(now, kin, batch.size, &self.pace);
             }
         }
+        self.policy.on_complete(now);
         if let Some(next) = next {
             self.runs_from(next, now);
         }
+    }
+
+    /// A batch of `items` took so long when it was tried before serving.
+    pub fn profiled(&mut self, items: usize, length: Duration) {
+        self.pace.learn(items, length);
     }
 
     // ------------------------------------------------------------------------------------------ decisions
@@ -396,12 +306,15 @@ impl<P: Payload> Scheduler<P> {
     }
 
     fn launch(&mut self, now: Time) -> Option<Action<P>> {
+        if !self.has_news && now < self.ask_again {
+            return None; // A timer that was set for something else changes nothing.
+        }
         self.ask_again = Time(u64::MAX);
         if self.quarantine.is_ready()
             && let Some(replica) = self.replicas.idle()
         {
             let id = self.quarantine.launch()?;
-            return Some(self.dispatch(now, replica, vec![id], CloseReason::Suspect));
+            return Some(self.dispatch(now, replica, None, vec![id], CloseReason::Suspect));
         }
         if self.lanes.is_empty() {
             return None;
@@ -409,20 +322,27 @@ impl<P: Payload> Scheduler<P> {
         let Some(replica) = self.replicas.idle() else {
             return self.launch_ahead(now);
         };
+        match self.ask(now, |policy, view| policy.decide(view)) {
+            Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
+            Decision::AskAgain(at) => {
+                (self.ask_again, self.has_news) = (at, false);
+                None
+            }
+        }
+    }
+
+    fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
         let view = View {
             now,
             lanes: &self.lanes,
             idle: self.replicas.idle_count() as u32,
             replicas: self.replicas.len() as u32,
             passes: self.passes,
+            pace: &self.pace,
+            traffic: &self.traffic,
+            held: &self.replicas,
         };
-        match self.policy.decide(&view) {
-            Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
-            Decision::AskAgain(at) => {
-                self.ask_again = at;
-                None
-            }
-        }
+        question(&mut *self.policy, &view)
     }
 
     /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
@@ -439,6 +359,9 @@ impl<P: Payload> Scheduler<P> {
         if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
         }
+        if !self.ask(now, |policy, view| policy.sends_ahead(view)) {
+            return None;
+        }
         Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
     }
 
@@ -451,14 +374,23 @@ impl<P: Payload> Scheduler<P> {
         reason: CloseReason,
     ) -> Action<P> {
         self.passes = if self.lanes.by_rank().next() == Some(lane) { 0 } else { self.passes + 1 };
+        let kin = self.lanes.kin(lane);
         let items = self.lanes.take(lane, size);
         self.policy.on_launch(now, lane, items.len());
-        self.dispatch(now, replica, items, reason)
+        self.dispatch(now, replica, Some(kin), items, reason)
     }
 
-    fn dispatch(&mut self, now: Time, replica: ReplicaId, items: Vec<ItemId>, reason: CloseReason) -> Action<P> {
+    fn dispatch(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        kin: Option<Kin>,
+        items: Vec<ItemId>,
+        reason: CloseReason,
+    ) -> Action<P> {
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
+        self.has_news = true;
         for item in &items {
             let entry = self.entries.get_mut(item).expect("what waits is known");
             entry.place = Place::Batch(id);
@@ -469,6 +401,7 @@ impl<P: Payload> Scheduler<P> {
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
         let batch = Batch {
             replica,
+            kin,
             items: items.clone(),
             size: items.len(),
             started: false,
@@ -477,7 +410,8 @@ impl<P: Payload> Scheduler<P> {
             suspect,
         };
         self.batches.insert(id, batch);
-        if self.replicas.launch(replica, id, suspect.is_some(), now) {
+        let takes = Duration::from_secs_f64(self.pace.seconds(items.len()));
+        if self.replicas.launch(replica, id, takes, suspect.is_some(), now) {
             self.runs_from(id, now);
         }
         Action::Launch(Launch { batch: id, replica, items, reason })
@@ -522,6 +456,7 @@ impl<P: Payload> Scheduler<P> {
     /// The only way out: the item is removed from wherever it is.
     fn end(&mut self, id: ItemId) -> Option<Ended<P>> {
         let entry = self.entries.remove(&id)?;
+        self.has_news = true;
         self.deadlines.remove(&(entry.deadline, id));
         match entry.place {
             Place::Lane(lane) => {
@@ -542,20 +477,6 @@ impl<P: Payload> Scheduler<P> {
     }
 
     // ------------------------------------------------------------------------------------------ looking
-
-    fn queue_state(&self, group: &GroupKey) -> QueueState<'_> {
-        QueueState {
-            items: self.queued_items(),
-            bytes: self.queued_bytes,
-            ahead: self.lanes.batches_ahead(group),
-            is_empty: self.lanes.is_empty(),
-            max_batch_size: self.rules.batch.max_items,
-            replicas: (self.replicas.len() as u32).max(1),
-            idle: self.replicas.idle().is_some(),
-            is_overloaded: false,
-            pace: &self.pace,
-        }
-    }
 
     /// An item that has not ended: its payload, and what is left of its time.
     pub fn look(&self, id: ItemId, now: Time) -> Option<(&P, Duration)> {
@@ -590,10 +511,5 @@ impl<P: Payload> Scheduler<P> {
     /// Replicas that are up.
     pub fn replicas(&self) -> usize {
         self.replicas.len()
-    }
-
-    /// How long a new item without a group key would wait, if that can be said.
-    pub fn predicted_wait(&self) -> Option<Duration> {
-        admission::predicted_wait(&self.queue_state(&GroupKey::default()))
     }
 }

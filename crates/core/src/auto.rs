@@ -1,0 +1,181 @@
+//! The policy that needs no tuning. It launches at once, except while companions are expected who pay for the wait (users
+//! who were just answered, the rest of a burst) or while another replica will be free so soon that it should have the next
+//! batch; and it takes fewer than all where that answers sooner.
+
+use crate::lanes::LaneId;
+use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
+use crate::time::Time;
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// What a user who comes back in time is worth, in launch costs: the lockstep that it makes lasts.
+const RETURN_WORTH: f64 = 3.0;
+/// What the next request of a burst is worth, in launch costs.
+const BURST_WORTH: f64 = 0.5;
+/// Returns must exceed this many times what strangers would bring by chance …
+const RETURNS_OVER_CHANCE: f64 = 3.0;
+/// … and this many users.
+const RETURNS_AT_LEAST: f64 = 0.25;
+/// Waits that are weighed: the longest possible one, and halves of it.
+const WAITS: usize = 8;
+/// Lanes looked at: a lane that is held does not block the next ones.
+const LANES: usize = 4;
+/// Sizes are chosen for a load that is this much higher than measured: to take too few costs more than too many.
+const CAUTION: f64 = 1.15;
+/// Shorter waits are none, in seconds.
+const TINY_S: f64 = 1e-7;
+
+/// Nothing to set. It keeps no more than what concerns the launch that is to come: all that it learns is in the view.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Auto {
+    /// Since when the next launch has been held.
+    held_since: Option<Time>,
+    /// Whether it was held for users who come back, or for a burst: stragglers are then waited for too.
+    is_expecting: bool,
+    /// Why it was held last.
+    motive: Option<CloseReason>,
+}
+
+/// How long to wait, and what for.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    seconds: f64,
+    motive: Option<CloseReason>,
+}
+
+impl Wait {
+    const NONE: Wait = Wait { seconds: 0.0, motive: None };
+
+    fn is_none(self) -> bool {
+        self.seconds <= TINY_S
+    }
+}
+
+impl BatchPolicy for Auto {
+    fn decide(&mut self, view: &View) -> Decision {
+        let lanes = view.lanes;
+        let full = lanes.first_full().filter(|_| view.passes < MOST_PASSES);
+        let candidates: SmallVec<[LaneId; LANES]> = match full {
+            Some(lane) => SmallVec::from_iter([lane]),
+            None => lanes.by_rank().take(LANES).collect(),
+        };
+        let rate = view.traffic.rate(view.now, view.pace);
+        let mut shortest = Wait { seconds: f64::INFINITY, motive: None };
+        for lane in candidates {
+            // Whoever has been passed for long enough is not held any more.
+            let wait = if view.passes < MOST_PASSES { self.wait(view, lane, rate) } else { Wait::NONE };
+            if wait.is_none() {
+                return self.launch(view, lane, rate, wait.motive);
+            }
+            if wait.seconds < shortest.seconds {
+                shortest = wait;
+            }
+        }
+        self.held_since.get_or_insert(view.now);
+        self.motive = shortest.motive;
+        Decision::AskAgain(view.now + Duration::from_secs_f64(shortest.seconds))
+    }
+
+    fn sends_ahead(&mut self, view: &View) -> bool {
+        let full = view.lanes.limits().max_items;
+        take(view, full, view.traffic.rate(view.now, view.pace)) == full
+    }
+
+    fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
+        *self = Auto::default();
+    }
+}
+
+impl Auto {
+    fn launch(&self, view: &View, lane: LaneId, rate: f64, cut_short: Option<CloseReason>) -> Decision {
+        let waiting = view.lanes.lane(lane).len();
+        let taken = take(view, waiting, rate);
+        let slack = view.slack_s(lane);
+        let size = if view.pace.has_line() { view.pace.fit(slack, taken) } else { taken };
+        let reason = match () {
+            () if size < taken => CloseReason::Deadline,
+            () if size < waiting.min(view.lanes.limits().max_items) => CloseReason::Share,
+            () if view.lanes.is_full(lane) => CloseReason::Full,
+            () => cut_short.or(self.motive).unwrap_or(CloseReason::Drain),
+        };
+        Decision::Launch { lane, size, reason }
+    }
+
+    /// How long a lane should be held open, in seconds from now.
+    fn wait(&mut self, view: &View, lane: LaneId, rate: f64) -> Wait {
+        if !view.pace.is_known() || view.lanes.is_full(lane) {
+            return Wait::NONE;
+        }
+        let (hold, pacing) = (self.hold(view, lane, rate), pacing(view, rate));
+        let wait = if hold.seconds >= pacing.seconds { hold } else { pacing };
+        if wait.is_none() {
+            return Wait::NONE;
+        }
+        // Whoever waits for company must still be answered in time with one more in the batch.
+        let left = view.slack_s(lane) - view.pace.upper(view.lanes.lane(lane).len() + 1);
+        if left < wait.seconds { Wait { seconds: left.max(0.0), motive: Some(CloseReason::Deadline) } } else { wait }
+    }
+
+    /// The wait for companions of this lane that is worth most. All holds of one launch together never exceed a launch's
+    /// cost, shared among the replicas.
+    fn hold(&mut self, view: &View, lane: LaneId, rate: f64) -> Wait {
+        let cost = view.pace.launch_s() / f64::from(view.replicas);
+        let held = self.held_since.map_or(0.0, |since| (view.now - since).as_secs_f64());
+        let mut wait = cost - held;
+        if wait <= TINY_S {
+            return Wait::NONE;
+        }
+        // Each second is paid for by all who wait, and by replicas that have nothing to do meanwhile.
+        let price = (view.lanes.items() + view.idle as usize - 1) as f64;
+        let room = (view.lanes.limits().max_items - view.lanes.lane(lane).len()) as f64;
+        let traffic = view.traffic;
+        let returning: SmallVec<[_; 8]> = traffic.returning(view.now, view.lanes.kin(lane), view.pace).collect();
+        let next_within = traffic.next_within(view.now);
+        let (mut best, mut worth) = (Wait::NONE, 0.0);
+        for _ in 0..WAITS {
+            let back = returning.iter().map(|users| users.within(traffic, wait)).sum::<f64>();
+            if self.is_expecting || back >= RETURNS_OVER_CHANCE * rate * wait + RETURNS_AT_LEAST {
+                let value = RETURN_WORTH * cost * back.min(room) - price * wait;
+                if value > worth {
+                    (best, worth) = (Wait { seconds: wait, motive: Some(CloseReason::Returns) }, value);
+                }
+            }
+            if let Some(next_within) = &next_within {
+                let likely = next_within(wait);
+                let value = BURST_WORTH * cost * (likely - rate * wait) - price * wait * (1.0 - likely / 2.0);
+                if value > worth {
+                    (best, worth) = (Wait { seconds: wait, motive: Some(CloseReason::Burst) }, value);
+                }
+            }
+            wait /= 2.0;
+        }
+        self.is_expecting |= !best.is_none();
+        best
+    }
+}
+
+/// Keeps replicas staggered: with few waiting, they are left to the replica that is free next.
+fn pacing(view: &View, rate: f64) -> Wait {
+    if view.replicas == 1 || rate <= 0.0 {
+        return Wait::NONE;
+    }
+    let (waiting, replicas) = (view.lanes.items(), f64::from(view.replicas));
+    let frees = view.frees_in_s().unwrap_or(f64::INFINITY).min(view.pace.seconds(waiting));
+    let spare = (1.0 - rate * view.pace.item_s() / replicas).max(0.0);
+    let wait = frees / f64::from(view.idle) * spare - waiting as f64 / rate;
+    if wait <= TINY_S { Wait::NONE } else { Wait { seconds: wait / 2.0, motive: Some(CloseReason::Pacing) } }
+}
+
+/// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,
+/// all at once is best unless launches are almost free, when those behind wait for less if the batch is smaller.
+fn take(view: &View, waiting: usize, rate: f64) -> usize {
+    let (pace, limit) = (view.pace, view.lanes.limits().max_items);
+    let most = waiting.div_ceil(view.idle.max(1) as usize).min(limit);
+    if !pace.has_line() || most <= 1 {
+        return most;
+    }
+    let replicas = f64::from(view.replicas);
+    let load = (CAUTION * rate / (replicas * pace.best_rate(limit))).min(0.99);
+    let behind = (waiting as f64 + rate * pace.seconds(most) / replicas) / (replicas * (1.0 - load));
+    pace.best_size(most, |items, seconds| seconds * (behind / items as f64 + 1.0))
+}

@@ -1,0 +1,102 @@
+//! The way in: who is let in, and where an item goes first.
+
+use super::{Door, Entry, NewItem, Payload, Place, Scheduler};
+use crate::admission::{self, QueueState, Refusal};
+use crate::group_key::GroupKey;
+use crate::lane::Waiting;
+use crate::outcome::Outcome;
+use crate::request::ItemId;
+use crate::time::Time;
+use std::time::Duration;
+
+/// After a refusal for want of room a deployment counts as overloaded for this many full batches.
+const OVERLOADED_FOR: u32 = 10;
+
+impl<P: Payload> Scheduler<P> {
+    /// Opens or closes the door. Closing it for a crash loop also ends what waits: nobody will come for it.
+    pub fn set_door(&mut self, door: Door) {
+        self.door = door;
+        if door == Door::Closed(Outcome::CrashLooping) {
+            let waiting: Vec<ItemId> =
+                self.entries.iter().filter(|(_, e)| !matches!(e.place, Place::Batch(_))).map(|(id, _)| *id).collect();
+            for id in waiting {
+                self.fail(id, Outcome::CrashLooping);
+            }
+        }
+    }
+
+    /// Lets a request of one item in, or gives it back with the reason.
+    pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
+        match self.admit(now, &item.group, item.bytes, item.timeout) {
+            Ok(()) => self.enter(now, item),
+            Err(refusal) => Err((item.payload, refusal)),
+        }
+    }
+
+    /// Whether a request may enter: asked once for all its items, so that none is refused for its size alone.
+    pub fn admit(&mut self, now: Time, group: &GroupKey, bytes: u64, timeout: Option<Duration>) -> Result<(), Refusal> {
+        if let Door::Closed(outcome) = self.door {
+            return Err(Refusal::soon(outcome));
+        }
+        let timeout = timeout.unwrap_or(self.rules.request_timeout);
+        let longest = timeout.max(self.rules.request_timeout);
+        let queue = QueueState { is_overloaded: now < self.overloaded_until, ..self.queue_state(group) };
+        let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
+        if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
+            self.overloaded_until = now + self.pace.batch(self.rules.batch.max_items) * OVERLOADED_FOR;
+        }
+        admitted
+    }
+
+    /// Puts an item of an admitted request into its lane, or gives it back with the reason.
+    pub fn enter(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
+        if !self.lanes.has_room(&item.group) {
+            return Err((item.payload, Refusal::soon(Outcome::TooManyLanes)));
+        }
+        // Last, because it reads the whole item: what the cheap bounds refuse costs nothing.
+        if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
+            return Err((item.payload, Refusal::never(Outcome::Quarantined)));
+        }
+        let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
+        let waiting = Waiting { arrival: now, id: item.id, cost: item.cost, due: deadline };
+        let lane = self.lanes.push(&item.group, item.priority, waiting);
+        self.queued_bytes += item.bytes;
+        self.deadlines.insert((deadline, item.id));
+        let entry = Entry {
+            place: Place::Lane(lane),
+            group: item.group,
+            waiting,
+            priority: item.priority,
+            bytes: item.bytes,
+            deadline,
+            launched: None,
+            batch_size: 0,
+            losses: 0,
+            losses_alone: 0,
+            payload: item.payload,
+        };
+        self.entries.insert(item.id, entry);
+        self.has_news = true;
+        self.traffic.arrived(now, self.lanes.kin(lane), &self.pace);
+        Ok(())
+    }
+
+    fn queue_state(&self, group: &GroupKey) -> QueueState<'_> {
+        QueueState {
+            items: self.queued_items(),
+            bytes: self.queued_bytes,
+            ahead: self.lanes.batches_ahead(group),
+            is_empty: self.lanes.is_empty(),
+            max_batch_size: self.rules.batch.max_items,
+            replicas: (self.replicas.len() as u32).max(1),
+            idle: self.replicas.idle().is_some(),
+            is_overloaded: false,
+            pace: &self.pace,
+        }
+    }
+
+    /// How long a new item without a group key would wait, if that can be said.
+    pub fn predicted_wait(&self) -> Option<Duration> {
+        admission::predicted_wait(&self.queue_state(&GroupKey::default()))
+    }
+}

@@ -1,0 +1,244 @@
+//! How requests arrive: how many, in what rhythm, and how soon after an answer the next one comes. No client is told from
+//! another: an arrival is matched to the oldest answer of its lane that nobody has followed up.
+
+use crate::lanes::Kin;
+use crate::pace::Pace;
+use crate::time::Time;
+use std::collections::VecDeque;
+
+/// Samples kept of each distribution …
+const KEPT: usize = 256;
+/// … and needed before it is believed.
+const NEEDED: usize = 20;
+/// Those of one batch are alike: they must be of this many batches to be believed.
+const NEEDED_BATCHES: u32 = 6;
+/// The window of the arrival rate, in batches.
+const WINDOW_BATCHES: f64 = 20.0;
+/// Shortest window and longest forgetting, in seconds: models that cost nothing have users too.
+const LEAST_S: f64 = 1e-3;
+/// Groups of answers watched at once; a deployment with more has enough to do without waiting for anybody.
+const MOST_GROUPS: usize = 64;
+
+/// The last samples of a length of time, in order of arrival and in order of size.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    in_order: VecDeque<f64>,
+    sorted: Vec<f64>,
+}
+
+impl Samples {
+    fn add(&mut self, seconds: f64) {
+        if self.in_order.len() == KEPT
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.sorted.remove(self.sorted.partition_point(|&other| other < oldest));
+        }
+        self.in_order.push_back(seconds);
+        let place = self.sorted.partition_point(|&other| other <= seconds);
+        self.sorted.insert(place, seconds);
+    }
+
+    /// Whether there are enough.
+    fn is_known(&self) -> bool {
+        self.sorted.len() >= NEEDED
+    }
+
+    /// How many are longer.
+    pub fn above(&self, seconds: f64) -> f64 {
+        (self.sorted.len() - self.sorted.partition_point(|&other| other <= seconds)) as f64
+    }
+
+    /// The share of what ends at all, and its median; `None` while too few are known.
+    pub fn median(&self) -> Option<(f64, f64)> {
+        let ended = self.sorted.partition_point(|seconds| seconds.is_finite());
+        let share = ended as f64 / self.sorted.len().max(1) as f64;
+        self.is_known().then(|| (share, self.sorted.get(ended / 2).copied().unwrap_or(f64::INFINITY)))
+    }
+}
+
+/// Answers of one batch that nobody has followed up yet.
+#[derive(Clone, Copy, Debug)]
+struct Answers {
+    at: f64,
+    missing: usize,
+    kin: Kin,
+}
+
+/// Users who may be about to come back: `weight` each of the `alive` samples that are longer than `age`.
+#[derive(Clone, Copy, Debug)]
+pub struct Returning {
+    weight: f64,
+    age: f64,
+    alive: f64,
+}
+
+impl Returning {
+    /// How many will have come back when `wait` more seconds have passed.
+    pub fn within(&self, traffic: &Traffic, wait: f64) -> f64 {
+        self.weight * (self.alive - traffic.lags.above(self.age + wait))
+    }
+}
+
+/// What is known of arrivals.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    /// Arrivals in an exponential window that ends at `counted_at`.
+    count: f64,
+    counted_at: f64,
+    began: Option<f64>,
+    /// From an answer to the next request; infinite where none came in time.
+    lags: Samples,
+    /// From an arrival to the next one, after a long gap and after a short one: bursts begin like earlier bursts.
+    gaps: [Samples; 2],
+    answers: VecDeque<Answers>,
+    /// Batches of answers that `lags` is about.
+    followed: u32,
+    last: Option<f64>,
+    in_burst: bool,
+}
+
+impl Traffic {
+    /// An item entered a lane.
+    pub fn arrived(&mut self, now: Time, kin: Kin, pace: &Pace) {
+        let now = now.as_secs_f64();
+        if let Some(last) = self.last {
+            self.gaps[usize::from(self.in_burst)].add(now - last);
+            self.in_burst = now - last <= pace.launch_s();
+        }
+        self.last = Some(now);
+        let window = window(pace);
+        self.began.get_or_insert(now);
+        self.count = self.count * (-(now - self.counted_at) / window).exp() + 1.0;
+        self.counted_at = now;
+        self.forget(now, pace);
+        if let Some(place) = self.answers.iter().position(|answers| answers.kin == kin) {
+            let answers = &mut self.answers[place];
+            self.lags.add(now - answers.at);
+            answers.missing -= 1;
+            if answers.missing == 0 {
+                self.answers.remove(place);
+                self.followed = self.followed.saturating_add(1);
+            }
+        }
+    }
+
+    /// A batch of a lane was answered.
+    pub fn answered(&mut self, now: Time, kin: Kin, items: usize, pace: &Pace) {
+        let now = now.as_secs_f64();
+        self.forget(now, pace);
+        if self.answers.len() == MOST_GROUPS {
+            self.answers.pop_front();
+        }
+        if items > 0 {
+            self.answers.push_back(Answers { at: now, missing: items, kin });
+        }
+    }
+
+    /// Whoever has not come back within a launch's cost is not waited for.
+    fn forget(&mut self, now: f64, pace: &Pace) {
+        let longest = longest(pace);
+        while let Some(answers) = self.answers.front().filter(|answers| now - answers.at > longest) {
+            (0..answers.missing.min(KEPT)).for_each(|_| self.lags.add(f64::INFINITY));
+            self.followed = self.followed.saturating_add(1);
+            self.answers.pop_front();
+        }
+    }
+
+    /// Arrivals per second.
+    pub fn rate(&self, now: Time, pace: &Pace) -> f64 {
+        let (now, window) = (now.as_secs_f64(), window(pace));
+        let Some(age) = self.began.map(|began| now - began).filter(|&age| age > 0.0) else { return 0.0 };
+        self.count * (-(now - self.counted_at) / window).exp() / (window * (1.0 - (-age / window).exp()))
+    }
+
+    /// The users of a lane who may be about to come back.
+    pub fn returning(&self, now: Time, kin: Kin, pace: &Pace) -> impl Iterator<Item = Returning> + '_ {
+        let (now, longest) = (now.as_secs_f64(), longest(pace));
+        let is_known = self.lags.is_known() && self.followed >= NEEDED_BATCHES;
+        self.answers.iter().filter(move |answers| is_known && answers.kin == kin).filter_map(move |answers| {
+            let age = now - answers.at;
+            let alive = if age > longest { 0.0 } else { self.lags.above(age) };
+            (alive > 0.0).then(|| Returning { weight: answers.missing as f64 / alive, age, alive })
+        })
+    }
+
+    /// How likely another request arrives in a time from now, after a silence as long as the present one; `None` if that
+    /// cannot be said.
+    pub fn next_within(&self, now: Time) -> Option<impl Fn(f64) -> f64 + '_> {
+        let gaps = &self.gaps[usize::from(self.in_burst)];
+        let quiet = now.as_secs_f64() - self.last?;
+        let alive = gaps.above(quiet);
+        (gaps.is_known() && alive > 0.0).then_some(move |wait| 1.0 - gaps.above(quiet + wait) / alive)
+    }
+
+    /// From an answer to the next request of its lane.
+    pub fn lags(&self) -> &Samples {
+        &self.lags
+    }
+}
+
+fn longest(pace: &Pace) -> f64 {
+    pace.launch_s().max(LEAST_S)
+}
+
+fn window(pace: &Pace) -> f64 {
+    (WINDOW_BATCHES * pace.recent().as_secs_f64()).max(LEAST_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const KIN: Kin = Kin(1);
+
+    fn at(seconds: f64) -> Time {
+        Time(0) + Duration::from_secs_f64(seconds)
+    }
+
+    /// Batches of 1 to 2 that take 100 ms.
+    fn pace() -> Pace {
+        let mut pace = Pace::default();
+        [1, 2, 1, 2].iter().for_each(|&items| pace.learn(items, Duration::from_millis(100)));
+        pace
+    }
+
+    #[test]
+    fn the_rate_is_exact_while_it_is_young_and_fades_when_nobody_comes() {
+        let (mut traffic, pace) = (Traffic::default(), pace());
+        (0..50).for_each(|n| traffic.arrived(at(0.1 * f64::from(n)), KIN, &pace));
+        let rate = traffic.rate(at(5.0), &pace);
+        assert!((9.0..11.5).contains(&rate), "{rate}");
+        assert!(traffic.rate(at(60.0), &pace) < 0.1);
+    }
+
+    #[test]
+    fn who_came_back_soon_after_each_answer_is_expected_after_the_next() {
+        let (mut traffic, pace) = (Traffic::default(), pace());
+        for n in 0..30 {
+            traffic.answered(at(f64::from(n)), KIN, 1, &pace);
+            traffic.arrived(at(f64::from(n) + 0.01), KIN, &pace);
+        }
+        traffic.answered(at(30.0), KIN, 1, &pace);
+        let expected = |kin, wait: f64| {
+            let groups: Vec<Returning> = traffic.returning(at(30.0), kin, &pace).collect();
+            groups.iter().map(|group| group.within(&traffic, wait)).sum::<f64>()
+        };
+        assert!(expected(KIN, 0.02) > 0.99);
+        assert!(expected(KIN, 0.005) < 0.01);
+        assert!(expected(Kin(2), 0.02) < 1e-9, "another lane's users are not theirs");
+    }
+
+    #[test]
+    fn strangers_are_not_expected() {
+        let (mut traffic, pace) = (Traffic::default(), pace());
+        for n in 0..30 {
+            traffic.answered(at(f64::from(n)), KIN, 1, &pace);
+            traffic.arrived(at(f64::from(n) + 0.5), KIN, &pace);
+        }
+        traffic.answered(at(30.0), KIN, 1, &pace);
+        let groups: Vec<Returning> = traffic.returning(at(30.0), KIN, &pace).collect();
+        assert!(groups.iter().all(|group| group.within(&traffic, 0.1) < 1e-9), "{groups:?}");
+        assert_eq!(traffic.lags().median().map(|(share, _)| share), Some(0.0));
+    }
+}

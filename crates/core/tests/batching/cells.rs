@@ -1,0 +1,71 @@
+//! What people tune by hand: a delay, a size, and from when the delay counts. The best of these cells, chosen with
+//! hindsight for each scenario, is what `auto` is measured against.
+
+use jitney_core::lanes::LaneId;
+use jitney_core::policy::{BatchPolicy, CloseReason, Decision, View};
+use jitney_core::time::Time;
+use std::time::Duration;
+
+/// From when a delay counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// From the arrival of the head.
+    Head,
+    /// From when the head could first have been launched: its arrival, or a replica's becoming free.
+    Idle,
+}
+
+/// One cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    pub(crate) delay: Duration,
+    pub(crate) size: usize,
+    pub(crate) clock: Clock,
+    /// When the server last stopped being full.
+    free_since: Time,
+    busy: u32,
+    replicas: u32,
+}
+
+impl Cell {
+    pub(crate) fn new(delay_s: f64, size: usize, clock: Clock, replicas: u32) -> Cell {
+        Cell { delay: Duration::from_secs_f64(delay_s), size, clock, free_since: Time(0), busy: 0, replicas }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{:.2} ms/{}/{:?}", self.delay.as_secs_f64() * 1e3, self.size, self.clock)
+    }
+}
+
+impl BatchPolicy for Cell {
+    fn decide(&mut self, view: &View) -> Decision {
+        let size = self.size.min(view.lanes.limits().max_items);
+        let mut wake = Time(u64::MAX);
+        for lane in view.lanes.by_rank() {
+            let arrival = view.lanes.head(lane).arrival;
+            let start = if self.clock == Clock::Head { arrival } else { arrival.max(self.free_since) };
+            let due = start + self.delay;
+            if view.lanes.lane(lane).len() >= size || view.now >= due {
+                return Decision::Launch { lane, size, reason: CloseReason::Delay };
+            }
+            wake = wake.min(due);
+        }
+        Decision::AskAgain(wake)
+    }
+
+    /// A cell of small batches must not be given large ones behind its back.
+    fn sends_ahead(&mut self, view: &View) -> bool {
+        self.size >= view.lanes.limits().max_items
+    }
+
+    fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
+        self.busy += 1;
+    }
+
+    fn on_complete(&mut self, now: Time) {
+        if self.busy >= self.replicas {
+            self.free_since = now;
+        }
+        self.busy -= 1;
+    }
+}

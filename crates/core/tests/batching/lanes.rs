@@ -1,0 +1,39 @@
+//! Several group keys, and priorities.
+
+use crate::arrivals::Open;
+use crate::scenarios::{LAUNCH, MIXED, auto, drain};
+use crate::simulator::{Figures, Scenario, Service, Simulation, mean, quantile};
+
+fn strangers(service: &Service, load: f64, lanes: usize, skew: f64, high: f64) -> Open {
+    Open::Poisson { rate: load * 32.0 / service.seconds(32), lanes, skew, high }
+}
+
+#[test]
+fn full_lanes_first_is_good_for_all_and_bad_for_none() {
+    for (lanes, skew, load) in [(4, 0.0, 0.6), (4, 0.0, 0.9), (16, 1.0, 0.3), (16, 1.0, 0.9), (64, 1.0, 0.9)] {
+        let open = Some(strangers(&LAUNCH, load, lanes, skew, 0.0));
+        let scenario = Scenario { open, ends: 6000, ..Scenario::new("lanes", LAUNCH) };
+        let worst = |figures: &Figures| {
+            let lanes = figures.lanes.values().filter(|lane| lane.len() > 30);
+            lanes.map(|lane| quantile(lane, 0.95)).fold(0.0, f64::max)
+        };
+        let [auto, drain] = [auto(), drain()].map(|policy| Simulation::run(&scenario, policy, 1));
+        let (all, lane) = (auto.mean / drain.mean, worst(&auto) / worst(&drain));
+        println!("{lanes} lanes, skew {skew}, load {load}: mean {all:.2} of drain's, worst lane's p95 {lane:.2}");
+        assert!(all <= 1.02 && lane <= 1.5, "{lanes} lanes, load {load}: mean {all:.3}, worst lane's p95 {lane:.3}");
+    }
+}
+
+#[test]
+fn a_priority_is_a_head_start_and_no_more() {
+    let of = |boost| {
+        let open = Some(strangers(&MIXED, 1.1, 1, 0.0, 0.1));
+        let scenario = Scenario { open, boost, ends: 3200, warm: 0.0, ..Scenario::new("priority", MIXED) };
+        let [high, normal] = Simulation::run(&scenario, auto(), 1).classes;
+        println!("head start {boost} s: high {:.0} ms, normal {:.0} ms", mean(&high) * 1e3, mean(&normal) * 1e3);
+        (mean(&high), mean(&normal))
+    };
+    let (none, some, much) = (of(0.0), of(0.5), of(5.0));
+    assert!(much.0 < some.0 && some.0 < none.0, "{none:?}, {some:?}, {much:?}");
+    assert!(much.0 <= 0.5 * none.0 && much.1 <= 1.2 * none.1, "{none:?}, {much:?}");
+}

@@ -1,0 +1,11 @@
+//! `auto` against `drain` and against a grid of cells tuned by hand, in virtual time. The scheduler is the one of production.
+//! Everything is seeded: the same figures every time. Run one with `--nocapture` to see its table.
+
+mod arrivals;
+mod batches;
+mod cells;
+mod invariants;
+mod lanes;
+mod random;
+mod scenarios;
+mod simulator;

@@ -1,0 +1,404 @@
+//! One deployment in virtual time: the scheduler of production with simulated arrivals and workers. Seconds throughout.
+
+use crate::arrivals::{Coming, Open, Stream, Users};
+use crate::random::Random;
+use jitney_core::admission::QueueLimits;
+use jitney_core::group_key::{GroupKey, KeyPart};
+use jitney_core::lane::BatchLimits;
+use jitney_core::policy::BatchPolicy;
+use jitney_core::request::{ItemId, Priority, ReplicaId};
+use jitney_core::rules::{Rules, WhenToLaunch};
+use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Scheduler};
+use jitney_core::time::Time;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// What a batch takes: a + b·n, and the ways in which real models depart from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Service {
+    pub(crate) a: f64,
+    pub(crate) b: f64,
+    /// Beyond this size the slope is the second number.
+    pub(crate) knee: (usize, f64),
+    /// A batch is padded up to the next power of two.
+    pub(crate) is_padded: bool,
+    /// Noise: coefficient of variation.
+    pub(crate) cv: f64,
+    /// From this time on, times this factor.
+    pub(crate) drift: (f64, f64),
+    /// A share of batches takes this many times as long.
+    pub(crate) slow: (f64, f64),
+}
+
+pub(crate) const fn service(a: f64, b: f64) -> Service {
+    Service { a, b, knee: (usize::MAX, 0.0), is_padded: false, cv: 0.0, drift: (f64::INFINITY, 1.0), slow: (0.0, 1.0) }
+}
+
+impl Service {
+    pub(crate) fn seconds(&self, items: usize) -> f64 {
+        let items = if self.is_padded { items.next_power_of_two() } else { items };
+        let (knee, slope) = self.knee;
+        self.a + self.b * items.min(knee) as f64 + slope * items.saturating_sub(knee) as f64
+    }
+
+    pub(crate) fn sample(&self, items: usize, now: f64, random: &mut Random) -> f64 {
+        let drift = if now >= self.drift.0 { self.drift.1 } else { 1.0 };
+        let noise = if self.cv > 0.0 { random.lognormal(self.cv) } else { 1.0 };
+        let slow = if self.slow.0 > 0.0 && random.unit() < self.slow.0 { self.slow.1 } else { 1.0 };
+        self.seconds(items) * drift * noise * slow
+    }
+}
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) service: Service,
+    pub(crate) max_batch: usize,
+    pub(crate) replicas: u32,
+    pub(crate) open: Option<Open>,
+    pub(crate) users: Option<Users>,
+    /// Requests that end.
+    pub(crate) ends: usize,
+    /// Share of the time left out of the figures.
+    pub(crate) warm: f64,
+    /// Head start of the high priority, in seconds.
+    pub(crate) boost: f64,
+    /// Sizes measured before serving: 1, 2, 4, … three times each.
+    pub(crate) has_profile: bool,
+    /// The scheduler is also polled between events, as by a timer that was set for something else.
+    pub(crate) polls_for_nothing: bool,
+}
+
+impl Scenario {
+    pub(crate) fn new(name: impl Into<String>, service: Service) -> Scenario {
+        Scenario {
+            name: name.into(),
+            service,
+            max_batch: 32,
+            replicas: 1,
+            open: None,
+            users: None,
+            ends: 3000,
+            warm: 0.2,
+            boost: 0.0,
+            has_profile: false,
+            polls_for_nothing: false,
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        let hours = Duration::from_secs(100 * 3600);
+        Rules {
+            batch: BatchLimits { max_items: self.max_batch, max_cost: u64::MAX },
+            queue: QueueLimits { max_items: usize::MAX, max_bytes: u64::MAX },
+            boost: Duration::from_secs_f64(self.boost),
+            request_timeout: hours,
+            batch_timeout: hours,
+            retry: true,
+            launch: WhenToLaunch::Auto,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    lane: usize,
+    is_high: bool,
+    is_user: bool,
+}
+
+impl Payload for Request {
+    fn fingerprint(&self) -> u64 {
+        0
+    }
+}
+
+/// What happens; at one time in this order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Event {
+    Done(ReplicaId),
+    Arrive(Coming, bool),
+}
+
+/// One answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered {
+    pub(crate) at: f64,
+    pub(crate) latency: f64,
+    pub(crate) lane: usize,
+    pub(crate) is_high: bool,
+}
+
+/// One batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ran {
+    pub(crate) at: f64,
+    pub(crate) items: usize,
+    /// For how long a replica was free beside its items, at most.
+    pub(crate) held_s: f64,
+}
+
+#[derive(Debug)]
+struct Replica {
+    batches: VecDeque<Launch>,
+}
+
+/// A run under way.
+pub(crate) struct Simulation {
+    scenario: Scenario,
+    scheduler: Scheduler<Request>,
+    now: Time,
+    keys: Vec<GroupKey>,
+    events: BinaryHeap<Reverse<(Time, u8, u64)>>,
+    what: BTreeMap<u64, Event>,
+    next: u64,
+    stream: Option<Stream>,
+    work_random: Random,
+    arrival_random: Random,
+    replicas: BTreeMap<ReplicaId, Replica>,
+    holding_since: Option<f64>,
+    result: Outcome,
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) answered: Vec<Answered>,
+    pub(crate) batches: Vec<Ran>,
+    pub(crate) ended_at: f64,
+}
+
+impl Simulation {
+    pub(crate) fn run(scenario: &Scenario, policy: Box<dyn BatchPolicy>, seed: u64) -> Figures {
+        let lanes = match (scenario.open, scenario.users) {
+            (Some(Open::Poisson { lanes, .. }), _) => lanes,
+            (_, Some(users)) => users.lanes,
+            _ => 1,
+        };
+        let keys = (0..lanes as i64).map(|lane| GroupKey([KeyPart::Int(lane)].into_iter().collect())).collect();
+        let mut arrival_random = Random(seed + 1000);
+        let stream = scenario.open.map(|open| Stream::new(open, &mut arrival_random));
+        let mut simulation = Simulation {
+            scheduler: Scheduler::with_policy(scenario.rules(), policy),
+            now: Time(0),
+            keys,
+            events: BinaryHeap::new(),
+            what: BTreeMap::new(),
+            next: 0,
+            stream,
+            work_random: Random(seed),
+            arrival_random,
+            replicas: BTreeMap::new(),
+            holding_since: None,
+            result: Outcome::default(),
+            scenario: scenario.clone(),
+        };
+        simulation.start();
+        simulation.work();
+        Figures::of(&simulation.result, scenario.warm)
+    }
+
+    fn start(&mut self) {
+        for id in (0..self.scenario.replicas).map(ReplicaId) {
+            self.scheduler.replica_up(self.now, id);
+            self.replicas.insert(id, Replica { batches: VecDeque::new() });
+        }
+        if self.scenario.has_profile {
+            let sizes = std::iter::successors(Some(1), |size| Some(size * 2));
+            for size in sizes.take_while(|&size| size <= self.scenario.max_batch) {
+                let mut times = [0.0; 3];
+                times.fill_with(|| self.scenario.service.sample(size, 0.0, &mut self.work_random));
+                times.sort_by(f64::total_cmp);
+                self.scheduler.profiled(size, Duration::from_secs_f64(times[1]));
+            }
+        }
+        self.next_stranger();
+        if let Some(users) = self.scenario.users {
+            for user in 0..users.count {
+                let at = users.returns_after(0, &mut self.arrival_random);
+                let coming = Coming { at, lane: user % users.lanes, is_high: false };
+                self.push(at, Event::Arrive(coming, true));
+            }
+        }
+    }
+
+    fn next_stranger(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            let coming = stream.next(&mut self.arrival_random);
+            self.push(coming.at, Event::Arrive(coming, false));
+        }
+    }
+
+    fn push(&mut self, at: f64, event: Event) {
+        let kind = u8::from(matches!(event, Event::Arrive(..)));
+        self.next += 1;
+        self.events.push(Reverse((time(at), kind, self.next)));
+        self.what.insert(self.next, event);
+    }
+
+    fn work(&mut self) {
+        while self.result.answered.len() < self.scenario.ends {
+            let next = self.events.peek().map(|&Reverse(next)| next);
+            if let Some(wake) = self.scheduler.next_wake().filter(|&wake| next.is_none_or(|(at, ..)| wake < at)) {
+                self.now = wake.max(self.now);
+                self.act();
+                continue;
+            }
+            let Some((at, _, number)) = next else { break };
+            self.events.pop();
+            if self.scenario.polls_for_nothing {
+                self.now = Time(self.now.0.midpoint(at.0));
+                self.act();
+            }
+            self.now = at;
+            match self.what.remove(&number).expect("each number has its event") {
+                Event::Arrive(coming, is_user) => self.arrive(coming, is_user),
+                Event::Done(replica) => self.done(replica),
+            }
+            self.act();
+        }
+        self.result.ended_at = self.now.as_secs_f64();
+    }
+
+    fn arrive(&mut self, coming: Coming, is_user: bool) {
+        if !is_user {
+            self.next_stranger();
+        }
+        self.next += 1;
+        let item = NewItem {
+            id: ItemId(self.next),
+            group: self.keys[coming.lane].clone(),
+            cost: 1,
+            bytes: 1,
+            priority: if coming.is_high { Priority::High } else { Priority::Normal },
+            timeout: None,
+            payload: Request { lane: coming.lane, is_high: coming.is_high, is_user },
+        };
+        // The door is not what is looked at here: a policy must not look good because others were refused.
+        assert!(self.scheduler.enter(self.now, item).is_ok(), "nothing is refused here");
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.scheduler.poll(self.now) {
+            match action {
+                Action::Launch(launch) => self.launched(launch),
+                other => panic!("only launches are due here: {other:?}"),
+            }
+        }
+        let is_free = self.replicas.values().any(|replica| replica.batches.is_empty());
+        if is_free && self.scheduler.queued_items() > 0 {
+            self.holding_since.get_or_insert(self.now.as_secs_f64());
+        }
+    }
+
+    fn launched(&mut self, launch: Launch) {
+        let now = self.now.as_secs_f64();
+        let held_s = self.holding_since.take().map_or(0.0, |since| now - since);
+        self.result.batches.push(Ran { at: now, items: launch.items.len(), held_s });
+        let id = launch.replica;
+        let replica = self.replicas.get_mut(&id).expect("launches go to replicas that are up");
+        replica.batches.push_back(launch);
+        if replica.batches.len() == 1 {
+            self.begin(id);
+        }
+    }
+
+    fn begin(&mut self, id: ReplicaId) {
+        let now = self.now.as_secs_f64();
+        if let Some(launch) = self.replicas[&id].batches.front() {
+            let seconds = self.scenario.service.sample(launch.items.len(), now, &mut self.work_random);
+            self.push(now + seconds, Event::Done(id));
+        }
+    }
+
+    fn done(&mut self, id: ReplicaId) {
+        let replica = self.replicas.get_mut(&id).expect("it ran");
+        let Launch { batch, items, .. } = replica.batches.pop_front().expect("it ran");
+        for (place, item) in items.into_iter().enumerate() {
+            let ended = self.scheduler.item_done(batch, item).expect("nobody leaves");
+            self.answered(&ended, place);
+        }
+        self.scheduler.batch_done(self.now, id, batch, true);
+        self.begin(id);
+    }
+
+    fn answered(&mut self, ended: &Ended<Request>, place: usize) {
+        let Request { lane, is_high, is_user } = ended.payload;
+        let now = self.now.as_secs_f64();
+        let latency = (self.now - ended.arrival).as_secs_f64();
+        self.result.answered.push(Answered { at: now, latency, lane, is_high });
+        if let Some(users) = self.scenario.users.filter(|_| is_user) {
+            let at = now + users.returns_after(place, &mut self.arrival_random);
+            self.push(at, Event::Arrive(Coming { at, lane, is_high: false }, true));
+        }
+    }
+}
+
+fn time(seconds: f64) -> Time {
+    Time((seconds * 1e9).round() as u64)
+}
+
+/// A run in numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) throughput: f64,
+    pub(crate) mean: f64,
+    pub(crate) p50: f64,
+    pub(crate) p95: f64,
+    pub(crate) batch: f64,
+    /// Share of batches that were held beside a free replica.
+    pub(crate) held: f64,
+    /// The same of batches of one.
+    pub(crate) lone_held: f64,
+    /// Sorted latencies by lane, and of the high and the normal priority.
+    pub(crate) batches: Vec<Ran>,
+    pub(crate) lanes: BTreeMap<usize, Vec<f64>>,
+    pub(crate) classes: [Vec<f64>; 2],
+}
+
+impl Figures {
+    fn of(outcome: &Outcome, warm: f64) -> Figures {
+        let start = outcome.ended_at * warm;
+        let span = (outcome.ended_at - start).max(1e-12);
+        let late: Vec<&Answered> = outcome.answered.iter().filter(|answered| answered.at >= start).collect();
+        let mut all: Vec<f64> = late.iter().map(|answered| answered.latency).collect();
+        all.sort_by(f64::total_cmp);
+        let (mut lanes, mut classes) = (BTreeMap::<usize, Vec<f64>>::new(), [Vec::new(), Vec::new()]);
+        for answered in &late {
+            lanes.entry(answered.lane).or_default().push(answered.latency);
+            classes[usize::from(!answered.is_high)].push(answered.latency);
+        }
+        lanes.values_mut().chain(&mut classes).for_each(|of| of.sort_by(f64::total_cmp));
+        let batches = &outcome.batches;
+        let ones: Vec<&Ran> = batches.iter().filter(|ran| ran.items == 1).collect();
+        let share = |held: usize, of: usize| held as f64 / of.max(1) as f64;
+        Figures {
+            throughput: all.len() as f64 / span,
+            mean: all.iter().sum::<f64>() / all.len().max(1) as f64,
+            p50: quantile(&all, 0.5),
+            p95: quantile(&all, 0.95),
+            batch: batches.iter().map(|ran| ran.items).sum::<usize>() as f64 / batches.len().max(1) as f64,
+            held: share(batches.iter().filter(|ran| ran.held_s > 0.0).count(), batches.len()),
+            lone_held: share(ones.iter().filter(|ran| ran.held_s > 0.0).count(), ones.len()),
+            batches: batches.clone(),
+            lanes,
+            classes,
+        }
+    }
+}
+
+/// Of sorted values.
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
+    sorted.get(((q * sorted.len() as f64) as usize).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+pub(crate) fn geomean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = values.into_iter().map(f64::ln).collect();
+    mean(&logs).exp()
+}
