@@ -73,9 +73,9 @@ class DeploymentOptions:
     )
     policy: str | None = _option(
         None,
-        "when to launch a batch: `auto` when it pays, learned from what batches take and how requests arrive; `drain` as "
-        "soon as a replica is free; `fixed` after max_batch_delay_ms; unless given, `fixed` if that delay is above 0, "
-        "else `auto`",
+        "when to launch a batch: `auto` when it pays, learned from what batches take and how requests arrive; `drain` "
+        "as soon as a replica is free; `fixed` after max_batch_delay_ms; unless given, `fixed` if that delay is above "
+        "0, else `auto`",
         choices=("auto", "drain", "fixed"),
     )
     max_batch_delay_ms: float = _option(

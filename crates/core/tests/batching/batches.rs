@@ -20,7 +20,7 @@ fn cells(ratios: [f64; 4]) -> String {
 #[test]
 fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario() {
     let (mut failed, mut means, mut drains) = (Vec::new(), Vec::new(), Vec::new());
-    println!("| scenario | best cell | req/s | mean ms | drain: 1/thr, mean, p50, p95 | auto | batch | held |");
+    eprintln!("| scenario | best cell | req/s | mean ms | drain: 1/thr, mean, p50, p95 | auto | batch | held |");
     for scenario in batch_scenarios() {
         let (cell, best) = best_cell(&scenario, &SEEDS);
         let drain = ratio(&measure(&scenario, &drain, &SEEDS), &best);
@@ -35,7 +35,7 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
             }
         }
         let auto = ratio(&figures, &best);
-        println!(
+        eprintln!(
             "| {} | {} | {:.1} | {:.0} | {} | {} | {:.1} | {:.2} |",
             scenario.name,
             cell.name(),
@@ -59,7 +59,7 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
         drains.push(drain[1]);
     }
     let worst = means.iter().copied().fold(0.0, f64::max);
-    println!("geomean of means: auto {:.3} (worst {worst:.2}), drain {:.3}", geomean(means.clone()), geomean(drains));
+    eprintln!("geomean of means: auto {:.3} (worst {worst:.2}), drain {:.3}", geomean(means.clone()), geomean(drains));
     if geomean(means.clone()) > 1.03 {
         failed.push(format!("over all scenarios the mean latency is {:.3} of the best cells'", geomean(means)));
     }
@@ -79,7 +79,7 @@ fn the_first_hundred_requests_are_no_slower_than_with_drain() {
     for scenario in batch_scenarios().into_iter().filter(|scenario| COLD.contains(&scenario.name.as_str())) {
         let short = Scenario { ends: 100, warm: 0.0, ..scenario };
         let ratio = measure(&short, &auto, &seeds).mean / measure(&short, &drain, &seeds).mean;
-        println!("{}: {ratio:.2}", short.name);
+        eprintln!("{}: {ratio:.2}", short.name);
         assert!(ratio <= 1.05, "{}: mean latency {ratio:.3} of drain's", short.name);
     }
 }

@@ -57,7 +57,7 @@ fn all_holds_of_one_launch_together_take_no_longer_than_a_launch() {
 fn timers_that_were_replaced_change_nothing() {
     for replicas in [1, 3] {
         let (open, users) = (Some(poisson(60.0)), Some(users(20)));
-        let scenario = Scenario { open, users, replicas, ..Scenario::new("mixed", LLM) };
+        let scenario = Scenario { replicas, open, users, ..Scenario::new("mixed", LLM) };
         let run = |polls_for_nothing| {
             let scenario = Scenario { polls_for_nothing, ..scenario.clone() };
             Simulation::run(&scenario, auto(), 1).batches

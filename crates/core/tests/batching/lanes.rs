@@ -19,7 +19,7 @@ fn full_lanes_first_is_good_for_all_and_bad_for_none() {
         };
         let [auto, drain] = [auto(), drain()].map(|policy| Simulation::run(&scenario, policy, 1));
         let (all, lane) = (auto.mean / drain.mean, worst(&auto) / worst(&drain));
-        println!("{lanes} lanes, skew {skew}, load {load}: mean {all:.2} of drain's, worst lane's p95 {lane:.2}");
+        eprintln!("{lanes} lanes, skew {skew}, load {load}: mean {all:.2} of drain's, worst lane's p95 {lane:.2}");
         assert!(all <= 1.02 && lane <= 1.5, "{lanes} lanes, load {load}: mean {all:.3}, worst lane's p95 {lane:.3}");
     }
 }
@@ -30,7 +30,7 @@ fn a_priority_is_a_head_start_and_no_more() {
         let open = Some(strangers(&MIXED, 1.1, 1, 0.0, 0.1));
         let scenario = Scenario { open, boost, ends: 3200, warm: 0.0, ..Scenario::new("priority", MIXED) };
         let [high, normal] = Simulation::run(&scenario, auto(), 1).classes;
-        println!("head start {boost} s: high {:.0} ms, normal {:.0} ms", mean(&high) * 1e3, mean(&normal) * 1e3);
+        eprintln!("head start {boost} s: high {:.0} ms, normal {:.0} ms", mean(&high) * 1e3, mean(&normal) * 1e3);
         (mean(&high), mean(&normal))
     };
     let (none, some, much) = (of(0.0), of(0.5), of(5.0));
