@@ -58,9 +58,16 @@ impl Spawner {
     }
 }
 
+/// glibc gives the memory of large objects back to the kernel as soon as they are freed, and each request with a large
+/// body then pays for fresh pages: a tenth of its time at 1 MB. So much may stay with a worker instead.
+const MALLOC: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
+
 fn spawn(launch: &Launch) -> std::io::Result<Child> {
+    // The user's own settings win.
+    let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
     Command::new(&launch.python)
         .args(["-m", "jitney.worker"])
+        .envs(malloc)
         .env("JITNEY_WORKER_SPEC", &launch.spec)
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())

@@ -3,6 +3,7 @@
 use super::media::Accept;
 use crate::call::{Dtype, Encoding, Failure, OutputPart, Tag};
 use crate::item::{half, npy};
+use crate::link::frame::OWN_BYTES;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -114,10 +115,11 @@ fn rendered(media: &'static str, body: impl Into<Bytes>) -> Rendered {
     Rendered { media: HeaderValue::from_static(media), body: body.into() }
 }
 
-/// A value as it came. It is a slice of all that its batch gave, which would stay alive with it until a slow client has
-/// taken it; so it is copied, which costs less than the write that follows.
+/// A value as it came. A small one is a slice of what its batch gave, which would stay alive with it until a slow client
+/// has taken it; so it is copied, which costs less than the write that follows. A large one has memory of its own.
 fn as_it_came(part: &OutputPart, alone: bool) -> Bytes {
-    if alone { part.data.clone() } else { Bytes::copy_from_slice(&part.data) }
+    let is_own = alone || part.data.len() >= OWN_BYTES;
+    if is_own { part.data.clone() } else { Bytes::copy_from_slice(&part.data) }
 }
 
 fn single(part: &OutputPart, accept: &Accept, alone: bool) -> Result<Rendered, Failure> {

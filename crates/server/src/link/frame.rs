@@ -6,6 +6,8 @@
 //! Little-endian throughout. Lengths are checked against the limits before anything is allocated.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use smallvec::SmallVec;
+use std::ops::Range;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of the header.
@@ -21,8 +23,8 @@ const MAX_PAYLOAD: u64 = 16 << 30;
 pub(super) const AT_ONCE: usize = 64 << 20;
 /// What a reader holds between frames.
 const STANDING: usize = 64 << 10;
-/// A frame above this leaves with the buffer that it was read into; the standing one would keep its size for good.
-const LARGE: usize = 1 << 20;
+/// A value from this size on has memory of its own: it can then be kept without its neighbours, and need not be copied.
+pub(crate) const OWN_BYTES: usize = 64 << 10;
 
 /// Lets as much of a frame be on its way at once as the kernel allows: each time that the buffer is full costs two
 /// switches between the processes.
@@ -168,6 +170,67 @@ pub fn small_frame(kind: Kind, table: &[u8]) -> Segments {
     vec![Bytes::from([&header.encode(), table].concat())]
 }
 
+/// The payload region of a frame. What is large has memory of its own, so that it can be kept without its neighbours.
+#[derive(Clone, Debug, Default)]
+pub struct Payload {
+    /// In order, each with the place at which it begins.
+    pieces: SmallVec<[(usize, Bytes); 1]>,
+    len: usize,
+}
+
+impl Payload {
+    /// Bytes in all pieces.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A range of it that lies within one piece.
+    pub fn slice(&self, range: Range<usize>) -> Result<Bytes, FrameError> {
+        let after = self.pieces.partition_point(|(start, _)| *start <= range.start);
+        let within = after.checked_sub(1).and_then(|place| {
+            let (start, piece) = &self.pieces[place];
+            (range.end - start <= piece.len()).then(|| piece.slice(range.start - start..range.end - start))
+        });
+        match within {
+            Some(bytes) => Ok(bytes),
+            None if range.is_empty() => Ok(Bytes::new()),
+            None => Err(FrameError::Table("values overlap")),
+        }
+    }
+
+    /// All of it in one piece, which costs a copy if there are several.
+    pub fn to_bytes(&self) -> Bytes {
+        match &self.pieces[..] {
+            [(_, piece)] => piece.clone(),
+            pieces => {
+                let mut all = BytesMut::with_capacity(self.len);
+                pieces.iter().for_each(|(_, piece)| all.extend_from_slice(piece));
+                all.freeze()
+            }
+        }
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        let start = self.len;
+        self.len += piece.len();
+        self.pieces.push((start, piece));
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(bytes: Bytes) -> Payload {
+        Payload { len: bytes.len(), pieces: SmallVec::from_elem((0, bytes), 1) }
+    }
+}
+
+/// Says of a table which ranges of the payload, ascending, get memory of their own.
+pub(super) type Cuts = fn(table: &[u8], payload: usize) -> Result<Vec<Range<usize>>, FrameError>;
+
 /// A frame that has arrived.
 #[derive(Clone, Debug)]
 pub struct Frame {
@@ -176,7 +239,7 @@ pub struct Frame {
     /// Its table.
     pub table: Bytes,
     /// Its payload region.
-    pub payload: Bytes,
+    pub payload: Payload,
 }
 
 /// Reads frames from a stream; bytes may come split at any place.
@@ -184,12 +247,18 @@ pub struct Frame {
 pub struct FrameReader<R> {
     stream: R,
     buffer: BytesMut,
+    cuts: Cuts,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads from here on.
     pub fn new(stream: R) -> FrameReader<R> {
-        FrameReader { stream, buffer: BytesMut::with_capacity(STANDING) }
+        FrameReader { stream, buffer: BytesMut::with_capacity(STANDING), cuts: |_, _| Ok(Vec::new()) }
+    }
+
+    /// From here on large payloads are cut like this.
+    pub(super) fn cut_by(&mut self, cuts: Cuts) {
+        self.cuts = cuts;
     }
 
     /// The next frame; `None` when the stream ends between two frames.
@@ -209,34 +278,63 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             let (table, payload) = (header.table as u32, header.payload as u64);
             return Err(FrameError::TooLarge { table, payload }.into());
         }
-        let whole = HEADER_LEN + header.table + header.payload;
-        if !self.fill(whole).await? {
+        // A small payload shares the standing buffer with its table and its neighbours.
+        let standing = HEADER_LEN + header.table + if header.payload < OWN_BYTES { header.payload } else { 0 };
+        if !self.fill(standing).await? {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        let mut frame = self.buffer.split_to(whole).freeze();
-        if whole > LARGE {
-            // What follows was there before this frame was seen to be large: little.
-            let after = std::mem::replace(&mut self.buffer, BytesMut::with_capacity(STANDING));
-            self.buffer.extend_from_slice(&after);
-        }
+        let mut frame = self.buffer.split_to(standing).freeze();
         frame.advance(HEADER_LEN);
         let table = frame.split_to(header.table);
-        Ok(Some(Frame { kind: header.kind, table, payload: frame }))
+        let payload =
+            if header.payload < OWN_BYTES { frame.into() } else { self.pieces(&table, header.payload).await? };
+        Ok(Some(Frame { kind: header.kind, table, payload }))
     }
 
-    /// Has at least `needed` bytes in the buffer; false if the stream ended before the first of them.
+    async fn pieces(&mut self, table: &[u8], len: usize) -> std::io::Result<Payload> {
+        let mut payload = Payload::default();
+        for cut in (self.cuts)(table, len)? {
+            for end in [cut.start, cut.end] {
+                if end > payload.len() {
+                    let piece = self.piece(end - payload.len()).await?;
+                    payload.push(piece);
+                }
+            }
+        }
+        if len > payload.len() {
+            let piece = self.piece(len - payload.len()).await?;
+            payload.push(piece);
+        }
+        Ok(payload)
+    }
+
+    /// The next bytes, in memory of their own.
+    async fn piece(&mut self, len: usize) -> std::io::Result<Bytes> {
+        let mut piece = BytesMut::with_capacity(len.min(AT_ONCE));
+        let here = self.buffer.len().min(len);
+        piece.extend_from_slice(&self.buffer.split_to(here));
+        while piece.len() < len {
+            if piece.len() == piece.capacity() {
+                piece.reserve(piece.len().min(len - piece.len()));
+            }
+            let room = len - piece.len();
+            if self.stream.read_buf(&mut (&mut piece).limit(room)).await? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(piece.freeze())
+    }
+
+    /// Has at least `needed` bytes in the standing buffer; false if the stream ended before the first of them.
     async fn fill(&mut self, needed: usize) -> std::io::Result<bool> {
         let mut must_reserve = true;
         while self.buffer.len() < needed {
             if must_reserve {
-                // A large frame gets its buffer once, a huge one in steps that double; a small one shares the standing
-                // buffer with its neighbours.
+                // A large table gets its buffer once, a huge one in steps that double.
                 let missing = needed - self.buffer.len();
                 self.buffer.reserve(missing.clamp(16 << 10, AT_ONCE.max(self.buffer.len())));
             }
-            // Nothing that follows a large frame is read into its buffer.
-            let room = if needed > LARGE { needed - self.buffer.len() } else { usize::MAX };
-            if self.stream.read_buf(&mut (&mut self.buffer).limit(room)).await? == 0 {
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return if self.buffer.is_empty() { Ok(false) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) };
             }
             must_reserve = self.buffer.len() == self.buffer.capacity();
@@ -310,12 +408,14 @@ mod tests {
         runtime.block_on(async {
             let (mut near, far) = tokio::io::duplex(16 << 20);
             let mut reader = FrameReader::new(far);
+            // A cut in each large payload, wherever it is.
+            reader.cut_by(|_, len| Ok(vec![len / 3..len / 2, len / 2..len - 1]));
             let read = async {
                 let mut capacities = vec![];
                 for frame in frames {
                     let read = reader.next().await.unwrap().unwrap();
                     assert_eq!(read.table, &frame[HEADER_LEN..HEADER_LEN + 3]);
-                    assert!(read.payload == frame[HEADER_LEN + 3..]);
+                    assert!(read.payload.to_bytes() == frame[HEADER_LEN + 3..]);
                     capacities.push(reader.buffer.capacity());
                 }
                 assert!(reader.next().await.unwrap().is_none());
@@ -334,9 +434,9 @@ mod tests {
     }
 
     #[test]
-    fn a_large_frame_leaves_with_its_buffer_wherever_it_is_cut() {
+    fn a_large_payload_leaves_the_standing_buffer_alone_wherever_it_is_cut() {
         // Of odd sizes; two large ones in a row, and several small ones in one read.
-        let frames = [10, 9 << 20, 20, 30, LARGE + 1, 3 << 20, 40, 0, LARGE, 50].map(frame);
+        let frames = [10, 9 << 20, 20, 30, OWN_BYTES + 1, 3 << 20, 40, 0, OWN_BYTES, OWN_BYTES - 1, 50].map(frame);
         let stream = frames.concat();
         let mut cuts = vec![0];
         for frame in &frames {
@@ -347,24 +447,26 @@ mod tests {
         for cut in ends.iter().flat_map(|&end| [end, end + 1, end + HEADER_LEN, end + HEADER_LEN + 4, end + 70_000]) {
             let (before, after) = stream.split_at(cut.min(stream.len()));
             let capacities = capacities(&frames, &[before, after]);
-            for (frame, capacity) in frames.iter().zip(&capacities) {
-                assert!(*capacity <= 4 * LARGE, "cut at {cut}: {capacity} after {} bytes", frame.len());
-                assert!(frame.len() <= LARGE || *capacity <= 4 * STANDING, "cut at {cut}: {capacity}");
-            }
+            assert!(capacities.iter().all(|&capacity| capacity <= 4 * STANDING), "cut at {cut}: {capacities:?}");
         }
     }
 
     #[test]
-    fn the_memory_of_a_large_frame_is_its_own() {
+    fn the_memory_of_a_large_value_is_its_own() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let bytes = [frame(8 << 20), frame(5)].concat();
         let (large, small) = runtime.block_on(async {
             let mut reader = FrameReader::new(&bytes[..]);
+            reader.cut_by(|_, _| Ok(vec![100..1 << 20, 1 << 20..2 << 20]));
             (reader.next().await.unwrap().unwrap(), reader.next().await.unwrap().unwrap())
         });
-        // Nobody else holds what the large one was read into: with its table and payload it goes.
-        drop(large.table);
-        assert!(large.payload.is_unique());
+        // Nobody else holds what a value was read into, once the frame itself is gone.
+        let Frame { payload, .. } = large;
+        let values =
+            [0..100, 100..1 << 20, 1 << 20..2 << 20, 2 << 20..8 << 20].map(|range| payload.slice(range).unwrap());
+        assert!(payload.slice(50..150).is_err(), "across two pieces");
+        drop(payload);
+        assert!(values.iter().all(Bytes::is_unique));
         drop(small);
     }
 }

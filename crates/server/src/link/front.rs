@@ -182,6 +182,7 @@ struct Receiver {
 
 impl Receiver {
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: FrameReader<R>) {
+        reader.cut_by(results_frame::cuts);
         let end = loop {
             match reader.next().await {
                 Ok(Some(frame)) => {

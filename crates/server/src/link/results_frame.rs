@@ -8,12 +8,13 @@
 //! ```
 
 use super::batch_frame::{range, tensor};
-use super::frame::{FrameError, HEADER_LEN, Header, Kind, TableReader, put_text};
+use super::frame::{FrameError, HEADER_LEN, Header, Kind, OWN_BYTES, Payload, TableReader, put_text};
 use crate::call::{Dtype, Failure, OutputPart, Tag, TensorType};
 use bytes::{BufMut, Bytes};
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{BatchId, ItemId};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::time::Duration;
 
 /// What the worker's time went into.
@@ -120,7 +121,30 @@ impl ResultsWriter {
 }
 
 /// Reads a results frame; values are slices of `payload`.
-pub fn decode(table: &[u8], payload: &Bytes) -> Result<ReceivedResults, FrameError> {
+pub fn decode(table: &[u8], payload: &Payload) -> Result<ReceivedResults, FrameError> {
+    read(table, &mut |offset, len| payload.slice(range(offset, len, payload.len())?))
+}
+
+/// Where in a payload of `len` bytes the large values are: they are received into memory of their own.
+pub(super) fn cuts(table: &[u8], len: usize) -> Result<Vec<Range<usize>>, FrameError> {
+    let mut large: Vec<Range<usize>> = Vec::new();
+    read(table, &mut |offset, size| {
+        let range = range(offset, size, len)?;
+        if range.len() >= OWN_BYTES {
+            if large.last().is_some_and(|last| range.start < last.end) {
+                return Err(FrameError::Table("values overlap, or are out of order"));
+            }
+            large.push(range);
+        }
+        Ok(Bytes::new())
+    })?;
+    Ok(large)
+}
+
+/// Where the bytes of a value are, by offset and length.
+type Data<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Bytes, FrameError>;
+
+fn read(table: &[u8], data: Data) -> Result<ReceivedResults, FrameError> {
     let mut table = TableReader(table);
     let batch = BatchId(table.u64()?);
     let mut length = || table.u32().map(|us| Duration::from_micros(u64::from(us)));
@@ -130,16 +154,16 @@ pub fn decode(table: &[u8], payload: &Bytes) -> Result<ReceivedResults, FrameErr
     let mut items = Vec::with_capacity(count);
     for _ in 0..count {
         let id = ItemId(table.u64()?);
-        items.push((id, outcome(&mut table, payload)?));
+        items.push((id, outcome(&mut table, data)?));
     }
     Ok(ReceivedResults { batch, durations, is_clean, items })
 }
 
-fn outcome(table: &mut TableReader, payload: &Bytes) -> Result<ItemOutcome, FrameError> {
+fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameError> {
     match table.u8()? {
         0 => {
             let parts = table.u16()?;
-            let parts = (0..parts).map(|_| value(table, payload)).collect::<Result<_, _>>()?;
+            let parts = (0..parts).map(|_| value(table, data)).collect::<Result<_, _>>()?;
             Ok(ItemOutcome::Values(parts))
         }
         1 => {
@@ -155,7 +179,7 @@ fn outcome(table: &mut TableReader, payload: &Bytes) -> Result<ItemOutcome, Fram
     }
 }
 
-fn value(table: &mut TableReader, payload: &Bytes) -> Result<OutputPart, FrameError> {
+fn value(table: &mut TableReader, data: Data) -> Result<OutputPart, FrameError> {
     let name = table.text()?.into();
     let tag = Tag::from_u8(table.u8()?).ok_or(FrameError::Table("no tag has this number"))?;
     let dtype = Dtype::from_u8(table.u8()?);
@@ -163,6 +187,5 @@ fn value(table: &mut TableReader, payload: &Bytes) -> Result<OutputPart, FrameEr
     let media_type = Some(table.text()?).filter(|media| !media.is_empty()).map(Into::into);
     let (offset, len) = (table.u64()?, table.u64()?);
     let tensor: Option<TensorType> = tensor(table, tag, dtype, axes, len)?;
-    let data = payload.slice(range(offset, len, payload.len())?);
-    Ok(OutputPart { name, tag, tensor, media_type, data })
+    Ok(OutputPart { name, tag, tensor, media_type, data: data(offset, len)? })
 }

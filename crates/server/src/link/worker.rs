@@ -170,14 +170,9 @@ fn receive(shared: &Shared, stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Reads into fresh memory, in as few calls as the socket allows; what is huge gets its memory as it comes.
+/// Reads into fresh memory, which is not cleared before; what is huge gets its memory as it comes.
 fn read_exactly(reader: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
-    if len <= AT_ONCE {
-        let mut bytes = vec![0; len];
-        reader.read_exact(&mut bytes)?;
-        return Ok(bytes);
-    }
-    let mut bytes = Vec::with_capacity(AT_ONCE);
+    let mut bytes = Vec::with_capacity(len.min(AT_ONCE));
     reader.take(len as u64).read_to_end(&mut bytes)?;
     if bytes.len() < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }

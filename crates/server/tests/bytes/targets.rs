@@ -42,7 +42,7 @@ pub(crate) fn batch(frame: &[u8]) -> bool {
 
 pub(crate) fn results(frame: &[u8]) -> bool {
     let Some((table, payload)) = split(frame) else { return false };
-    let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload)) else { return false };
+    let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload).into()) else { return false };
     assert!(results.items.len() * 9 <= table.len());
     for (_, outcome) in &results.items {
         let ItemOutcome::Values(parts) = outcome else { continue };

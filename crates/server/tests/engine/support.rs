@@ -215,7 +215,7 @@ impl Worker {
     pub(crate) async fn batch(&mut self) -> ReceivedBatch {
         let frame = self.frame().await;
         assert_eq!(frame.kind, Kind::Batch);
-        batch_frame::decode(&frame.table, frame.payload.to_vec()).unwrap()
+        batch_frame::decode(&frame.table, frame.payload.to_bytes().to_vec()).unwrap()
     }
 
     pub(crate) async fn cancelled(&mut self) -> ItemId {

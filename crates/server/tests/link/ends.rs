@@ -205,7 +205,8 @@ fn large_pieces_are_not_copied() {
     let frame = Bytes::from(results_bytes(BatchId(1), &[(ItemId(1), echo(large))]));
     let header = Header::decode(frame[..16].try_into().unwrap()).unwrap();
     let payload = frame.slice(16 + header.table..);
-    let results = jitney_server::link::results_frame::decode(&frame[16..16 + header.table], &payload).unwrap();
+    let results =
+        jitney_server::link::results_frame::decode(&frame[16..16 + header.table], &payload.clone().into()).unwrap();
     let ItemOutcome::Values(parts) = &results.items[0].1 else { panic!("values were sent") };
     assert_eq!(parts[0].data.as_ptr(), payload.as_ptr());
 }

@@ -4,7 +4,7 @@ use crate::support::{BATCH, Pieces, batch_bytes, block_on, bytes_part, call, cal
 use bytes::Bytes;
 use jitney_core::request::BatchId;
 use jitney_server::call::{Call, Encoding};
-use jitney_server::link::frame::{FrameError, FrameReader, HEADER_LEN, Header, Kind, small_frame};
+use jitney_server::link::frame::{FrameError, FrameReader, HEADER_LEN, Header, Kind, Payload, small_frame};
 use jitney_server::link::results_frame::ItemOutcome;
 use jitney_server::link::{batch_frame, results_frame};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn read(stream: Pieces) -> std::io::Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         while let Some(frame) = reader.next().await? {
             let header = Header { kind: frame.kind, table: frame.table.len(), payload: frame.payload.len() };
-            frames.push([&header.encode()[..], &frame.table, &frame.payload].concat());
+            frames.push([&header.encode()[..], &frame.table, &frame.payload.to_bytes()].concat());
         }
         Ok(frames)
     })
@@ -42,7 +42,7 @@ fn decode_batch(table: &[u8], payload: &[u8]) {
 }
 
 fn decode_results(table: &[u8], payload: &[u8]) {
-    if let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload)) {
+    if let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload).into()) {
         assert!(results.items.len() * 9 <= table.len());
         for (_, outcome) in results.items {
             if let ItemOutcome::Values(parts) = outcome {
@@ -85,7 +85,7 @@ proptest! {
     fn results_arrive_as_they_left(outcomes in outcomes()) {
         let (header, table, payload) = split(&results_bytes(BatchId(3), &outcomes));
         prop_assert_eq!(header.kind, Kind::Results);
-        let results = results_frame::decode(&table, &Bytes::from(payload)).unwrap();
+        let results = results_frame::decode(&table, &Bytes::from(payload).into()).unwrap();
         prop_assert_eq!((results.batch, results.is_clean, results.items.len()), (BatchId(3), true, outcomes.len()));
         prop_assert_eq!(results.durations.predict, Duration::from_millis(2));
         // Neither an outcome nor a failure can be compared; their text says everything that they hold.
@@ -112,7 +112,7 @@ proptest! {
         let (_, table, payload) = split(&batch_bytes(&calls));
         prop_assert!(batch_frame::decode(&table[..cut.index(table.len())], payload).is_err());
         let (_, table, payload) = split(&results_bytes(BATCH, &outcomes));
-        prop_assert!(results_frame::decode(&table[..cut.index(table.len())], &Bytes::from(payload)).is_err());
+        prop_assert!(results_frame::decode(&table[..cut.index(table.len())], &Bytes::from(payload).into()).is_err());
     }
 
     #[test]
@@ -173,7 +173,7 @@ fn counts_and_lengths_beyond_what_came_are_refused() {
     let text = "the table of a frame is damaged: it announces more entries than it holds";
     assert_eq!(batch_frame::decode(&table, vec![]).unwrap_err().to_string(), text);
     let table = [&7u64.to_le_bytes()[..], &[0; 13], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
-    assert_eq!(results_frame::decode(&table, &Bytes::new()).unwrap_err().to_string(), text);
+    assert_eq!(results_frame::decode(&table, &Payload::default()).unwrap_err().to_string(), text);
 }
 
 #[test]
