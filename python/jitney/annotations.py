@@ -8,7 +8,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 from jitney import schemas
@@ -37,12 +37,16 @@ _RETURNS: Final = (
 
 @dataclass(frozen=True)
 class Input:
-    """What an item is: `item` is its Python type (of arrays: None), `arrays` one per parameter of `predict`."""
+    """What an item is: `item` is its Python type (of arrays: None), `arrays` one per parameter of `predict`.
+
+    `name` is what `predict` calls its parameter, if there is one.
+    """
 
     kind: InputKind
     item: Any = None
     arrays: tuple[ArraySpec, ...] = ()
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
             raise TargetError(
                 f"{where}: parameter `{name}` is a list of arrays; arrays come stacked: np.ndarray, n first"
             )
-    return _object_input(f"{where}: parameter `{name}`", item)
+    return replace(_object_input(f"{where}: parameter `{name}`", item), name=name)
 
 
 def _unbatched_hint(annotation: Any) -> str:

@@ -89,6 +89,9 @@ pub enum InputKind {
 pub struct Input {
     /// How items are read.
     pub kind: InputKind,
+    /// What `predict` calls its one parameter; of no meaning for `Arrays`, which have names of their own.
+    #[serde(default)]
+    pub name: String,
     /// For `Arrays`: one per parameter of `predict`, in order; empty otherwise.
     pub arrays: Vec<ArraySpec>,
     /// JSON Schema of one item.

@@ -145,6 +145,20 @@ impl Chunks {
         }
         &self.0[0]
     }
+
+    /// Takes the first `length` bytes off, or all if there are fewer; the rest stays where it is. Nothing is copied.
+    pub fn split_to(&mut self, mut length: usize) -> Chunks {
+        let mut taken = Chunks::default();
+        while let Some(first) = self.0.first_mut().filter(|first| length > 0 || first.is_empty()) {
+            if length < first.len() {
+                taken.0.push(first.split_to(length));
+                break;
+            }
+            length -= first.len();
+            taken.0.push(self.0.remove(0));
+        }
+        taken
+    }
 }
 
 impl From<Bytes> for Chunks {

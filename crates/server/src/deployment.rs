@@ -3,7 +3,9 @@
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::link::front::Link;
 use crate::link::results_frame::ReceivedResults;
+use crate::statistics::Statistics;
 use crate::telemetry::Telemetry;
+use crate::tensors::signature::Signature;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
@@ -42,6 +44,8 @@ pub enum Inbound {
 pub struct Deployment {
     /// What it takes and returns.
     pub manifest: Arc<DeploymentManifest>,
+    /// The same as tensors.
+    pub signature: Arc<Signature>,
     inbound: mpsc::UnboundedSender<Inbound>,
     ended: Arc<Ended>,
 }
@@ -51,6 +55,7 @@ pub struct Deployment {
 struct Ended {
     outcomes: Vec<IntCounter>,
     seconds: Histogram,
+    statistics: Statistics,
 }
 
 /// A new id for an item. Ids are never reused.
@@ -68,7 +73,9 @@ impl Deployment {
     ) -> Deployment {
         let outcomes = telemetry.outcomes(&manifest.name);
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
-        Deployment { manifest, inbound, ended: Arc::new(Ended { outcomes, seconds }) }
+        let signature = Arc::new(Signature::of(&manifest));
+        let ended = Ended { outcomes, seconds, statistics: Statistics::default() };
+        Deployment { manifest, signature, inbound, ended: Arc::new(ended) }
     }
 
     /// Runs one item. Dropping the future cancels it.
@@ -86,7 +93,7 @@ impl Deployment {
             Err(_) => gone(),
         };
         guard.disarm();
-        let ticket = self.answered(started, answer.outcome());
+        let ticket = self.answered(started, answer.outcome(), &answer.timing);
         (answer, ticket)
     }
 
@@ -112,7 +119,8 @@ impl Deployment {
         guard.disarm();
         let outcomes = || answers.iter().map(Answer::outcome);
         let outcome = outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next());
-        let ticket = self.answered(started, outcome.unwrap_or(Outcome::Ok));
+        let slowest = answers.iter().map(|answer| answer.timing).max_by_key(|timing| timing.queue + timing.model);
+        let ticket = self.answered(started, outcome.unwrap_or(Outcome::Ok), &slowest.unwrap_or_default());
         (answers, ticket)
     }
 
@@ -122,8 +130,15 @@ impl Deployment {
         let _ = self.inbound.send(Inbound::Door(Door::Closed(Outcome::Draining)));
     }
 
-    fn answered(&self, started: Instant, outcome: Outcome) -> Ticket<'_> {
-        self.ended.seconds.observe(started.elapsed().as_secs_f64());
+    /// What it has done so far.
+    pub fn statistics(&self) -> &Statistics {
+        &self.ended.statistics
+    }
+
+    fn answered(&self, started: Instant, outcome: Outcome, timing: &Timing) -> Ticket<'_> {
+        let length = started.elapsed();
+        self.ended.seconds.observe(length.as_secs_f64());
+        self.ended.statistics.ended(outcome == Outcome::Ok, length, timing);
         Ticket { deployment: self, outcome }
     }
 

@@ -49,7 +49,7 @@ pub fn rows_from_npy(spec: &ArraySpec, file: Chunks, most: usize) -> Result<Vec<
     check(spec, "$[0]", &row)?;
     let rows = usize::try_from(rows).ok().filter(|&rows| rows <= most).ok_or_else(|| many::too_many(most))?;
     let length = data.len().checked_div(rows).unwrap_or(0);
-    (0..rows).map(|_| part(row.clone(), super::split_front(&mut data, length))).collect()
+    (0..rows).map(|_| part(row.clone(), data.split_to(length))).collect()
 }
 
 /// What the header of a `.npy` file says, and its elements.
@@ -62,7 +62,7 @@ fn open_npy(mut file: Chunks) -> Result<(TensorType, Chunks), Failure> {
         // The header may be longer than the first piece.
         _ => npy::parse(&front(&file, npy::HEADER_BYTES)).map_err(|what| malformed(&what))?,
     };
-    super::advance(&mut file, start);
+    file.split_to(start);
     let Some(expected) = array.byte_len() else {
         return Err(invalid("$", &format!("expected an array that memory can hold, got {}", describe(&array))));
     };
@@ -135,7 +135,7 @@ fn front(chunks: &Chunks, most: usize) -> Vec<u8> {
 }
 
 /// A part, once booleans have been seen to be booleans: numpy takes any byte for one, and then misbehaves.
-fn part(array: TensorType, data: Chunks) -> Result<Part, Failure> {
+pub fn part(array: TensorType, data: Chunks) -> Result<Part, Failure> {
     check_booleans("$", &array, &data)?;
     Ok(Part { tag: Tag::Tensor, tensor: Some(array), data })
 }

@@ -9,7 +9,9 @@ pub mod npy;
 mod skip;
 pub mod values;
 
-use crate::call::{Chunks, Failure};
+pub(crate) use skip::Skip;
+
+use crate::call::Failure;
 use jitney_core::outcome::Outcome;
 
 /// Brackets within brackets that are followed; deeper documents are refused. `serde_json` has the same bound built in.
@@ -60,34 +62,4 @@ fn malformed(format: &str, error: &dyn std::fmt::Display) -> Failure {
 /// An input that parses but is not what was asked for. `field` is a path such as `$.width`.
 pub(crate) fn invalid(field: &str, what: &str) -> Failure {
     Failure { field: Some(field.to_owned()), ..Failure::new(Outcome::InvalidInput, format!("{field}: {what}")) }
-}
-
-/// Takes the first `length` bytes off and gives them; nothing is copied.
-pub(crate) fn split_front(chunks: &mut Chunks, mut length: usize) -> Chunks {
-    let mut front = Chunks::default();
-    let mut whole = 0;
-    for chunk in &mut chunks.0 {
-        if length == 0 {
-            break;
-        }
-        let taken = length.min(chunk.len());
-        front.0.push(chunk.split_to(taken));
-        whole += usize::from(chunk.is_empty());
-        length -= taken;
-    }
-    if whole > 0 {
-        chunks.0.drain(..whole);
-    }
-    front
-}
-
-/// Takes the first `length` bytes off; the rest stays where it is.
-pub(crate) fn advance(chunks: &mut Chunks, mut length: usize) {
-    for chunk in &mut chunks.0 {
-        let taken = length.min(chunk.len());
-        let rest = chunk.split_off(taken);
-        *chunk = rest;
-        length -= taken;
-    }
-    chunks.0.retain(|chunk| !chunk.is_empty());
 }

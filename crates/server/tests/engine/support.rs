@@ -57,7 +57,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         options,
         option_sources: BTreeMap::new(),
         init: std::collections::BTreeMap::default(),
-        input: Input { kind: InputKind::Text, arrays: vec![], schema: any() },
+        input: Input { kind: InputKind::Text, name: String::new(), arrays: vec![], schema: any() },
         output: Output { kind: "text".into(), arrays: vec![], schema: any() },
         group_by: vec![],
         cost: None,

@@ -63,7 +63,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
         },
         option_sources: BTreeMap::new(),
         init: std::collections::BTreeMap::default(),
-        input: Input { kind, arrays, schema: serde_json_value::Value::Bool(true) },
+        input: Input { kind, name: String::new(), arrays, schema: serde_json_value::Value::Bool(true) },
         output: Output { kind: output.into(), arrays: vec![], schema: serde_json_value::Value::Bool(true) },
         group_by: vec![],
         cost: None,

@@ -1,0 +1,202 @@
+//! The answers to the rows of one request as tensors again. There is no such thing as half an answer: if one row failed,
+//! the request failed, and says which row it was.
+
+use super::datatype::Datatype;
+use super::signature::{Form, Signature, Slot};
+use super::split::of_row;
+use super::{Shape, Tensor, documents, quoted, shown, strings};
+use crate::call::{Answer, Chunks, Failure, OutputPart, Tag};
+use bytes::Bytes;
+use jitney_core::outcome::Outcome;
+use serde_json::Value;
+
+/// The tensors of these answers, which are in the order of their rows: those of `wanted`, in its order, or all.
+/// `alone`: no other answer came from the worker with the first.
+pub fn join(signature: &Signature, wanted: &[Box<str>], answers: Vec<Answer>) -> Result<Vec<Tensor>, Failure> {
+    let rows = answers.len() as u64;
+    let alone = answers.iter().all(|answer| answer.timing.batch_size <= 1);
+    let mut columns = Vec::new();
+    for (row, answer) in (0..).zip(answers) {
+        let parts = answer.result.map_err(|failure| of_row(failure, row, rows))?;
+        let joined = if row == 0 { begin(signature, &parts, alone && rows == 1) } else { Ok(Vec::new()) };
+        let added = joined.and_then(|begun| {
+            if row == 0 {
+                columns = begun;
+            }
+            add(&mut columns, &parts, row)
+        });
+        added.map_err(|what| of_row(Failure::new(Outcome::InvalidOutput, what), row, rows))?;
+    }
+    let mut tensors: Vec<Tensor> = columns.into_iter().map(|column| column.finish(signature.batched, rows)).collect();
+    if wanted.is_empty() {
+        return Ok(tensors);
+    }
+    wanted
+        .iter()
+        .map(|name| {
+            let place = tensors.iter().position(|tensor| tensor.name == *name);
+            let place = place.ok_or_else(|| unknown(name, tensors.iter().map(|tensor| &*tensor.name)))?;
+            Ok(tensors.swap_remove(place))
+        })
+        .collect()
+}
+
+/// Refuses outputs that the model does not give, before anything is computed for them.
+pub fn check_wanted(signature: &Signature, wanted: &[Box<str>]) -> Result<(), Failure> {
+    for (place, name) in wanted.iter().enumerate() {
+        if !signature.gives_anything && !signature.outputs.iter().any(|slot| slot.name == *name) {
+            return Err(unknown(name, signature.outputs.iter().map(|slot| &*slot.name)));
+        }
+        if wanted[..place].contains(name) {
+            let detail = format!("output {} is asked for twice; ask once", quoted(name));
+            return Err(Failure::new(Outcome::InvalidRequest, detail));
+        }
+    }
+    Ok(())
+}
+
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+    let known: Vec<&str> = known.collect();
+    let detail = format!("there is no output {}; the outputs are {}", quoted(name), known.join(", "));
+    Failure::new(Outcome::InvalidRequest, detail)
+}
+
+/// One tensor that is being joined.
+struct Column {
+    name: Box<str>,
+    datatype: Datatype,
+    source: Source,
+    /// Those of one row.
+    axes: Option<Shape>,
+    data: Vec<u8>,
+    /// What there is to join if there is one row only, and it need not be copied.
+    whole: Option<Bytes>,
+    alone: bool,
+}
+
+/// Where in an answer the rows of a column are.
+enum Source {
+    /// This part of the answer.
+    Part(usize),
+    /// The document that the answer is.
+    Document(Slot),
+    /// A field of it.
+    Field(Slot),
+}
+
+/// Columns for what the first answer is made of.
+fn begin(signature: &Signature, parts: &[OutputPart], alone: bool) -> Result<Vec<Column>, String> {
+    let column = |name: &str, datatype, source| Column {
+        name: name.into(),
+        datatype,
+        source,
+        axes: None,
+        data: Vec::new(),
+        whole: None,
+        alone,
+    };
+    if let [part] = parts
+        && part.tag == Tag::Json
+        && signature.outputs.iter().all(|slot| matches!(slot.form, Form::Value(_)))
+    {
+        let source = |slot: &Slot| {
+            let slot = slot.clone();
+            if signature.gives_fields { Source::Field(slot) } else { Source::Document(slot) }
+        };
+        let of = |slot: &Slot| column(&slot.name, slot.datatype().unwrap_or(Datatype::Bytes), source(slot));
+        return Ok(signature.outputs.iter().map(of).collect());
+    }
+    let mut columns = Vec::with_capacity(parts.len());
+    for (place, part) in parts.iter().enumerate() {
+        let datatype = part.tensor.as_ref().map_or(Datatype::Bytes, |array| Datatype::Fixed(array.dtype));
+        let unnamed = signature.outputs.first().map_or("output", |slot| &slot.name);
+        columns.push(column(if part.name.is_empty() { unnamed } else { &part.name }, datatype, Source::Part(place)));
+    }
+    Ok(columns)
+}
+
+fn add(columns: &mut [Column], parts: &[OutputPart], row: u64) -> Result<(), String> {
+    let document: Option<Value> = match columns.first().map(|column| &column.source) {
+        Some(Source::Document(_) | Source::Field(_)) => {
+            let part = parts.first().filter(|part| part.tag == Tag::Json).ok_or_else(|| different(row))?;
+            Some(serde_json::from_slice(&part.data).map_err(|error| format!("the answer is no JSON: {error}"))?)
+        }
+        _ => None,
+    };
+    if document.is_none() && columns.len() != parts.len() {
+        return Err(different(row));
+    }
+    for column in columns {
+        let named = quoted(&column.name);
+        let axes = column.add(parts, document.as_ref(), row).map_err(|what| format!("output {named}: {what}"))?;
+        match &column.axes {
+            None => column.axes = Some(axes),
+            Some(first) if *first == axes => {}
+            Some(first) => {
+                return Err(format!(
+                    "output {named}: its shape is {}, that of the rows before it {}, and one tensor cannot hold both; send \
+                     the rows in requests of their own",
+                    shown(&axes),
+                    shown(first)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn different(row: u64) -> String {
+    format!("the answer to row {row} is of another kind than those before it; send the rows in requests of their own")
+}
+
+impl Column {
+    /// Takes the value of one row; what comes back are its axes.
+    fn add(&mut self, parts: &[OutputPart], document: Option<&Value>, row: u64) -> Result<Shape, String> {
+        let slot = match &self.source {
+            Source::Part(place) => return self.add_part(&parts[*place], row),
+            Source::Document(slot) | Source::Field(slot) => slot,
+        };
+        let Form::Value(nested) = slot.form else { return Err(different(row)) };
+        let document = document.unwrap_or(&Value::Null);
+        let value = match self.source {
+            // What a struct leaves out is what it has by default, which only the model knows.
+            Source::Field(_) => document.get(&*slot.name).unwrap_or(&Value::Null),
+            _ => document,
+        };
+        let mut axes = Shape::new();
+        documents::read(&mut self.data, nested, value, &mut axes)?;
+        // Lists inside an empty list have no length.
+        axes.iter_mut().filter(|axis| **axis == u64::MAX).for_each(|axis| *axis = 0);
+        Ok(if nested.depth == 0 { Shape::from_slice(&[1]) } else { axes })
+    }
+
+    fn add_part(&mut self, part: &OutputPart, row: u64) -> Result<Shape, String> {
+        let datatype = part.tensor.as_ref().map_or(Datatype::Bytes, |array| Datatype::Fixed(array.dtype));
+        if datatype != self.datatype || !part.name.is_empty() && part.name != self.name {
+            return Err(different(row));
+        }
+        match &part.tensor {
+            Some(array) if self.alone => {
+                self.whole = Some(part.data.clone());
+                Ok(array.shape.clone())
+            }
+            Some(array) => {
+                self.data.extend_from_slice(&part.data);
+                Ok(array.shape.clone())
+            }
+            None => {
+                strings::push(&mut self.data, &part.data)?;
+                Ok(Shape::from_slice(&[1]))
+            }
+        }
+    }
+
+    fn finish(self, batched: bool, rows: u64) -> Tensor {
+        let mut shape = self.axes.unwrap_or_default();
+        if batched {
+            shape.insert(0, rows);
+        }
+        let data = self.whole.unwrap_or_else(|| Bytes::from(self.data));
+        Tensor { name: self.name, datatype: self.datatype, shape, data: Chunks::from(data) }
+    }
+}

@@ -1,0 +1,55 @@
+//! Requests and answers as named tensors with n first: the Open Inference Protocol without its transports. REST and gRPC
+//! read their requests into `Request`, split it into items here, and write what is joined here.
+
+pub mod datatype;
+pub mod describe;
+mod documents;
+mod join;
+pub mod request;
+pub mod signature;
+mod split;
+pub mod strings;
+
+pub use join::{check_wanted, join};
+pub use split::split;
+
+use crate::call::{Chunks, Failure};
+use datatype::Datatype;
+use jitney_core::outcome::Outcome;
+use smallvec::SmallVec;
+
+/// Lengths of the axes.
+pub type Shape = SmallVec<[u64; 4]>;
+
+/// The only version of every model: what is served is what was loaded.
+pub const VERSION: &str = "1";
+
+/// What a request brings, or an answer gives, under one name.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its element type.
+    pub datatype: Datatype,
+    /// All axes.
+    pub shape: Shape,
+    /// Row-major little-endian elements; of `BYTES` the length of each as four bytes, then the element.
+    pub data: Chunks,
+}
+
+/// A failure whose message is `what`: the input does not fit.
+fn refused(what: impl Into<String>) -> Failure {
+    Failure::new(Outcome::InvalidInput, what)
+}
+
+/// A shape as clients write it.
+fn shown(shape: &[u64]) -> String {
+    let axes: Vec<String> = shape.iter().map(u64::to_string).collect();
+    format!("[{}]", axes.join(", "))
+}
+
+/// A name in a message: it may be anything.
+pub fn quoted(name: &str) -> String {
+    let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+    format!("`{shown}`")
+}
