@@ -113,6 +113,11 @@ bench-peers: ## install the servers that `make bench` compares with, into .venv-
 docs: $(BUILT) ## write the reference pages from the tables, and check all links
 	@$(BIN)/python scripts/reference.py
 
+.PHONY: protos
+protos: ## write the gRPC messages from crates/server/proto
+	@cargo run --quiet --locked --manifest-path scripts/protos/Cargo.toml -- crates/server
+	@cargo fmt --all
+
 # One job, in this order: what fails fastest comes first.
 .PHONY: ci
 ci: ## what CI runs: format, lint, types, architecture, tests
@@ -125,6 +130,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-bench target benchmarks/echo/target build dist
+	@rm -rf $(VENV) .venv-bench target benchmarks/echo/target scripts/protos/target build dist
 	@find python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

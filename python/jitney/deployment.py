@@ -159,7 +159,12 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
         "options": resolved.options.to_dict(),
         "option_sources": dict(resolved.sources),
         **({"init": init} if init else {}),
-        "input": {"kind": taken.kind, "name": taken.name, "arrays": _arrays(taken.arrays), "schema": plain(taken.schema)},
+        "input": {
+            "kind": taken.kind,
+            "name": taken.name,
+            "arrays": _arrays(taken.arrays),
+            "schema": plain(taken.schema),
+        },
         "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
         "group_by": group_by,
         "cost": cost,

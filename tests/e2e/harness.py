@@ -199,6 +199,10 @@ class Server:
         """`post` from a thread of its own, so that several are under way at once."""
         return self._pool.submit(self.post, path, item, headers)
 
+    def submit_call(self, call: Callable[[], Value]) -> Future[Value]:
+        """Make any call from a thread of its own."""
+        return self._pool.submit(call)
+
     def is_ready(self) -> bool:
         try:
             return self.get("/readyz").status == 200

@@ -147,6 +147,7 @@ impl Chunks {
     }
 
     /// Takes the first `length` bytes off, or all if there are fewer; the rest stays where it is. Nothing is copied.
+    #[must_use]
     pub fn split_to(&mut self, mut length: usize) -> Chunks {
         let mut taken = Chunks::default();
         while let Some(first) = self.0.first_mut().filter(|first| length > 0 || first.is_empty()) {

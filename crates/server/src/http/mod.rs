@@ -3,6 +3,7 @@
 
 mod batch;
 mod body;
+mod coding;
 mod connection;
 mod cors;
 mod door;

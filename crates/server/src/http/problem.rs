@@ -44,9 +44,10 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The status that a model's author chose, if it is one of an error.
+/// The status that a model's author chose, if it is one of an error and not the usual one of its outcome.
 fn chosen_status(failure: &Failure) -> Option<u16> {
-    failure.status.filter(|status| (400..=599).contains(status))
+    let usual = failure.outcome.http_status();
+    failure.status.filter(|status| (400..=599).contains(status) && *status != usual)
 }
 
 /// A failure with what only HTTP knows of it.

@@ -176,7 +176,7 @@ fn utf8(part: &OutputPart) -> Result<&str, Failure> {
     std::str::from_utf8(&part.data).map_err(|_| Failure::new(Outcome::InvalidOutput, "the model's text is not UTF-8"))
 }
 
-fn json_value(out: &mut Vec<u8>, part: &OutputPart) -> Result<(), Failure> {
+pub(crate) fn json_value(out: &mut Vec<u8>, part: &OutputPart) -> Result<(), Failure> {
     match part.tag {
         Tag::Json => out.extend_from_slice(&part.data),
         Tag::Text => json_string(out, utf8(part)?),

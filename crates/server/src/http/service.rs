@@ -145,10 +145,14 @@ fn called<'a>(site: &'a Site, request: &Request<Incoming>) -> Option<(&'a Deploy
     }
 }
 
-/// The path without its slash, decoded; `None` if it is not text.
+/// The path without its slash.
 fn name(request: &Request<Incoming>) -> Option<Cow<'_, str>> {
     let path = request.uri().path();
-    let path = path.strip_prefix('/').unwrap_or(path);
+    decoded(path.strip_prefix('/').unwrap_or(path))
+}
+
+/// A path, or a piece of one, without its `%XX`; `None` if it is not text.
+pub(crate) fn decoded(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(Cow::Borrowed(path));
     }

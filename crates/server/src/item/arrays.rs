@@ -62,7 +62,7 @@ fn open_npy(mut file: Chunks) -> Result<(TensorType, Chunks), Failure> {
         // The header may be longer than the first piece.
         _ => npy::parse(&front(&file, npy::HEADER_BYTES)).map_err(|what| malformed(&what))?,
     };
-    file.split_to(start);
+    drop(file.split_to(start));
     let Some(expected) = array.byte_len() else {
         return Err(invalid("$", &format!("expected an array that memory can hold, got {}", describe(&array))));
     };

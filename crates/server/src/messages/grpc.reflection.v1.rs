@@ -4,9 +4,7 @@ pub struct ServerReflectionRequest {
     #[prost(string, tag = "1")]
     pub host: ::prost::alloc::string::String,
     #[prost(oneof = "server_reflection_request::MessageRequest", tags = "3, 4, 5, 6, 7")]
-    pub message_request: ::core::option::Option<
-        server_reflection_request::MessageRequest,
-    >,
+    pub message_request: ::core::option::Option<server_reflection_request::MessageRequest>,
 }
 /// Nested message and enum types in `ServerReflectionRequest`.
 pub mod server_reflection_request {
@@ -38,9 +36,7 @@ pub struct ServerReflectionResponse {
     #[prost(message, optional, tag = "2")]
     pub original_request: ::core::option::Option<ServerReflectionRequest>,
     #[prost(oneof = "server_reflection_response::MessageResponse", tags = "4, 5, 6, 7")]
-    pub message_response: ::core::option::Option<
-        server_reflection_response::MessageResponse,
-    >,
+    pub message_response: ::core::option::Option<server_reflection_response::MessageResponse>,
 }
 /// Nested message and enum types in `ServerReflectionResponse`.
 pub mod server_reflection_response {

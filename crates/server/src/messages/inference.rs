@@ -27,8 +27,7 @@ pub struct ModelReadyResponse {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerMetadataRequest {}
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerMetadataResponse {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -44,8 +43,7 @@ pub struct ModelMetadataRequest {
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct ModelMetadataResponse {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -60,8 +58,7 @@ pub struct ModelMetadataResponse {
 }
 /// Nested message and enum types in `ModelMetadataResponse`.
 pub mod model_metadata_response {
-    #[derive(serde::Serialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    #[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct TensorMetadata {
         #[prost(string, tag = "1")]
         pub name: ::prost::alloc::string::String,
@@ -120,16 +117,11 @@ pub struct ModelInferRequest {
     #[prost(string, tag = "3")]
     pub id: ::prost::alloc::string::String,
     #[prost(map = "string, message", tag = "4")]
-    pub parameters: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        InferParameter,
-    >,
+    pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, InferParameter>,
     #[prost(message, repeated, tag = "5")]
     pub inputs: ::prost::alloc::vec::Vec<model_infer_request::InferInputTensor>,
     #[prost(message, repeated, tag = "6")]
-    pub outputs: ::prost::alloc::vec::Vec<
-        model_infer_request::InferRequestedOutputTensor,
-    >,
+    pub outputs: ::prost::alloc::vec::Vec<model_infer_request::InferRequestedOutputTensor>,
     #[prost(bytes = "bytes", repeated, tag = "7")]
     pub raw_input_contents: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
@@ -144,10 +136,7 @@ pub mod model_infer_request {
         #[prost(int64, repeated, tag = "3")]
         pub shape: ::prost::alloc::vec::Vec<i64>,
         #[prost(map = "string, message", tag = "4")]
-        pub parameters: ::std::collections::HashMap<
-            ::prost::alloc::string::String,
-            super::InferParameter,
-        >,
+        pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, super::InferParameter>,
         #[prost(message, optional, tag = "5")]
         pub contents: ::core::option::Option<super::InferTensorContents>,
     }
@@ -156,10 +145,7 @@ pub mod model_infer_request {
         #[prost(string, tag = "1")]
         pub name: ::prost::alloc::string::String,
         #[prost(map = "string, message", tag = "2")]
-        pub parameters: ::std::collections::HashMap<
-            ::prost::alloc::string::String,
-            super::InferParameter,
-        >,
+        pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, super::InferParameter>,
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -171,10 +157,7 @@ pub struct ModelInferResponse {
     #[prost(string, tag = "3")]
     pub id: ::prost::alloc::string::String,
     #[prost(map = "string, message", tag = "4")]
-    pub parameters: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        InferParameter,
-    >,
+    pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, InferParameter>,
     #[prost(message, repeated, tag = "5")]
     pub outputs: ::prost::alloc::vec::Vec<model_infer_response::InferOutputTensor>,
     #[prost(bytes = "bytes", repeated, tag = "6")]
@@ -191,10 +174,7 @@ pub mod model_infer_response {
         #[prost(int64, repeated, tag = "3")]
         pub shape: ::prost::alloc::vec::Vec<i64>,
         #[prost(map = "string, message", tag = "4")]
-        pub parameters: ::std::collections::HashMap<
-            ::prost::alloc::string::String,
-            super::InferParameter,
-        >,
+        pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, super::InferParameter>,
         #[prost(message, optional, tag = "5")]
         pub contents: ::core::option::Option<super::InferTensorContents>,
     }
@@ -218,8 +198,7 @@ pub struct ModelConfigResponse {
     #[prost(message, optional, tag = "1")]
     pub config: ::core::option::Option<ModelConfig>,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelInput {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -231,8 +210,7 @@ pub struct ModelInput {
     #[prost(bool, tag = "8")]
     pub optional: bool,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelOutput {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -242,30 +220,26 @@ pub struct ModelOutput {
     #[prost(int64, repeated, tag = "3")]
     pub dims: ::prost::alloc::vec::Vec<i64>,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelInstanceGroup {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(int32, tag = "2")]
     pub count: i32,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelDynamicBatching {
     #[prost(int32, repeated, tag = "1")]
     pub preferred_batch_size: ::prost::alloc::vec::Vec<i32>,
     #[prost(uint64, tag = "2")]
     pub max_queue_delay_microseconds: u64,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelTransactionPolicy {
     #[prost(bool, tag = "1")]
     pub decoupled: bool,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct ModelConfig {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -293,16 +267,14 @@ pub struct ModelStatisticsRequest {
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatisticDuration {
     #[prost(uint64, tag = "1")]
     pub count: u64,
     #[prost(uint64, tag = "2")]
     pub ns: u64,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InferStatistics {
     #[prost(message, optional, tag = "1")]
     pub success: ::core::option::Option<StatisticDuration>,
@@ -321,8 +293,7 @@ pub struct InferStatistics {
     #[prost(message, optional, tag = "8")]
     pub cache_miss: ::core::option::Option<StatisticDuration>,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InferBatchStatistics {
     #[prost(uint64, tag = "1")]
     pub batch_size: u64,
@@ -333,8 +304,7 @@ pub struct InferBatchStatistics {
     #[prost(message, optional, tag = "4")]
     pub compute_output: ::core::option::Option<StatisticDuration>,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct ModelStatistics {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -351,8 +321,7 @@ pub struct ModelStatistics {
     #[prost(message, repeated, tag = "7")]
     pub batch_stats: ::prost::alloc::vec::Vec<InferBatchStatistics>,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct ModelStatisticsResponse {
     #[prost(message, repeated, tag = "1")]
     pub model_stats: ::prost::alloc::vec::Vec<ModelStatistics>,
@@ -360,9 +329,7 @@ pub struct ModelStatisticsResponse {
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelRepositoryParameter {
     #[prost(oneof = "model_repository_parameter::ParameterChoice", tags = "1, 2, 3, 4")]
-    pub parameter_choice: ::core::option::Option<
-        model_repository_parameter::ParameterChoice,
-    >,
+    pub parameter_choice: ::core::option::Option<model_repository_parameter::ParameterChoice>,
 }
 /// Nested message and enum types in `ModelRepositoryParameter`.
 pub mod model_repository_parameter {
@@ -385,16 +352,14 @@ pub struct RepositoryIndexRequest {
     #[prost(bool, tag = "2")]
     pub ready: bool,
 }
-#[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct RepositoryIndexResponse {
     #[prost(message, repeated, tag = "1")]
     pub models: ::prost::alloc::vec::Vec<repository_index_response::ModelIndex>,
 }
 /// Nested message and enum types in `RepositoryIndexResponse`.
 pub mod repository_index_response {
-    #[derive(serde::Serialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    #[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct ModelIndex {
         #[prost(string, tag = "1")]
         pub name: ::prost::alloc::string::String,
@@ -413,10 +378,7 @@ pub struct RepositoryModelLoadRequest {
     #[prost(string, tag = "2")]
     pub model_name: ::prost::alloc::string::String,
     #[prost(map = "string, message", tag = "3")]
-    pub parameters: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ModelRepositoryParameter,
-    >,
+    pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, ModelRepositoryParameter>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RepositoryModelLoadResponse {}
@@ -427,10 +389,7 @@ pub struct RepositoryModelUnloadRequest {
     #[prost(string, tag = "2")]
     pub model_name: ::prost::alloc::string::String,
     #[prost(map = "string, message", tag = "3")]
-    pub parameters: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ModelRepositoryParameter,
-    >,
+    pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, ModelRepositoryParameter>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RepositoryModelUnloadResponse {}

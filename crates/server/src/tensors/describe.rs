@@ -34,7 +34,9 @@ pub fn find<'a>(site: &'a Site, name: &str, version: &str) -> Result<&'a Deploym
     };
     let Some(deployment) = deployments.get(name) else {
         let known: Vec<&str> = deployments.keys().map(String::as_str).collect();
-        let detail = format!("there is no model {}; the models are {}", quoted(name), known.join(", "));
+        // Triton's clients look for these words.
+        let detail =
+            format!("Request for unknown model: there is no {}; the models are {}", quoted(name), known.join(", "));
         return Err(Failure::new(Outcome::NotFound, detail));
     };
     if !version.is_empty() && version != VERSION {
@@ -83,8 +85,11 @@ pub fn config(deployment: &Deployment) -> message::ModelConfig {
         dims: slot.axes(),
         optional: slot.is_optional,
     };
-    let output =
-        |slot: &Slot| message::ModelOutput { name: slot.name.to_string(), data_type: data_type(slot), dims: slot.axes() };
+    let output = |slot: &Slot| message::ModelOutput {
+        name: slot.name.to_string(),
+        data_type: data_type(slot),
+        dims: slot.axes(),
+    };
     message::ModelConfig {
         name: deployment.manifest.name.clone(),
         platform: PLATFORM.into(),
@@ -157,6 +162,7 @@ pub fn index(site: &Site, ready: bool) -> message::RepositoryIndexResponse {
 
 /// Why models are neither loaded nor unloaded on request.
 pub fn no_control() -> Failure {
-    let detail = "models are loaded when the server starts and stay until it ends; it takes no requests to load or unload";
+    let detail =
+        "models are loaded when the server starts and stay until it ends; it takes no requests to load or unload";
     Failure::new(Outcome::InvalidRequest, detail)
 }

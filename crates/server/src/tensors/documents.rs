@@ -94,7 +94,9 @@ fn write_number(out: &mut Vec<u8>, dtype: Dtype, element: &[u8]) -> Result<(), S
         let _ = write!(out, "{}", integer != 0);
     } else if let Some(float) = float {
         if !float.is_finite() {
-            return Err(format!("{float} cannot be said in the JSON that this field is read from; send a finite number"));
+            return Err(format!(
+                "{float} cannot be said in the JSON that this field is read from; send a finite number"
+            ));
         }
         out.extend_from_slice(zmij::Buffer::new().format_finite(float).as_bytes());
     } else {
@@ -130,8 +132,8 @@ pub(super) fn not_text(error: &std::str::Utf8Error) -> String {
 }
 
 /// Appends a value of an answer to the elements of its tensor; `axes` becomes the lengths of its lists.
-pub(super) fn read(out: &mut Vec<u8>, nested: Nested, value: &Value, axes: &mut Shape) -> Result<(), String> {
-    axes.resize(nested.depth, u64::MAX);
+pub(super) fn read(out: &mut Vec<u8>, nested: &Nested, value: &Value, axes: &mut Shape) -> Result<(), String> {
+    axes.resize(nested.axes.len(), u64::MAX);
     read_at(out, nested.base, value, axes)
 }
 
@@ -143,7 +145,10 @@ fn read_at(out: &mut Vec<u8>, base: Base, value: &Value, axes: &mut [u64]) -> Re
         *length = values.len() as u64;
     }
     if *length != values.len() as u64 {
-        return Err(format!("it has lists of {length} and of {} elements; tensors have one length per axis", values.len()));
+        return Err(format!(
+            "it has lists of {length} and of {} elements; tensors have one length per axis",
+            values.len()
+        ));
     }
     values.iter().try_for_each(|value| read_at(out, base, value, inner))
 }
@@ -182,7 +187,12 @@ mod tests {
 
     fn round(base: Base, depth: usize, document: &str) -> Result<(String, Shape), String> {
         let (mut data, mut axes) = (Vec::new(), Shape::new());
-        read(&mut data, Nested { base, depth }, &serde_json::from_str(document).unwrap(), &mut axes)?;
+        read(
+            &mut data,
+            &Nested { base, axes: vec![None; depth] },
+            &serde_json::from_str(document).unwrap(),
+            &mut axes,
+        )?;
         let mut elements = Elements::new(base.datatype(), data.into());
         let mut written = Vec::new();
         write(&mut written, base, &axes, &mut elements)?;
@@ -220,7 +230,10 @@ mod tests {
     #[test]
     fn an_element_never_leaves_its_place_in_the_document() {
         for element in [r#"1,"width":2"#, "", "1 2", "\"a", "NaN", "}"] {
-            assert!(write_element(&mut Vec::new(), Base::Json, Datatype::Bytes, element.as_bytes()).is_err(), "{element}");
+            assert!(
+                write_element(&mut Vec::new(), Base::Json, Datatype::Bytes, element.as_bytes()).is_err(),
+                "{element}"
+            );
         }
         assert!(write_element(&mut Vec::new(), Base::Text, Datatype::Bytes, b"\xff").is_err());
         assert!(write_number(&mut Vec::new(), Dtype::Float32, &f32::NAN.to_le_bytes()).is_err());

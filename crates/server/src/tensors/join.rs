@@ -18,13 +18,10 @@ pub fn join(signature: &Signature, wanted: &[Box<str>], answers: Vec<Answer>) ->
     let mut columns = Vec::new();
     for (row, answer) in (0..).zip(answers) {
         let parts = answer.result.map_err(|failure| of_row(failure, row, rows))?;
-        let joined = if row == 0 { begin(signature, &parts, alone && rows == 1) } else { Ok(Vec::new()) };
-        let added = joined.and_then(|begun| {
-            if row == 0 {
-                columns = begun;
-            }
-            add(&mut columns, &parts, row)
-        });
+        if row == 0 {
+            columns = begin(signature, &parts, alone && rows == 1);
+        }
+        let added = add(&mut columns, &parts, row);
         added.map_err(|what| of_row(Failure::new(Outcome::InvalidOutput, what), row, rows))?;
     }
     let mut tensors: Vec<Tensor> = columns.into_iter().map(|column| column.finish(signature.batched, rows)).collect();
@@ -85,7 +82,7 @@ enum Source {
 }
 
 /// Columns for what the first answer is made of.
-fn begin(signature: &Signature, parts: &[OutputPart], alone: bool) -> Result<Vec<Column>, String> {
+fn begin(signature: &Signature, parts: &[OutputPart], alone: bool) -> Vec<Column> {
     let column = |name: &str, datatype, source| Column {
         name: name.into(),
         datatype,
@@ -104,7 +101,7 @@ fn begin(signature: &Signature, parts: &[OutputPart], alone: bool) -> Result<Vec
             if signature.gives_fields { Source::Field(slot) } else { Source::Document(slot) }
         };
         let of = |slot: &Slot| column(&slot.name, slot.datatype().unwrap_or(Datatype::Bytes), source(slot));
-        return Ok(signature.outputs.iter().map(of).collect());
+        return signature.outputs.iter().map(of).collect();
     }
     let mut columns = Vec::with_capacity(parts.len());
     for (place, part) in parts.iter().enumerate() {
@@ -112,7 +109,7 @@ fn begin(signature: &Signature, parts: &[OutputPart], alone: bool) -> Result<Vec
         let unnamed = signature.outputs.first().map_or("output", |slot| &slot.name);
         columns.push(column(if part.name.is_empty() { unnamed } else { &part.name }, datatype, Source::Part(place)));
     }
-    Ok(columns)
+    columns
 }
 
 fn add(columns: &mut [Column], parts: &[OutputPart], row: u64) -> Result<(), String> {
@@ -156,7 +153,7 @@ impl Column {
             Source::Part(place) => return self.add_part(&parts[*place], row),
             Source::Document(slot) | Source::Field(slot) => slot,
         };
-        let Form::Value(nested) = slot.form else { return Err(different(row)) };
+        let Form::Value(nested) = &slot.form else { return Err(different(row)) };
         let document = document.unwrap_or(&Value::Null);
         let value = match self.source {
             // What a struct leaves out is what it has by default, which only the model knows.
@@ -167,7 +164,7 @@ impl Column {
         documents::read(&mut self.data, nested, value, &mut axes)?;
         // Lists inside an empty list have no length.
         axes.iter_mut().filter(|axis| **axis == u64::MAX).for_each(|axis| *axis = 0);
-        Ok(if nested.depth == 0 { Shape::from_slice(&[1]) } else { axes })
+        Ok(if nested.axes.is_empty() { Shape::from_slice(&[1]) } else { axes })
     }
 
     fn add_part(&mut self, part: &OutputPart, row: u64) -> Result<Shape, String> {

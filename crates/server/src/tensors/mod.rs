@@ -4,6 +4,7 @@
 pub mod datatype;
 pub mod describe;
 mod documents;
+pub mod infer;
 mod join;
 pub mod request;
 pub mod signature;
@@ -53,3 +54,6 @@ pub fn quoted(name: &str) -> String {
     let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
     format!("`{shown}`")
 }
+
+#[cfg(test)]
+mod tests;

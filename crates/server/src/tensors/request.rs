@@ -144,7 +144,9 @@ mod tests {
         assert_eq!(of("priority", Parameter::Int(0)).unwrap().priority, None);
         assert_eq!(of("timeout", Parameter::Int(1500)).unwrap().timeout, Some(Duration::from_micros(1500)));
         assert_eq!(of("timeout", Parameter::Int(0)).unwrap().timeout, None);
-        assert!(of("sequence_id", Parameter::Int(0)).is_ok() && of("sequence_id", Parameter::Text("".into())).is_ok());
+        assert!(
+            of("sequence_id", Parameter::Int(0)).is_ok() && of("sequence_id", Parameter::Text(String::new())).is_ok()
+        );
         assert_eq!(of("mine", Parameter::Double(0.5)).unwrap().kept, [("mine".into(), Parameter::Double(0.5))]);
     }
 

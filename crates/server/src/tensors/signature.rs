@@ -36,12 +36,12 @@ pub enum Form {
 }
 
 /// A value in a document that tensors can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nested {
     /// What its elements are.
     pub base: Base,
-    /// Lists around them: axes after the first.
-    pub depth: usize,
+    /// The lengths of the lists around them; an axis of `None` is of any length.
+    pub axes: Vec<Option<u64>>,
 }
 
 /// Elements of values.
@@ -62,6 +62,7 @@ pub enum Base {
 }
 
 /// What a deployment takes and gives.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of a manifest")]
 #[derive(Clone, Debug)]
 pub struct Signature {
     /// Its inputs, in the order of the parameters, or of the names of the fields.
@@ -123,12 +124,11 @@ impl Slot {
     pub fn axes(&self) -> Vec<i64> {
         let open = |axis: &Option<u64>| axis.map_or(-1, |length| i64::try_from(length).unwrap_or(-1));
         match &self.form {
-            Form::Array(_, Some(axes)) => axes.iter().map(open).collect(),
             Form::Array(_, None) => vec![-1],
             Form::Text | Form::Bytes => vec![1],
             // A scalar has one axis of length 1: Triton's configurations cannot say that there is none.
-            Form::Value(Nested { depth: 0, .. }) => vec![1],
-            Form::Value(Nested { depth, .. }) => vec![-1; *depth],
+            Form::Value(Nested { axes, .. }) if axes.is_empty() => vec![1],
+            Form::Array(_, Some(axes)) | Form::Value(Nested { axes, .. }) => axes.iter().map(open).collect(),
         }
     }
 }
@@ -204,7 +204,13 @@ fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     schema
 }
 
-const JSON: Nested = Nested { base: Base::Json, depth: 0 };
+/// The only length that a list of this schema may have.
+fn length(schema: &Value) -> Option<u64> {
+    match (member(schema, "minItems"), member(schema, "maxItems")) {
+        (Some(Value::Int(least)), Some(Value::Int(most))) if least == most => u64::try_from(*least).ok(),
+        _ => None,
+    }
+}
 
 /// What values of this schema are in tensors. What may be null, or one of several kinds, is JSON in itself.
 fn value(root: &Value, schema: &Value) -> Nested {
@@ -217,15 +223,18 @@ fn value(root: &Value, schema: &Value) -> Nested {
         (Some("boolean"), _) => Base::Bool,
         (Some("array"), _) => {
             return match member(schema, "items").map(|items| value(root, items)) {
-                Some(inner) if inner.base != Base::Json => Nested { depth: inner.depth + 1, ..inner },
-                _ => JSON,
+                Some(mut inner) if inner.base != Base::Json => {
+                    inner.axes.insert(0, length(schema));
+                    inner
+                }
+                _ => Nested { base: Base::Json, axes: vec![] },
             };
         }
         (None, Some(values)) if values.iter().all(|value| matches!(value, Value::String(_))) => Base::Text,
         (None, Some(values)) if values.iter().all(|value| matches!(value, Value::Int(_))) => Base::Int,
         _ => Base::Json,
     };
-    Nested { base, depth: 0 }
+    Nested { base, axes: vec![] }
 }
 
 /// The schema of an input without its null: a tensor that is left out says as much.
@@ -242,32 +251,41 @@ fn without_null(schema: &Value) -> &Value {
 mod tests {
     use super::*;
 
-    fn nested(schema: &str) -> (Base, usize) {
+    fn nested(schema: &str) -> (Base, Vec<Option<u64>>) {
         let root: Value = serde_json::from_str(&format!(
-            r##"{{"properties": {{"x": {schema}}}, "$defs": {{"Color": {{"enum": ["red"]}}, "Point": {{"type": "object"}}}}}}"##
+            r#"{{"properties": {{"x": {schema}}}, "$defs": {{"Color": {{"enum": ["red"]}}, "Point": {{"type": "object"}}}}}}"#
         ))
         .unwrap();
         match fields(&root, End::Input).unwrap().remove(0).form {
-            Form::Value(Nested { base, depth }) => (base, depth),
+            Form::Value(Nested { base, axes }) => (base, axes),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn fields_are_what_their_schema_says() {
-        for (schema, base, depth) in [
-            (r#"{"type": "string"}"#, Base::Text, 0),
-            (r#"{"type": "string", "contentEncoding": "base64"}"#, Base::Base64, 0),
-            (r#"{"anyOf": [{"type": "integer"}, {"type": "null"}]}"#, Base::Int, 0),
-            (r#"{"anyOf": [{"type": "integer"}, {"type": "string"}]}"#, Base::Json, 0),
-            (r#"{"type": "array", "items": {"type": "array", "items": {"type": "number"}}}"#, Base::Float, 2),
-            (r##"{"type": "array", "items": {"$ref": "#/$defs/Point"}}"##, Base::Json, 0),
-            (r##"{"$ref": "#/$defs/Color"}"##, Base::Text, 0),
-            (r##"{"$ref": "#/$defs/Nothing"}"##, Base::Json, 0),
-            (r#"{"enum": [1, 2]}"#, Base::Int, 0),
-            ("true", Base::Json, 0),
+        for (schema, base, axes) in [
+            (r#"{"type": "string"}"#, Base::Text, vec![]),
+            (r#"{"type": "string", "contentEncoding": "base64"}"#, Base::Base64, vec![]),
+            (r#"{"anyOf": [{"type": "integer"}, {"type": "null"}]}"#, Base::Int, vec![]),
+            (r#"{"anyOf": [{"type": "integer"}, {"type": "string"}]}"#, Base::Json, vec![]),
+            (
+                r#"{"type": "array", "items": {"type": "array", "items": {"type": "number"}}}"#,
+                Base::Float,
+                vec![None, None],
+            ),
+            (
+                r#"{"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3}"#,
+                Base::Int,
+                vec![Some(3)],
+            ),
+            (r##"{"type": "array", "items": {"$ref": "#/$defs/Point"}}"##, Base::Json, vec![]),
+            (r##"{"$ref": "#/$defs/Color"}"##, Base::Text, vec![]),
+            (r##"{"$ref": "#/$defs/Nothing"}"##, Base::Json, vec![]),
+            (r#"{"enum": [1, 2]}"#, Base::Int, vec![]),
+            ("true", Base::Json, vec![]),
         ] {
-            assert_eq!(nested(schema), (base, depth), "{schema}");
+            assert_eq!(nested(schema), (base, axes), "{schema}");
         }
     }
 

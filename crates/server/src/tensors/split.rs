@@ -2,7 +2,8 @@
 
 use super::datatype::Datatype;
 use super::documents::{self, Elements};
-use super::signature::{Form, Signature, Slot};
+use super::infer::Around;
+use super::signature::{Form, Nested, Signature, Slot};
 use super::{Shape, Tensor, quoted, refused, shown, strings};
 use crate::call::{Call, Encoding, Failure, Part, Tag, TensorType};
 use crate::deployment::next_item_id;
@@ -11,25 +12,20 @@ use crate::item::{Document, arrays};
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_core::outcome::Outcome;
-use jitney_core::request::Priority;
 use smallvec::{SmallVec, smallvec};
-use std::time::Duration;
-
-/// Rows of one request. An item costs the server some hundred bytes, a row of an empty array costs its sender none.
-const MOST_ROWS: u64 = 65_536;
 
 /// One call per row, in order.
 pub fn split(
     manifest: &DeploymentManifest,
     signature: &Signature,
     tensors: Vec<Tensor>,
-    timeout: Option<Duration>,
-    priority: Priority,
+    around: Around,
 ) -> Result<Vec<Call>, Failure> {
     let mut given = matched(signature, tensors)?;
-    let rows = rows(signature, &given)?;
+    let rows = rows(signature, &given, around.most_rows)?;
     let mut calls = Vec::with_capacity(rows as usize);
     let asks = fields::asks(manifest);
+    let Around { timeout, priority, .. } = around;
     for row in 0..rows {
         let parts = parts(signature, &mut given, row, rows)?;
         let (group, cost) = if asks { key(manifest, &parts, row, rows)? } else { (GroupKey::default(), 1) };
@@ -100,12 +96,12 @@ fn fitting<'a>(signature: &Signature, slot: &'a Slot, mut tensor: Tensor) -> Res
     };
     let fits = match &slot.form {
         Form::Array(_, None) => true,
-        Form::Array(_, Some(declared)) => {
+        Form::Text | Form::Bytes => matches!(axes[..], [] | [1]),
+        Form::Value(nested) if nested.axes.is_empty() => matches!(axes[..], [] | [1]),
+        Form::Array(_, Some(declared)) | Form::Value(Nested { axes: declared, .. }) => {
             declared.len() == axes.len()
                 && declared.iter().zip(&axes).all(|(axis, length)| axis.is_none_or(|axis| axis == *length))
         }
-        Form::Value(nested) if nested.depth > 0 => axes.len() == nested.depth,
-        Form::Text | Form::Bytes | Form::Value(_) => matches!(axes[..], [] | [1]),
     };
     if !fits {
         let batch = if signature.batched { vec![-1] } else { vec![] };
@@ -119,7 +115,7 @@ fn fitting<'a>(signature: &Signature, slot: &'a Slot, mut tensor: Tensor) -> Res
     };
     // Values and texts of one element have no axes, however they were sent.
     let axes = match &slot.form {
-        Form::Value(nested) if nested.depth == 0 => Shape::new(),
+        Form::Value(nested) if nested.axes.is_empty() => Shape::new(),
         _ => axes,
     };
     Ok(Given { slot, tensor, axes, elements })
@@ -146,7 +142,7 @@ fn check_length(tensor: &mut Tensor) -> Result<(), String> {
     }
 }
 
-fn rows(signature: &Signature, given: &[Given]) -> Result<u64, Failure> {
+fn rows(signature: &Signature, given: &[Given], most: usize) -> Result<u64, Failure> {
     if !signature.batched {
         return Ok(1);
     }
@@ -164,8 +160,9 @@ fn rows(signature: &Signature, given: &[Given]) -> Result<u64, Failure> {
     }
     match rows {
         0 => Err(refused("the request has no rows; its first axis must be at least 1")),
-        rows if rows > MOST_ROWS => {
-            let detail = format!("the request has {rows} rows, at most {MOST_ROWS} are taken at once; send several requests");
+        rows if rows > most as u64 => {
+            let detail =
+                format!("the request has {rows} rows, at most {most} are taken at once; send several requests");
             Err(Failure::new(Outcome::TooLarge, detail))
         }
         rows => Ok(rows),
@@ -212,7 +209,8 @@ fn parts(signature: &Signature, given: &mut [Given], row: u64, rows: u64) -> Res
 
 fn array(given: &mut Given, rows: u64) -> Part {
     let data = &mut given.tensor.data;
-    let data = if rows == 1 { std::mem::take(data) } else { data.split_to(row_bytes(&given.axes, given.tensor.datatype)) };
+    let data =
+        if rows == 1 { std::mem::take(data) } else { data.split_to(row_bytes(&given.axes, given.tensor.datatype)) };
     let tensor = match given.tensor.datatype {
         Datatype::Fixed(dtype) => Some(TensorType { dtype, shape: given.axes.clone() }),
         Datatype::Bytes => None,

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 /// Appends one element; its length has four bytes.
 pub fn push(out: &mut Vec<u8>, element: &[u8]) -> Result<(), String> {
-    let length = u32::try_from(element.len()).map_err(|_| format!("an element of {} bytes is too long", element.len()))?;
+    let length =
+        u32::try_from(element.len()).map_err(|_| format!("an element of {} bytes is too long", element.len()))?;
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(element);
     Ok(())

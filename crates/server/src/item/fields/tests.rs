@@ -18,7 +18,12 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
         options,
         option_sources: BTreeMap::new(),
         init: std::collections::BTreeMap::default(),
-        input: Input { kind: InputKind::Object, name: String::new(), arrays: vec![], schema: serde_json_value::Value::Null },
+        input: Input {
+            kind: InputKind::Object,
+            name: String::new(),
+            arrays: vec![],
+            schema: serde_json_value::Value::Null,
+        },
         output: Output { kind: "any".into(), arrays: vec![], schema: serde_json_value::Value::Null },
         group_by: serde_json::from_value(group_by.clone()).unwrap(),
         cost: serde_json::from_value(cost.clone()).unwrap(),

@@ -1,0 +1,145 @@
+//! `POST /v2/models/{model}/infer`: one request, of one or many rows, and its answer.
+
+use super::read::{self, Binary, Infer};
+use super::write::{self, Head};
+use crate::call::{Chunks, Failure};
+use crate::deployment::Deployment;
+use crate::http::coding::{self, Coding};
+use crate::http::door::Door;
+use crate::http::headers::{self, RequestId};
+use crate::http::intake::{self, Intake, Wanted};
+use crate::http::payload::Payload;
+use crate::http::problem::Problem;
+use crate::http::service::Reply;
+use crate::http::socket::Active;
+use crate::http::{batch, heavy};
+use crate::site::Site;
+use crate::tensors::infer::{Around, Inference};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, VARY};
+use hyper::{Request, Response};
+use jitney_core::outcome::Outcome;
+
+/// How many bytes of a body are JSON; the rest are tensors.
+const JSON_BYTES: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// Shorter answers are not compressed: it would not make them shorter.
+const COMPRESS_FROM: usize = 512;
+
+/// Answers one request.
+pub(super) async fn infer(
+    site: &Site,
+    deployment: &Deployment,
+    request: Request<Incoming>,
+    id: &RequestId,
+    active: &Active,
+) -> Result<Reply, Problem> {
+    let (head, body) = request.into_parts();
+    let (inference, binary) = match prepare(site, deployment, &head.headers, body).await {
+        Ok(prepared) => prepared,
+        Err(problem) => {
+            deployment.count(problem.outcome());
+            return Err(problem);
+        }
+    };
+    active.compute();
+    let (own_id, kept) = (inference.id.clone(), inference.kept.clone());
+    let (result, timing, mut ticket) = inference.run(deployment).await;
+    let coding = coding::of_answer(&head.headers);
+    // Clients may have stopped taking answers while this one was computed.
+    let written = match result.and_then(|tensors| intake::check_room(site).map(|()| tensors)) {
+        Ok(tensors) => {
+            let bytes = tensors.iter().map(|tensor| tensor.data.len()).sum();
+            let head = Head { model: &deployment.manifest.name, id: &own_id, kept: &kept };
+            heavy::run(bytes, || {
+                write::write(&head, tensors, &binary).map(|(body, json_bytes)| reply(body, json_bytes, coding))
+            })
+            .await
+        }
+        Err(failure) => Err(failure),
+    };
+    match written {
+        Ok(mut reply) => {
+            id.stamp(reply.headers_mut(), &timing);
+            Ok(reply)
+        }
+        Err(failure) => {
+            ticket.fail(failure.outcome);
+            Ok(Problem::from(failure).reply(Door::OpenInference, id, &timing))
+        }
+    }
+}
+
+/// The cheapest checks first: headers, then the declared length, then the body, then what is in it.
+async fn prepare(
+    site: &Site,
+    deployment: &Deployment,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<(Inference, Binary), Problem> {
+    let intake = Intake { site, body, allowed: intake::allowed(&deployment.manifest) };
+    let (mut wanted, form) = match check_head(site, headers) {
+        Ok(checked) => checked,
+        Err(failure) => return Err(intake.refuse(failure).await),
+    };
+    let body = intake.receive(&mut wanted).await?;
+    let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows: batch::most_items(site) };
+    // What is compressed costs more than its length tells.
+    let work = body.len() * if form.coding.is_some() { 8 } else { 1 };
+    Ok(heavy::run(work, || take(site, deployment, body, form, around)).await?)
+}
+
+/// How a body is written.
+#[derive(Clone, Copy)]
+struct Form {
+    coding: Option<Coding>,
+    /// How many bytes of it are JSON; `None` if all are.
+    json_bytes: Option<usize>,
+}
+
+fn check_head(site: &Site, headers: &HeaderMap) -> Result<(Wanted, Form), Failure> {
+    let wanted = Wanted::of(site, headers)?;
+    let json_bytes = headers::single(headers, &JSON_BYTES)?.map(|value| {
+        let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        digits.and_then(|text| text.parse().ok()).ok_or_else(|| {
+            let got = headers::quoted(value.as_bytes());
+            let detail = format!("header {JSON_BYTES} must be the length of the JSON in bytes, got {got}");
+            Failure::new(Outcome::InvalidRequest, detail)
+        })
+    });
+    Ok((wanted, Form { coding: coding::of_body(headers)?, json_bytes: json_bytes.transpose()? }))
+}
+
+fn take(
+    site: &Site,
+    deployment: &Deployment,
+    mut body: Chunks,
+    form: Form,
+    around: Around,
+) -> Result<(Inference, Binary), Failure> {
+    if let Some(coding) = form.coding {
+        body = coding::inflate(coding, body, site)?.into();
+    }
+    let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
+    let Infer { request, binary } = read::read(&deployment.signature, body, form.json_bytes, most)?;
+    Ok((Inference::of(deployment, request, around)?, binary))
+}
+
+fn reply(mut body: Vec<u8>, json_bytes: Option<usize>, coding: Option<Coding>) -> Reply {
+    let coding = coding.filter(|_| body.len() >= COMPRESS_FROM);
+    if let Some(coding) = coding {
+        body = coding::compress(coding, &body);
+    }
+    let mut reply = Response::new(Payload::from(body));
+    let headers = reply.headers_mut();
+    let media = if json_bytes.is_some() { "application/octet-stream" } else { "application/json" };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    if let Some(json_bytes) = json_bytes {
+        headers.insert(JSON_BYTES, HeaderValue::from(json_bytes));
+    }
+    if let Some(coding) = coding {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        headers.insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+    }
+    reply
+}

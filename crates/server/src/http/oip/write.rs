@@ -1,0 +1,113 @@
+//! The body of an infer answer: JSON, and behind it the tensors that were asked for as bytes.
+
+use super::read::Binary;
+use crate::call::{Failure, OutputPart, Tag, TensorType};
+use crate::http::render::json_value;
+use crate::tensors::datatype::Datatype;
+use crate::tensors::request::{Parameter, Parameters};
+use crate::tensors::{Tensor, VERSION, quoted, strings};
+use jitney_core::outcome::Outcome;
+use std::io::Write as _;
+
+/// What stands in an answer beside its tensors.
+pub(crate) struct Head<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) id: &'a str,
+    pub(crate) kept: &'a Parameters,
+}
+
+/// An answer, and how many of its bytes are JSON if others follow.
+pub(crate) fn write(head: &Head, tensors: Vec<Tensor>, binary: &Binary) -> Result<(Vec<u8>, Option<usize>), Failure> {
+    let mut body = Vec::with_capacity(256 + tensors.iter().map(|tensor| tensor.data.len() * 2).sum::<usize>());
+    body.extend_from_slice(b"{\"model_name\":");
+    string(&mut body, head.model);
+    body.extend_from_slice(b",\"model_version\":");
+    string(&mut body, VERSION);
+    if !head.id.is_empty() {
+        body.extend_from_slice(b",\"id\":");
+        string(&mut body, head.id);
+    }
+    if !head.kept.is_empty() {
+        body.extend_from_slice(b",\"parameters\":");
+        parameters(&mut body, head.kept);
+    }
+    body.extend_from_slice(b",\"outputs\":[");
+    let mut raw = Vec::new();
+    for (place, tensor) in tensors.into_iter().enumerate() {
+        if place > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(b"{\"name\":");
+        string(&mut body, &tensor.name);
+        // A Vec takes every byte.
+        let _ = write!(body, ",\"datatype\":\"{}\",\"shape\":[", tensor.datatype.name());
+        for (place, axis) in tensor.shape.iter().enumerate() {
+            let _ = write!(body, "{}{axis}", if place > 0 { "," } else { "" });
+        }
+        if binary.wants(&tensor.name) {
+            let _ = write!(body, "],\"parameters\":{{\"binary_data_size\":{}}}}}", tensor.data.len());
+            raw.push(tensor.data);
+        } else {
+            body.extend_from_slice(b"],\"data\":");
+            data(&mut body, tensor)?;
+            body.push(b'}');
+        }
+    }
+    body.extend_from_slice(b"]}");
+    if raw.is_empty() {
+        return Ok((body, None));
+    }
+    let json_bytes = body.len();
+    raw.iter().flat_map(|chunks| &chunks.0).for_each(|chunk| body.extend_from_slice(chunk));
+    Ok((body, Some(json_bytes)))
+}
+
+fn string(out: &mut Vec<u8>, text: &str) {
+    // A Vec takes every byte.
+    let _ = serde_json::to_writer(out, text);
+}
+
+fn parameters(out: &mut Vec<u8>, parameters: &Parameters) {
+    for (place, (name, value)) in parameters.iter().enumerate() {
+        out.push(if place == 0 { b'{' } else { b',' });
+        string(out, name);
+        out.push(b':');
+        let _ = match value {
+            Parameter::Bool(value) => serde_json::to_writer(&mut *out, value),
+            Parameter::Int(value) => serde_json::to_writer(&mut *out, value),
+            Parameter::Uint(value) => serde_json::to_writer(&mut *out, value),
+            Parameter::Double(value) => serde_json::to_writer(&mut *out, value),
+            Parameter::Text(value) => serde_json::to_writer(&mut *out, value),
+        };
+    }
+    out.push(b'}');
+}
+
+/// All elements in one list.
+fn data(out: &mut Vec<u8>, mut tensor: Tensor) -> Result<(), Failure> {
+    let mut data = tensor.data.contiguous().clone();
+    let dtype = match tensor.datatype {
+        Datatype::Fixed(dtype) => dtype,
+        Datatype::Bytes => {
+            out.push(b'[');
+            let mut separator: &[u8] = b"";
+            while let Ok(element) = strings::next(&mut data) {
+                let text = std::str::from_utf8(&element).map_err(|_| {
+                    let detail = format!(
+                        "output {} has elements that are not UTF-8, which JSON cannot hold; ask for it with binary_data",
+                        quoted(&tensor.name)
+                    );
+                    Failure::new(Outcome::NotAcceptable, detail)
+                })?;
+                out.extend_from_slice(separator);
+                string(out, text);
+                separator = b",";
+            }
+            out.push(b']');
+            return Ok(());
+        }
+    };
+    let shape = std::iter::once((data.len() / dtype.size()) as u64).collect();
+    let tensor = Some(TensorType { dtype, shape });
+    json_value(out, &OutputPart { name: "".into(), tag: Tag::Tensor, tensor, media_type: None, data })
+}

@@ -1,0 +1,77 @@
+"""The models that NVIDIA's clients are shown with: `simple`, `simple_string` and `simple_identity`.
+
+jitney serve examples/triton_models.py
+curl -s 127.0.0.1:8000/v2/models/simple
+pip install "tritonclient[http,grpc]"; its own examples then run against 127.0.0.1:8000, over HTTP and over gRPC.
+"""
+
+from typing import Annotated, NamedTuple
+
+import jitney
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Sixteen = Annotated[NDArray[np.int32], jitney.Tensor("int32", (16,))]
+
+
+class Numbers(NamedTuple):
+    """A sum and a difference, under the names that the clients ask for."""
+
+    OUTPUT0: Sixteen
+    OUTPUT1: Sixteen
+
+
+@jitney.deployment(
+    max_batch_size=8,
+    examples=[{"INPUT0": np.arange(16, dtype=np.int32), "INPUT1": np.ones(16, np.int32)}],
+)
+def simple(INPUT0: Sixteen, INPUT1: Sixteen) -> Numbers:
+    """Add and subtract sixteen numbers."""
+    return Numbers(INPUT0 + INPUT1, INPUT0 - INPUT1)
+
+
+class Operands(msgspec.Struct):
+    """Sixteen numbers twice, as text."""
+
+    INPUT0: Annotated[list[str], msgspec.Meta(min_length=16, max_length=16)]
+    INPUT1: Annotated[list[str], msgspec.Meta(min_length=16, max_length=16)]
+
+
+class Results(msgspec.Struct):
+    """A sum and a difference, as text."""
+
+    OUTPUT0: list[str]
+    OUTPUT1: list[str]
+
+
+def _calculate(item: Operands) -> Results | jitney.InvalidInput:
+    try:
+        pairs = [(int(a), int(b)) for a, b in zip(item.INPUT0, item.INPUT1, strict=True)]
+    except ValueError as error:
+        return jitney.InvalidInput(f"expected numbers as text: {error}")
+    return Results([str(a + b) for a, b in pairs], [str(a - b) for a, b in pairs])
+
+
+@jitney.deployment(max_batch_size=8, examples=[Operands(["1"] * 16, ["2"] * 16)])
+def simple_string(items: list[Operands]) -> list[Results | jitney.InvalidInput]:
+    """Add and subtract sixteen numbers that are text."""
+    return [_calculate(item) for item in items]
+
+
+class Given(msgspec.Struct):
+    """Any number of strings."""
+
+    INPUT0: list[str]
+
+
+class Same(msgspec.Struct):
+    """The same strings."""
+
+    OUTPUT0: list[str]
+
+
+@jitney.deployment(max_batch_size=8, examples=[Given(["a", "b"])])
+def simple_identity(items: list[Given]) -> list[Same]:
+    """Give back what came."""
+    return [Same(item.INPUT0) for item in items]
