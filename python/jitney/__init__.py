@@ -42,6 +42,7 @@ from jitney.errors import (
     Unavailable,
     WaitTooLong,
     WorkerLost,
+    WouldBeLate,
 )
 from jitney.grouping import bucket, length
 from jitney.types import Image, Tensor
@@ -106,6 +107,7 @@ __all__ = [
     "Unavailable",
     "WaitTooLong",
     "WorkerLost",
+    "WouldBeLate",
     "bucket",
     "context",
     "cpu_threads",

@@ -15,6 +15,7 @@ JitneyError
    │  ├─ QueueFull             … as many items wait as may wait
    │  ├─ QueueBytesFull        … as many bytes wait as may wait
    │  ├─ WaitTooLong           … the predicted wait is too long
+   │  ├─ WouldBeLate           … the answer would miss the latency target
    │  └─ TooManyLanes          … too many different group keys wait
    ├─ DeadlineExceeded         the deadline passed
    │  └─ DeadlineUnreachable   … or would pass before the answer can be there
@@ -151,6 +152,12 @@ class WaitTooLong(Overloaded):
     reason = "wait_too_long"
 
 
+class WouldBeLate(Overloaded):
+    """The answer would be later than the deployment's latency target."""
+
+    reason = "would_be_late"
+
+
 class TooManyLanes(Overloaded):
     """Too many different group keys wait."""
 
@@ -252,6 +259,7 @@ BY_REASON: dict[str, type[RequestError]] = {
         QueueFull,
         QueueBytesFull,
         WaitTooLong,
+        WouldBeLate,
         TooManyLanes,
         DeadlineExceeded,
         DeadlineUnreachable,

@@ -81,6 +81,13 @@ class DeploymentOptions:
     max_batch_delay_ms: float = _option(
         0.0, "how long `fixed` may hold a lane open, from the arrival of its oldest item", unit="ms", at_least=0
     )
+    latency_target_ms: float | None = _option(
+        None,
+        "as many answers as possible within this, from arrival: a request that would be late is refused early, with "
+        "`would_be_late`; unless given, the lowest mean latency, and nobody is refused for being late",
+        unit="ms",
+        above=0,
+    )
     replicas: int = _option(1, "loaded copies of the model", unit="replicas", at_least=1, at_most=_U32)
     min_ready_replicas: int = _option(
         1, "copies that must be ready for the deployment to be ready, after the first start", unit="replicas",

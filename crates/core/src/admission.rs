@@ -42,6 +42,8 @@ pub struct QueueState<'a> {
     pub idle: bool,
     /// Whether something was refused a moment ago.
     pub is_overloaded: bool,
+    /// Whether waits are bounded by a latency target instead, see `forecast`.
+    pub has_target: bool,
     /// What batches take.
     pub pace: &'a Pace,
 }
@@ -61,6 +63,12 @@ impl Refusal {
     /// Whatever is in the way may be gone in a second.
     pub fn soon(outcome: Outcome) -> Refusal {
         Refusal { retry_after: Some(Duration::from_secs(1)), ..Refusal::never(outcome) }
+    }
+
+    /// What was in the way should be gone after `excess`; clients are told whole seconds.
+    pub fn after(outcome: Outcome, predicted_wait: Option<Duration>, excess: Duration) -> Refusal {
+        let seconds = Duration::from_secs(excess.as_secs_f64().ceil().max(1.0) as u64);
+        Refusal { outcome, predicted_wait, retry_after: Some(seconds.min(LONGEST_RETRY_AFTER)) }
     }
 
     /// Coming back would not help.
@@ -98,8 +106,7 @@ pub fn admit(
     let allowed = batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
     let refuse = |outcome| {
         let excess = wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(allowed) + full);
-        let retry_after = Duration::from_secs(excess.as_secs_f64().ceil().max(1.0) as u64).min(LONGEST_RETRY_AFTER);
-        Err(Refusal { outcome, predicted_wait: wait, retry_after: Some(retry_after) })
+        Err(Refusal::after(outcome, wait, excess))
     };
     if queue.items >= limits.max_items {
         return refuse(Outcome::QueueFull);
@@ -107,7 +114,7 @@ pub fn admit(
     if queue.bytes > 0 && queue.bytes.saturating_add(bytes) > limits.max_bytes {
         return refuse(Outcome::QueueBytesFull);
     }
-    let Some(wait) = wait else { return Ok(()) };
+    let Some(wait) = wait.filter(|_| !queue.has_target) else { return Ok(()) };
     if wait > allowed {
         return refuse(Outcome::WaitTooLong);
     }
@@ -141,6 +148,7 @@ mod tests {
             replicas: 1,
             idle: false,
             is_overloaded: false,
+            has_target: false,
             pace,
         }
     }

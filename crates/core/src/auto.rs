@@ -81,6 +81,10 @@ impl BatchPolicy for Auto {
         take(view, full, view.traffic.rate(view.now, view.pace)) == full
     }
 
+    fn take(&self, view: &View, waiting: usize) -> usize {
+        take(view, waiting, view.traffic.rate(view.now, view.pace))
+    }
+
     fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
         *self = Auto::default();
     }
@@ -90,8 +94,7 @@ impl Auto {
     fn launch(&self, view: &View, lane: LaneId, rate: f64, cut_short: Option<CloseReason>) -> Decision {
         let waiting = view.lanes.lane(lane).len();
         let taken = take(view, waiting, rate);
-        let slack = view.slack_s(lane);
-        let size = if view.pace.has_line() { view.pace.fit(slack, taken) } else { taken };
+        let size = view.in_time(lane, taken);
         let reason = match () {
             () if size < taken => CloseReason::Deadline,
             () if size < waiting.min(view.lanes.limits().max_items) => CloseReason::Share,

@@ -78,6 +78,11 @@ impl Lanes {
         self.batches - lane.batches(self.limits) + lane.full_batches(self.limits)
     }
 
+    /// Items of this key that wait.
+    pub fn waiting_in(&self, key: &GroupKey) -> usize {
+        self.by_key.get(key).map_or(0, |&id| self.lane(id).len())
+    }
+
     /// Lanes that hold something.
     pub fn len(&self) -> usize {
         self.by_key.len()

@@ -14,6 +14,8 @@ pub struct DeploymentOptions {
     pub policy: String,
     /// How long `fixed` may hold a lane open, counted from the arrival of its head.
     pub max_batch_delay_ms: f64,
+    /// As many answers as possible within this, from arrival; the late ones are refused early.
+    pub latency_target_ms: Option<f64>,
     /// Loaded copies of the model.
     pub replicas: u32,
     /// Copies that must be ready for the deployment to be ready after the first start.

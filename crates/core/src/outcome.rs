@@ -68,6 +68,8 @@ outcomes! {
     QueueBytesFull: "queue_bytes_full", "The queue holds too many bytes", 429, 8, AsStatus;
     /// The wait would be longer than a request may wait.
     WaitTooLong: "wait_too_long", "The wait would be too long", 429, 8, AsStatus;
+    /// The answer would be later than the deployment's latency target.
+    WouldBeLate: "would_be_late", "The answer would come too late", 429, 8, AsStatus;
     /// More group keys wait than may wait.
     TooManyLanes: "too_many_lanes", "Too many different group keys wait", 429, 8, AsStatus;
     /// The deadline will pass before the answer can be there.

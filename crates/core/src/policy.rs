@@ -83,12 +83,20 @@ pub struct View<'a> {
     pub traffic: &'a Traffic,
     /// What each replica holds.
     pub held: &'a Replicas,
+    /// Whether answers should come within a target, so that nothing may leave that would miss it.
+    pub has_target: bool,
 }
 
 impl View<'_> {
     /// What is left of the time of the item that leaves a lane first, in seconds.
     pub fn slack_s(&self, lane: LaneId) -> f64 {
         (self.lanes.head(lane).due - self.now).as_secs_f64()
+    }
+
+    /// The largest part of `size` items of a lane that is done before its head is due. Without a target only what is known
+    /// to be too large is too large; with one, sizes that were never seen are approached step by step.
+    pub fn in_time(&self, lane: LaneId, size: usize) -> usize {
+        if self.has_target || self.pace.has_line() { self.pace.fit(self.slack_s(lane), size) } else { size }
     }
 
     /// When the next busy replica should be free, in seconds from now; `None` if none is busy.
@@ -121,6 +129,10 @@ pub trait BatchPolicy: Send + Debug {
     fn sends_ahead(&mut self, _view: &View) -> bool {
         true
     }
+    /// How many of `waiting` items it would take into one batch.
+    fn take(&self, view: &View, waiting: usize) -> usize {
+        waiting.min(view.lanes.limits().max_items)
+    }
     /// A batch of `items` left a lane.
     fn on_launch(&mut self, _now: Time, _lane: LaneId, _items: usize) {}
     /// A replica is done with a batch.
@@ -144,7 +156,11 @@ impl Fixed {
 impl BatchPolicy for Fixed {
     fn decide(&mut self, view: &View) -> Decision {
         let lanes = view.lanes;
-        let launch = |lane, reason| Decision::Launch { lane, size: lanes.limits().max_items, reason };
+        let launch = |lane, reason| {
+            let size = lanes.limits().max_items;
+            let size = if view.has_target { view.in_time(lane, size) } else { size };
+            Decision::Launch { lane, size, reason }
+        };
         let full = lanes.first_full();
         if let Some(lane) = full.filter(|_| view.passes < MOST_PASSES) {
             return launch(lane, CloseReason::Full);

@@ -36,6 +36,8 @@ pub struct Rules {
     pub retry: bool,
     /// When a batch leaves.
     pub launch: WhenToLaunch,
+    /// As many answers as possible within this; late ones are refused.
+    pub target: Option<Duration>,
 }
 
 impl Rules {
@@ -51,6 +53,10 @@ impl Rules {
             "fixed" => WhenToLaunch::Fixed(seconds("max_batch_delay_ms", options.max_batch_delay_ms / 1e3)?),
             other => return Err(format!("policy: no policy is called {other:?}; choose auto, drain or fixed")),
         };
+        let target = options.latency_target_ms.map(|ms| seconds("latency_target_ms", ms / 1e3)).transpose()?;
+        if target.is_some_and(|target| target.is_zero()) {
+            return Err("latency_target_ms: 0 ms is no time to answer in; give more, or no target".into());
+        }
         if options.max_batch_size == 0 {
             return Err("max_batch_size: 0 items fit in no batch; give at least 1".into());
         }
@@ -64,6 +70,7 @@ impl Rules {
             batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
             retry: options.retry,
             launch,
+            target,
         })
     }
 }

@@ -39,6 +39,7 @@ fn measure(lanes: u64, replicas: u32, waiting: usize, total: u64) -> f64 {
         batch_timeout: MINUTE,
         retry: true,
         launch: WhenToLaunch::DRAIN,
+        target: None,
     });
     (0..replicas).for_each(|id| scheduler.replica_up(Time(0), ReplicaId(id)));
     let (mut running, mut now, mut next) = (VecDeque::new(), Time(0), 0u64);

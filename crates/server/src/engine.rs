@@ -280,6 +280,11 @@ impl Engine {
             Outcome::WaitTooLong => {
                 format!("{queued} items wait for {name}{wait}: longer than a request may wait; come back later")
             }
+            Outcome::WouldBeLate => {
+                format!(
+                    "{queued} items wait for {name}{wait}: the answer would miss latency_target_ms; come back later"
+                )
+            }
             Outcome::TooManyLanes => format!("{name} has as many group keys waiting as it may; come back later"),
             Outcome::DeadlineUnreachable => {
                 format!("{queued} items wait for {name}{wait}: the deadline of this request cannot be met")
@@ -301,7 +306,7 @@ impl Engine {
         Failure { retry_after, ..Failure::new(outcome, format!("{} {detail}", self.deployment)) }
     }
 
-    fn failed(&self, now: Time, ended: &Ended<Pending>, outcome: Outcome) -> Failure {
+    fn failed(&mut self, now: Time, ended: &Ended<Pending>, outcome: Outcome) -> Failure {
         match outcome {
             Outcome::DeadlineExceeded => expired(now, ended),
             Outcome::WorkerLost => {
@@ -316,6 +321,13 @@ impl Engine {
                     )
                 };
                 Failure::new(outcome, detail)
+            }
+            Outcome::WouldBeLate => {
+                let refusal = self.scheduler.late(now);
+                self.refused(refusal)
+            }
+            Outcome::DeadlineUnreachable => {
+                Failure::new(outcome, format!("{} cannot answer before the deadline of this request", self.deployment))
             }
             Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
             other => self.closed(other, Some(Duration::from_secs(1))),

@@ -2,6 +2,7 @@
 
 use super::{Door, Entry, NewItem, Payload, Place, Scheduler};
 use crate::admission::{self, QueueState, Refusal};
+use crate::forecast::Forecast;
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
 use crate::outcome::Outcome;
@@ -42,10 +43,31 @@ impl<P: Payload> Scheduler<P> {
         let longest = timeout.max(self.rules.request_timeout);
         let queue = QueueState { is_overloaded: now < self.overloaded_until, ..self.queue_state(group) };
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
+        let admitted = admitted.and_then(|()| self.in_time(now, group));
         if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
             self.overloaded_until = now + self.pace.batch(self.rules.batch.max_items) * OVERLOADED_FOR;
         }
         admitted
+    }
+
+    /// With a latency target: whether the answer would be in time.
+    fn in_time(&mut self, now: Time, group: &GroupKey) -> Result<(), Refusal> {
+        let Some(target) = self.rules.target else { return Ok(()) };
+        let Some(forecast) = self.forecast(now, group) else { return Ok(()) };
+        if forecast.too_late_by(target).is_zero() { Ok(()) } else { Err(forecast.refusal(target)) }
+    }
+
+    /// What somebody is told who was let in and is refused after all, because the answer would be late.
+    pub fn late(&mut self, now: Time) -> Refusal {
+        let forecast = self.forecast(now, &GroupKey::default());
+        let told = self.rules.target.zip(forecast).map(|(target, forecast)| forecast.refusal(target));
+        told.unwrap_or(Refusal::soon(Outcome::WouldBeLate))
+    }
+
+    /// What an item of this group that arrives now has before it; `None` while too little has been measured.
+    pub fn forecast(&mut self, now: Time, group: &GroupKey) -> Option<Forecast> {
+        let (target, own) = (self.rules.target, self.lanes.waiting_in(group));
+        self.ask(now, |policy, view| Forecast::new(view, policy, target, own))
     }
 
     /// Puts an item of an admitted request into its lane, or gives it back with the reason.
@@ -58,7 +80,8 @@ impl<P: Payload> Scheduler<P> {
             return Err((item.payload, Refusal::never(Outcome::Quarantined)));
         }
         let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
-        let waiting = Waiting { arrival: now, id: item.id, cost: item.cost, due: deadline };
+        let due = self.rules.target.map_or(deadline, |target| deadline.min(now + target));
+        let waiting = Waiting { arrival: now, id: item.id, cost: item.cost, due };
         let lane = self.lanes.push(&item.group, item.priority, waiting);
         self.queued_bytes += item.bytes;
         self.deadlines.insert((deadline, item.id));
@@ -91,6 +114,7 @@ impl<P: Payload> Scheduler<P> {
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
             is_overloaded: false,
+            has_target: self.rules.target.is_some(),
             pace: &self.pace,
         }
     }

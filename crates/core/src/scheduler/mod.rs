@@ -5,6 +5,7 @@
 
 mod door;
 mod losses;
+mod shed;
 
 use crate::auto::Auto;
 use crate::group_key::GroupKey;
@@ -322,6 +323,10 @@ impl<P: Payload> Scheduler<P> {
         let Some(replica) = self.replicas.idle() else {
             return self.launch_ahead(now);
         };
+        self.shed(now);
+        if let Some(refused) = self.pending.pop_front() {
+            return Some(refused);
+        }
         match self.ask(now, |policy, view| policy.decide(view)) {
             Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
             Decision::AskAgain(at) => {
@@ -341,6 +346,7 @@ impl<P: Payload> Scheduler<P> {
             pace: &self.pace,
             traffic: &self.traffic,
             held: &self.replicas,
+            has_target: self.rules.target.is_some(),
         };
         question(&mut *self.policy, &view)
     }
@@ -359,7 +365,9 @@ impl<P: Payload> Scheduler<P> {
         if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
         }
-        if !self.ask(now, |policy, view| policy.sends_ahead(view)) {
+        // With a target it must still be in time when its turn comes.
+        let in_time = |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace.upper(size);
+        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
             return None;
         }
         Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))

@@ -19,7 +19,7 @@ fn cells(ratios: [f64; 4]) -> String {
 
 #[test]
 fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario() {
-    let (mut failed, mut means, mut drains) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut failed, mut means, mut drains, mut predictions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     eprintln!("| scenario | best cell | req/s | mean ms | drain: 1/thr, mean, p50, p95 | auto | batch | held |");
     for scenario in batch_scenarios() {
         let (cell, best) = best_cell(&scenario, &SEEDS);
@@ -55,9 +55,21 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
         if scenario.name.starts_with("lone") && figures.lone_held > 0.01 {
             failed.push(format!("{}: {:.3} of lone requests held", scenario.name, figures.lone_held));
         }
+        if scenario.users.is_none() {
+            predictions.push(figures.prediction);
+            if !(0.7..=1.3).contains(&figures.prediction) {
+                failed.push(format!("{}: predicted/actual latency {:.2}", scenario.name, figures.prediction));
+            }
+        }
         means.push(auto[1]);
         drains.push(drain[1]);
     }
+    predictions.sort_by(f64::total_cmp);
+    eprintln!(
+        "predicted / actual latency, medians: {:.2} to {:.2}",
+        predictions[0],
+        predictions[predictions.len() - 1]
+    );
     let worst = means.iter().copied().fold(0.0, f64::max);
     eprintln!("geomean of means: auto {:.3} (worst {worst:.2}), drain {:.3}", geomean(means.clone()), geomean(drains));
     if geomean(means.clone()) > 1.03 {

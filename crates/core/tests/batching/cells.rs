@@ -21,6 +21,8 @@ pub(crate) struct Cell {
     pub(crate) delay: Duration,
     pub(crate) size: usize,
     pub(crate) clock: Clock,
+    /// Whether full batches go to busy replicas. With a target they would be late there.
+    pub(crate) goes_ahead: bool,
     /// When the server last stopped being full.
     free_since: Time,
     busy: u32,
@@ -29,7 +31,15 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn new(delay_s: f64, size: usize, clock: Clock, replicas: u32) -> Cell {
-        Cell { delay: Duration::from_secs_f64(delay_s), size, clock, free_since: Time(0), busy: 0, replicas }
+        Cell {
+            delay: Duration::from_secs_f64(delay_s),
+            size,
+            clock,
+            goes_ahead: true,
+            free_since: Time(0),
+            busy: 0,
+            replicas,
+        }
     }
 
     pub(crate) fn name(&self) -> String {
@@ -55,7 +65,7 @@ impl BatchPolicy for Cell {
 
     /// A cell of small batches must not be given large ones behind its back.
     fn sends_ahead(&mut self, view: &View) -> bool {
-        self.size >= view.lanes.limits().max_items
+        self.goes_ahead && self.size >= view.lanes.limits().max_items
     }
 
     fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {

@@ -9,3 +9,4 @@ mod lanes;
 mod random;
 mod scenarios;
 mod simulator;
+mod targets;

@@ -127,6 +127,7 @@ pub(crate) fn measure(scenario: &Scenario, policy: &dyn Fn() -> Box<dyn BatchPol
         batch: of(&|f| f.batch),
         held: of(&|f| f.held),
         lone_held: of(&|f| f.lone_held),
+        prediction: of(&|f| f.prediction),
         ..Figures::default()
     }
 }

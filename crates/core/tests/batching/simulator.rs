@@ -50,6 +50,17 @@ impl Service {
     }
 }
 
+/// Who refuses late heads of a scenario with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drop {
+    /// The scheduler, by what it has learned.
+    ByPolicy,
+    /// Somebody who refuses only what has expired: a queue time-out.
+    Expired,
+    /// Somebody who is told what batches take, and refuses what cannot end in time in a batch of at most this size.
+    Window(usize),
+}
+
 /// What is simulated.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -59,6 +70,9 @@ pub(crate) struct Scenario {
     pub(crate) replicas: u32,
     pub(crate) open: Option<Open>,
     pub(crate) users: Option<Users>,
+    /// Answers should come within this.
+    pub(crate) target: Option<f64>,
+    pub(crate) drop: Drop,
     /// Requests that end.
     pub(crate) ends: usize,
     /// Share of the time left out of the figures.
@@ -80,6 +94,8 @@ impl Scenario {
             replicas: 1,
             open: None,
             users: None,
+            target: None,
+            drop: Drop::ByPolicy,
             ends: 3000,
             warm: 0.2,
             boost: 0.0,
@@ -98,6 +114,7 @@ impl Scenario {
             batch_timeout: hours,
             retry: true,
             launch: WhenToLaunch::Auto,
+            target: self.target.filter(|_| self.drop == Drop::ByPolicy).map(Duration::from_secs_f64),
         }
     }
 }
@@ -107,6 +124,8 @@ struct Request {
     lane: usize,
     is_high: bool,
     is_user: bool,
+    /// Latency that was predicted when it arrived.
+    predicted: Option<f64>,
 }
 
 impl Payload for Request {
@@ -129,6 +148,14 @@ pub(crate) struct Answered {
     pub(crate) latency: f64,
     pub(crate) lane: usize,
     pub(crate) is_high: bool,
+    pub(crate) predicted: Option<f64>,
+}
+
+/// Somebody who was refused, after so long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    pub(crate) at: f64,
+    pub(crate) after: f64,
 }
 
 /// One batch.
@@ -159,6 +186,8 @@ pub(crate) struct Simulation {
     arrival_random: Random,
     replicas: BTreeMap<ReplicaId, Replica>,
     holding_since: Option<f64>,
+    /// Who waits, where the scheduler does not refuse late heads itself.
+    waiting: VecDeque<(ItemId, f64)>,
     result: Outcome,
 }
 
@@ -166,6 +195,7 @@ pub(crate) struct Simulation {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) answered: Vec<Answered>,
+    pub(crate) refused: Vec<Refused>,
     pub(crate) batches: Vec<Ran>,
     pub(crate) ended_at: f64,
 }
@@ -192,12 +222,13 @@ impl Simulation {
             arrival_random,
             replicas: BTreeMap::new(),
             holding_since: None,
+            waiting: VecDeque::new(),
             result: Outcome::default(),
             scenario: scenario.clone(),
         };
         simulation.start();
         simulation.work();
-        Figures::of(&simulation.result, scenario.warm)
+        Figures::of(&simulation.result, scenario)
     }
 
     fn start(&mut self) {
@@ -239,7 +270,7 @@ impl Simulation {
     }
 
     fn work(&mut self) {
-        while self.result.answered.len() < self.scenario.ends {
+        while self.result.answered.len() + self.result.refused.len() < self.scenario.ends {
             let next = self.events.peek().map(|&Reverse(next)| next);
             if let Some(wake) = self.scheduler.next_wake().filter(|&wake| next.is_none_or(|(at, ..)| wake < at)) {
                 self.now = wake.max(self.now);
@@ -267,28 +298,68 @@ impl Simulation {
             self.next_stranger();
         }
         self.next += 1;
+        let (id, group) = (ItemId(self.next), self.keys[coming.lane].clone());
+        let predicted = self.scheduler.forecast(self.now, &group).map(|forecast| forecast.latency.as_secs_f64());
         let item = NewItem {
-            id: ItemId(self.next),
-            group: self.keys[coming.lane].clone(),
+            id,
+            group,
             cost: 1,
             bytes: 1,
             priority: if coming.is_high { Priority::High } else { Priority::Normal },
             timeout: None,
-            payload: Request { lane: coming.lane, is_high: coming.is_high, is_user },
+            payload: Request { lane: coming.lane, is_high: coming.is_high, is_user, predicted },
         };
-        // The door is not what is looked at here: a policy must not look good because others were refused.
-        assert!(self.scheduler.enter(self.now, item).is_ok(), "nothing is refused here");
+        if self.scenario.drop == Drop::ByPolicy && self.scenario.target.is_some() {
+            if self.scheduler.submit(self.now, item).is_err() {
+                self.refused(self.now);
+            }
+        } else {
+            // Not by the door: without a target a policy must not look good because others were refused.
+            assert!(self.scheduler.enter(self.now, item).is_ok(), "nothing is refused here");
+            self.waiting.push_back((id, self.now.as_secs_f64()));
+        }
+    }
+
+    fn refused(&mut self, arrival: Time) {
+        self.result.refused.push(Refused { at: self.now.as_secs_f64(), after: (self.now - arrival).as_secs_f64() });
+    }
+
+    /// Refuses late heads as servers do that know no better.
+    fn drop_late(&mut self) {
+        let (Some(target), true) = (self.scenario.target, self.is_free()) else { return };
+        let now = self.now.as_secs_f64();
+        while let Some(&(id, arrival)) = self.waiting.front() {
+            let needed = match self.scenario.drop {
+                Drop::ByPolicy => return,
+                Drop::Expired => 0.0,
+                Drop::Window(size) => {
+                    self.scenario.service.seconds(size.min(self.scenario.max_batch).min(self.waiting.len()))
+                }
+            };
+            if arrival + target - now > needed {
+                return;
+            }
+            self.waiting.pop_front();
+            let ended = self.scheduler.cancel(id).expect("it waits");
+            self.refused(ended.arrival);
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.replicas.values().any(|replica| replica.batches.is_empty())
     }
 
     fn act(&mut self) {
-        while let Some(action) = self.scheduler.poll(self.now) {
+        loop {
+            self.drop_late();
+            let Some(action) = self.scheduler.poll(self.now) else { break };
             match action {
                 Action::Launch(launch) => self.launched(launch),
+                Action::Fail(ended, _) => self.refused(ended.arrival),
                 other => panic!("only launches are due here: {other:?}"),
             }
         }
-        let is_free = self.replicas.values().any(|replica| replica.batches.is_empty());
-        if is_free && self.scheduler.queued_items() > 0 {
+        if self.is_free() && self.scheduler.queued_items() > 0 {
             self.holding_since.get_or_insert(self.now.as_secs_f64());
         }
     }
@@ -297,6 +368,7 @@ impl Simulation {
         let now = self.now.as_secs_f64();
         let held_s = self.holding_since.take().map_or(0.0, |since| now - since);
         self.result.batches.push(Ran { at: now, items: launch.items.len(), held_s });
+        self.waiting.drain(..launch.items.len().min(self.waiting.len()));
         let id = launch.replica;
         let replica = self.replicas.get_mut(&id).expect("launches go to replicas that are up");
         replica.batches.push_back(launch);
@@ -325,10 +397,10 @@ impl Simulation {
     }
 
     fn answered(&mut self, ended: &Ended<Request>, place: usize) {
-        let Request { lane, is_high, is_user } = ended.payload;
+        let Request { lane, is_high, is_user, predicted } = ended.payload;
         let now = self.now.as_secs_f64();
         let latency = (self.now - ended.arrival).as_secs_f64();
-        self.result.answered.push(Answered { at: now, latency, lane, is_high });
+        self.result.answered.push(Answered { at: now, latency, lane, is_high, predicted });
         if let Some(users) = self.scenario.users.filter(|_| is_user) {
             let at = now + users.returns_after(place, &mut self.arrival_random);
             self.push(at, Event::Arrive(Coming { at, lane, is_high: false }, true));
@@ -353,14 +425,22 @@ pub(crate) struct Figures {
     /// The same of batches of one.
     pub(crate) lone_held: f64,
     /// Sorted latencies by lane, and of the high and the normal priority.
+    /// Answers within the target per second, and the share of answers that were not.
+    pub(crate) goodput: f64,
+    pub(crate) late: f64,
+    /// Share of requests, and how long they had waited in the mean.
+    pub(crate) refused: f64,
+    pub(crate) refused_after: f64,
+    /// Median of predicted over actual latency.
+    pub(crate) prediction: f64,
     pub(crate) batches: Vec<Ran>,
     pub(crate) lanes: BTreeMap<usize, Vec<f64>>,
     pub(crate) classes: [Vec<f64>; 2],
 }
 
 impl Figures {
-    fn of(outcome: &Outcome, warm: f64) -> Figures {
-        let start = outcome.ended_at * warm;
+    fn of(outcome: &Outcome, scenario: &Scenario) -> Figures {
+        let start = outcome.ended_at * scenario.warm;
         let span = (outcome.ended_at - start).max(1e-12);
         let late: Vec<&Answered> = outcome.answered.iter().filter(|answered| answered.at >= start).collect();
         let mut all: Vec<f64> = late.iter().map(|answered| answered.latency).collect();
@@ -374,7 +454,18 @@ impl Figures {
         let batches = &outcome.batches;
         let ones: Vec<&Ran> = batches.iter().filter(|ran| ran.items == 1).collect();
         let share = |held: usize, of: usize| held as f64 / of.max(1) as f64;
+        let target = scenario.target.unwrap_or(f64::INFINITY);
+        let in_time = all.iter().filter(|&&latency| latency <= target + 1e-9).count();
+        let lost: Vec<f64> = outcome.refused.iter().filter(|one| one.at >= start).map(|one| one.after).collect();
+        let ratios = late.iter().filter_map(|one| one.predicted.filter(|&p| p > 0.0).map(|p| p / one.latency));
+        let mut ratios: Vec<f64> = ratios.collect();
+        ratios.sort_by(f64::total_cmp);
         Figures {
+            goodput: in_time as f64 / span,
+            late: 1.0 - in_time as f64 / all.len().max(1) as f64,
+            refused: share(lost.len(), lost.len() + all.len()),
+            refused_after: mean(&lost),
+            prediction: quantile(&ratios, 0.5),
             throughput: all.len() as f64 / span,
             mean: all.iter().sum::<f64>() / all.len().max(1) as f64,
             p50: quantile(&all, 0.5),

@@ -117,6 +117,7 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
         batch_timeout: times.2,
         retry,
         launch,
+        target: None,
     })
 }
 

@@ -51,6 +51,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         batch_timeout: hour,
         retry,
         launch: WhenToLaunch::DRAIN,
+        target: None,
     }
 }
 

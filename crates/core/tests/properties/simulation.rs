@@ -148,6 +148,7 @@ impl Simulation {
             batch_timeout: minute,
             retry: true,
             launch: WhenToLaunch::DRAIN,
+            target: None,
         };
         let mut simulation = Simulation {
             scene,

@@ -37,6 +37,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         max_batch_cost: None,
         policy: "drain".into(),
         max_batch_delay_ms: 0.0,
+        latency_target_ms: None,
         replicas: 1,
         min_ready_replicas: 1,
         devices: vec![],

@@ -48,6 +48,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
             max_batch_cost: None,
             policy: "drain".into(),
             max_batch_delay_ms: 0.0,
+            latency_target_ms: None,
             replicas: 1,
             min_ready_replicas: 1,
             devices: vec![],

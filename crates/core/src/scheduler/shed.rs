@@ -1,0 +1,43 @@
+//! Load shedding within the lanes of a deployment with a latency target: who cannot be answered in time, or only by a
+//! batch too small to keep up, is refused now.
+
+use super::{Payload, Scheduler};
+use crate::lanes::LaneId;
+use crate::outcome::Outcome;
+use crate::policy::{MOST_PASSES, View};
+use crate::time::Time;
+
+/// Lanes that are looked at before each decision; the policy looks at no others.
+const LANES: usize = 4;
+
+impl<P: Payload> Scheduler<P> {
+    /// Refuses hopeless heads, of the lanes that may be launched next. It is not enough to refuse those who are lost already:
+    /// each batch would then be cut to fit a head that has hardly any time left, and the capacity would collapse.
+    pub(super) fn shed(&mut self, now: Time) {
+        if self.rules.target.is_none() || !self.pace.is_known() {
+            return;
+        }
+        while let Some(lane) = self.ask(now, |_, view| hopeless(view)) {
+            let head = self.lanes.head(lane);
+            let entry = &self.entries[&head.id];
+            let is_own = entry.deadline <= head.due;
+            self.fail(head.id, if is_own { Outcome::DeadlineUnreachable } else { Outcome::WouldBeLate });
+        }
+    }
+}
+
+fn hopeless(view: &View) -> Option<LaneId> {
+    let rate = view.traffic.rate(view.now, view.pace);
+    let full = view.lanes.first_full().filter(|_| view.passes < MOST_PASSES);
+    full.into_iter().chain(view.lanes.by_rank().take(LANES)).find(|&lane| is_hopeless(view, lane, rate))
+}
+
+fn is_hopeless(view: &View, lane: LaneId, rate: f64) -> bool {
+    let (pace, slack) = (view.pace, view.slack_s(lane));
+    let most = view.lanes.lane(lane).len().min(view.lanes.limits().max_items);
+    if slack < pace.upper(1) {
+        return true;
+    }
+    let fits = pace.fit(slack, most);
+    fits < most && f64::from(view.replicas) * fits as f64 / pace.seconds(fits) < rate
+}
