@@ -36,3 +36,21 @@ def test_the_queue_is_bounded_by_count_exactly(serve: Serve) -> None:
     server.open_gate()
     assert all(answer.result().status == 200 for answer in answers)
     assert "one too many" not in server.computed()
+
+
+def test_with_a_target_those_who_would_be_late_are_refused_and_the_others_are_served(serve: Serve) -> None:
+    server = serve(
+        "sleepy.py",
+        arguments=("--set", "sleepy.max_batch_size=4", "--set", "sleepy.latency_target_ms=400"),
+        environment={"JITNEY_TEST_BASE_S": "0.1", "JITNEY_TEST_ITEM_S": "0"},
+    )
+    load = Load(server, "/sleepy", clients=60)
+    until(lambda: load.answered > 400, "the first 400 answers")
+    load.stop()
+    assert not load.errors, load.errors[:3]
+    served = [item for item, reply in load.replies.items() if reply.status == 200]
+    refused = {item: reply for item, reply in load.replies.items() if reply.status != 200}
+    assert served
+    assert {(reply.status, reply.reason) for reply in refused.values()} == {(429, "would_be_late")}
+    assert all(1 <= int(reply.headers["retry-after"]) <= 30 for reply in refused.values())
+    assert not set(server.computed()) & set(refused), "what is refused is not computed"

@@ -23,6 +23,17 @@ pub struct QueueLimits {
     pub max_bytes: u64,
 }
 
+/// What bounds the wait of those who enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// A number of full batches.
+    Batches,
+    /// Fewer: something was refused a moment ago.
+    FewBatches,
+    /// A latency target, which is asked elsewhere: see `forecast`.
+    Target,
+}
+
 /// What the door sees of the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueState<'a> {
@@ -40,10 +51,8 @@ pub struct QueueState<'a> {
     pub replicas: u32,
     /// Whether a replica is free now.
     pub idle: bool,
-    /// Whether something was refused a moment ago.
-    pub is_overloaded: bool,
-    /// Whether waits are bounded by a latency target instead, see `forecast`.
-    pub has_target: bool,
+    /// What bounds the wait.
+    pub allowed: Allowed,
     /// What batches take.
     pub pace: &'a Pace,
 }
@@ -102,7 +111,10 @@ pub fn admit(
 ) -> Result<(), Refusal> {
     let wait = predicted_wait(queue);
     let full = queue.pace.batch(queue.max_batch_size);
-    let batches = if queue.is_overloaded { full * ALLOWED_HALVES_IN_OVERLOAD / 2 } else { full * ALLOWED_BATCHES };
+    let batches = match queue.allowed {
+        Allowed::FewBatches => full * ALLOWED_HALVES_IN_OVERLOAD / 2,
+        Allowed::Batches | Allowed::Target => full * ALLOWED_BATCHES,
+    };
     let allowed = batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
     let refuse = |outcome| {
         let excess = wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(allowed) + full);
@@ -114,7 +126,7 @@ pub fn admit(
     if queue.bytes > 0 && queue.bytes.saturating_add(bytes) > limits.max_bytes {
         return refuse(Outcome::QueueBytesFull);
     }
-    let Some(wait) = wait.filter(|_| !queue.has_target) else { return Ok(()) };
+    let Some(wait) = wait.filter(|_| queue.allowed != Allowed::Target) else { return Ok(()) };
     if wait > allowed {
         return refuse(Outcome::WaitTooLong);
     }
@@ -147,8 +159,7 @@ mod tests {
             max_batch_size: 8,
             replicas: 1,
             idle: false,
-            is_overloaded: false,
-            has_target: false,
+            allowed: Allowed::Batches,
             pace,
         }
     }
@@ -186,7 +197,13 @@ mod tests {
     fn in_overload_the_queue_is_kept_short() {
         let slow = pace(1000);
         let ask = |items| {
-            outcome(admit(&QueueState { is_overloaded: true, ..queue(&slow, items) }, LIMITS, 1, MINUTE, MINUTE))
+            outcome(admit(
+                &QueueState { allowed: Allowed::FewBatches, ..queue(&slow, items) },
+                LIMITS,
+                1,
+                MINUTE,
+                MINUTE,
+            ))
         };
         assert_eq!((ask(16), ask(24)), (Outcome::Ok, Outcome::WaitTooLong), "2.5 and 3.5 batches");
     }

@@ -1,7 +1,7 @@
 //! The way in: who is let in, and where an item goes first.
 
 use super::{Door, Entry, NewItem, Payload, Place, Scheduler};
-use crate::admission::{self, QueueState, Refusal};
+use crate::admission::{self, Allowed, QueueState, Refusal};
 use crate::forecast::Forecast;
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
@@ -41,7 +41,10 @@ impl<P: Payload> Scheduler<P> {
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
-        let queue = QueueState { is_overloaded: now < self.overloaded_until, ..self.queue_state(group) };
+        let mut queue = self.queue_state(group);
+        if now < self.overloaded_until && queue.allowed == Allowed::Batches {
+            queue.allowed = Allowed::FewBatches;
+        }
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
         let admitted = admitted.and_then(|()| self.in_time(now, group));
         if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
@@ -113,8 +116,7 @@ impl<P: Payload> Scheduler<P> {
             max_batch_size: self.rules.batch.max_items,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
-            is_overloaded: false,
-            has_target: self.rules.target.is_some(),
+            allowed: if self.rules.target.is_some() { Allowed::Target } else { Allowed::Batches },
             pace: &self.pace,
         }
     }
