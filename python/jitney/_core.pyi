@@ -119,6 +119,9 @@ class Engine:
     def close(self) -> Starting:
         """Take nothing new, finish what is in, end the workers."""
 
+    def is_forked(self) -> bool:
+        """Whether this is a fork of the process that it runs in: then nothing of it is here."""
+
     def release(self) -> None:
         """Let go of threads and workers at once."""
 

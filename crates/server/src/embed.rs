@@ -219,7 +219,8 @@ async fn live(mut host: Host, mut stops: mpsc::Receiver<Stop>, tell: watch::Send
             Some(stop) = stops.recv() => host.stop(stop),
         }
     };
-    if let Err(fatal) = &end {
+    // Anything else is told to whoever waits for the start.
+    if let Some(fatal) = end.as_ref().err().filter(|fatal| fatal.is_broken()) {
         tracing::error!("{}", fatal.text);
     }
     tell.send_replace(Some(end));

@@ -5,7 +5,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from jitney.errors import EngineFailed, InternalError, NotFound, RequestError
 from jitney.program.classes import deployment_of
@@ -62,25 +62,30 @@ class Engine(Protocol):
 
 
 class Post:
-    """The mailbox of each event loop that calls."""
+    """The mailbox of each event loop that calls.
+
+    A mailbox belongs to its loop, which lets go of it when it is closed; here is only known where it is.
+    """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._mailbox: _core.Mailbox | None = None
-        self._others: WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Mailbox] = WeakKeyDictionary()
+        self._mailbox: Callable[[], _core.Mailbox | None] = _nothing
+        self._known: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_core.Mailbox]] = WeakKeyDictionary()
 
     def mailbox(self) -> "_core.Mailbox":
         """Return the mailbox of the running loop."""
         loop = asyncio.get_running_loop()
-        if loop is self._loop and self._mailbox is not None:
-            return self._mailbox
-        mailbox = self._others.get(loop)
+        mailbox = self._mailbox()
+        if loop is self._loop and mailbox is not None:
+            return mailbox
+        mailbox = self._known.get(loop, _nothing)()
         if mailbox is None:
             from jitney import _core  # noqa: PLC0415 - the workers of a program need no engine
 
-            mailbox = self._others[loop] = _core.Mailbox(loop)
+            mailbox = _core.Mailbox(loop)
+            self._known[loop] = ref(mailbox)
             loop.add_reader(mailbox.fileno(), mailbox.drain)
-        self._loop, self._mailbox = loop, mailbox
+        self._loop, self._mailbox = loop, self._known[loop]
         return mailbox
 
     async def wait_for(self, starting: "_core.Starting") -> Any:
@@ -96,10 +101,14 @@ class Post:
     def close(self) -> None:
         """Let the running loop forget its mailbox."""
         loop = asyncio.get_running_loop()
-        mailbox = self._others.pop(loop, None)
+        mailbox = self._known.pop(loop, _nothing)()
         if mailbox is not None:
             loop.remove_reader(mailbox.fileno())
-        self._loop = self._mailbox = None
+        self._loop, self._mailbox = None, _nothing
+
+
+def _nothing() -> None:
+    return None
 
 
 class _Callee:

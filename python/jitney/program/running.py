@@ -86,7 +86,8 @@ class Run(_Starts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._engine is not None
+        if self._engine is None or self._engine.is_forked():
+            return
         try:
             ended = await self._post.wait_for(self._engine.close())
         finally:
@@ -111,7 +112,8 @@ class RunSync(_Starts):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._engine is not None
+        if self._engine is None or self._engine.is_forked():
+            return
         try:
             ended = self._engine.close().wait()
         finally:

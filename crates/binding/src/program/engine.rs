@@ -87,6 +87,11 @@ impl Engine {
         Ok(Starting::new(self.embedded.close()))
     }
 
+    /// Whether this is a fork of the process that it runs in.
+    fn is_forked(&self) -> bool {
+        self.embedded.is_forked()
+    }
+
     fn release(&self, py: Python<'_>) {
         py.detach(|| self.embedded.release());
     }
@@ -131,7 +136,8 @@ impl Entrance {
         self.way.call_many(items, terms)
     }
 
-    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+    /// Refuses what is done in a fork.
+    pub(crate) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if std::process::id() == self.process { Ok(()) } else { Err(forked(py)) }
     }
 }

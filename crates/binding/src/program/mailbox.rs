@@ -10,6 +10,7 @@ use jitney_server::embed::Answering;
 use jitney_server::host::Fatal;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 use pyo3::types::{PyList, PyTuple};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -97,7 +98,10 @@ impl Places {
 }
 
 /// See above.
-#[pyclass(frozen, module = "jitney._core")]
+///
+/// A loop that is closed with calls in flight lets go of its mailbox, which then is only part of a cycle: mailbox, future,
+/// task, mailbox. The collector finds it, and what nobody can wait for any more is cancelled.
+#[pyclass(frozen, weakref, module = "jitney._core")]
 pub(crate) struct Mailbox {
     notes: Arc<Notes>,
     places: Arc<Mutex<Places>>,
@@ -170,6 +174,7 @@ impl Mailbox {
         timeout_s: Option<f64>,
         priority: &str,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        entrance.check_process(py)?;
         let answering = entrance.call(parts(tag, data)?, terms(timeout_s, priority)?);
         self.begin(py, Box::pin(async move { one(answering.await) }))
     }
@@ -182,8 +187,8 @@ impl Mailbox {
         timeout_s: Option<f64>,
         priority: &str,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
-        let items = items.0;
-        let answering: Answering = entrance.call_many(items, terms(timeout_s, priority)?);
+        entrance.check_process(py)?;
+        let answering: Answering = entrance.call_many(items.0, terms(timeout_s, priority)?);
         self.begin(py, Box::pin(async move { Reply::Many(answering.await) }))
     }
 
@@ -221,6 +226,19 @@ impl Mailbox {
         }
         give_back();
         Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.create_future)?;
+        let Ok(places) = self.places.try_lock() else { return Ok(()) };
+        places.all.iter().flatten().try_for_each(|waiting| visit.call(&waiting.future))
+    }
+
+    fn __clear__(&self) {
+        if std::process::id() == self.process {
+            let all = std::mem::take(&mut *lock(&self.places));
+            drop(all);
+        }
     }
 
     /// Calls that nobody has cancelled and nothing has answered.
