@@ -20,6 +20,7 @@ from jitney.errors import (
     CrashLooping,
     DeadlineExceeded,
     DeadlineUnreachable,
+    Disconnected,
     Draining,
     EngineFailed,
     InternalError,
@@ -48,6 +49,7 @@ from jitney.grouping import bucket, length
 from jitney.types import Image, Tensor
 
 if TYPE_CHECKING:
+    from jitney.program.connecting import connect, connect_sync
     from jitney.program.models import Model, Models, SyncModel, SyncModels
     from jitney.program.running import run, run_sync
 
@@ -56,6 +58,8 @@ _LATER = {
     "Models": "jitney.program.models",
     "SyncModel": "jitney.program.models",
     "SyncModels": "jitney.program.models",
+    "connect": "jitney.program.connecting",
+    "connect_sync": "jitney.program.connecting",
     "run": "jitney.program.running",
     "run_sync": "jitney.program.running",
 }
@@ -79,6 +83,7 @@ __all__ = [
     "DeadlineExceeded",
     "DeadlineUnreachable",
     "Deployment",
+    "Disconnected",
     "Draining",
     "EngineFailed",
     "Image",
@@ -109,6 +114,8 @@ __all__ = [
     "WorkerLost",
     "WouldBeLate",
     "bucket",
+    "connect",
+    "connect_sync",
     "context",
     "cpu_threads",
     "deployment",

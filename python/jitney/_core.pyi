@@ -137,6 +137,26 @@ class Engine:
     def failure(self) -> str | None:
         """Return why it has ended, if it did so by itself."""
 
+@final
+class Remote:
+    """A connection to a server's `listen_programs`, dialled again with back-off whenever it is lost."""
+
+    def __new__(cls, place: str, key: str | None) -> Remote: ...
+    def ready(self, within_s: float) -> Starting:
+        """A connection is there; not longer than `within_s`."""
+
+    def manifests(self) -> str:
+        """Return the manifests of the server's deployments by name, as JSON; {} while there is no connection."""
+
+    def entrance(self, name: str) -> Entrance | None:
+        """Return the way in to a deployment of this name."""
+
+    def failure(self) -> None:
+        """Return None: a connection never ends by itself."""
+
+    def release(self) -> None:
+        """End the connection; calls in flight fail."""
+
 _Failed = tuple[str, str, str | None, int | None, float | None]
 """Reason, detail, field, status and seconds after which to come back."""
 _Raw = tuple[int, Any, str | None]
@@ -180,6 +200,9 @@ class Mailbox:
 
     def cancel(self, number: int) -> None:
         """Nobody waits for this call any more; nothing happens if it has ended."""
+
+    def fail_all(self, reason: str, detail: str) -> None:
+        """End every call that is under way with this failure."""
 
     def drain(self) -> None:
         """Set the results of the futures whose answers have come."""

@@ -23,7 +23,8 @@ JitneyError
    ├─ Unavailable              nobody is there to answer
    │  ├─ Loading               … yet
    │  ├─ CrashLooping          … the workers keep crashing
-   │  └─ Draining              … any more
+   │  ├─ Draining              … any more
+   │  └─ Disconnected          … that this program can reach
    ├─ ModelFailed              `predict` raised
    ├─ InvalidOutput            `predict` returned what cannot be an answer
    ├─ WorkerLost               the worker died or hung with this item
@@ -204,6 +205,12 @@ class Draining(Unavailable):
     reason = "draining"
 
 
+class Disconnected(Unavailable):
+    """The server behind `jitney.connect` cannot be reached, or was lost with this call."""
+
+    reason = "disconnected"
+
+
 class ModelFailed(RequestError):
     """`predict` raised for this item."""
 
@@ -267,6 +274,7 @@ BY_REASON: dict[str, type[RequestError]] = {
         Loading,
         CrashLooping,
         Draining,
+        Disconnected,
         ModelFailed,
         InvalidOutput,
         WorkerLost,

@@ -129,6 +129,9 @@ class ServerOptions:
     """The options of the server, in force."""
 
     listen: tuple[str, ...] = _option(("tcp:127.0.0.1:8000",), "where to listen: tcp:HOST:PORT or unix:PATH")
+    listen_programs: tuple[str, ...] = _option(
+        (), "where programs call the models through jitney.connect: unix:PATH, or tcp:HOST:PORT, which needs a key"
+    )
     allow_unauthenticated: bool = _option(False, "listen beyond loopback although nobody needs a key")
     api_keys_file: str | None = _option(
         None,

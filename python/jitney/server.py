@@ -91,7 +91,7 @@ def compose(  # noqa: PLR0913 -- what the command line and the environment said,
         address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{DEFAULT_PORT if port is None else port}"
         given["listen"] = [*(listen if isinstance(listen, Sequence) else ()), address]
     server = resolve_server(given, overrides)
-    for where in server.options.listen:
+    for where in (*server.options.listen, *server.options.listen_programs):
         check_listen(where)
     found = [find_target(target) for target in targets]
     for target in found:

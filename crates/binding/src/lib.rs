@@ -26,7 +26,7 @@ mod _core {
     #[pymodule_export]
     use super::link::Link;
     #[pymodule_export]
-    use super::program::engine::{Engine, Entrance, Starting};
+    use super::program::engine::{Engine, Entrance, Remote, Starting};
     #[pymodule_export]
     use super::program::mailbox::Mailbox;
     #[pymodule_export]

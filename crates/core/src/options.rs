@@ -48,6 +48,8 @@ pub struct DeploymentOptions {
 pub struct ServerOptions {
     /// Where to listen: `tcp:HOST:PORT` or `unix:PATH`.
     pub listen: Vec<String>,
+    /// Where programs may dial in to call the models: `unix:PATH` or `tcp:HOST:PORT`.
+    pub listen_programs: Vec<String>,
     /// Listen beyond loopback although nobody needs a key.
     pub allow_unauthenticated: bool,
     /// A file of API keys, one a line.

@@ -84,6 +84,8 @@ outcomes! {
     CrashLooping: "crash_looping", "The workers keep crashing", 503, 14, AsStatus;
     /// The server is shutting down and takes nothing new.
     Draining: "draining", "The server is shutting down", 503, 14, AsStatus;
+    /// A program that calls another one's engine has lost it, or does not reach it.
+    Disconnected: "disconnected", "The engine cannot be reached", 503, 14, AsStatus;
     /// `predict` raised for this item.
     ModelFailed: "model_failed", "The model failed on this input", 500, 13, Never;
     /// `predict` returned something that cannot be an answer for its batch.

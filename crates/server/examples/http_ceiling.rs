@@ -54,7 +54,7 @@ async fn bare(port: &str) {
 
 async fn front(port: &str) {
     let options: ServerOptions = serde_json::from_value(json!({
-        "listen": [format!("tcp:127.0.0.1:{port}")], "allow_unauthenticated": false, "api_keys_file": null,
+        "listen": [format!("tcp:127.0.0.1:{port}")], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null,
         "open_metrics": false, "cors_origin": [], "max_body_bytes": 67_108_864,
         "max_receiving_bytes": 268_435_456, "max_connections": 20_000, "header_timeout_s": 10.0, "body_timeout_s": 20.0,
         "idle_timeout_s": 75.0, "drain_grace_s": 0.0, "drain_timeout_s": 30.0, "log_format": "text", "log_level": "info",

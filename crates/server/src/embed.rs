@@ -3,13 +3,12 @@
 //! A call is a future that any thread may poll: it needs nothing of the runtime. Its first poll sends the items to the
 //! engine, its drop cancels them.
 
-use crate::call::{Answer, Failure, Timing};
+use crate::call::Answer;
 use crate::deployment::Deployment;
 use crate::host::{Fatal, Host, Settings};
 use crate::item::values::{self, Parts, Terms};
 use crate::site::{Readiness, Site};
 use crate::supervise::Stop;
-use jitney_core::outcome::Outcome;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,51 +30,16 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// Runs one item: one answer.
-    pub fn call(&self, parts: Parts, terms: Terms) -> Answering {
+    /// Runs the items of one request: an answer each, in order.
+    pub fn call(&self, items: Vec<Parts>, terms: Terms) -> Answering {
         let deployment = self.deployment.clone();
         // Without one the engine is ending, and refuses what still comes.
         let inside = self.inside.upgrade();
-        match values::call(&deployment.manifest, parts, terms) {
-            Ok(call) => Box::pin(async move {
-                let _inside = inside;
-                vec![deployment.call(call).await]
-            }),
-            Err(failure) => {
-                deployment.count(failure.outcome);
-                Box::pin(std::future::ready(vec![refused(failure)]))
-            }
-        }
-    }
-
-    /// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
-    pub fn call_many(&self, items: Vec<Parts>, terms: Terms) -> Answering {
-        let (deployment, inside) = (self.deployment.clone(), self.inside.upgrade());
-        let prepared = items.into_iter().map(|parts| values::call(&deployment.manifest, parts, terms));
-        let prepared: Vec<_> = prepared.collect();
         Box::pin(async move {
             let _inside = inside;
-            let mut calls = Vec::with_capacity(prepared.len());
-            let places: Vec<Result<(), Failure>> =
-                prepared.into_iter().map(|one| one.map(|call| calls.push(call))).collect();
-            if calls.is_empty() {
-                places
-                    .iter()
-                    .take(1)
-                    .filter_map(|place| place.as_ref().err())
-                    .for_each(|f| deployment.count(f.outcome));
-            }
-            let answered = if calls.is_empty() { vec![] } else { deployment.open_many(calls).await.0 };
-            let mut answered = answered.into_iter();
-            let mut next =
-                || answered.next().unwrap_or_else(|| refused(Failure::new(Outcome::Internal, "an answer is missing")));
-            places.into_iter().map(|place| place.map_or_else(refused, |()| next())).collect()
+            values::run(&deployment, items, terms).await
         })
     }
-}
-
-fn refused(failure: Failure) -> Answer {
-    Answer { result: Err(failure), timing: Timing::default() }
 }
 
 /// An engine inside this process.

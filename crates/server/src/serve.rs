@@ -3,6 +3,7 @@
 use crate::host::{BROKEN, Fatal, Host, Settings};
 use crate::http;
 use crate::keys::Keys;
+use crate::programs::accept;
 use crate::site::{Readiness, Site};
 use crate::supervise::Stop;
 use jitney_core::options::ServerOptions;
@@ -48,6 +49,8 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     http::check_reach(&options.listen, options.allow_unauthenticated || keys.is_some()).map_err(Fatal::new)?;
     let mut stop_signals = StopSignals::new().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
     let listeners = http::bind(&options.listen).await.map_err(Fatal::new)?;
+    check_programs(&options.listen_programs, keys.is_some()).map_err(Fatal::new)?;
+    let programs = http::bind(&options.listen_programs).await.map_err(Fatal::new)?;
     let addresses: Vec<String> = listeners.iter().map(http::Listener::local_address).collect();
     let mut site = settings.site();
     if let Some(keys) = &keys {
@@ -63,7 +66,10 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     for address in &addresses {
         tracing::info!("listening on {}", crate::greeting::url(address));
     }
-    let mut front = tokio::spawn(http::serve(listeners, site.clone(), stopped));
+    for listener in &programs {
+        tracing::info!("programs call at {}", listener.local_address());
+    }
+    let mut front = tokio::spawn(front(listeners, programs, site.clone(), stopped));
     let greeting = tokio::spawn(greet(site.clone(), addresses));
     let ended = tokio::select! {
         result = host.ended() => Some(result),
@@ -93,6 +99,27 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
         };
     }
     host.ended().await.and(drained)
+}
+
+/// All doors of the server. It ends when all have, once they are told to.
+async fn front(
+    listeners: Vec<http::Listener>,
+    programs: Vec<http::Listener>,
+    site: Arc<Site>,
+    stopped: watch::Receiver<bool>,
+) {
+    tokio::join!(http::serve(listeners, site.clone(), stopped.clone()), accept::serve(programs, site, stopped));
+}
+
+/// A program on another machine is nobody that this one knows.
+fn check_programs(places: &[String], has_keys: bool) -> Result<(), String> {
+    match places.iter().find(|place| !place.starts_with("unix:")) {
+        Some(place) if !has_keys => Err(format!(
+            "listen_programs: whoever calls at `{place}` needs a key: set JITNEY_API_KEYS or --api-keys-file, or use \
+             unix:PATH"
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn front_ended(ended: Result<(), JoinError>) -> Fatal {

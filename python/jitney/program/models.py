@@ -98,11 +98,12 @@ class Post:
             mailbox.cancel(number)
             raise
 
-    def close(self) -> None:
-        """Let the running loop forget its mailbox."""
+    def close(self, reason: str, detail: str) -> None:
+        """Let the running loop forget its mailbox; calls that are still under way fail for this reason."""
         loop = asyncio.get_running_loop()
         mailbox = self._known.pop(loop, _nothing)()
         if mailbox is not None:
+            mailbox.fail_all(reason, detail)
             loop.remove_reader(mailbox.fileno())
         self._loop, self._mailbox = None, _nothing
 

@@ -79,7 +79,7 @@ class Run(_Starts):
             _check(await self._post.wait_for(engine.ready()))
             return Models(engine, self._post)
         except BaseException:
-            self._post.close()
+            self._post.close("draining", "the engine has ended")
             engine.release()
             raise
 
@@ -91,7 +91,7 @@ class Run(_Starts):
         try:
             ended = await self._post.wait_for(self._engine.close())
         finally:
-            self._post.close()
+            self._post.close("draining", "the engine has ended")
             self._engine.release()
         if error is None:
             _check(ended)

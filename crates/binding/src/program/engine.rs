@@ -8,10 +8,12 @@ use jitney_core::manifest::DeploymentManifest;
 use jitney_server::embed::{self, Answering, Doing, Embedded};
 use jitney_server::host::Settings;
 use jitney_server::item::values::{Parts, Terms};
+use jitney_server::programs::dial::{self, Address};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 use tracing_appender::non_blocking::WorkerGuard;
 
 /// The log of the first engine of this process is that of all of them, to the end.
@@ -110,7 +112,7 @@ impl Engine {
     fn entrance(&self, py: Python<'_>, name: &str) -> PyResult<Option<Entrance>> {
         self.check_process(py)?;
         let way = self.embedded.entrance(name);
-        Ok(way.map(|way| Entrance { way, process: std::process::id() }))
+        Ok(way.map(|way| Entrance { way: Way::Here(way), process: std::process::id() }))
     }
 
     /// What ended it, if it ended by itself.
@@ -119,21 +121,75 @@ impl Engine {
     }
 }
 
+/// The connection to a server.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct Remote {
+    remote: Arc<dial::Remote>,
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if self.remote.is_forked() {
+            std::mem::forget(self.remote.clone());
+        }
+    }
+}
+
+#[pymethods]
+impl Remote {
+    #[new]
+    fn new(place: String, key: Option<String>) -> PyResult<Remote> {
+        Ok(Remote { remote: Arc::new(dial::Remote::dial(Address { place, key })?) })
+    }
+
+    fn ready(&self, within_s: f64) -> Starting {
+        Starting::new(self.remote.ready(Duration::try_from_secs_f64(within_s).unwrap_or_default()))
+    }
+
+    fn manifests(&self) -> String {
+        self.remote.manifests()
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "the same as an engine's, which may have none")]
+    fn entrance(&self, py: Python<'_>, name: &str) -> PyResult<Option<Entrance>> {
+        if self.remote.is_forked() {
+            return Err(forked(py));
+        }
+        Ok(Some(Entrance { way: Way::There(self.remote.entrance(name)), process: std::process::id() }))
+    }
+
+    /// A connection that is lost is dialled again: it never ends by itself.
+    #[allow(clippy::unused_self, reason = "the same as an engine's")]
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    fn release(&self, py: Python<'_>) {
+        py.detach(|| self.remote.release());
+    }
+}
+
+#[derive(Debug)]
+enum Way {
+    Here(embed::Entrance),
+    There(dial::Entrance),
+}
+
 /// The way in to one deployment.
 #[pyclass(frozen, module = "jitney._core")]
 #[derive(Debug)]
 pub(crate) struct Entrance {
-    way: embed::Entrance,
+    way: Way,
     process: u32,
 }
 
 impl Entrance {
-    pub(crate) fn call(&self, parts: Parts, terms: Terms) -> Answering {
-        self.way.call(parts, terms)
-    }
-
-    pub(crate) fn call_many(&self, items: Vec<Parts>, terms: Terms) -> Answering {
-        self.way.call_many(items, terms)
+    pub(crate) fn call(&self, items: Vec<Parts>, terms: Terms) -> Answering {
+        match &self.way {
+            Way::Here(entrance) => entrance.call(items, terms),
+            Way::There(entrance) => entrance.call(items, terms),
+        }
     }
 
     /// Refuses what is done in a fork.
@@ -154,7 +210,7 @@ impl Entrance {
         priority: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let answering = self.call(parts(tag, data)?, terms(timeout_s, priority)?);
+        let answering = self.call(vec![parts(tag, data)?], terms(timeout_s, priority)?);
         let reply = wait(py, Box::pin(async move { one(answering.await) }))?;
         crate::buffer::give_back();
         told(py, reply)
@@ -169,7 +225,7 @@ impl Entrance {
         priority: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let answering = self.call_many(items.0, terms(timeout_s, priority)?);
+        let answering = self.call(items.0, terms(timeout_s, priority)?);
         let reply = wait(py, Box::pin(async move { Reply::Many(answering.await) }))?;
         crate::buffer::give_back();
         told(py, reply)

@@ -5,13 +5,14 @@ use super::engine::{Entrance, Starting};
 use super::values::{Items, parts, raw, raws};
 use super::waiting::terms;
 use crate::buffer::give_back;
-use jitney_server::call::Answer;
+use jitney_core::outcome::Outcome;
+use jitney_server::call::{Answer, Failure, Timing};
 use jitney_server::embed::Answering;
 use jitney_server::host::Fatal;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::{PyTraverseError, PyVisit};
 use pyo3::types::{PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
@@ -80,6 +81,8 @@ struct Waiting {
     calling: Calling,
     waker: Waker,
     future: Py<PyAny>,
+    /// Of how many items it is, if it is of many.
+    many: Option<usize>,
 }
 
 #[derive(Default)]
@@ -120,7 +123,12 @@ impl Drop for Mailbox {
 
 impl Mailbox {
     /// Polls a call that begins: what is answered at once is a future that is done.
-    fn begin<'py>(&self, py: Python<'py>, mut calling: Calling) -> PyResult<(Bound<'py, PyAny>, u64)> {
+    fn begin<'py>(
+        &self,
+        py: Python<'py>,
+        mut calling: Calling,
+        many: Option<usize>,
+    ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         if std::process::id() != self.process {
             return Err(forked(py));
         }
@@ -143,7 +151,7 @@ impl Mailbox {
                 tell(py, &future, reply)?;
             }
             Poll::Pending => {
-                let waiting = Waiting { turn, calling, waker, future: future.clone().unbind() };
+                let waiting = Waiting { turn, calling, waker, future: future.clone().unbind(), many };
                 lock(&self.places).all[place as usize] = Some(waiting);
             }
         }
@@ -175,8 +183,8 @@ impl Mailbox {
         priority: &str,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
-        let answering = entrance.call(parts(tag, data)?, terms(timeout_s, priority)?);
-        self.begin(py, Box::pin(async move { one(answering.await) }))
+        let answering = entrance.call(vec![parts(tag, data)?], terms(timeout_s, priority)?);
+        self.begin(py, Box::pin(async move { one(answering.await) }), None)
     }
 
     fn call_many<'py>(
@@ -188,14 +196,15 @@ impl Mailbox {
         priority: &str,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
-        let answering: Answering = entrance.call_many(items.0, terms(timeout_s, priority)?);
-        self.begin(py, Box::pin(async move { Reply::Many(answering.await) }))
+        let count = items.0.len();
+        let answering: Answering = entrance.call(items.0, terms(timeout_s, priority)?);
+        self.begin(py, Box::pin(async move { Reply::Many(answering.await) }), Some(count))
     }
 
     /// Waits for the engine to be ready, or to have ended.
     fn wait_for<'py>(&self, py: Python<'py>, starting: &Starting) -> PyResult<(Bound<'py, PyAny>, u64)> {
         let doing = starting.take()?;
-        self.begin(py, Box::pin(async move { Reply::Done(doing.await) }))
+        self.begin(py, Box::pin(async move { Reply::Done(doing.await) }), None)
     }
 
     /// Nobody waits for this call any more.
@@ -225,6 +234,20 @@ impl Mailbox {
             }
         }
         give_back();
+        Ok(())
+    }
+
+    /// Ends every call that is under way with this failure.
+    fn fail_all(&self, py: Python<'_>, reason: &str, detail: &str) -> PyResult<()> {
+        self.drain(py)?;
+        let all = std::mem::take(&mut *lock(&self.places));
+        for waiting in all.all.into_iter().flatten() {
+            let outcome = Outcome::from_reason(reason).unwrap_or(Outcome::Internal);
+            let answer = Answer { result: Err(Failure::new(outcome, detail)), timing: Timing::default() };
+            let reply =
+                if let Some(count) = waiting.many { Reply::Many(vec![answer; count]) } else { Reply::One(answer) };
+            tell(py, waiting.future.bind(py), reply)?;
+        }
         Ok(())
     }
 

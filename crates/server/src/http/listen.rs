@@ -152,7 +152,8 @@ impl Listener {
         self.address.clone()
     }
 
-    async fn accept(&self) -> io::Result<Stream> {
+    /// The next connection.
+    pub(crate) async fn accept(&self) -> io::Result<Stream> {
         match &self.door {
             Door::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;

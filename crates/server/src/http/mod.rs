@@ -32,3 +32,4 @@ mod socket;
 mod untaken;
 
 pub use listen::{Listener, bind, check_reach, is_loopback, serve};
+pub(crate) use socket::Stream;

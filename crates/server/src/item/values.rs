@@ -3,8 +3,8 @@
 
 use super::fields::{self, Item};
 use super::{Document, arrays, invalid};
-use crate::call::{Call, Encoding, Failure, Part, Tag};
-use crate::deployment::next_item_id;
+use crate::call::{Answer, Call, Encoding, Failure, Part, Tag, Timing};
+use crate::deployment::{Deployment, next_item_id};
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, InputKind};
 use jitney_core::outcome::Outcome;
@@ -29,6 +29,39 @@ pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: Terms) -> Re
     let (group, cost) = ask(manifest, &mut parts)?;
     let (timeout, priority) = (terms.timeout, terms.priority);
     Ok(Call { id: next_item_id(), parts, encoding: Encoding::Msgpack, group, cost, timeout, priority })
+}
+
+/// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
+pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -> Vec<Answer> {
+    let manifest = &deployment.manifest;
+    if items.len() == 1 {
+        let Some(parts) = items.pop() else { return vec![] };
+        return vec![match call(manifest, parts, terms) {
+            Ok(call) => deployment.call(call).await,
+            Err(failure) => {
+                deployment.count(failure.outcome);
+                refused(failure)
+            }
+        }];
+    }
+    let mut calls = Vec::with_capacity(items.len());
+    let prepared = items.into_iter().map(|parts| call(manifest, parts, terms).map(|call| calls.push(call)));
+    let places: Vec<Result<(), Failure>> = prepared.collect();
+    let answered = if calls.is_empty() {
+        // The request ends without a call: as its first item does.
+        places.first().and_then(|place| place.as_ref().err()).iter().for_each(|f| deployment.count(f.outcome));
+        vec![]
+    } else {
+        deployment.open_many(calls).await.0
+    };
+    let mut answered = answered.into_iter();
+    let mut next =
+        || answered.next().unwrap_or_else(|| refused(Failure::new(Outcome::Internal, "an answer is missing")));
+    places.into_iter().map(|place| place.map_or_else(refused, |()| next())).collect()
+}
+
+fn refused(failure: Failure) -> Answer {
+    Answer { result: Err(failure), timing: Timing::default() }
 }
 
 /// The group key and the cost of an item, once its parts have been seen to be what the deployment takes.

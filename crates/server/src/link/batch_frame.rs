@@ -21,9 +21,15 @@ const NO_DTYPE: u8 = u8::MAX;
 
 /// Writes the frame of a batch.
 pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
+    encode_as(Kind::Batch, &[], batch, items)
+}
+
+/// Writes items as a frame of this kind, whose table begins with `prefix`.
+pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
     let most_parts = items.iter().map(|(call, _)| call.parts.len()).max().unwrap_or(0);
     let mut table = Vec::with_capacity(HEADER_LEN + 12 + items.len() * 48);
     table.put_bytes(0, HEADER_LEN);
+    table.extend_from_slice(prefix);
     table.put_u64_le(batch.0);
     table.put_u32_le(items.len() as u32);
     for (call, remaining) in items {
@@ -54,7 +60,7 @@ pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
             offsets[param] += len;
         }
     }
-    let header = Header { kind: Kind::Batch, table: table.len() - HEADER_LEN, payload: total as usize };
+    let header = Header { kind, table: table.len() - HEADER_LEN, payload: total as usize };
     table[..HEADER_LEN].copy_from_slice(&header.encode());
     let chunks = (0..most_parts).flat_map(|param| {
         items.iter().filter_map(move |(call, _)| call.parts.get(param)).flat_map(|p| p.data.0.iter())
@@ -63,7 +69,7 @@ pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
 }
 
 /// Puts small pieces next to each other and leaves large ones as they are.
-fn gather<'a>(first: Vec<u8>, pieces: impl Iterator<Item = &'a Bytes>) -> Segments {
+pub(crate) fn gather<'a>(first: Vec<u8>, pieces: impl Iterator<Item = &'a Bytes>) -> Segments {
     let (mut segments, mut small) = (Segments::new(), first);
     for piece in pieces {
         if piece.len() < COPY_BELOW {
@@ -122,7 +128,15 @@ pub struct ReceivedPart {
 
 /// Reads a batch. Every offset is checked to lie within the payload, every tensor to have the bytes of its type.
 pub fn decode(table: &[u8], payload: Vec<u8>) -> Result<ReceivedBatch, FrameError> {
-    let mut table = TableReader(table);
+    let (id, items) = decode_items(&mut TableReader(table), payload.len())?;
+    Ok(ReceivedBatch { id, items, payload })
+}
+
+/// Reads the items of a table whose payload region has `payload` bytes.
+pub(crate) fn decode_items(
+    table: &mut TableReader<'_>,
+    payload: usize,
+) -> Result<(BatchId, Vec<ReceivedItem>), FrameError> {
     let id = BatchId(table.u64()?);
     let count = table.count(16)?;
     let mut heads = table.take(count * 16).map(TableReader)?;
@@ -133,10 +147,10 @@ pub fn decode(table: &[u8], payload: Vec<u8>) -> Result<ReceivedBatch, FrameErro
         let parts = heads.u16()?;
         let encoding = if heads.u8()? == 0 { Encoding::Json } else { Encoding::Msgpack };
         heads.u8()?;
-        let parts = (0..parts).map(|_| part(&mut table, payload.len())).collect::<Result<_, _>>()?;
+        let parts = (0..parts).map(|_| part(table, payload)).collect::<Result<_, _>>()?;
         items.push(ReceivedItem { id, remaining, encoding, parts });
     }
-    Ok(ReceivedBatch { id, items, payload })
+    Ok((id, items))
 }
 
 fn part(table: &mut TableReader, payload: usize) -> Result<ReceivedPart, FrameError> {
@@ -173,7 +187,7 @@ pub(super) fn tensor(
 }
 
 /// A range that lies within `total` bytes.
-pub(super) fn range(offset: u64, len: u64, total: usize) -> Result<std::ops::Range<usize>, FrameError> {
+pub(crate) fn range(offset: u64, len: u64, total: usize) -> Result<std::ops::Range<usize>, FrameError> {
     let end = offset.checked_add(len).filter(|&end| end <= total as u64);
     let end = end.ok_or(FrameError::Table("a value lies outside the payload"))?;
     Ok(offset as usize..end as usize)

@@ -63,10 +63,22 @@ pub enum Kind {
     Started = 34,
     /// Worker: outcomes of items. Frames of kind 36 (partial results) and 37 (a request of a model) come later.
     Results = 35,
+    /// Program: who it is, with its key (JSON).
+    Dial = 48,
+    /// Front: what a program may call (JSON).
+    Welcome = 49,
+    /// Front: why a program may not call (JSON); the connection ends.
+    Refused = 50,
+    /// Program: the items of one request.
+    Call = 51,
+    /// Front: what became of them.
+    Answers = 52,
+    /// Program: nobody waits for this request any more.
+    Hangup = 53,
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 19] = [
         Kind::Hello,
         Kind::Manifest,
         Kind::Progress,
@@ -80,6 +92,12 @@ impl Kind {
         Kind::Cancel,
         Kind::Started,
         Kind::Results,
+        Kind::Dial,
+        Kind::Welcome,
+        Kind::Refused,
+        Kind::Call,
+        Kind::Answers,
+        Kind::Hangup,
     ];
 
     fn from_u8(code: u8) -> Option<Kind> {

@@ -125,8 +125,14 @@ impl Link {
     }
 }
 
-async fn write_all<W: AsyncWrite + Unpin>(mut writer: W, mut queue: mpsc::UnboundedReceiver<Segments>) {
-    while let Some(segments) = queue.recv().await {
+/// Frames that leave in one write if they are there at once.
+const FRAMES_AT_ONCE: usize = 64;
+
+/// Writes what is sent until nobody can send any more.
+pub(crate) async fn write_all<W: AsyncWrite + Unpin>(mut writer: W, mut queue: mpsc::UnboundedReceiver<Segments>) {
+    let mut frames = Vec::with_capacity(FRAMES_AT_ONCE);
+    while queue.recv_many(&mut frames, FRAMES_AT_ONCE).await > 0 {
+        let segments = frames.drain(..).flatten().collect();
         if write_segments(&mut writer, segments).await.is_err() {
             return;
         }

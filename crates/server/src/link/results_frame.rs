@@ -112,9 +112,15 @@ impl ResultsWriter {
     }
 
     /// Header and table; the values follow.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub fn finish(self) -> Vec<u8> {
+        self.finish_as(Kind::Results, &[])
+    }
+
+    /// Header and table of a frame of this kind, whose table ends with `suffix`; the values follow.
+    pub(crate) fn finish_as(mut self, kind: Kind, suffix: &[u8]) -> Vec<u8> {
+        self.table.extend_from_slice(suffix);
         let table = self.table.len() - HEADER_LEN;
-        let header = Header { kind: Kind::Results, table, payload: self.payload as usize };
+        let header = Header { kind, table, payload: self.payload as usize };
         self.table[..HEADER_LEN].copy_from_slice(&header.encode());
         self.table
     }
@@ -122,13 +128,13 @@ impl ResultsWriter {
 
 /// Reads a results frame; values are slices of `payload`.
 pub fn decode(table: &[u8], payload: &Payload) -> Result<ReceivedResults, FrameError> {
-    read(table, &mut |offset, len| payload.slice(range(offset, len, payload.len())?))
+    read(&mut TableReader(table), &mut |offset, len| payload.slice(range(offset, len, payload.len())?))
 }
 
 /// Where in a payload of `len` bytes the large values are: they are received into memory of their own.
 pub(super) fn cuts(table: &[u8], len: usize) -> Result<Vec<Range<usize>>, FrameError> {
     let mut large: Vec<Range<usize>> = Vec::new();
-    read(table, &mut |offset, size| {
+    read(&mut TableReader(table), &mut |offset, size| {
         let range = range(offset, size, len)?;
         if range.len() >= OWN_BYTES {
             if large.last().is_some_and(|last| range.start < last.end) {
@@ -142,10 +148,10 @@ pub(super) fn cuts(table: &[u8], len: usize) -> Result<Vec<Range<usize>>, FrameE
 }
 
 /// Where the bytes of a value are, by offset and length.
-type Data<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Bytes, FrameError>;
+pub(crate) type Data<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Bytes, FrameError>;
 
-fn read(table: &[u8], data: Data) -> Result<ReceivedResults, FrameError> {
-    let mut table = TableReader(table);
+/// Reads results from a table in which something may follow them.
+pub(crate) fn read(table: &mut TableReader<'_>, data: Data) -> Result<ReceivedResults, FrameError> {
     let batch = BatchId(table.u64()?);
     let mut length = || table.u32().map(|us| Duration::from_micros(u64::from(us)));
     let durations = Durations { decode: length()?, predict: length()?, encode: length()? };
@@ -154,7 +160,7 @@ fn read(table: &[u8], data: Data) -> Result<ReceivedResults, FrameError> {
     let mut items = Vec::with_capacity(count);
     for _ in 0..count {
         let id = ItemId(table.u64()?);
-        items.push((id, outcome(&mut table, data)?));
+        items.push((id, outcome(table, data)?));
     }
     Ok(ReceivedResults { batch, durations, is_clean, items })
 }

@@ -22,6 +22,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) fn server_options() -> ServerOptions {
     ServerOptions {
         listen: vec!["tcp:127.0.0.1:0".into()],
+        listen_programs: vec![],
         allow_unauthenticated: false,
         api_keys_file: None,
         open_metrics: false,

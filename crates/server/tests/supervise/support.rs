@@ -32,7 +32,7 @@ pub(crate) fn fake_worker() -> String {
 
 pub(crate) fn server_options() -> ServerOptions {
     serde_json::from_value(json!({
-        "listen": ["tcp:127.0.0.1:0"], "allow_unauthenticated": false, "api_keys_file": null,
+        "listen": ["tcp:127.0.0.1:0"], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null,
         "open_metrics": false, "cors_origin": [], "max_body_bytes": 1 << 20,
         "max_receiving_bytes": 1 << 22, "max_connections": 10, "header_timeout_s": 10.0, "body_timeout_s": 10.0,
         "idle_timeout_s": 30.0, "drain_grace_s": 0.0, "drain_timeout_s": 10.0, "log_format": "text", "log_level": "info",

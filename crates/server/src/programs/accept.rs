@@ -1,0 +1,203 @@
+//! The server's end of the connections of programs. A program may call models and nothing else: it can never be a worker.
+
+use super::frames::{self, Dial, Refused, Request, Welcome};
+use crate::call::{Answer, Failure, Timing};
+use crate::http::{Listener, Stream};
+use crate::item::values;
+use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
+use crate::link::front::write_all;
+use crate::site::Site;
+use jitney_core::outcome::Outcome;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// A program must say who it is within this.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// No first frame is longer.
+const LONGEST_DIAL: usize = 4 << 10;
+/// What a table may take beside the payload of a request.
+const TABLE: usize = 1 << 20;
+/// Requests of one program that are under way; it is not read from while there are more.
+const REQUESTS: usize = 16_384;
+/// After this a socket that cannot accept is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Lets programs in until told to stop, then finishes what they have asked for. Returns when all are gone.
+pub async fn serve(listeners: Vec<Listener>, site: Arc<Site>, mut stop: watch::Receiver<bool>) {
+    let mut doors = JoinSet::new();
+    let connections = Arc::new(Mutex::new(JoinSet::new()));
+    for listener in listeners {
+        let (site, stop, connections) = (site.clone(), stop.clone(), connections.clone());
+        doors.spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok(stream) => {
+                        let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
+                        while connections.try_join_next().is_some() {}
+                        connections.spawn(receive(stream, site.clone(), stop.clone()));
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot accept a program; trying again");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        });
+    }
+    let _ = stop.wait_for(|stop| *stop).await;
+    doors.shutdown().await;
+    let mut connections = std::mem::take(&mut *connections.lock().unwrap_or_else(PoisonError::into_inner));
+    while connections.join_next().await.is_some() {}
+}
+
+async fn receive(stream: Stream, site: Arc<Site>, stop: watch::Receiver<bool>) {
+    let ended = match stream {
+        Stream::Unix(stream) => {
+            crate::link::frame::widen(&stream);
+            let (reader, writer) = stream.into_split();
+            Connection::run(reader, writer, site, stop).await
+        }
+        Stream::Tcp(stream) => {
+            let (reader, writer) = stream.into_split();
+            Connection::run(reader, writer, site, stop).await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "the connection of a program broke");
+    }
+}
+
+/// One program.
+struct Connection {
+    site: Arc<Site>,
+    outgoing: mpsc::UnboundedSender<Segments>,
+    under_way: Arc<Mutex<FxHashMap<u64, AbortHandle>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Connection {
+    async fn run<R, W>(reader: R, writer: W, site: Arc<Site>, mut stop: watch::Receiver<bool>) -> io::Result<()>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let mut writing = tokio::spawn(write_all(writer, queue));
+        let mut reader = FrameReader::new(reader);
+        let places = Arc::new(Semaphore::new(REQUESTS));
+        let mut connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone() };
+        let result = tokio::select! {
+            result = connection.answer_all(&mut reader, &mut stop) => result,
+            // The program does not take what it is told.
+            _ = &mut writing => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        let leaves_in_order = result.as_ref().is_ok_and(|&in_order| in_order);
+        if leaves_in_order {
+            // What it has asked for is finished and written.
+            let _ = places.acquire_many(REQUESTS as u32).await;
+            drop(connection);
+            let _ = writing.await;
+        } else {
+            connection.under_way.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(AbortHandle::abort);
+        }
+        result.map(drop)
+    }
+
+    /// Reads until the program leaves (false) or the server stops (true).
+    async fn answer_all<R: AsyncRead + Unpin>(
+        &mut self,
+        reader: &mut FrameReader<R>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> io::Result<bool> {
+        if !self.welcome(reader).await? {
+            return Ok(true);
+        }
+        let most = usize::try_from(self.site.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(TABLE);
+        loop {
+            let frame = tokio::select! {
+                frame = reader.next_within(most) => frame?,
+                _ = stop.wait_for(|stop| *stop) => return Ok(true),
+            };
+            let Some(frame) = frame else { return Ok(false) };
+            match frame.kind {
+                Kind::Call => {
+                    let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+                    self.call(frames::read_call(&frame)?, permit);
+                }
+                Kind::Hangup => self.hang_up(&frame)?,
+                Kind::Ping => self.say(small_frame(Kind::Pong, b"")),
+                other => return Err(io::Error::other(format!("a program does not send {other:?}"))),
+            }
+        }
+    }
+
+    /// Hears who it is; false if it may not call.
+    async fn welcome<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) -> io::Result<bool> {
+        let frame = tokio::time::timeout(DIAL_TIMEOUT, reader.next_within(LONGEST_DIAL)).await??;
+        let frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if frame.kind != Kind::Dial {
+            return Err(io::Error::other("the first frame of a program says who it is"));
+        }
+        let dial: Dial = serde_json::from_slice(&frame.table)?;
+        let keys = self.site.keys.as_ref();
+        if keys.is_some_and(|keys| !dial.key.is_some_and(|key| keys.allows(key.as_bytes()))) {
+            let why = "this server asks for a key: pass key=, or set JITNEY_API_KEY".to_owned();
+            self.say_json(Kind::Refused, &Refused { why });
+            return Ok(false);
+        }
+        // A program may come before the models are known.
+        while self.site.deployments().is_none() {
+            self.site.ready().await;
+        }
+        let deployments = self.site.deployments().into_iter().flatten();
+        let deployments = deployments
+            .map(|(name, deployment)| (name.clone(), serde_json::to_value(&*deployment.manifest).unwrap_or_default()));
+        let max_body_bytes = self.site.options.max_body_bytes;
+        self.say_json(Kind::Welcome, &Welcome { deployments: deployments.collect(), max_body_bytes });
+        Ok(true)
+    }
+
+    fn call(&self, request: Request, permit: OwnedSemaphorePermit) {
+        let Request { id, deployment, items, terms } = request;
+        let found = self.site.deployments().and_then(|all| all.get(&deployment)).cloned();
+        let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
+        let Some(found) = found else {
+            let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
+            let refused = Answer { result: Err(failure), timing: Timing::default() };
+            self.say(frames::answers(id, &vec![refused; items.len()]));
+            return;
+        };
+        // Held, so that the task cannot remove itself before it is there.
+        let mut tasks = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = tokio::spawn(async move {
+            let answers = values::run(&found, items, terms).await;
+            under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            let _ = outgoing.send(frames::answers(id, &answers));
+            drop(permit);
+        });
+        tasks.insert(id, task.abort_handle());
+    }
+
+    fn hang_up(&self, frame: &Frame) -> io::Result<()> {
+        let id = frame.table.as_ref().try_into().map_err(|_| io::Error::other("a request's id has 8 bytes"))?;
+        let task = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&u64::from_le_bytes(id));
+        // Dropped with its task, the call cancels its items.
+        task.iter().for_each(AbortHandle::abort);
+        Ok(())
+    }
+
+    fn say(&self, segments: Segments) {
+        // A program that is gone is noticed by who reads from it.
+        let _ = self.outgoing.send(segments);
+    }
+
+    fn say_json(&self, kind: Kind, what: &impl Serialize) {
+        self.say(small_frame(kind, &serde_json::to_vec(what).unwrap_or_default()));
+    }
+}

@@ -1,0 +1,352 @@
+//! A program's end of its connection to a server: what is in flight, and dialling again with back-off.
+
+use super::frames::{self, Dial, Refused, Welcome};
+use crate::call::{Answer, Failure, Timing};
+use crate::embed::{Answering, Doing};
+use crate::host::Fatal;
+use crate::item::values::{Parts, Terms};
+use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
+use crate::link::front::write_all;
+use jitney_core::outcome::Outcome;
+use rustc_hash::FxHashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// How long until a server is dialled again, at first and at most.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// A server must say what it serves within this; it may still be loading models.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often a server is asked for a sign of life.
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// A server that is silent for this long is taken for lost.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Where and as whom to dial.
+#[derive(Clone)]
+pub struct Address {
+    /// `unix:PATH` or `tcp:HOST:PORT`.
+    pub place: String,
+    /// If the server asks for one.
+    pub key: Option<String>,
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Address").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// Where this program stands with its server.
+#[derive(Clone, Debug)]
+enum Standing {
+    Dialling(String),
+    /// What it serves.
+    Connected(Arc<Welcome>),
+    /// It will not let this program in.
+    Refused(String),
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: Address,
+    standing: watch::Sender<Standing>,
+    flying: Mutex<Flying>,
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Flying {
+    /// `None` while there is no connection.
+    outgoing: Option<mpsc::UnboundedSender<Segments>>,
+    requests: FxHashMap<u64, oneshot::Sender<Vec<Answer>>>,
+}
+
+impl Shared {
+    fn flying(&self) -> MutexGuard<'_, Flying> {
+        self.flying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> Failure {
+        let why = match &*self.standing.borrow() {
+            Standing::Dialling(why) | Standing::Refused(why) => format!(": {why}"),
+            Standing::Connected(_) => String::new(),
+        };
+        Failure::new(Outcome::Disconnected, format!("the server at {} is not reached{why}", self.address.place))
+    }
+}
+
+/// The way in to one deployment of the server.
+#[derive(Clone, Debug)]
+pub struct Entrance {
+    deployment: Arc<str>,
+    shared: Arc<Shared>,
+}
+
+impl Entrance {
+    /// Runs the items of one request: an answer each, in order.
+    pub fn call(&self, items: Vec<Parts>, terms: Terms) -> Answering {
+        let (shared, deployment) = (self.shared.clone(), self.deployment.clone());
+        Box::pin(async move {
+            let count = items.len();
+            let failed = |failure: Failure| vec![Answer { result: Err(failure), timing: Timing::default() }; count];
+            let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();
+            if let Some(failure) = too_large(&shared, bytes) {
+                return failed(failure);
+            }
+            let id = shared.next.fetch_add(1, Ordering::Relaxed);
+            let frame = frames::call(id, &deployment, items, terms);
+            let (reply, answers) = oneshot::channel();
+            let sent = {
+                let mut flying = shared.flying();
+                let sent = flying.outgoing.as_ref().is_some_and(|outgoing| outgoing.send(frame).is_ok());
+                if sent {
+                    flying.requests.insert(id, reply);
+                }
+                sent
+            };
+            if !sent {
+                return failed(shared.lost());
+            }
+            let guard = HangUp { id, shared: &shared };
+            let answers = answers.await;
+            std::mem::forget(guard);
+            match answers {
+                Ok(answers) if answers.len() == count => answers,
+                Ok(_) => failed(Failure::new(Outcome::Internal, "the server gave another number of answers")),
+                Err(_) => failed(Failure::new(
+                    Outcome::Disconnected,
+                    format!("the server at {} was lost while it had this call", shared.address.place),
+                )),
+            }
+        })
+    }
+}
+
+fn too_large(shared: &Shared, bytes: usize) -> Option<Failure> {
+    let standing = shared.standing.borrow();
+    let Standing::Connected(welcome) = &*standing else { return None };
+    let most = welcome.max_body_bytes;
+    let detail = || format!("the items have {bytes} bytes, the server takes {most} (max_body_bytes)");
+    (bytes as u64 > most).then(|| Failure::new(Outcome::TooLarge, detail()))
+}
+
+/// Tells the server that nobody waits any more.
+struct HangUp<'a> {
+    id: u64,
+    shared: &'a Shared,
+}
+
+impl Drop for HangUp<'_> {
+    fn drop(&mut self) {
+        let mut flying = self.shared.flying();
+        if flying.requests.remove(&self.id).is_some()
+            && let Some(outgoing) = &flying.outgoing
+        {
+            let _ = outgoing.send(small_frame(Kind::Hangup, &self.id.to_le_bytes()));
+        }
+    }
+}
+
+/// A connection to a server that is dialled again when it is lost.
+#[derive(Debug)]
+pub struct Remote {
+    shared: Arc<Shared>,
+    runtime: Mutex<Option<Runtime>>,
+    process: u32,
+}
+
+impl Remote {
+    /// Begins to dial.
+    pub fn dial(address: Address) -> io::Result<Remote> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("jitney-dial")
+            .enable_all()
+            .build()?;
+        let shared = Arc::new(Shared {
+            address,
+            standing: watch::Sender::new(Standing::Dialling("nothing has answered yet".into())),
+            flying: Mutex::default(),
+            next: AtomicU64::new(1),
+        });
+        runtime.spawn(stay_connected(shared.clone()));
+        Ok(Remote { shared, runtime: Mutex::new(Some(runtime)), process: std::process::id() })
+    }
+
+    /// Waits for a connection, but not longer than this.
+    pub fn ready(&self, within: Duration) -> Doing {
+        let shared = self.shared.clone();
+        let waiting = async move {
+            let mut standing = shared.standing.subscribe();
+            let settled = standing.wait_for(|standing| !matches!(standing, Standing::Dialling(_)));
+            match tokio::time::timeout(within, settled).await {
+                Ok(Ok(standing)) if matches!(*standing, Standing::Connected(_)) => Ok(()),
+                _ => Err(Fatal::new(shared.lost().detail)),
+            }
+        };
+        match &*self.runtime.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(runtime) => {
+                let waiting = runtime.spawn(waiting);
+                Box::pin(async move { waiting.await.unwrap_or_else(|error| Err(Fatal::new(error.to_string()))) })
+            }
+            None => Box::pin(std::future::ready(Err(Fatal::new("the connection was closed")))),
+        }
+    }
+
+    /// The manifests of the server's deployments by name, as JSON; empty while there is no connection.
+    pub fn manifests(&self) -> String {
+        match &*self.shared.standing.borrow() {
+            Standing::Connected(welcome) => serde_json::to_string(&welcome.deployments).unwrap_or_default(),
+            _ => "{}".to_owned(),
+        }
+    }
+
+    /// The way in to a deployment; that there is one is only seen by calling it.
+    pub fn entrance(&self, name: &str) -> Entrance {
+        Entrance { deployment: name.into(), shared: self.shared.clone() }
+    }
+
+    /// Whether this is a fork of the process that dialled.
+    pub fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Lets go of the connection. What is in flight fails, and its items are cancelled by the server.
+    pub fn release(&self) {
+        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match runtime {
+            Some(runtime) if self.is_forked() => std::mem::forget(runtime),
+            Some(runtime) => {
+                self.shared.standing.send_replace(Standing::Dialling("the connection was closed".into()));
+                *self.shared.flying() = Flying::default();
+                runtime.shutdown_background();
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+async fn stay_connected(shared: Arc<Shared>) {
+    let mut pause = BACK_OFF.0;
+    loop {
+        let end = match connect(&shared).await {
+            Ok(()) => {
+                pause = BACK_OFF.0;
+                "it ended the connection".to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        let was_refused = matches!(*shared.standing.borrow(), Standing::Refused(_));
+        *shared.flying() = Flying::default();
+        if !was_refused {
+            shared.standing.send_replace(Standing::Dialling(end));
+        }
+        // Programs that lost one server together must not come back together.
+        tokio::time::sleep(pause.mul_f64(0.5 + f64::from(std::process::id() % 64) / 128.0)).await;
+        pause = (pause * 2).min(BACK_OFF.1);
+    }
+}
+
+async fn connect(shared: &Arc<Shared>) -> io::Result<()> {
+    let place = &shared.address.place;
+    if let Some(path) = place.strip_prefix("unix:") {
+        let stream = UnixStream::connect(path).await?;
+        crate::link::frame::widen(&stream);
+        let (reader, writer) = stream.into_split();
+        return talk(shared, reader, writer).await;
+    }
+    let host = place.strip_prefix("tcp:").ok_or_else(|| io::Error::other("a place is unix:PATH or tcp:HOST:PORT"))?;
+    let stream = TcpStream::connect(host).await?;
+    stream.set_nodelay(true)?;
+    let (reader, writer) = stream.into_split();
+    talk(shared, reader, writer).await
+}
+
+/// Speaks with the server until one of the two ends it.
+async fn talk<R, W>(shared: &Arc<Shared>, reader: R, writer: W) -> io::Result<()>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (outgoing, queue) = mpsc::unbounded_channel();
+    let writing = tokio::spawn(write_all(writer, queue));
+    let mut reader = FrameReader::new(reader);
+    let dial = serde_json::to_vec(&Dial { key: shared.address.key.clone() })?;
+    let _ = outgoing.send(small_frame(Kind::Dial, &dial));
+    let frame = tokio::time::timeout(WELCOME_TIMEOUT, reader.next()).await??;
+    let frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
+    match frame.kind {
+        Kind::Welcome => {
+            let welcome = serde_json::from_slice(&frame.table)?;
+            shared.flying().outgoing = Some(outgoing.clone());
+            shared.standing.send_replace(Standing::Connected(Arc::new(welcome)));
+        }
+        Kind::Refused => {
+            let refused: Refused = serde_json::from_slice(&frame.table)?;
+            shared.standing.send_replace(Standing::Refused(refused.why));
+            return Ok(());
+        }
+        other => return Err(io::Error::other(format!("a server does not begin with {other:?}"))),
+    }
+    let result = listen(shared, &mut reader, &outgoing).await;
+    writing.abort();
+    result
+}
+
+async fn listen<R: AsyncRead + Unpin>(
+    shared: &Shared,
+    reader: &mut FrameReader<R>,
+    outgoing: &mpsc::UnboundedSender<Segments>,
+) -> io::Result<()> {
+    let mut ping = tokio::time::interval(PING_EVERY);
+    let mut heard = Instant::now();
+    loop {
+        // Polled to its end: what it has read of a frame would be lost with it.
+        let next = reader.next();
+        tokio::pin!(next);
+        let frame = loop {
+            tokio::select! {
+                biased;
+                frame = &mut next => break frame?,
+                _ = ping.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return Err(io::Error::other(format!("it has been silent for {} s", SILENCE.as_secs())));
+                    }
+                    let _ = outgoing.send(small_frame(Kind::Ping, b""));
+                }
+            }
+        };
+        heard = Instant::now();
+        let Some(frame) = frame else { return Ok(()) };
+        hear(shared, &frame)?;
+    }
+}
+
+fn hear(shared: &Shared, frame: &Frame) -> io::Result<()> {
+    match frame.kind {
+        Kind::Pong => Ok(()),
+        Kind::Answers => {
+            let (id, answers) = frames::read_answers(frame)?;
+            // Nobody may wait any more.
+            let reply = shared.flying().requests.remove(&id);
+            if let Some(reply) = reply {
+                let _ = reply.send(answers);
+            }
+            Ok(())
+        }
+        other => Err(io::Error::other(format!("a server does not send {other:?}"))),
+    }
+}

@@ -1,0 +1,214 @@
+//! What programs and a server say to each other, in frames of the link. Items and outcomes are written as on a worker's
+//! link; around them is what only a caller says or is told.
+//!
+//! ```text
+//! call:    priority u8 | deployment text | request u64 | items as in a batch; an item's id is its place
+//! answers: request u64 | outcomes as in results | for each in order: ms after which to come back, u32
+//! ```
+
+use crate::call::{Answer, Call, Chunks, Failure, Part, Timing};
+use crate::item::values::{Parts, Terms};
+use crate::link::batch_frame::{self, ReceivedPart};
+use crate::link::frame::{Frame, FrameError, Kind, Segments, TableReader, put_text};
+use crate::link::results_frame::{self, Durations, ItemOutcome, ResultsWriter};
+use bytes::Bytes;
+use jitney_core::group_key::GroupKey;
+use jitney_core::outcome::Outcome;
+use jitney_core::request::{BatchId, ItemId, Priority};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Below this a value is copied out of the buffer that it came in, which it would keep alive otherwise.
+const COPY_BELOW: usize = 8 << 10;
+/// A deployment's own timeout, on the wire.
+const UNSAID: Duration = Duration::from_millis(u32::MAX as u64);
+
+/// What a program says first.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct Dial {
+    /// If the server asks for one.
+    pub(super) key: Option<String>,
+}
+
+/// What it may call.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct Welcome {
+    /// Manifests by name, as JSON.
+    pub(super) deployments: BTreeMap<String, serde_json::Value>,
+    /// A request of more bytes would end the connection.
+    pub(super) max_body_bytes: u64,
+}
+
+/// Why it may not.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct Refused {
+    /// For a person.
+    pub(super) why: String,
+}
+
+/// A request as it arrived.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) id: u64,
+    pub(super) deployment: String,
+    pub(super) items: Vec<Parts>,
+    pub(super) terms: Terms,
+}
+
+/// The frame of a request.
+pub(super) fn call(id: u64, deployment: &str, items: Vec<Parts>, terms: Terms) -> Segments {
+    let mut prefix = vec![Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8];
+    put_text(&mut prefix, deployment);
+    let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts)).collect();
+    let items: Vec<_> = calls.iter().map(|call| (call, terms.timeout.unwrap_or(UNSAID))).collect();
+    batch_frame::encode_as(Kind::Call, &prefix, BatchId(id), &items)
+}
+
+fn as_call(place: usize, parts: Parts) -> Call {
+    Call {
+        id: ItemId(place as u64),
+        parts,
+        encoding: crate::call::Encoding::Msgpack,
+        group: GroupKey::default(),
+        cost: 1,
+        timeout: None,
+        priority: Priority::default(),
+    }
+}
+
+/// Reads the frame of a request.
+pub(super) fn read_call(frame: &Frame) -> Result<Request, FrameError> {
+    let mut table = TableReader(&frame.table);
+    let priority = Priority::ALL.get(table.u8()? as usize).copied();
+    let priority = priority.ok_or(FrameError::Table("no priority has this number"))?;
+    let deployment = table.text()?.to_owned();
+    let payload = frame.payload.to_bytes();
+    let (id, received) = batch_frame::decode_items(&mut table, payload.len())?;
+    let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
+    let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
+    Ok(Request { id: id.0, deployment, items: items.collect(), terms: Terms { timeout, priority } })
+}
+
+fn owned(part: ReceivedPart, payload: &Bytes) -> Part {
+    let range = part.offset..part.offset + part.len;
+    let data = if part.len < COPY_BELOW { Bytes::copy_from_slice(&payload[range]) } else { payload.slice(range) };
+    Part { tag: part.tag, tensor: part.tensor, data: Chunks::from(data) }
+}
+
+/// The frame of answers.
+pub(super) fn answers(id: u64, answers: &[Answer]) -> Segments {
+    let mut table = ResultsWriter::new(BatchId(id), Durations::default(), true, answers.len());
+    let (mut values, mut retries) = (Vec::new(), Vec::with_capacity(answers.len() * 4));
+    for (place, answer) in answers.iter().enumerate() {
+        let id = ItemId(place as u64);
+        let mut retry_after = None;
+        match &answer.result {
+            Ok(parts) => {
+                table.values(id, parts.len());
+                for part in parts {
+                    let tensor = part.tensor.as_ref().map(|t| (t.dtype, &t.shape[..]));
+                    table.value(
+                        &part.name,
+                        part.tag,
+                        tensor,
+                        part.media_type.as_deref().unwrap_or(""),
+                        part.data.len(),
+                    );
+                    values.push(part.data.clone());
+                }
+            }
+            Err(failure) => {
+                table.failed(id, failure);
+                retry_after = failure.retry_after;
+            }
+        }
+        let retry_after = retry_after.map_or(0, |after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
+        retries.extend_from_slice(&retry_after.to_le_bytes());
+    }
+    batch_frame::gather(table.finish_as(Kind::Answers, &retries), values.iter())
+}
+
+/// Reads a frame of answers: the request that they answer, and they in order.
+pub(super) fn read_answers(frame: &Frame) -> Result<(u64, Vec<Answer>), FrameError> {
+    let mut table = TableReader(&frame.table);
+    let payload = &frame.payload;
+    let results = results_frame::read(&mut table, &mut |offset, len| {
+        payload.slice(batch_frame::range(offset, len, payload.len())?)
+    })?;
+    let answers = results.items.into_iter().map(|(_, outcome)| {
+        let retry_after = table.u32()?;
+        let result = match outcome {
+            ItemOutcome::Values(parts) => Ok(parts),
+            ItemOutcome::Failed(failure) => {
+                let retry_after = Some(Duration::from_millis(u64::from(retry_after))).filter(|after| !after.is_zero());
+                Err(Failure { retry_after, ..failure })
+            }
+            ItemOutcome::LeftOut => Err(Failure::new(Outcome::Internal, "the server has no outcome for this item")),
+        };
+        Ok(Answer { result, timing: Timing::default() })
+    });
+    Ok((results.batch.0, answers.collect::<Result<_, FrameError>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{OutputPart, Tag};
+    use crate::link::frame::FrameReader;
+    use smallvec::smallvec;
+
+    fn received(segments: &Segments) -> Frame {
+        let bytes = segments.concat();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { FrameReader::new(&bytes[..]).next().await.unwrap().unwrap() })
+    }
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent() {
+        let part = |text: &'static str| Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from(text)) };
+        let terms = Terms { timeout: Some(Duration::from_millis(1500)), priority: Priority::Low };
+        let frame = received(&call(7, "shout", vec![smallvec![part("a")], smallvec![part("bc")]], terms));
+        assert_eq!(frame.kind, Kind::Call);
+        let mut request = read_call(&frame).unwrap();
+        assert_eq!((request.id, &*request.deployment, request.items.len()), (7, "shout", 2));
+        assert_eq!((request.terms.timeout, request.terms.priority), (terms.timeout, terms.priority));
+        assert_eq!(&request.items[1][0].data.contiguous()[..], b"bc");
+        let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], Terms::default()))).unwrap();
+        assert_eq!(unsaid.terms.timeout, None);
+    }
+
+    #[test]
+    fn answers_arrive_as_they_were_sent() {
+        let value = OutputPart {
+            name: "".into(),
+            tag: Tag::Bytes,
+            tensor: None,
+            media_type: Some("image/png".into()),
+            data: Bytes::from_static(b"png"),
+        };
+        let failure = Failure {
+            retry_after: Some(Duration::from_millis(2500)),
+            field: Some("$.width".into()),
+            status: Some(418),
+            ..Failure::new(Outcome::QueueFull, "full")
+        };
+        let sent = [Ok(smallvec![value]), Err(failure)].map(|result| Answer { result, timing: Timing::default() });
+        let (id, got) = read_answers(&received(&answers(9, &sent))).unwrap();
+        assert_eq!(id, 9);
+        let part = &got[0].result.as_ref().unwrap()[0];
+        assert_eq!((&part.data[..], part.media_type.as_deref()), (&b"png"[..], Some("image/png")));
+        let failure = got[1].result.as_ref().unwrap_err();
+        assert_eq!((failure.outcome, failure.status), (Outcome::QueueFull, Some(418)));
+        assert_eq!(failure.retry_after, Some(Duration::from_millis(2500)));
+        assert_eq!(failure.field.as_deref(), Some("$.width"));
+    }
+
+    #[test]
+    fn a_table_that_ends_early_is_refused_wherever_it_is_cut() {
+        let part = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from("text")) };
+        let frame = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
+        for cut in 0..frame.table.len() {
+            assert!(read_call(&Frame { table: frame.table.slice(..cut), ..frame.clone() }).is_err(), "cut at {cut}");
+        }
+    }
+}

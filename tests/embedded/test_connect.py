@@ -1,0 +1,220 @@
+"""`jitney.connect`: several programs share the engine of one server."""
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jitney
+import numpy as np
+import pytest
+from witnesses import Witness, app, until
+
+if TYPE_CHECKING:
+    from tests.e2e.harness import Server
+else:
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+    from harness import Server
+
+
+@pytest.fixture
+def serve(tmp_path: Path, witness: Witness) -> Iterator["Serve"]:
+    started = Serve(tmp_path, witness)
+    yield started
+    started.finish()
+
+
+class Serve:
+    """Starts servers that programs can call, at one socket."""
+
+    def __init__(self, folder: Path, witness: Witness) -> None:
+        self.socket = folder / "programs.sock"
+        self.place = f"unix:{self.socket}"
+        self._folder = folder
+        self._witness = witness
+        self._servers: list[Server] = []
+
+    def __call__(
+        self, *names: str, arguments: tuple[str, ...] = (), environment: dict[str, str] | None = None
+    ) -> Server:
+        files = {"JITNEY_TEST_CALLS": str(self._witness.calls_file), "JITNEY_TEST_GATE": str(self._witness.gate_file)}
+        server = Server(
+            self._folder,
+            [app(name) for name in names],
+            ("--listen-programs", self.place, *arguments),
+            {**files, **(environment or {})},
+        )
+        self._servers.append(server)
+        return server.wait_ready()
+
+    def finish(self) -> None:
+        self._witness.open_gate()
+        for server in self._servers:
+            server.finish()
+
+
+def test_a_program_calls_as_if_the_engine_were_its_own(serve: Serve) -> None:
+    server = serve("noop", "arrays", "strict")
+    assert stat.S_IMODE(serve.socket.stat().st_mode) == 0o600
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as models:
+            assert await models.noop({"a": [1, None]}) == {"a": [1, None]}
+            assert await models.shout("hello") == "HELLO"
+            big = np.random.default_rng(0).random((500, 500), np.float32)
+            np.testing.assert_array_equal(await models.double(big), big * 2)
+            bread, nothing, nameless = await models.strict.many([{"name": "bread"}, {"name": "nothing"}, {"count": 2}])
+            assert bread == "1 bread"
+            assert isinstance(nothing, jitney.InvalidInput) and nothing.http_status == 422
+            assert isinstance(nameless, jitney.InvalidInput) and "name" in nameless.message
+            with pytest.raises(jitney.NotFound, match="did you mean 'shout'"):
+                models["shoot"]
+            answers = await asyncio.gather(*(models.shout(f"t{n}") for n in range(3000)))
+            assert answers == [f"T{n}" for n in range(3000)]
+
+    asyncio.run(main())
+    assert server.metric("jitney_requests_total", deployment="shout", outcome="ok") == 3001
+    with jitney.connect_sync(serve.place) as models:
+        assert models.shout("sync") == "SYNC"
+
+
+def test_programs_and_http_share_batches(serve: Serve, witness: Witness) -> None:
+    server = serve("sleepy")
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as left, jitney.connect(serve.place) as right:
+            witness.shut_gate()
+            first = asyncio.create_task(left.sleepy("first"))
+            await until(witness.calls, "the first is with the model")
+            calls = [asyncio.create_task(model.sleepy(name)) for model, name in ((left, "left"), (right, "right"))]
+            http = server.submit("/sleepy", "http")
+            await until(lambda: server.items_inside() == 4, "four items are inside")
+            witness.open_gate()
+            assert await asyncio.gather(first, *calls) == ["tsrif", "tfel", "thgir"]
+            assert http.result().json() == "ptth"
+
+    asyncio.run(main())
+    assert [len(items) for items in witness.calls()] == [1, 3]
+
+
+def test_a_cancelled_call_and_a_program_that_leaves_take_their_items_along(serve: Serve, witness: Witness) -> None:
+    server = serve("sleepy")
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as stays:
+            witness.shut_gate()
+            first = asyncio.create_task(stays.sleepy("first"))
+            await until(witness.calls, "the first is with the model")
+            async with jitney.connect(serve.place) as leaves:
+                gone = asyncio.create_task(leaves.sleepy("gone"))
+                cancelled = asyncio.create_task(stays.sleepy("cancelled"))
+                await until(lambda: server.items_inside() == 3, "three items are inside")
+                cancelled.cancel()
+            with pytest.raises(jitney.Disconnected):
+                await gone
+            await until(lambda: server.items_inside() == 1, "only the first is inside")
+            witness.open_gate()
+            assert await first == "tsrif"
+
+    asyncio.run(main())
+    assert witness.computed() == ["first"]
+
+
+def test_a_server_that_restarts_is_an_error_with_a_name_and_then_there_again(serve: Serve, witness: Witness) -> None:
+    server = serve("sleepy")
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as models:
+            assert await models.sleepy("before") == "erofeb"
+            witness.shut_gate()
+            held = asyncio.create_task(models.sleepy("held"))
+            await until(lambda: server.items_inside() == 1, "it is inside")
+            server.process.kill()
+            with pytest.raises(jitney.Disconnected, match="was lost while it had this call") as caught:
+                await asyncio.wait_for(held, 10)
+            assert caught.value.http_status == 503
+            with pytest.raises(jitney.Disconnected, match="is not reached"):
+                await asyncio.wait_for(models.sleepy("nobody is there"), 10)
+            witness.open_gate()
+            await asyncio.to_thread(server.process.wait)
+            await asyncio.to_thread(serve, "sleepy")
+
+            async def again() -> str:
+                while True:
+                    try:
+                        return await models.sleepy("after")
+                    except jitney.Disconnected:
+                        await asyncio.sleep(0.05)
+
+            assert await asyncio.wait_for(again(), 20) == "retfa"
+
+    asyncio.run(main())
+
+
+def test_a_server_that_ends_in_order_answers_what_is_in(serve: Serve, witness: Witness) -> None:
+    server = serve("sleepy")
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as models:
+            witness.shut_gate()
+            held = asyncio.create_task(models.sleepy("held"))
+            await until(lambda: server.items_inside() == 1, "it is inside")
+            server.terminate()
+            await asyncio.sleep(0.2)
+            witness.open_gate()
+            assert await asyncio.wait_for(held, 20) == "dleh"
+
+    asyncio.run(main())
+
+
+def test_a_key_is_asked_for_and_tcp_needs_one(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    tcp = f"tcp:127.0.0.1:{port}"
+    serve("noop", arguments=("--listen-programs", tcp), environment={"JITNEY_API_KEYS": "sesame-sesame-sesame"})
+
+    async def main() -> None:
+        for place in (tcp, serve.place):
+            async with jitney.connect(place, key="sesame-sesame-sesame") as models:
+                assert await models.shout("open") == "OPEN"
+            for wrong in (None, "wrong"):
+                with pytest.raises(jitney.Disconnected, match="asks for a key"):
+                    async with jitney.connect(place, key=wrong):
+                        pass
+
+    asyncio.run(main())
+
+
+def test_tcp_without_keys_is_refused_at_start(serve: Serve, tmp_path: Path) -> None:
+    server = Server(tmp_path, [app("noop")], ("--listen-programs", "tcp:127.0.0.1:0"), {})
+    assert server.wait_exit() == 1
+    assert "needs a key" in server.log()
+    server.finish()
+
+
+def test_the_socket_of_programs_never_takes_a_worker(serve: Serve) -> None:
+    """A worker's hello, with whatever secret, ends the connection."""
+    serve("noop")
+    body = b'{"secret": "x", "worker": 0}'
+    hello = b"JY" + bytes([1, 1]) + len(body).to_bytes(4, "little") + bytes(8) + body
+    for first in (hello, b"GET / HTTP/1.1\r\n\r\n", os.urandom(64)):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(str(serve.socket))
+            stranger.settimeout(15)
+            stranger.sendall(first)
+            assert stranger.recv(100) == b""
+    with jitney.connect_sync(serve.place) as models:
+        assert models.shout("still there") == "STILL THERE"
+
+
+def test_nobody_at_a_place_is_told_within_the_timeout(tmp_path: Path) -> None:
+    nobody = jitney.connect_sync(f"unix:{tmp_path}/nobody", timeout_s=0.3)
+    with pytest.raises(jitney.Disconnected, match="is not reached"), nobody:
+        pass
+    with pytest.raises(jitney.ConfigError, match="write unix:PATH or tcp:HOST:PORT"):
+        jitney.connect("localhost")
