@@ -70,3 +70,20 @@ def test_the_item_of_a_client_that_left_is_never_computed(serve: Serve) -> None:
         lambda: server.metric("jitney_requests_total", deployment="sleepy", outcome="cancelled") == 20,
         "cancelled requests are counted",
     )
+
+
+def test_it_says_what_it_has_learned_and_why_each_batch_was_closed(serve: Serve) -> None:
+    server = serve("sleepy.py", environment={"JITNEY_TEST_BASE_S": "0.005", "JITNEY_TEST_ITEM_S": "0"})
+    for number in range(5):
+        assert server.post("/sleepy", f"item-{number}").status == 200
+    told = server.get("/config").json()["deployments"]["sleepy"]["batches"]
+    assert told["batches_measured"] >= 5
+    assert told["sizes"][0]["items"] == 1
+    assert told["sizes"][0]["ms"] >= 5
+    assert [batch["reason"] for batch in told["last_batches"][:5]] == ["drain"] * 5
+    assert {(batch["items"], batch["left_waiting"], batch["held_ms"]) for batch in told["last_batches"][:5]} == {
+        (1, 0, 0)
+    }
+    metrics = server.get("/metrics").body.decode()
+    assert 'jitney_batches_total{deployment="sleepy",reason="returns"} 0' in metrics
+    assert 'jitney_launch_cost_seconds{deployment="sleepy"} 0.00' in metrics

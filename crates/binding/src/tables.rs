@@ -17,7 +17,7 @@ pub(crate) fn outcomes() -> Vec<(&'static str, &'static str, u16, u8, bool)> {
 pub(crate) fn metrics() -> Vec<(&'static str, &'static str, Vec<&'static str>, &'static str)> {
     let kind = |kind| match kind {
         Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
+        Kind::Gauge | Kind::Level => "gauge",
         Kind::Histogram(_) => "histogram",
     };
     table::ALL.iter().map(|m| (m.name, kind(m.kind), m.labels.to_vec(), m.help.trim())).collect()

@@ -12,8 +12,10 @@ pub const ITEMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 
 pub enum Kind {
     /// Only grows.
     Counter,
-    /// Goes up and down.
+    /// A whole number that goes up and down.
     Gauge,
+    /// Any number that goes up and down.
+    Level,
     /// A distribution over these buckets.
     Histogram(&'static [f64]),
 }
@@ -53,6 +55,16 @@ metrics! {
     BATCH_ITEMS = "jitney_batch_items", Kind::Histogram(ITEMS), ["deployment"];
     /// Batches launched, by the reason for which they were closed.
     BATCHES = "jitney_batches_total", Kind::Counter, ["deployment", "reason"];
+    /// Seconds for which a batch was held beside a free replica, of those that were held.
+    HOLD_SECONDS = "jitney_hold_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// What launching a batch costs whatever rides along, in seconds, as learned.
+    LAUNCH_COST = "jitney_launch_cost_seconds", Kind::Level, ["deployment"];
+    /// What an item adds to its batch, in seconds, as learned.
+    ITEM_COST = "jitney_item_cost_seconds", Kind::Level, ["deployment"];
+    /// Arrivals per second, as learned.
+    ARRIVAL_RATE = "jitney_arrivals_per_second", Kind::Level, ["deployment"];
+    /// The share of answers that are soon followed by a request of their lane, as learned.
+    RETURNS = "jitney_returns_ratio", Kind::Level, ["deployment"];
     /// Items that wait in lanes.
     QUEUED_ITEMS = "jitney_queued_items", Kind::Gauge, ["deployment"];
     /// Bytes that wait in lanes.

@@ -6,6 +6,7 @@ use crate::link::results_frame::ReceivedResults;
 use crate::statistics::Statistics;
 use crate::telemetry::Telemetry;
 use crate::tensors::signature::Signature;
+use jitney_core::explanation::Explanation;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
@@ -15,8 +16,11 @@ use prometheus::{Histogram, IntCounter};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
+
+/// An engine that is alive answers in microseconds; nobody who looks is kept waiting for one that is not.
+const EXPLAINS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What protocols, links and the supervisor send to the engine task.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub enum Inbound {
     Lost(ReplicaId, Loss),
     /// Whether new items are let in.
     Door(Door),
+    /// Somebody wants to know what was learned and decided.
+    Explain(oneshot::Sender<Explanation>),
 }
 
 /// A handle; cheap to share.
@@ -128,6 +134,13 @@ impl Deployment {
     pub fn close(&self) {
         // An engine that has ended lets nobody in either.
         let _ = self.inbound.send(Inbound::Door(Door::Closed(Outcome::Draining)));
+    }
+
+    /// What its engine has learned and decided; `None` if that does not answer soon.
+    pub async fn explain(&self) -> Option<Explanation> {
+        let (reply, answer) = oneshot::channel();
+        self.inbound.send(Inbound::Explain(reply)).ok()?;
+        tokio::time::timeout(EXPLAINS_WITHIN, answer).await.ok()?.ok()
     }
 
     /// What it has done so far.

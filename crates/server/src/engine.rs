@@ -15,7 +15,7 @@ use jitney_core::request::ReplicaId;
 use jitney_core::rules::Rules;
 use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
@@ -58,11 +58,17 @@ struct Meters {
     lanes: IntGauge,
     running_items: IntGauge,
     ready_replicas: IntGauge,
+    hold_seconds: Histogram,
+    launch_cost: Gauge,
+    item_cost: Gauge,
+    arrival_rate: Gauge,
+    returns: Gauge,
 }
 
 impl Meters {
     fn new(telemetry: &Telemetry, deployment: &str) -> Meters {
         let gauge = |metric| telemetry.gauge(metric, &[deployment]);
+        let level = |metric| telemetry.level(metric, &[deployment]);
         let histogram = |metric| telemetry.histogram(metric, &[deployment]);
         Meters {
             queue_seconds: histogram(metrics::QUEUE_SECONDS),
@@ -74,6 +80,11 @@ impl Meters {
             lanes: gauge(metrics::LANES),
             running_items: gauge(metrics::RUNNING_ITEMS),
             ready_replicas: gauge(metrics::READY_REPLICAS),
+            hold_seconds: histogram(metrics::HOLD_SECONDS),
+            launch_cost: level(metrics::LAUNCH_COST),
+            item_cost: level(metrics::ITEM_COST),
+            arrival_rate: level(metrics::ARRIVAL_RATE),
+            returns: level(metrics::RETURNS),
         }
     }
 }
@@ -170,6 +181,8 @@ impl Engine {
                 self.scheduler.replica_lost(now, replica, loss);
             }
             Inbound::Door(door) => self.scheduler.set_door(door),
+            // Whoever asked may have gone away.
+            Inbound::Explain(reply) => drop(reply.send(self.scheduler.explain(now))),
         }
     }
 
@@ -238,6 +251,7 @@ impl Engine {
     fn launch(&mut self, now: Time, launch: &Launch) {
         self.meters.batch_items.observe(launch.items.len() as f64);
         self.meters.batches[launch.reason as usize].inc();
+        self.show_learned(now, launch.held);
         let mut items = Vec::with_capacity(launch.items.len());
         for &id in &launch.items {
             let look = self.scheduler.look(id, now);
@@ -250,6 +264,17 @@ impl Engine {
         if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
             report(&self.reports, Report::Trial(launch.replica, true));
         }
+    }
+
+    fn show_learned(&self, now: Time, held: Duration) {
+        if !held.is_zero() {
+            self.meters.hold_seconds.observe(held.as_secs_f64());
+        }
+        let (pace, traffic) = (self.scheduler.pace(), self.scheduler.traffic());
+        self.meters.launch_cost.set(pace.launch_s());
+        self.meters.item_cost.set(pace.item_s());
+        self.meters.arrival_rate.set(traffic.rate(now, pace));
+        self.meters.returns.set(traffic.lags().median().map_or(0.0, |(share, _)| share));
     }
 
     fn show(&self) {

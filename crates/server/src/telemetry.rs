@@ -4,7 +4,8 @@ use jitney_core::metrics::{self, Kind, Metric};
 use jitney_core::outcome::Outcome;
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 use rustc_hash::FxHashMap;
 
@@ -14,6 +15,7 @@ pub struct Telemetry {
     registry: Registry,
     counters: FxHashMap<&'static str, IntCounterVec>,
     gauges: FxHashMap<&'static str, IntGaugeVec>,
+    levels: FxHashMap<&'static str, GaugeVec>,
     histograms: FxHashMap<&'static str, HistogramVec>,
 }
 
@@ -30,6 +32,7 @@ impl Telemetry {
             registry: Registry::new(),
             counters: FxHashMap::default(),
             gauges: FxHashMap::default(),
+            levels: FxHashMap::default(),
             histograms: FxHashMap::default(),
         };
         for metric in metrics::ALL {
@@ -51,6 +54,11 @@ impl Telemetry {
                 self.gauges.insert(metric.name, vec.clone());
                 Box::new(vec)
             }
+            Kind::Level => {
+                let vec = GaugeVec::new(opts, metric.labels).expect("the table is valid");
+                self.levels.insert(metric.name, vec.clone());
+                Box::new(vec)
+            }
             Kind::Histogram(buckets) => {
                 let opts = HistogramOpts::from(opts).buckets(buckets.to_vec());
                 let vec = HistogramVec::new(opts, metric.labels).expect("the table is valid");
@@ -69,6 +77,11 @@ impl Telemetry {
     /// The gauge of this row with these label values.
     pub fn gauge(&self, metric: Metric, labels: &[&str]) -> IntGauge {
         self.gauges[metric.name].with_label_values(labels)
+    }
+
+    /// The level of this row with these label values.
+    pub fn level(&self, metric: Metric, labels: &[&str]) -> Gauge {
+        self.levels[metric.name].with_label_values(labels)
     }
 
     /// The histogram of this row with these label values.

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
+from jitney.cli import profile
 from jitney.cli.answers import Answers, alike, show_answer, show_input
 from jitney.cli.options import add_layers
 from jitney.codecs import Codec
@@ -33,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the target and the layers of options."""
     parser.add_argument("target", metavar="TARGET", help="what to check")
     parser.add_argument("--device", help="what jitney.context().device says to the model")
+    parser.add_argument(
+        "--profile", action="store_true", help="measure what batches of 1, 2, 4, … take, three times each, and draw it"
+    )
     add_layers(parser)
 
 
@@ -40,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Check every deployment of the target; returns 1 if one of them does not work."""
     try:
         pairs = _read(arguments)
-        are_good = [_check(deployment, resolved, arguments.device) for deployment, resolved in pairs]
+        are_good = [_check(deployment, resolved, arguments) for deployment, resolved in pairs]
     except JitneyError as error:
         print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {error}", file=sys.stderr)
@@ -65,12 +69,12 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     return pairs
 
 
-def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bool:
+def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Namespace) -> bool:
     print(f"{deployment.name}")
     if deployment.doc:
         print(textwrap.indent(textwrap.fill(deployment.doc, 100), "  "))
     _print_options(resolved)
-    enter(deployment.name, 0, device)
+    enter(deployment.name, 0, arguments.device)
     try:
         began = perf_counter()
         codec = Codec(deployment.signature, resolved.options)
@@ -79,7 +83,11 @@ def _check(deployment: Deployment, resolved: Resolved, device: str | None) -> bo
         if not deployment.examples:
             print("  warning: no examples: nothing was run; add examples=[…] to @jitney.deployment")
             return True
-        return Trial(deployment, resolved.options, codec, predict).run()
+        trial = Trial(deployment, resolved.options, codec, predict)
+        is_good = trial.run()
+        if is_good and arguments.profile:
+            trial.profile()
+        return is_good
     except JitneyError as error:
         print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {deployment.name}: {error}", file=sys.stderr)
@@ -169,6 +177,21 @@ class Trial:
                 f"    batched  {show_answer(answers, different[0])}"
             )
         return True
+
+    def profile(self) -> None:
+        """Measure, draw and say what batches take."""
+        if not self.options.batched:
+            print("  profile: predict takes one item at a time, so there are no batches to measure")
+            return
+        examples = self.deployment.examples if self.may_share_a_batch() else self.deployment.examples[:1]
+
+        def run(size: int) -> float:
+            return self.call([examples[number % len(examples)] for number in range(size)])[1]
+
+        curve = profile.measure(run, self.options.max_batch_size)
+        print(f"  profile, the median of {profile.RUNS} runs of each size")
+        for row in (*profile.drawn(curve), *profile.told(curve)):
+            print(row)
 
     def may_share_a_batch(self) -> bool:
         """Say whether any two examples may: group keys are computed by the front, so none may be declared."""

@@ -8,6 +8,7 @@ mod losses;
 mod shed;
 
 use crate::auto::Auto;
+use crate::explanation::{Decided, Decisions, Explanation};
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
 use crate::lanes::{Kin, LaneId, Lanes};
@@ -94,6 +95,8 @@ pub struct Launch {
     pub items: Vec<ItemId>,
     /// Why it was closed.
     pub reason: CloseReason,
+    /// For how long a replica had been free beside it.
+    pub held: Duration,
 }
 
 /// An item that has left the scheduler, with what its answer says about its time.
@@ -169,6 +172,9 @@ pub struct Scheduler<P> {
     /// When the policy wants to be asked again; until then only if something has happened.
     ask_again: Time,
     has_news: bool,
+    /// Since when the policy has kept a replica free beside what waits.
+    held_since: Option<Time>,
+    decisions: Decisions,
     pending: VecDeque<Action<P>>,
 }
 
@@ -205,6 +211,8 @@ impl<P: Payload> Scheduler<P> {
             overloaded_until: Time(0),
             ask_again: Time(u64::MAX),
             has_news: true,
+            held_since: None,
+            decisions: Decisions::default(),
             pending: VecDeque::new(),
         }
     }
@@ -331,6 +339,7 @@ impl<P: Payload> Scheduler<P> {
             Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
             Decision::AskAgain(at) => {
                 (self.ask_again, self.has_news) = (at, false);
+                self.held_since.get_or_insert(now);
                 None
             }
         }
@@ -422,7 +431,9 @@ impl<P: Payload> Scheduler<P> {
         if self.replicas.launch(replica, id, takes, suspect.is_some(), now) {
             self.runs_from(id, now);
         }
-        Action::Launch(Launch { batch: id, replica, items, reason })
+        let held = self.held_since.take().map_or(Duration::ZERO, |since| now - since);
+        self.decisions.add(Decided { at: now, items: items.len(), left: self.lanes.items(), held, reason });
+        Action::Launch(Launch { batch: id, replica, items, reason, held })
     }
 
     fn runs_from(&mut self, id: BatchId, now: Time) {
@@ -485,6 +496,22 @@ impl<P: Payload> Scheduler<P> {
     }
 
     // ------------------------------------------------------------------------------------------ looking
+
+    /// What it has learned, and what it did lately and why.
+    pub fn explain(&mut self, now: Time) -> Explanation {
+        let latency = self.forecast(now, &GroupKey::default()).map(|forecast| forecast.latency);
+        Explanation::new(now, &self.pace, &self.traffic, &self.decisions, latency)
+    }
+
+    /// What batches take.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// How requests arrive.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
 
     /// An item that has not ended: its payload, and what is left of its time.
     pub fn look(&self, id: ItemId, now: Time) -> Option<(&P, Duration)> {

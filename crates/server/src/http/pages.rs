@@ -44,7 +44,7 @@ pub(crate) fn index(site: &Site, request: &Request<Incoming>) -> Reply {
         ("GET /livez", "200 while this process answers"),
         ("GET /readyz", "200 when models are loaded and the server takes requests, else 503 with the reasons"),
         ("GET /metrics", "metrics for Prometheus"),
-        ("GET /config", "the options in force and where they came from"),
+        ("GET /config", "the options in force, where they came from, what was learned of batches, and the last ones"),
         ("GET /openapi.json", "the API of the deployments"),
         ("GET /docs", "the same for people"),
     ] {
@@ -76,7 +76,7 @@ pub(crate) fn metrics(site: &Site, _: &Request<Incoming>) -> Reply {
 }
 
 /// `GET /config`
-pub(crate) fn config(site: &Site, _: &Request<Incoming>) -> Reply {
+pub(crate) async fn config(site: &Site) -> Reply {
     let mut deployments = Map::new();
     for (name, deployment) in site.deployments().into_iter().flatten() {
         let manifest = &deployment.manifest;
@@ -89,6 +89,7 @@ pub(crate) fn config(site: &Site, _: &Request<Incoming>) -> Reply {
             "output": { "kind": manifest.output.kind, "arrays": manifest.output.arrays },
             "group_by": manifest.group_by,
             "cost": manifest.cost,
+            "batches": deployment.explain().await,
         });
         deployments.insert(name.clone(), summary);
     }

@@ -121,7 +121,7 @@ async fn route(site: &Site, request: Request<Incoming>, id: &RequestId, active: 
         Some((deployment, Shape::Many)) => return Ok(batch::post(site, deployment, request, id, active).await),
         None => {}
     }
-    let mut reply = page(site, &request).map_err(|problem| problem.instead_of(request.body()))?;
+    let mut reply = page(site, &request).await.map_err(|problem| problem.instead_of(request.body()))?;
     id.stamp(reply.headers_mut(), &Timing::default());
     Ok(reply)
 }
@@ -172,25 +172,25 @@ pub(crate) fn decoded(path: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Everything but calls.
-fn page(site: &Site, request: &Request<Incoming>) -> Result<Reply, Problem> {
+async fn page(site: &Site, request: &Request<Incoming>) -> Result<Reply, Problem> {
     let Some(name) = name(request) else {
         return Err(not_a_page(site, request.method(), request.uri().path().trim_start_matches('/')));
     };
+    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
+    if name == "config" && is_read {
+        return Ok(pages::config(site).await);
+    }
     let page: fn(&Site, &Request<Incoming>) -> Reply = match &*name {
         "" => pages::index,
         "livez" => pages::livez,
         "readyz" => pages::readyz,
         "metrics" => pages::metrics,
-        "config" => pages::config,
         "docs" => pages::docs,
         "openapi.json" => openapi::page,
+        "config" => return Err(wrong_method(request.method(), &name, READ)),
         name => return Err(not_a_page(site, request.method(), name)),
     };
-    if request.method() == Method::GET || request.method() == Method::HEAD {
-        Ok(page(site, request))
-    } else {
-        Err(wrong_method(request.method(), &name, READ))
-    }
+    if is_read { Ok(page(site, request)) } else { Err(wrong_method(request.method(), &name, READ)) }
 }
 
 fn wrong_method(method: &Method, name: &str, allowed: &'static str) -> Problem {

@@ -1,0 +1,146 @@
+//! What a deployment says of its batches: what it has learned, and what it did lately and why.
+
+use crate::pace::Pace;
+use crate::policy::CloseReason;
+use crate::time::Time;
+use crate::traffic::Traffic;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Decisions remembered.
+const REMEMBERED: usize = 16;
+
+/// Current estimates and last decisions, as `/config` shows them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// What launching a batch costs, whatever rides along: a.
+    pub launch_cost_ms: f64,
+    /// What an item adds: b.
+    pub item_cost_ms: f64,
+    /// How far batches scatter about what is expected of their size, as a share of it.
+    pub scatter: f64,
+    /// Batches measured; nothing is believed before three.
+    pub batches_measured: u64,
+    /// What batches of each size took, in the mean.
+    pub sizes: Vec<SizeSeen>,
+    /// Arrivals now.
+    pub arrivals_per_s: f64,
+    /// Whether answers are followed by requests; absent while too little is known.
+    pub returns: Option<Returns>,
+    /// Until the answer of an item that arrives now; absent while too little is known.
+    pub predicted_latency_ms: Option<f64>,
+    /// The last batches, newest first.
+    pub last_batches: Vec<Shown>,
+}
+
+/// Batches of about one size.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SizeSeen {
+    /// Mean size.
+    pub items: f64,
+    /// Mean time.
+    pub ms: f64,
+}
+
+/// How answers are followed by requests.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Returns {
+    /// The share of answers that were followed by a request of their lane within a launch's cost.
+    pub share: f64,
+    /// How long that took, in the median.
+    pub after_ms: f64,
+}
+
+/// One batch that left.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided {
+    /// When.
+    pub at: Time,
+    /// With how many items.
+    pub items: usize,
+    /// How many stayed, in all lanes.
+    pub left: usize,
+    /// For how long a replica had been free beside them.
+    pub held: Duration,
+    /// Why it was closed.
+    pub reason: CloseReason,
+}
+
+/// One batch that left, as it is shown.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Shown {
+    /// How long ago.
+    pub ms_ago: f64,
+    /// With how many items.
+    pub items: usize,
+    /// How many stayed, in all lanes.
+    pub left_waiting: usize,
+    /// For how long a replica had been free beside them.
+    pub held_ms: f64,
+    /// Why it was closed: the label of `jitney_batches_total`.
+    pub reason: &'static str,
+}
+
+/// The last decisions.
+#[derive(Clone, Debug, Default)]
+pub struct Decisions(VecDeque<Decided>);
+
+impl Decisions {
+    /// Remembers one.
+    pub fn add(&mut self, decided: Decided) {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(decided);
+    }
+
+    fn shown(&self, now: Time) -> Vec<Shown> {
+        let shown = |decided: &Decided| Shown {
+            ms_ago: ms(now - decided.at),
+            items: decided.items,
+            left_waiting: decided.left,
+            held_ms: ms(decided.held),
+            reason: decided.reason.label(),
+        };
+        self.0.iter().rev().map(shown).collect()
+    }
+}
+
+impl Explanation {
+    /// Of what has been learned and done by now.
+    pub fn new(
+        now: Time,
+        pace: &Pace,
+        traffic: &Traffic,
+        decisions: &Decisions,
+        latency: Option<Duration>,
+    ) -> Explanation {
+        let sizes = pace.sizes().map(|size| SizeSeen { items: size.items, ms: rounded(size.seconds * 1e3) });
+        let returns = traffic.lags().median();
+        let returns = returns.map(|(share, after)| Returns {
+            share: rounded(share),
+            after_ms: if after.is_finite() { rounded(after * 1e3) } else { 0.0 },
+        });
+        Explanation {
+            launch_cost_ms: rounded(pace.launch_s() * 1e3),
+            item_cost_ms: rounded(pace.item_s() * 1e3),
+            scatter: rounded(pace.scatter()),
+            batches_measured: pace.count(),
+            sizes: sizes.collect(),
+            arrivals_per_s: rounded(traffic.rate(now, pace)),
+            returns,
+            predicted_latency_ms: latency.map(ms),
+            last_batches: decisions.shown(now),
+        }
+    }
+}
+
+fn ms(length: Duration) -> f64 {
+    rounded(length.as_secs_f64() * 1e3)
+}
+
+/// To a thousandth: more digits would be noise.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
