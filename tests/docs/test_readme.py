@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 else:
     from harness import Server
 
-PAGES = ["README.md", "docs/guide.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/embedding-in-python.md"]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Blocks that cannot be run here. A new one is added to this list, or the test fails.
-NOT_RUN = [("docs/guide.md", "nginx", "needs nginx"), ("docs/guide.md", "ini", "needs systemd")]
+NOT_RUN = [
+    ("docs/guide.md", "nginx", "needs nginx"),
+    ("docs/guide.md", "ini", "needs systemd"),
+    ("docs/embedding-in-python.md", "python", "needs the server above"),
+]
 PICTURES = {"text"}
 RUN = [block for block in BLOCKS if block.reason is None]
 FILES = [block for block in RUN if block.language in ("python", "toml") and block.file]

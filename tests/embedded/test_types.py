@@ -1,0 +1,82 @@
+"""What a type checker knows of the handles."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import asyncio
+from typing import Annotated
+
+import jitney
+import msgspec
+import numpy as np
+
+
+class Prompt(msgspec.Struct):
+    text: str
+
+
+class Picture(msgspec.Struct):
+    size: int
+
+
+@jitney.deployment
+class Embedder:
+    def predict(self, texts: list[str]) -> np.ndarray: ...
+
+
+@jitney.deployment
+class Painter:
+    def predict(self, prompts: list[Prompt]) -> list[Picture]: ...
+
+
+@jitney.deployment
+class Double:
+    def predict(self, values: np.ndarray) -> np.ndarray: ...
+
+
+@jitney.deployment
+def shout(texts: list[str]) -> list[str]: ...
+
+
+async def main() -> None:
+    async with jitney.run(Embedder, Painter, Double, shout, "other.py") as models:
+        reveal_type(models.other)
+        reveal_type(await models.other("x"))
+        reveal_type(models[Painter])
+        reveal_type(await models[Painter](Prompt("a bus")))
+        reveal_type(await models[shout]("x"))
+        reveal_type(await models[Embedder]("x"))
+        reveal_type(await models[Double](np.ones(3)))
+        reveal_type(await models[shout].many(["x"]))
+        await models[shout](3)
+    with jitney.run_sync(Painter) as sync:
+        reveal_type(sync[Painter](Prompt("a bus")))
+    model: jitney.Model[str, np.ndarray]
+"""
+
+
+def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    pyright = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "program.py"]
+    ran = subprocess.run(pyright, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(ran.stdout)["generalDiagnostics"]
+    types = [m[1] for d in found if (m := re.search(r'is "(.*)"$', d["message"])) and d["severity"] == "information"]
+    array = "ndarray[tuple[Any, ...], dtype[Any]]"
+    assert types == [
+        "Model[Any, Any]",
+        "Any",
+        "Model[Prompt, Picture]",
+        "Picture",
+        "str",
+        array,
+        array,
+        "list[str | RequestError]",
+        "Picture",
+    ]
+    errors = [d["message"] for d in found if d["severity"] == "error" and "list" not in d["message"]]
+    assert any('"Literal[3]"' in error and '"str"' in error for error in errors), errors
