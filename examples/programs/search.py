@@ -9,7 +9,7 @@ Each worker holds the index and answers requests; the model is loaded once, besi
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
@@ -48,7 +48,7 @@ class Index:
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     async with models(app):
         embed = app.state.jitney.minilm
         vectors = await asyncio.gather(*(embed(text) for text in PASSAGES))

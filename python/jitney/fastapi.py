@@ -11,7 +11,7 @@ async def vector(text: str, embed: Embed) -> list[float]:
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def lifespan(
         raise TypeError("lifespan takes either targets to run or connect=, the place of a server")
 
     @asynccontextmanager
-    async def run_models(app: "FastAPI") -> AsyncIterator[None]:
+    async def run_models(app: "FastAPI") -> AsyncGenerator[None]:
         # Made anew each time: test clients and reloads start an application more than once.
         if connect is None:
             entered = run(*targets, options=options, log_level=log_level)
@@ -67,7 +67,7 @@ def model(key: str | type[Any] | Callable[..., Any]) -> Any:
     A RequestError that the handler does not catch becomes the answer that its outcome has over HTTP: see `http_error`.
     """
 
-    async def found(connection: HTTPConnection) -> AsyncIterator[Any]:
+    async def found(connection: HTTPConnection) -> AsyncGenerator[Any]:
         models: Models | None = getattr(connection.app.state, "jitney", None)
         if models is None:
             raise RuntimeError("no models run: give the application lifespan=jitney.fastapi.lifespan(...)")

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jitney
 import jitney.fastapi
@@ -20,6 +20,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from witnesses import APPS, Witness, app
+
+if TYPE_CHECKING:
+    from tests.e2e.harness import Server
+else:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+    from harness import Server
 
 Poison = Annotated[jitney.Model[str, str], jitney.fastapi.model("poison")]
 
@@ -122,17 +128,14 @@ def until_asked(port: int, text: str = "hi", expected: str = "HI") -> None:
 
 
 def test_several_uvicorn_workers_share_one_engine(tmp_path: Path, witness: Witness) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-    from harness import Server  # noqa: PLC0415 # pyright: ignore
-
     (tmp_path / "model.py").write_text(textwrap.dedent(PROGRAM.split("place =", maxsplit=1)[0]))
-    server: Any = Server(tmp_path, ["model.py"], ("--listen-programs", f"unix:{tmp_path}/p"), {})  # pyright: ignore
+    server = Server(tmp_path, ["model.py"], ("--listen-programs", f"unix:{tmp_path}/p"), {})
     server.wait_ready()
     process, port = uvicorn(tmp_path, "--workers", "2", PLACE=f"unix:{tmp_path}/p")
     try:
         until_asked(port)
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda n: ask(port, f"t{n}"), range(200)))
+            answers = list(pool.map(ask, [port] * 200, [f"t{n}" for n in range(200)]))
         assert [answer and answer[0] for answer in answers] == [f"T{n}" for n in range(200)]
         assert server.metric("jitney_requests_total", deployment="shout", outcome="ok") >= 201
         assert len(server.workers()) == 1
