@@ -49,6 +49,17 @@ $(DEV): $(VENV)/.made requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	@touch $@
 
+# Only for tests of the JavaScript clients, which are skipped where node is not: a lack of it fails nothing.
+tests/node/node_modules/.made: tests/node/package-lock.json
+	@echo "· JavaScript clients for tests"
+	@npm ci --silent --no-audit --no-fund --prefix tests/node
+	@touch $@
+
+.PHONY: node-packages
+node-packages: ## install the JavaScript clients that tests call the server with, if node is there
+	@if command -v node >/dev/null && command -v npm >/dev/null; then $(MAKE) tests/node/node_modules/.made; \
+	else echo "· node is not installed: tests of JavaScript clients are skipped"; fi
+
 .PHONY: build
 build: $(BUILT) ## build the Rust core and install the package into .venv
 
@@ -88,11 +99,11 @@ arch: $(BUILT) $(DEV) ## who may import whom, sizes, versions, no paths of one m
 # ── Tests ───────────────────────────────────────────────────────────────────
 
 .PHONY: test
-test: $(EMBEDDING) $(DEV) ## all tests, Rust and Python
+test: $(EMBEDDING) $(DEV) node-packages ## all tests, Rust and Python
 	@scripts/test
 
 .PHONY: test-all
-test-all: $(EMBEDDING) $(DEV) ## all tests, with many more random cases
+test-all: $(EMBEDDING) $(DEV) node-packages ## all tests, with many more random cases
 	@PROPTEST_CASES=20000 CARGO_TEST_ARGS=--release JITNEY_TEST_LONG=1 scripts/test
 
 .PHONY: fuzz

@@ -46,7 +46,7 @@ from jitney.errors import (
     WouldBeLate,
 )
 from jitney.grouping import bucket, length
-from jitney.types import Image, Tensor
+from jitney.types import Embeddings, Image, Tensor
 
 if TYPE_CHECKING:
     from jitney.program.connecting import connect, connect_sync
@@ -85,6 +85,7 @@ __all__ = [
     "Deployment",
     "Disconnected",
     "Draining",
+    "Embeddings",
     "EngineFailed",
     "Image",
     "InternalError",

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 from jitney import schemas
-from jitney.arrays import ArraySpec, array_spec, is_array_type
+from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type
 from jitney.errors import TargetError
 from jitney.failures import one_line
-from jitney.types import Image, require_pillow
+from jitney.types import Embeddings, Image, require_pillow
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
 OutputKind = Literal["text", "bytes", "image", "object", "array", "arrays", "any"]
@@ -30,8 +30,8 @@ _TAKES_ONE: Final = (
     "str, bytes, jitney.Image, np.ndarray (one item's), or a struct (msgspec, dataclass, pydantic, TypedDict)"
 )
 _RETURNS: Final = (
-    "an array (n first), a dataclass or NamedTuple of arrays, or list[X] where X is str, bytes, jitney.Image, "
-    "an array, or anything that JSON can say"
+    "an array (n first), jitney.Embeddings, a dataclass or NamedTuple of arrays, or list[X] where X is str, bytes, "
+    "jitney.Image, an array, or anything that JSON can say"
 )
 
 
@@ -57,6 +57,8 @@ class Output:
     item: Any = None
     arrays: tuple[ArraySpec, ...] = ()
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    counts_tokens: bool = False
+    """Whether it comes with the number of tokens that it took."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,9 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
     if annotation is type(None):
         raise TargetError(f"{where} returns None; it returns {_RETURNS}")
     base = strip(annotation)
+    if base is Embeddings:
+        spec = ArraySpec("", ANY_DTYPE, (None,))
+        return Output("array", item=base, arrays=(spec,), schema=schemas.of_array(spec), counts_tokens=True)
     if is_array_type(annotation):
         spec = array_spec(where, "", annotation, any_dtype=True)
         return Output("array", arrays=(spec,), schema=schemas.of_array(spec))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, TypeVar, cast, get_type_hints, overload
 
-from jitney import grouping
+from jitney import grouping, tasks
 from jitney.annotations import Signature, read_signature
 from jitney.arrays import ArraySpec
 from jitney.codecs.plain import plain
@@ -48,6 +48,8 @@ class Deployment:
         self.doc: Final = (inspect.getdoc(obj) or "").split("\n\n")[0].strip() if obj.__doc__ else ""
         self.group_by: Final = _terms(self.name, options.pop("group_by", ()))
         self.cost: Final[grouping.Term | None] = options.pop("cost", None)
+        self.task: Final[str | None] = options.pop("task", None)
+        tasks.check_name(self.name, self.task)
         self.examples: Final[list[Any]] = _examples(self.name, options.pop("examples", ()))
         self.declared: Final = _declared(self.name, options)
         self._names = names
@@ -80,6 +82,11 @@ class Deployment:
             grouping.compile_group_by(where, self.group_by, declared),
             grouping.compile_cost(where, self.cost, declared),
         )
+
+    def compiled_task(self) -> dict[str, Any] | None:
+        """Return the task as the manifest has it; TargetError if `predict` cannot do it."""
+        batched = bool(self.declared.get("batched", True))
+        return tasks.compile_task(self.name, self.task, self.signature, batched=batched)
 
     def instantiate(self, init: Mapping[str, object]) -> Callable[..., Any]:
         """Load the model: construct the class with `init` and return its `predict`, or return the function."""
@@ -123,14 +130,16 @@ def deployment(
     name: str | None = None,
     group_by: Sequence[grouping.Term] = (),
     cost: grouping.Term | None = None,
+    task: str | None = None,
     examples: Sequence[Any] = (),
     **options: Any,
 ) -> Callable[[_Served], _Served]: ...
 def deployment(obj: Any = None, /, **options: Any) -> Any:
     """Serve a class that has `predict`, or a function that is one. The class or function stays what it was.
 
-    `name` is its route; `group_by` and `cost` say what may share a batch; `examples` are inputs for warm-up, checks
-    and docs; every other keyword is an option of `jitney.config.DeploymentOptions`.
+    `name` is its route; `group_by` and `cost` say what may share a batch; `task` is what it does for the routes of
+    well-known APIs ("embedding" for OpenAI's); `examples` are inputs for warm-up, checks and docs; every other keyword
+    is an option of `jitney.config.DeploymentOptions`.
     """
     names = _names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
@@ -166,6 +175,7 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
             "schema": plain(taken.schema),
         },
         "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
+        "task": found.compiled_task(),
         "group_by": group_by,
         "cost": cost,
         "examples": [_example(found.name, place, example) for place, example in enumerate(found.examples)],
@@ -218,7 +228,7 @@ def _examples(name: str, examples: Any) -> list[Any]:
 
 
 def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:
-    known = [*deployment_options(), "name", "group_by", "cost", "examples"]
+    known = [*deployment_options(), "name", "group_by", "cost", "task", "examples"]
     for key in options:
         if key not in known:
             raise ConfigError(f"deployment `{name}` (decorator): {unknown('option', key, known)}")

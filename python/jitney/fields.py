@@ -55,7 +55,7 @@ def scalar_types(where: str, annotation: Any) -> tuple[list[str], list[Any]]:
     """Tell the types that a field allows, and its values if it is a Literal; anything else is refused."""
     names: list[str] = []
     literals: list[Any] = []
-    for part in _alternatives(annotation):
+    for part in alternatives(annotation):
         if get_origin(part) is Literal:
             literals += get_args(part)
             names += [_scalar(where, type(value)) for value in get_args(part)]
@@ -63,19 +63,18 @@ def scalar_types(where: str, annotation: Any) -> tuple[list[str], list[Any]]:
             names.append(_scalar(where, part))
     names = list(dict.fromkeys(names))
     if literals:
-        if any(
-            part not in (None, type(None)) and get_origin(part) is not Literal for part in _alternatives(annotation)
-        ):
+        if any(part not in (None, type(None)) and get_origin(part) is not Literal for part in alternatives(annotation)):
             raise TargetError(f"{where} mixes a Literal with other types; only `| None` can be beside it")
         if "none" in names and None not in literals:
             literals.append(None)
     return names, literals
 
 
-def _alternatives(annotation: Any) -> list[Any]:
+def alternatives(annotation: Any) -> list[Any]:
+    """Tell the types that a union allows, or the one that there is."""
     annotation = strip(annotation)
     if get_origin(annotation) in (typing.Union, types.UnionType):
-        return [inner for part in get_args(annotation) for inner in _alternatives(part)]
+        return [inner for part in get_args(annotation) for inner in alternatives(part)]
     return [annotation]
 
 
@@ -182,7 +181,7 @@ def _pydantic_refusal(kind: Any, name: str, info: Any, config: Mapping[str, Any]
     if info.default_factory is not None:
         return "has a default_factory; only a constant default can be known"
     changing = [key for key in _CHANGES_STRINGS if config.get(key)]
-    if changing and str in _alternatives(info.annotation):
+    if changing and str in alternatives(info.annotation):
         return f"is changed by the model's {changing[0]}"
     for extra in [*info.metadata, *_nested_metadata(info.annotation)]:
         if not _is_harmless(extra):

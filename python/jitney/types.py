@@ -51,6 +51,30 @@ class Tensor:
             object.__setattr__(self, "shape", tuple(_axis(axis) for axis in self.shape))
 
 
+@dataclass(frozen=True)
+class Embeddings:
+    """What a deployment with the task "embedding" returns for its n items.
+
+    `vectors` is an array of shape (n, d), `tokens` holds n whole numbers: how many tokens each item had. A client of
+    the deployment's own route gets the vector; how many tokens it took is for APIs that say so.
+    """
+
+    vectors: Any
+    tokens: Any
+
+    def __post_init__(self) -> None:
+        import numpy as np
+
+        counts = np.asarray(self.tokens)
+        if counts.dtype.kind not in "iu" and counts.size:
+            raise InvalidOutput(f"the tokens of jitney.Embeddings are whole numbers, one per item, not {counts.dtype}")
+        object.__setattr__(self, "tokens", counts.astype(np.int64))
+
+
+TOKENS: Final = "$tokens"
+"""The name under which counts of tokens cross to the front, which takes them out of the answer; no name of a user's."""
+
+
 def _axis(axis: int | None) -> int | None:
     if axis is None or axis == -1:
         return None

@@ -1,4 +1,4 @@
-"""What README and the guide say is so: every block is run, or says why it cannot be; every link leads somewhere."""
+"""What README and the pages for users say is so: every block is run or says why not, every link leads somewhere."""
 
 import json
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     from harness import Server
 
-PAGES = ["README.md", "docs/guide.md", "docs/embedding-in-python.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/protocols.md", "docs/embedding-in-python.md"]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Blocks that cannot be run here. A new one is added to this list, or the test fails.
 NOT_RUN = [

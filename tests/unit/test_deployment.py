@@ -281,8 +281,9 @@ def test_the_manifest_is_what_the_front_reads() -> None:
     made = manifest("paint.py", [(found, resolve(found.name, found.declared, Overrides()))])
     made = json.loads(json.dumps(made))
     [only] = made["deployments"]
-    fields = ["name", "doc", "options", "option_sources", "input", "output", "group_by", "cost", "examples"]
+    fields = ["name", "doc", "options", "option_sources", "input", "output", "task", "group_by", "cost", "examples"]
     assert list(only) == fields
+    assert only["task"] is None
     assert only["input"]["kind"] == "object"
     assert only["input"]["arrays"] == []
     assert only["output"] == {

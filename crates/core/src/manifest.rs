@@ -33,12 +33,28 @@ pub struct DeploymentManifest {
     pub input: Input,
     /// What it returns.
     pub output: Output,
+    /// What it does for the routes of well-known APIs; `None` if it has not said.
+    #[serde(default)]
+    pub task: Option<Task>,
     /// What items of one batch must agree on.
     pub group_by: Vec<Term>,
     /// What an item counts against `max_batch_cost`; 1 if absent.
     pub cost: Option<Term>,
     /// Example inputs as JSON (bytes as base64), for docs.
     pub examples: Vec<serde_json_value::Value>,
+}
+
+/// What a deployment does for the routes of well-known APIs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Task {
+    /// Texts to vectors. An item is a text, or (if the input is an object) has it in its field `input`.
+    Embedding {
+        /// Whether `input` may be a list of tokens instead.
+        takes_tokens: bool,
+        /// Whether the field `dimensions` says how long the vector should be.
+        takes_dimensions: bool,
+    },
 }
 
 /// A JSON value without a dependency on a JSON library: schemas and examples pass through untouched.

@@ -86,6 +86,7 @@ async fn front(port: &str) {
                 let _ = reply.send(Answer {
                     result: Ok(parts.collect()),
                     timing: Timing { batch_size: 1, ..Timing::default() },
+                    tokens: None,
                 });
             }
         }

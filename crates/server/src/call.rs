@@ -273,6 +273,19 @@ pub struct Answer {
     pub result: Result<SmallVec<[OutputPart; 1]>, Failure>,
     /// Where the time went.
     pub timing: Timing,
+    /// How many tokens it took, from models that count them.
+    pub tokens: Option<u64>,
+}
+
+/// The name of the part in which a worker sends how many tokens an item took. No parameter or field can be called so.
+const TOKENS: &str = "$tokens";
+
+/// Takes the count of tokens out of what a worker sent; what is left is the answer itself.
+pub(crate) fn take_tokens(parts: &mut SmallVec<[OutputPart; 1]>) -> Option<u64> {
+    let place = parts.iter().position(|part| &*part.name == TOKENS)?;
+    let part = parts.remove(place);
+    let bytes = part.data.as_ref().try_into().ok()?;
+    u64::try_from(i64::from_le_bytes(bytes)).ok()
 }
 
 impl Answer {

@@ -183,7 +183,7 @@ impl Drop for Ticket<'_> {
 
 fn gone() -> Answer {
     let failure = Failure::new(Outcome::Internal, "the engine has ended; the server is going down");
-    Answer { result: Err(failure), timing: Timing::default() }
+    Answer { result: Err(failure), timing: Timing::default(), tokens: None }
 }
 
 /// Cancels what has not been answered yet when its caller goes away.

@@ -1,6 +1,6 @@
 //! The engine task of one deployment: owns its scheduler, carries out its decisions. Messages in, actions out, no locks.
 
-use crate::call::{Answer, Call, Failure, Timing};
+use crate::call::{Answer, Call, Failure, Timing, take_tokens};
 use crate::clock::Clock;
 use crate::deployment::Inbound;
 use crate::link::front::Link;
@@ -203,7 +203,7 @@ impl Engine {
     }
 
     fn refuse(&self, pending: Pending, refusal: Refusal) {
-        answer(pending.reply, Err(self.refused(refusal)), Timing::default());
+        fail(pending.reply, self.refused(refusal), Timing::default());
     }
 
     fn results(&mut self, now: Time, replica: ReplicaId, results: ReceivedResults) {
@@ -215,13 +215,18 @@ impl Engine {
             let Some(ended) = self.scheduler.item_done(results.batch, id) else { continue };
             let timing = timing(now, &ended, model);
             self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
+            let mut tokens = None;
             let result = match outcome {
-                ItemOutcome::Values(parts) => Ok(parts),
+                ItemOutcome::Values(mut parts) => {
+                    tokens = take_tokens(&mut parts);
+                    Ok(parts)
+                }
                 ItemOutcome::Failed(failure) => Err(failure),
                 // The two clocks may disagree by a little about who was too late.
                 ItemOutcome::LeftOut => Err(expired(now, &ended)),
             };
-            answer(ended.payload.reply, result, timing);
+            // A caller that went away has sent a cancel, which is on its way.
+            let _ = ended.payload.reply.send(Answer { result, timing, tokens });
         }
         self.scheduler.batch_done(now, replica, results.batch, results.is_clean);
         if self.trials.remove(&replica) {
@@ -235,7 +240,7 @@ impl Engine {
             Action::Fail(ended, outcome) => {
                 let failure = self.failed(now, &ended, outcome);
                 let timing = timing(now, &ended, Duration::ZERO);
-                answer(ended.payload.reply, Err(failure), timing);
+                fail(ended.payload.reply, failure, timing);
             }
             Action::Forget(replica, item) => {
                 if let Some(link) = self.links.get(&replica) {
@@ -377,13 +382,8 @@ fn report(reports: &mpsc::UnboundedSender<Report>, message: Report) {
     let _ = reports.send(message);
 }
 
-fn answer(
-    reply: oneshot::Sender<Answer>,
-    result: Result<smallvec::SmallVec<[crate::call::OutputPart; 1]>, Failure>,
-    timing: Timing,
-) {
-    // A caller that went away has sent a cancel, which is on its way.
-    let _ = reply.send(Answer { result, timing });
+fn fail(reply: oneshot::Sender<Answer>, failure: Failure, timing: Timing) {
+    let _ = reply.send(Answer { result: Err(failure), timing, tokens: None });
 }
 
 fn timing(now: Time, ended: &Ended<Pending>, model: Duration) -> Timing {

@@ -8,7 +8,7 @@ use jitney_core::options::ServerOptions;
 use prometheus::IntGauge;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 /// Whether the server should get traffic, and why not.
@@ -33,6 +33,8 @@ pub struct Site {
     pub keys: Option<Arc<Keys>>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
+    /// When it was made.
+    pub created: SystemTime,
     /// Bytes of answers that clients have not taken yet; looked at for every request.
     pub untaken: IntGauge,
     deployments: OnceLock<BTreeMap<String, Deployment>>,
@@ -48,6 +50,7 @@ impl Site {
             options,
             option_sources: BTreeMap::new(),
             keys: None,
+            created: SystemTime::now(),
             untaken: telemetry.gauge(metrics::UNTAKEN_BYTES, &[]),
             telemetry,
             deployments: OnceLock::new(),

@@ -11,6 +11,7 @@ from jitney.arrays import ANY_DTYPE, ArraySpec
 from jitney.codecs.plain import plain_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidOutput
+from jitney.types import TOKENS
 
 _KEPT: Final = (bytes, bytearray, memoryview)
 _NOT_ARRAYS: Final = ("text", "bytes", "image")
@@ -22,6 +23,8 @@ class DeclaredArrays:
     def __init__(self, declared: Output) -> None:
         self._declared: Final = declared
         self._specs: Final[dict[str, ArraySpec]] = {spec.name: spec for spec in declared.arrays}
+        if declared.counts_tokens:
+            self._specs[TOKENS] = ArraySpec(TOKENS, "int64", ())
 
     def check(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
         """Raise InvalidOutput unless an item's array of this dtype and shape is what was declared."""

@@ -18,7 +18,7 @@ from jitney.codecs.refusals import bounded
 from jitney.codecs.validating import DeclaredArrays, validate
 from jitney.errors import InvalidInput, InvalidOutput
 from jitney.failures import one_line, sayable
-from jitney.types import Image, is_pillow, is_pillow_type
+from jitney.types import TOKENS, Embeddings, Image, is_pillow, is_pillow_type
 
 if TYPE_CHECKING:
     from jitney._core import Results
@@ -55,7 +55,7 @@ class Writer:
         elif named := named_arrays(output):
             # All are converted before any is written: an array that cannot be must not leave half an answer behind.
             for name, array in [(name, host_array(value)) for name, value in named.items()]:
-                self._rows(indices, name, array, results)
+                self._rows(indices, _wire_name(output, name), array, results)
         else:
             return self._list(output, indices, encodings, results)
         return []
@@ -66,7 +66,7 @@ class Writer:
             self._rows([index], "", host_array(answer)[None], results)
         elif named := named_arrays(answer):
             for name, array in [(name, host_array(value)[None]) for name, value in named.items()]:
-                self._rows([index], name, array, results)
+                self._rows([index], _wire_name(answer, name), array, results)
         else:
             return self._list([answer], [index], encodings, results)
         return []
@@ -85,6 +85,7 @@ class Writer:
 
     def _validate_array(self, output: Any, *, batched: bool) -> bool:
         named = {"": output} if is_array(output) else named_arrays(output)
+        named = {_wire_name(output, name): value for name, value in named.items()}
         if "" in named or self._declared.kind == "arrays":
             for name, value in named.items():
                 array = host_array(value)
@@ -193,6 +194,13 @@ class Writer:
             raise InvalidOutput(
                 f"predict is annotated to return {expected} for each item, but returned {got} for this one"
             )
+
+
+def _wire_name(output: Any, name: str) -> str:
+    """Tell what an array of this output is called on its way: the vectors of embeddings are the answer itself."""
+    if isinstance(output, Embeddings):
+        return TOKENS if name == "tokens" else ""
+    return name
 
 
 def _write_error(error: BaseException, index: int, results: "Results") -> None:

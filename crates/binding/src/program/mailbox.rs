@@ -243,7 +243,7 @@ impl Mailbox {
         let all = std::mem::take(&mut *lock(&self.places));
         for waiting in all.all.into_iter().flatten() {
             let outcome = Outcome::from_reason(reason).unwrap_or(Outcome::Internal);
-            let answer = Answer { result: Err(Failure::new(outcome, detail)), timing: Timing::default() };
+            let answer = Answer { result: Err(Failure::new(outcome, detail)), timing: Timing::default(), tokens: None };
             let reply =
                 if let Some(count) = waiting.many { Reply::Many(vec![answer; count]) } else { Reply::One(answer) };
             tell(py, waiting.future.bind(py), reply)?;

@@ -51,7 +51,7 @@ pub(crate) async fn post(
         timeout: wanted.timeout,
         priority: wanted.priority,
     };
-    let Run { results, timing, ticket } = run(deployment, items, call).await;
+    let Run { results, timing, ticket, .. } = run(deployment, items, call).await;
     let rendered = match intake::check_room(site) {
         Ok(()) => {
             let bytes = results.iter().flatten().flatten().map(|part| part.data.len()).sum();
@@ -93,6 +93,8 @@ pub(crate) struct Run<'a> {
     pub(crate) results: Vec<outcomes::Item>,
     /// That of the item that took longest.
     pub(crate) timing: Timing,
+    /// How many tokens they took together, from models that count them.
+    pub(crate) tokens: u64,
     /// `None` if no item was fit to be computed.
     pub(crate) ticket: Option<Ticket<'a>>,
 }
@@ -114,23 +116,25 @@ pub(crate) async fn run<T>(
             Err(failure) => results.push(Some(Err(failure))),
         }
     }
-    let mut timing = Timing::default();
+    let (mut timing, mut tokens) = (Timing::default(), 0_u64);
     if calls.is_empty() {
-        return Run { results: results.into_iter().flatten().collect(), timing, ticket: None };
+        return Run { results: results.into_iter().flatten().collect(), timing, tokens, ticket: None };
     }
     let (answers, ticket) = deployment.open_many(calls).await;
     let total = |timing: &Timing| timing.queue + timing.batch + timing.model;
     let mut answers = answers.into_iter();
     let results = results.into_iter().filter_map(|known| {
         known.or_else(|| {
-            let Answer { result, timing: its } = answers.next()?;
+            let Answer { result, timing: its, tokens: counted } = answers.next()?;
+            tokens = tokens.saturating_add(counted.unwrap_or(0));
             if total(&its) > total(&timing) {
                 timing = its;
             }
             Some(result)
         })
     });
-    Run { results: results.collect(), timing, ticket: Some(ticket) }
+    let results = results.collect();
+    Run { results, timing, tokens, ticket: Some(ticket) }
 }
 
 /// The most items that one request may have.

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Wanted {
     /// From now; `None` is the deployment's own.
     pub(crate) timeout: Option<Duration>,
+    /// Whether the client named it.
+    pub(crate) is_given: bool,
     pub(crate) priority: Priority,
 }
 
@@ -24,7 +26,8 @@ impl Wanted {
     /// From jitney's own headers; refuses while there is no room for another answer.
     pub(crate) fn of(site: &Site, headers: &HeaderMap) -> Result<Wanted, Failure> {
         check_room(site)?;
-        Ok(Wanted { timeout: headers::timeout(headers)?, priority: headers::priority(headers)? })
+        let timeout = headers::timeout(headers)?;
+        Ok(Wanted { timeout, is_given: timeout.is_some(), priority: headers::priority(headers)? })
     }
 }
 

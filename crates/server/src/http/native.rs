@@ -34,7 +34,7 @@ pub(crate) async fn post(
         }
     };
     active.compute();
-    let (Answer { result, timing }, mut ticket) = deployment.open(call).await;
+    let (Answer { result, timing, .. }, mut ticket) = deployment.open(call).await;
     let rendered = match result {
         // Clients may have stopped taking answers while this one was computed.
         Ok(parts) => match intake::check_room(site) {

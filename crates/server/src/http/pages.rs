@@ -40,6 +40,10 @@ pub(crate) fn index(site: &Site, request: &Request<Incoming>) -> Reply {
         routes.insert(format!("POST /{name}"), deployment.manifest.doc.clone().into());
         routes.insert(format!("POST /{name}/batch"), "the same for many items in one request".into());
     }
+    if site.deployments().into_iter().flatten().any(|(_, deployment)| deployment.manifest.task.is_some()) {
+        routes.insert("POST /v1/embeddings".into(), "the OpenAI API, for deployments that say their task".into());
+        routes.insert("GET /v1/models".into(), "which of them there are".into());
+    }
     for (route, what) in [
         ("GET /livez", "200 while this process answers"),
         ("GET /readyz", "200 when models are loaded and the server takes requests, else 503 with the reasons"),
@@ -87,6 +91,7 @@ pub(crate) async fn config(site: &Site) -> Reply {
             "init": manifest.init,
             "input": { "kind": manifest.input.kind, "arrays": manifest.input.arrays },
             "output": { "kind": manifest.output.kind, "arrays": manifest.output.arrays },
+            "task": manifest.task,
             "group_by": manifest.group_by,
             "cost": manifest.cost,
             "batches": deployment.explain().await,

@@ -87,6 +87,11 @@ impl Problem {
         if body.is_end_stream() { self } else { self.close() }
     }
 
+    /// Without what only HTTP knows of it.
+    pub(crate) fn into_failure(self) -> Failure {
+        self.failure
+    }
+
     /// Which row of the table.
     pub(crate) fn outcome(&self) -> Outcome {
         self.failure.outcome

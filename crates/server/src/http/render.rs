@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::HeaderValue;
 use jitney_core::outcome::Outcome;
+use std::borrow::Cow;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const MSGPACK: &str = "application/msgpack";
@@ -84,6 +85,33 @@ pub(crate) fn json(body: &mut Vec<u8>, parts: &[OutputPart]) -> Result<(), Failu
     }
     body.extend_from_slice(if parts.is_empty() { b"{}" } else { b"}" });
     Ok(())
+}
+
+/// An array of floats as base64 of little-endian float32, whatever it is made of.
+pub(crate) fn base64_f32(body: &mut Vec<u8>, part: &OutputPart) -> Result<(), Failure> {
+    let dtype = part.tensor.as_ref().map(|tensor| tensor.dtype);
+    let data = &part.data[..];
+    let floats: Cow<'_, [u8]> = match dtype {
+        Some(Dtype::Float32) => Cow::Borrowed(data),
+        Some(Dtype::Float64) => {
+            data.as_chunks().0.iter().flat_map(|&bytes| (f64::from_le_bytes(bytes) as f32).to_le_bytes()).collect()
+        }
+        Some(Dtype::Float16) => {
+            data.as_chunks().0.iter().flat_map(|&bytes| half::to_f32(u16::from_le_bytes(bytes)).to_le_bytes()).collect()
+        }
+        _ => return Err(Failure::new(Outcome::InvalidOutput, "the model returned a vector that is not of floats")),
+    };
+    base64_string(body, &floats);
+    Ok(())
+}
+
+fn base64_string(out: &mut Vec<u8>, data: &[u8]) {
+    out.push(b'"');
+    let start = out.len();
+    out.resize(start + data.len().div_ceil(3) * 4, 0);
+    let written = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or(0);
+    out.truncate(start + written);
+    out.push(b'"');
 }
 
 /// An answer as a msgpack value.
@@ -180,14 +208,7 @@ pub(crate) fn json_value(out: &mut Vec<u8>, part: &OutputPart) -> Result<(), Fai
     match part.tag {
         Tag::Json => out.extend_from_slice(&part.data),
         Tag::Text => json_string(out, utf8(part)?),
-        Tag::Bytes => {
-            out.push(b'"');
-            let start = out.len();
-            out.resize(start + part.data.len().div_ceil(3) * 4, 0);
-            let written = STANDARD.encode_slice(&part.data, &mut out[start..]).unwrap_or(0);
-            out.truncate(start + written);
-            out.push(b'"');
-        }
+        Tag::Bytes => base64_string(out, &part.data),
         Tag::Tensor => elements(out, part, &Json)?,
         Tag::Msgpack => {
             return Err(Failure::new(Outcome::InvalidOutput, "a msgpack value cannot stand in a JSON answer"));

@@ -61,7 +61,7 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
 }
 
 fn refused(failure: Failure) -> Answer {
-    Answer { result: Err(failure), timing: Timing::default() }
+    Answer { result: Err(failure), timing: Timing::default(), tokens: None }
 }
 
 /// The group key and the cost of an item, once its parts have been seen to be what the deployment takes.

@@ -169,7 +169,7 @@ impl Connection {
         let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
         let Some(found) = found else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
-            let refused = Answer { result: Err(failure), timing: Timing::default() };
+            let refused = Answer { result: Err(failure), timing: Timing::default(), tokens: None };
             self.say(frames::answers(id, &vec![refused; items.len()]));
             return;
         };

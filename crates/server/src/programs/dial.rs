@@ -95,7 +95,9 @@ impl Entrance {
         let (shared, deployment) = (self.shared.clone(), self.deployment.clone());
         Box::pin(async move {
             let count = items.len();
-            let failed = |failure: Failure| vec![Answer { result: Err(failure), timing: Timing::default() }; count];
+            let failed = |failure: Failure| {
+                vec![Answer { result: Err(failure), timing: Timing::default(), tokens: None }; count]
+            };
             let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();
             if let Some(failure) = too_large(&shared, bytes) {
                 return failed(failure);

@@ -145,7 +145,7 @@ pub(super) fn read_answers(frame: &Frame) -> Result<(u64, Vec<Answer>), FrameErr
             }
             ItemOutcome::LeftOut => Err(Failure::new(Outcome::Internal, "the server has no outcome for this item")),
         };
-        Ok(Answer { result, timing: Timing::default() })
+        Ok(Answer { result, timing: Timing::default(), tokens: None })
     });
     Ok((results.batch.0, answers.collect::<Result<_, FrameError>>()?))
 }
@@ -192,7 +192,11 @@ mod tests {
             status: Some(418),
             ..Failure::new(Outcome::QueueFull, "full")
         };
-        let sent = [Ok(smallvec![value]), Err(failure)].map(|result| Answer { result, timing: Timing::default() });
+        let sent = [Ok(smallvec![value]), Err(failure)].map(|result| Answer {
+            result,
+            timing: Timing::default(),
+            tokens: None,
+        });
         let (id, got) = read_answers(&received(&answers(9, &sent))).unwrap();
         assert_eq!(id, 9);
         let part = &got[0].result.as_ref().unwrap()[0];

@@ -78,7 +78,11 @@ fn first(calls: &[Call]) -> Vec<String> {
 }
 
 fn answer(parts: impl IntoIterator<Item = OutputPart>) -> Answer {
-    Answer { result: Ok(parts.into_iter().collect()), timing: Timing { batch_size: 4, ..Timing::default() } }
+    Answer {
+        result: Ok(parts.into_iter().collect()),
+        timing: Timing { batch_size: 4, ..Timing::default() },
+        tokens: None,
+    }
 }
 
 fn output(name: &str, tag: Tag, tensor: Option<(Dtype, &[u64])>, data: &[u8]) -> OutputPart {
@@ -185,7 +189,8 @@ fn rows_are_joined_in_order_and_wanted_outputs_chosen() {
 fn one_failed_row_fails_the_request_and_is_named() {
     let signature = Signature::of(&manifest(arrays(&[("a", "uint8", json!([1]))]), anything(), json!({})));
     let good = || answer([output("", Tag::Text, None, b"ok")]);
-    let bad = Answer { result: Err(Failure::new(Outcome::ModelFailed, "too odd")), timing: Timing::default() };
+    let bad =
+        Answer { result: Err(Failure::new(Outcome::ModelFailed, "too odd")), timing: Timing::default(), tokens: None };
     let failure = join(&signature, &[], vec![good(), bad.clone(), good()]).unwrap_err();
     assert_eq!(
         (failure.outcome, failure.detail.as_str()),

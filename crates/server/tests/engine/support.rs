@@ -60,6 +60,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         init: std::collections::BTreeMap::default(),
         input: Input { kind: InputKind::Text, name: String::new(), arrays: vec![], schema: any() },
         output: Output { kind: "text".into(), arrays: vec![], schema: any() },
+        task: None,
         group_by: vec![],
         cost: None,
         examples: vec![],

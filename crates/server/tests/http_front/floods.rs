@@ -222,7 +222,7 @@ async fn a_panic_costs_its_connection_only() {
     client.write(post("bytes", "", "x")).await;
     let (_, reply) = submitted(&mut messages).await;
     let part = output(Tag::Bytes, Bytes::from_owner(Bomb));
-    reply.send(Answer { result: Ok([part].into_iter().collect()), timing: timing() }).unwrap();
+    reply.send(Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None }).unwrap();
     assert!(client.is_closed().await);
     other.send(crate::support::echo_answer(call)).unwrap();
     assert_eq!(beside.reply().await.unwrap().text(), "beside");

@@ -140,7 +140,7 @@ async fn headers_reach_the_call() {
         field: Some("$.x".into()),
         ..Failure::new(Outcome::QueueFull, "full")
     };
-    reply.send(Answer { result: Err(failure), timing: timing() }).unwrap();
+    reply.send(Answer { result: Err(failure), timing: timing(), tokens: None }).unwrap();
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_full", Some("2")));
     assert_eq!((reply.header("x-request-id"), reply.header("x-should-retry")), (Some("mine-1"), None));
@@ -149,7 +149,9 @@ async fn headers_reach_the_call() {
     client.write(post("object", "x-request-id: bad id\r\n", "{}")).await;
     let (call, reply) = submitted(&mut messages).await;
     assert_eq!((call.timeout, call.priority, call.encoding), (None, Priority::Normal, Encoding::Json));
-    reply.send(Answer { result: Err(Failure::new(Outcome::WorkerLost, "lost")), timing: timing() }).unwrap();
+    reply
+        .send(Answer { result: Err(Failure::new(Outcome::WorkerLost, "lost")), timing: timing(), tokens: None })
+        .unwrap();
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.header("x-should-retry"), reply.header("retry-after")), (502, Some("false"), None));
     assert_ne!(reply.header("x-request-id"), Some("bad id"));
@@ -236,7 +238,7 @@ async fn an_engine_that_has_ended_is_an_internal_error() {
     client.write(post("open", "", "[1, 2.5]")).await;
     let (_, reply) = submitted(&mut messages).await;
     let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();
-    reply.send(Answer { result: Ok(answer), timing: timing() }).unwrap();
+    reply.send(Answer { result: Ok(answer), timing: timing(), tokens: None }).unwrap();
     assert_eq!(client.reply().await.unwrap().text(), "[0.5,0.25]");
 }
 

@@ -145,6 +145,7 @@ async fn a_client_that_does_not_read_is_dropped() {
         .send(jitney_server::call::Answer {
             result: Ok([large].into_iter().collect()),
             timing: crate::support::timing(),
+            tokens: None,
         })
         .unwrap();
     loop {
@@ -168,8 +169,11 @@ async fn answers_that_nobody_takes_hold_no_more_than_they_may() {
     late.write(post("bytes", "", "y")).await;
     let (call, second) = submitted(&mut messages).await;
     let large = crate::support::output(jitney_server::call::Tag::Bytes, vec![0; 64 << 20]);
-    let answer =
-        jitney_server::call::Answer { result: Ok([large].into_iter().collect()), timing: crate::support::timing() };
+    let answer = jitney_server::call::Answer {
+        result: Ok([large].into_iter().collect()),
+        timing: crate::support::timing(),
+        tokens: None,
+    };
     first.send(answer).unwrap();
     while front.site.untaken.get() == 0 {
         tokio::task::yield_now().await;

@@ -26,6 +26,7 @@ MAX_TOKENS = 256
 
 @jitney.deployment(
     name="minilm",
+    task="embedding",
     max_batch_size=32,
     examples=["How many people live in London?", "London has nine million inhabitants.", "I like strong coffee."],
 )
@@ -46,8 +47,8 @@ class MiniLM:
         self.tokenizer.enable_truncation(MAX_TOKENS)
         self.tokenizer.enable_padding()
 
-    def predict(self, texts: list[str]) -> np.ndarray:
-        """Embed n texts: float32 of shape (n, 384)."""
+    def predict(self, texts: list[str]) -> jitney.Embeddings:
+        """Embed n texts: float32 of shape (n, 384), and how many tokens of each were read."""
         encoded = self.tokenizer.encode_batch(texts)
         ids = np.array([text.ids for text in encoded], np.int64)
         mask = np.array([text.attention_mask for text in encoded], np.int64)
@@ -55,7 +56,7 @@ class MiniLM:
         (tokens,) = self.session.run(["last_hidden_state"], feeds)
         weight = mask[..., None].astype(np.float32)
         vectors = (tokens * weight).sum(axis=1) / weight.sum(axis=1)  # an empty text still has its two marks
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return jitney.Embeddings(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), mask.sum(axis=1))
 
 
 def weights() -> Path:

@@ -21,13 +21,17 @@ struct Inner<'a> {
 /// A problem as `{"error": {…}}`.
 pub(crate) fn say(problem: &Problem) -> Said {
     let outcome = problem.outcome();
-    // In this protocol an input that parses and does not fit is a bad request like any other.
-    let usual = if outcome == Outcome::InvalidInput { 400 } else { outcome.http_status() };
-    let status = problem.chosen_status().unwrap_or(usual);
+    let status = problem.chosen_status().unwrap_or_else(|| status(outcome));
     let param = problem.field().map(|field| field.strip_prefix("$.").unwrap_or(field));
-    let error = Inner { message: problem.detail(), r#type: kind(status), param, code: code(outcome) };
+    let error = Inner { message: problem.detail(), r#type: kind(status), param, code: code(problem) };
     let body = serde_json::to_vec(&Document { error }).unwrap_or_default();
     Said { status, media: "application/json", body, headers: vec![] }
+}
+
+/// The status of an outcome in this protocol, in which an input that parses and does not fit is a bad request like any
+/// other.
+pub(crate) fn status(outcome: Outcome) -> u16 {
+    if outcome == Outcome::InvalidInput { 400 } else { outcome.http_status() }
 }
 
 /// What OpenAI calls this family of errors.
@@ -42,9 +46,10 @@ fn kind(status: u16) -> &'static str {
 }
 
 /// OpenAI's own code where it has one that clients know, else our reason.
-fn code(outcome: Outcome) -> &'static str {
-    match outcome {
+fn code(problem: &Problem) -> &'static str {
+    match problem.outcome() {
         Outcome::Unauthorized => "invalid_api_key",
+        Outcome::NotFound if problem.field() == Some("model") => "model_not_found",
         outcome => outcome.reason(),
     }
 }

@@ -1,6 +1,7 @@
 //! `GET /openapi.json`: the API as the manifests describe it, in `OpenAPI` 3.1.
 
 mod native;
+mod openai;
 mod parts;
 
 use super::pages::json_reply;
@@ -17,6 +18,13 @@ pub(crate) fn page(site: &Site, _: &Request<Incoming>) -> Reply {
         paths.insert(format!("/{name}"), json!({ "post": native::one(name, deployment) }));
         paths.insert(format!("/{name}/batch"), json!({ "post": native::many(name, deployment) }));
     }
+    let mut schemas = openai::schemas();
+    schemas.insert("Problem".into(), parts::problem_schema());
+    schemas.insert("AllFailed".into(), parts::all_failed_schema());
+    // Without a deployment that says its task there is nothing to call there.
+    if site.deployments().into_iter().flatten().any(|(_, deployment)| deployment.manifest.task.is_some()) {
+        openai::routes(site, &mut paths);
+    }
     server_pages(&mut paths, site.options.open_metrics);
     let mut document = json!({
         "openapi": "3.1.0",
@@ -27,7 +35,7 @@ pub(crate) fn page(site: &Site, _: &Request<Incoming>) -> Reply {
         },
         "paths": paths,
         "components": {
-            "schemas": { "Problem": parts::problem_schema(), "AllFailed": parts::all_failed_schema() },
+            "schemas": schemas,
             "headers": parts::answer_headers(),
             "parameters": parts::parameters(),
             "securitySchemes": {

@@ -25,6 +25,7 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
             schema: serde_json_value::Value::Null,
         },
         output: Output { kind: "any".into(), arrays: vec![], schema: serde_json_value::Value::Null },
+        task: None,
         group_by: serde_json::from_value(group_by.clone()).unwrap(),
         cost: serde_json::from_value(cost.clone()).unwrap(),
         examples: vec![],

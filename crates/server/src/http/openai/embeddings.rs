@@ -1,0 +1,218 @@
+//! `POST /v1/embeddings`: texts or tokens in, vectors out, each an item of its own.
+
+use super::input::{Body, Input, wrong};
+use super::{callable, no_model};
+use crate::call::{Call, Chunks, Encoding, Failure, OutputPart, Tag, Timing};
+use crate::deployment::{Deployment, next_item_id};
+use crate::http::batch::{self, Run};
+use crate::http::door::Door;
+use crate::http::headers::{RequestId, quoted};
+use crate::http::input::{Reading, Taken, take};
+use crate::http::intake::{self, Intake, Wanted};
+use crate::http::media::{BodyType, body_type, check_encoding};
+use crate::http::outcomes::Item;
+use crate::http::pages::reply;
+use crate::http::problem::Problem;
+use crate::http::service::Reply;
+use crate::http::socket::Active;
+use crate::http::{heavy, render};
+use crate::site::Site;
+use bytes::Bytes;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use jitney_core::manifest::{InputKind, Task};
+use jitney_core::outcome::Outcome;
+use std::time::Duration;
+
+/// How the vectors are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    Floats,
+    /// float32, little-endian, which the official clients ask for unasked.
+    Base64,
+}
+
+/// One request, understood.
+struct Asked<'a> {
+    model: &'a str,
+    deployment: &'a Deployment,
+    items: Vec<Taken>,
+    written: Written,
+    dimensions: Option<u32>,
+}
+
+pub(super) async fn answer(site: &Site, request: Request<Incoming>, id: &RequestId, active: &Active) -> Reply {
+    let refused = |problem: Problem| problem.reply(Door::OpenAi, id, &Timing::default());
+    let (head, body) = request.into_parts();
+    // Which deployment is meant is only known from the body: until then the most patient one counts.
+    let allowed =
+        callable(site).into_iter().flatten().map(|(_, deployment, _)| intake::allowed(&deployment.manifest)).max();
+    let intake = Intake { site, body, allowed: allowed.unwrap_or(Duration::from_secs(60)) };
+    let mut wanted = match check_head(site, &head.headers) {
+        Ok(wanted) => wanted,
+        Err(failure) => return refused(intake.refuse(failure).await),
+    };
+    let mut chunks = match intake.receive(&mut wanted).await {
+        Ok(chunks) => chunks,
+        Err(problem) => return refused(problem),
+    };
+    let asked = match heavy::run(chunks.len(), || understand(site, &mut chunks)).await {
+        Ok(asked) => asked,
+        Err(failure) => return refused(failure.into()),
+    };
+    active.compute();
+    let allowed = intake::allowed(&asked.deployment.manifest);
+    let call = |taken: Taken| Call {
+        id: next_item_id(),
+        parts: taken.parts,
+        encoding: Encoding::Json,
+        group: taken.group,
+        cost: taken.cost,
+        timeout: wanted.timeout.map(|timeout| if wanted.is_given { timeout } else { timeout.min(allowed) }),
+        priority: wanted.priority,
+    };
+    let Run { results, timing, tokens, ticket } =
+        batch::run(asked.deployment, asked.items.into_iter().map(Ok).collect(), call).await;
+    let written = match intake::check_room(site) {
+        Ok(()) => {
+            let bytes = results.iter().flatten().flatten().map(|part| part.data.len()).sum();
+            heavy::run(bytes, || write(&results, asked.model, asked.written, asked.dimensions, tokens)).await
+        }
+        Err(failure) => Err(failure),
+    };
+    let ended = written.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok);
+    if let Some(mut ticket) = ticket {
+        ticket.fail(ended);
+    }
+    match written {
+        Ok(body) => {
+            let mut reply = reply("application/json", body);
+            id.stamp(reply.headers_mut(), &timing);
+            reply
+        }
+        Err(failure) => Problem::from(failure).reply(Door::OpenAi, id, &timing),
+    }
+}
+
+fn check_head(site: &Site, headers: &HeaderMap) -> Result<Wanted, Failure> {
+    let wanted = Wanted::of(site, headers)?;
+    check_encoding(headers)?;
+    if matches!(body_type(headers)?, BodyType::Json | BodyType::Unsaid) {
+        return Ok(wanted);
+    }
+    let got = quoted(headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes()));
+    let detail = format!("content-type {got} is not taken here; send application/json");
+    Err(Failure::new(Outcome::UnsupportedMediaType, detail))
+}
+
+/// From a body to items. What is wrong with one of them is wrong with the request: this API has no partial answers.
+fn understand<'a>(site: &'a Site, chunks: &mut Chunks) -> Result<Asked<'a>, Failure> {
+    let body = Body::read(chunks.contiguous())?;
+    let found = callable(site).map_err(Problem::into_failure)?.find(|(name, ..)| *name == body.model);
+    let (model, deployment, Task::Embedding { takes_tokens, takes_dimensions }) =
+        found.ok_or_else(|| no_model(site, &body.model))?;
+    let asked = || {
+        let written = match body.encoding_format.as_deref() {
+            None | Some("float") => Written::Floats,
+            Some("base64") => Written::Base64,
+            Some(other) => {
+                let what = format!("expected float or base64, got {}", quoted(other.as_bytes()));
+                return Err(wrong("encoding_format", &what));
+            }
+        };
+        let dimensions = body.dimensions()?;
+        if dimensions.is_some() && !takes_dimensions {
+            return Err(wrong("dimensions", &format!("the vectors of {model} have one length; leave it out")));
+        }
+        let inputs = body.inputs()?;
+        if !takes_tokens && inputs.iter().any(|input| matches!(input, Input::Tokens(_))) {
+            let what =
+                format!("{model} reads texts, not tokens: tokens mean something to one model only; send strings");
+            return Err(wrong("input", &what));
+        }
+        let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
+        let items = inputs.into_iter().map(|input| item(deployment, input, dimensions, most));
+        Ok(Asked { model, deployment, items: items.collect::<Result<_, _>>()?, written, dimensions })
+    };
+    asked().inspect_err(|failure| deployment.count(failure.outcome))
+}
+
+/// One input as the deployment's own route would have got it.
+fn item(deployment: &Deployment, input: Input, dimensions: Option<u32>, most: usize) -> Result<Taken, Failure> {
+    let manifest = &deployment.manifest;
+    let (tag, data) = match (manifest.input.kind, input) {
+        (InputKind::Text, Input::Text(text)) => (Tag::Text, text.into_bytes()),
+        (_, Input::Text(text)) => (Tag::Json, object(&text, dimensions)),
+        (_, Input::Tokens(tokens)) => (Tag::Json, object(&tokens, dimensions)),
+    };
+    take(manifest, Reading::As(tag), Chunks::from(Bytes::from(data)), most)
+}
+
+#[derive(serde::Serialize)]
+struct Object<'a, T> {
+    input: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dimensions: Option<u32>,
+}
+
+fn object<T: serde::Serialize>(input: &T, dimensions: Option<u32>) -> Vec<u8> {
+    serde_json::to_vec(&Object { input, dimensions }).unwrap_or_default()
+}
+
+/// The answer, if every item has a vector.
+fn write(
+    items: &[Item],
+    model: &str,
+    written: Written,
+    dimensions: Option<u32>,
+    tokens: u64,
+) -> Result<Vec<u8>, Failure> {
+    let room: usize = items.iter().flatten().map(|parts| render::room(parts) + 64).sum();
+    let mut body = Vec::with_capacity(room + 128);
+    body.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(b"{\"object\":\"embedding\",\"index\":");
+        body.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
+        body.extend_from_slice(b",\"embedding\":");
+        let vector = item.as_ref().map_err(Clone::clone).and_then(|parts| vector(parts, dimensions));
+        let place = |failure: Failure| in_place(failure, index, items.len());
+        match written {
+            Written::Floats => render::json(&mut body, std::slice::from_ref(vector.map_err(place)?)),
+            Written::Base64 => render::base64_f32(&mut body, vector.map_err(place)?),
+        }?;
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"],\"model\":");
+    // A Vec takes every byte.
+    let _ = serde_json::to_writer(&mut body, model);
+    body.extend_from_slice(format!(",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}}}").as_bytes());
+    Ok(body)
+}
+
+/// The one vector of an answer.
+fn vector(parts: &[OutputPart], dimensions: Option<u32>) -> Result<&OutputPart, Failure> {
+    let invalid = |what: &str| Failure::new(Outcome::InvalidOutput, what.to_owned());
+    let [part] = parts else { return Err(invalid("the model returned several arrays, not one vector")) };
+    let shape = part.tensor.as_ref().map(|tensor| &tensor.shape[..]);
+    match (shape, dimensions) {
+        (Some([length]), Some(asked)) if *length != u64::from(asked) => {
+            Err(invalid(&format!("the model was asked for {asked} dimensions and returned {length}")))
+        }
+        (Some([_]), _) => Ok(part),
+        _ => Err(invalid("the model returned something else than a vector of one axis")),
+    }
+}
+
+/// Says which of several inputs failed.
+fn in_place(failure: Failure, index: usize, items: usize) -> Failure {
+    let is_input = matches!(failure.outcome, Outcome::InvalidInput | Outcome::MalformedBody);
+    if !is_input {
+        return failure;
+    }
+    let place = if items > 1 { format!("input[{index}]") } else { "input".to_owned() };
+    Failure { detail: format!("{place}: {}", failure.detail), field: Some(place), ..failure }
+}

@@ -1,0 +1,39 @@
+"""The official JavaScript client, and a framework on top of it, against /v1. Needs node, and `npm ci` in tests/node."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import Serve
+
+FOLDER = Path(__file__).resolve().parents[1] / "node"
+KEY = "a-key-for-tests"
+TEXT = "How many people live in London?"
+
+
+def test_the_javascript_client_and_a_framework_are_served(serve: Serve) -> None:
+    node = shutil.which("node")
+    if node is None or not (FOLDER / "node_modules").is_dir():
+        pytest.skip("needs node, and the packages of tests/node: make node-packages")
+    server = serve("embedders.py", environment={"JITNEY_API_KEYS": KEY})
+    address = f"http://127.0.0.1:{server.port}/v1"
+    command = [node, "embeddings.js", address, KEY, TEXT]
+    ran = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    native = pytest.approx(server.post("/words", TEXT, {"x-api-key": KEY}).json())
+    assert said["models"] == ["matryoshka", "words"]
+    assert said["one"]["data"][0]["embedding"] == native
+    assert said["one"]["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
+    assert [found["embedding"] for found in said["floats"]["data"]] == [native, pytest.approx(said["embedded"][1])]
+    assert len(said["short"]["data"][0]["embedding"]) == 3
+    assert said["embedded"][0] == native
+    assert [(error["name"], error["status"]) for error in said["errors"]] == [
+        ("NotFoundError", 404),
+        ("BadRequestError", 400),
+        ("AuthenticationError", 401),
+    ]
+    assert said["errors"][0]["code"] == "model_not_found"
+    assert "nobody" in said["errors"][0]["message"]
