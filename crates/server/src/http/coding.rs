@@ -135,7 +135,7 @@ mod tests {
 
     fn site(max_body_bytes: u64) -> Site {
         let options: ServerOptions = serde_json::from_value(serde_json::json!({
-            "listen": [], "allow_unauthenticated": false, "api_keys_file": null, "open_metrics": false, "cors_origin": [],
+            "listen": [], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null, "open_metrics": false, "cors_origin": [],
             "max_body_bytes": max_body_bytes, "max_receiving_bytes": 1 << 20, "max_connections": 1, "header_timeout_s": 1.0,
             "body_timeout_s": 1.0, "idle_timeout_s": 1.0, "drain_grace_s": 0.0, "drain_timeout_s": 1.0,
             "log_format": "text", "log_level": "info",
