@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from tritonclient.utils import np_to_triton_dtype
 
-KINDS = ("http", "http.aio")
+KINDS = ("http", "http.aio", "grpc", "grpc.aio")
 
 
 class TritonClient:

@@ -97,6 +97,11 @@ impl Problem {
         self.failure.outcome
     }
 
+    /// What went wrong, without what only HTTP knows of it.
+    pub(crate) fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
     /// What was wrong, with which value, and what to do.
     pub(crate) fn detail(&self) -> &str {
         &self.failure.detail

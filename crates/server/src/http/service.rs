@@ -74,7 +74,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 const READ: &str = "GET, HEAD";
 
 /// The answer to one request, whatever its protocol.
-async fn answer(site: &Site, own_host: Option<&str>, request: Request<Incoming>, active: &Active) -> Reply {
+async fn answer(site: &Arc<Site>, own_host: Option<&str>, request: Request<Incoming>, active: &Active) -> Reply {
     let id = RequestId::of(request.headers());
     let door = Door::of(&request);
     let origin = request.headers().get(ORIGIN).cloned();
@@ -104,7 +104,7 @@ async fn answer(site: &Site, own_host: Option<&str>, request: Request<Incoming>,
 }
 
 /// Each protocol answers for itself. A problem that it returns takes the protocol's form here.
-async fn dispatch(site: &Site, door: Door, request: Request<Incoming>, id: &RequestId, active: &Active) -> Reply {
+async fn dispatch(site: &Arc<Site>, door: Door, request: Request<Incoming>, id: &RequestId, active: &Active) -> Reply {
     let result = match door {
         Door::Native => route(site, request, id, active).await,
         Door::OpenAi => openai::answer(site, request, id, active).await,

@@ -1,26 +1,216 @@
-//! gRPC: whatever comes with a content-type of `application/grpc`.
+//! gRPC: whatever comes with a content-type of `application/grpc`. The methods of the Open Inference Protocol, gRPC's own
+//! protocol for health, and reflection.
 
-use super::headers::RequestId;
+mod frame;
+mod health;
+mod infer;
+mod reflection;
+mod reply;
+mod stream;
+
+use super::door::Door;
+use super::headers::{self, RequestId};
+use super::intake::{Intake, Wanted};
 use super::problem::{Problem, Said};
 use super::service::Reply;
 use super::socket::Active;
+use super::{batch, heavy};
+use crate::call::{Failure, Timing};
+use crate::messages::inference as message;
 use crate::site::Site;
-use hyper::Request;
+use crate::tensors::describe;
+use crate::tensors::infer::Around;
 use hyper::body::Incoming;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Version};
 use jitney_core::outcome::Outcome;
+use prost::Message;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+const SERVICE: &str = "inference.GRPCInferenceService";
 
 /// Answers one call.
-#[allow(clippy::unused_async, reason = "like the other doors, which wait")]
 pub(crate) async fn answer(
-    _site: &Site,
+    site: &Arc<Site>,
     request: Request<Incoming>,
-    _id: &RequestId,
-    _active: &Active,
+    id: &RequestId,
+    active: &Active,
 ) -> Result<Reply, Problem> {
-    let path = super::headers::quoted(request.uri().path().as_bytes());
-    Err(Problem::new(Outcome::MethodNotAllowed, format!("{path} is not a method of this server"))
-        .instead_of(request.body()))
+    let (wanted, coding) = match check_head(site, &request) {
+        Ok(checked) => checked,
+        Err(failure) => return Err(Problem::from(failure).instead_of(request.body())),
+    };
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    let (service, method) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or_default();
+    let call = Call { site, body, id, active, wanted, coding };
+    match (service, method) {
+        (SERVICE, "ModelInfer") => call.infer().await,
+        (SERVICE, "ModelStreamInfer") => Ok(stream::answer(site.clone(), call.body, &head.headers, wanted, coding, id)),
+        (SERVICE, method) => call.describe(method).await,
+        (health::SERVICE, "Check") => call.unary(|site, asked| health::check(site, &asked)).await,
+        (health::SERVICE, "Watch") => {
+            let asked = call.receive().await?.1;
+            Ok(health::watch(site.clone(), asked, id))
+        }
+        (reflection::V1 | reflection::V1_ALPHA, "ServerReflectionInfo") => {
+            Ok(reflection::answer(site.clone(), call.body, coding, id))
+        }
+        _ => Err(unknown(path).instead_of(&call.body)),
+    }
+}
+
+fn unknown(path: &str) -> Problem {
+    let shown = headers::quoted(path.as_bytes());
+    let what = format!("{shown} is no method here; {SERVICE}, {} and reflection are served", health::SERVICE);
+    Problem::new(Outcome::MethodNotAllowed, what)
+}
+
+/// One call whose message has not been read.
+struct Call<'a> {
+    site: &'a Site,
+    body: Incoming,
+    id: &'a RequestId,
+    active: &'a Active,
+    wanted: Wanted,
+    coding: Option<super::coding::Coding>,
+}
+
+impl Call<'_> {
+    /// The message, and what is left of the time that it had to come.
+    async fn receive<M: Message + Default>(self) -> Result<(Wanted, M), Problem> {
+        let Call { site, body, mut wanted, coding, .. } = self;
+        let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
+        let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
+        let message = heavy::run(body.len(), || frame::only(body, coding, site)).await?;
+        Ok((wanted, frame::decode(message)?))
+    }
+
+    /// A method that answers out of what the front knows.
+    async fn unary<M, A>(self, answer: impl FnOnce(&Site, M) -> Result<A, Failure>) -> Result<Reply, Problem>
+    where
+        M: Message + Default,
+        A: Message,
+    {
+        let (site, id) = (self.site, self.id);
+        let asked = self.receive().await?.1;
+        let pieces = frame::message(&answer(site, asked)?)?;
+        Ok(reply::unary(pieces, id, &Timing::default()))
+    }
+
+    async fn describe(self, method: &str) -> Result<Reply, Problem> {
+        use message as m;
+        match method {
+            "ServerLive" => self.unary(|_, _: m::ServerLiveRequest| Ok(m::ServerLiveResponse { live: true })).await,
+            "ServerReady" => {
+                let answer = |site: &Site, _: m::ServerReadyRequest| {
+                    Ok(m::ServerReadyResponse { ready: site.readiness().ready })
+                };
+                self.unary(answer).await
+            }
+            "ModelReady" => {
+                let answer = |site: &Site, asked: m::ModelReadyRequest| {
+                    // What is not there is not ready: clients ask this to find out.
+                    let deployment = describe::find(site, &asked.name, &asked.version);
+                    let ready = deployment.is_ok_and(|deployment| describe::is_ready(site, deployment));
+                    Ok(m::ModelReadyResponse { ready })
+                };
+                self.unary(answer).await
+            }
+            "ServerMetadata" => self.unary(|_, _: m::ServerMetadataRequest| Ok(describe::server())).await,
+            "ModelMetadata" => {
+                let answer = |site: &Site, asked: m::ModelMetadataRequest| {
+                    Ok(describe::model(describe::find(site, &asked.name, &asked.version)?))
+                };
+                self.unary(answer).await
+            }
+            "ModelConfig" => {
+                let answer = |site: &Site, asked: m::ModelConfigRequest| {
+                    let config = describe::config(describe::find(site, &asked.name, &asked.version)?);
+                    Ok(m::ModelConfigResponse { config: Some(config) })
+                };
+                self.unary(answer).await
+            }
+            "ModelStatistics" => {
+                let answer = |site: &Site, asked: m::ModelStatisticsRequest| {
+                    describe::all_statistics(site, &asked.name, &asked.version)
+                };
+                self.unary(answer).await
+            }
+            "RepositoryIndex" => {
+                let answer = |site: &Site, asked: m::RepositoryIndexRequest| Ok(describe::index(site, asked.ready));
+                self.unary(answer).await
+            }
+            "RepositoryModelLoad" | "RepositoryModelUnload" => {
+                Err(Problem::from(describe::no_control()).instead_of(&self.body))
+            }
+            method => Err(unknown(&format!("/{SERVICE}/{method}")).instead_of(&self.body)),
+        }
+    }
+
+    async fn infer(self) -> Result<Reply, Problem> {
+        let Call { site, body, id, active, mut wanted, coding } = self;
+        let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
+        let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
+        let message = heavy::run(body.len(), || frame::only(body, coding, site)).await?;
+        active.compute();
+        match infer::infer(site, message, around(site, wanted)).await {
+            Ok(answer) => {
+                let timing = answer.timing;
+                Ok(reply::unary(answer.alone()?, id, &timing))
+            }
+            Err((failure, timing)) => Ok(Problem::from(failure).reply(Door::Grpc, id, &timing)),
+        }
+    }
+}
+
+fn around(site: &Site, wanted: Wanted) -> Around {
+    Around { timeout: wanted.timeout, priority: wanted.priority, most_rows: batch::most_items(site) }
+}
+
+fn check_head(site: &Site, request: &Request<Incoming>) -> Result<(Wanted, Option<super::coding::Coding>), Failure> {
+    let headers = request.headers();
+    if request.version() != Version::HTTP_2 {
+        return Err(Failure::new(Outcome::InvalidRequest, "gRPC needs HTTP/2; this connection speaks HTTP/1"));
+    }
+    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    if !matches!(kind, b"application/grpc" | b"application/grpc+proto") {
+        let detail = format!("content-type {} is not taken; send application/grpc", headers::quoted(kind));
+        return Err(Failure::new(Outcome::UnsupportedMediaType, detail));
+    }
+    let mut wanted = if is_probe(request.uri().path()) {
+        Wanted { timeout: None, priority: headers::priority(headers)? }
+    } else {
+        Wanted::of(site, headers)?
+    };
+    wanted.timeout = [wanted.timeout, timeout(headers)?].into_iter().flatten().min();
+    Ok((wanted, frame::coding(headers)?))
+}
+
+/// gRPC's own header: at most eight digits, and a unit.
+fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
+    let Some(value) = headers::single(headers, &TIMEOUT)? else { return Ok(None) };
+    let parsed = value.to_str().ok().and_then(|text| {
+        let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number: u64 = digits.parse().ok().filter(|_| is_number)?;
+        Some(match unit {
+            "H" => Duration::from_secs(number * 3600),
+            "M" => Duration::from_secs(number * 60),
+            "S" => Duration::from_secs(number),
+            "m" => Duration::from_millis(number),
+            "u" => Duration::from_micros(number),
+            "n" => Duration::from_nanos(number),
+            _ => return None,
+        })
+    });
+    parsed.map(Some).ok_or_else(|| {
+        let got = headers::quoted(value.as_bytes());
+        let detail = format!("header grpc-timeout must be up to 8 digits and one of H, M, S, m, u, n, got {got}");
+        Failure::new(Outcome::InvalidRequest, detail)
+    })
 }
 
 /// Methods that answer without a key.
@@ -31,12 +221,7 @@ pub(crate) fn is_probe(path: &str) -> bool {
 
 /// A problem as an answer that is nothing but its trailers, which then stand in the head.
 pub(crate) fn say(problem: &Problem) -> Said {
-    let status = HeaderValue::from(u16::from(problem.outcome().grpc_code()));
-    let headers = vec![
-        (HeaderName::from_static("grpc-status"), status),
-        (HeaderName::from_static("grpc-message"), message(problem.detail())),
-    ];
-    Said { status: 200, media: "application/grpc", body: vec![], headers }
+    Said { status: 200, media: "application/grpc", body: vec![], headers: reply::status(problem.failure()) }
 }
 
 /// Text as gRPC writes it in a header: what is not printable ASCII, and the percent sign, as `%XX`.
@@ -57,6 +242,20 @@ pub(crate) fn message(text: &str) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deadlines_have_units() {
+        let of = |text| {
+            let headers = HeaderMap::from_iter([(TIMEOUT, HeaderValue::from_static(text))]);
+            timeout(&headers).map(Option::unwrap_or_default).map_err(|failure| failure.detail)
+        };
+        assert_eq!(of("2S"), Ok(Duration::from_secs(2)));
+        assert_eq!(of("99999999m"), Ok(Duration::from_millis(99_999_999)));
+        assert_eq!((of("1H"), of("5u")), (Ok(Duration::from_secs(3600)), Ok(Duration::from_micros(5))));
+        for wrong in ["", "S", "1", "1s", "-1S", "123456789S", "1.5S"] {
+            assert!(of(wrong).unwrap_err().contains(&format!("`{wrong}`")), "{wrong}");
+        }
+    }
 
     #[test]
     fn messages_are_percent_encoded() {

@@ -1,0 +1,126 @@
+//! gRPC's frames: a byte that says whether the message is compressed, its length in four, then the message.
+
+use crate::call::{Chunks, Failure};
+use crate::http::coding::{self, Coding};
+use crate::http::headers::{quoted, single};
+use crate::http::limits::COPY_BELOW;
+use crate::site::Site;
+use bytes::Bytes;
+use hyper::header::{HeaderMap, HeaderName};
+use jitney_core::outcome::Outcome;
+use prost::Message;
+use smallvec::SmallVec;
+
+/// A message in the pieces that it is sent in.
+pub(crate) type Pieces = SmallVec<[Bytes; 2]>;
+
+/// Bytes before a message.
+pub(crate) const PREFIX: usize = 5;
+
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+/// How the compressed messages of a call are compressed.
+pub(crate) fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Failure> {
+    let Some(value) = single(headers, &ENCODING)? else { return Ok(None) };
+    if value == "identity" {
+        return Ok(None);
+    }
+    Coding::parse(value.as_bytes()).map(Some).ok_or_else(|| {
+        let detail = format!("grpc-encoding {} is not taken; use gzip, deflate or none", quoted(value.as_bytes()));
+        Failure::new(Outcome::MethodNotAllowed, detail)
+    })
+}
+
+/// What a prefix says: whether its message is compressed, and how long it is.
+pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
+    let [flag, length @ ..] = prefix;
+    match flag {
+        0 | 1 => Ok((flag == 1, u32::from_be_bytes(length) as usize)),
+        _ => Err(malformed(&format!("its first byte is {flag}, which is no flag of gRPC"))),
+    }
+}
+
+/// The one message of a body.
+pub(crate) fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Result<Bytes, Failure> {
+    let whole = body.contiguous();
+    let Some(start) = whole.first_chunk() else { return Err(malformed("it ends inside of its prefix")) };
+    let (is_compressed, length) = prefix(*start)?;
+    if whole.len() - PREFIX != length {
+        let what = format!("its prefix says {length} bytes, {} follow", whole.len() - PREFIX);
+        return Err(malformed(&what));
+    }
+    plain(whole.slice(PREFIX..), is_compressed, coding, site)
+}
+
+/// A message as it was before it was compressed.
+pub(crate) fn plain(
+    message: Bytes,
+    is_compressed: bool,
+    coding: Option<Coding>,
+    site: &Site,
+) -> Result<Bytes, Failure> {
+    match (is_compressed, coding) {
+        (false, _) => Ok(message),
+        (true, Some(coding)) => coding::inflate(coding, message.into(), site),
+        (true, None) => Err(malformed("it is compressed, but the header grpc-encoding does not say how")),
+    }
+}
+
+/// Reads a message; what stands in it as bytes stays where it is.
+pub(crate) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Failure> {
+    M::decode(message).map_err(|error| malformed(&format!("its protobuf cannot be read: {error}")))
+}
+
+pub(crate) fn malformed(what: &str) -> Failure {
+    Failure::new(Outcome::MalformedBody, format!("the gRPC message cannot be read: {what}"))
+}
+
+/// A message that ends with large pieces, ready to be sent. Large ones are not copied.
+pub(crate) fn framed(mut message: Vec<u8>, large: &[Bytes]) -> Result<Pieces, Failure> {
+    let length = message.len() + large.iter().map(Bytes::len).sum::<usize>();
+    let length32 = u32::try_from(length).map_err(|_| {
+        let detail = format!("the answer has {length} bytes; a gRPC message holds 4 GiB at most");
+        Failure::new(Outcome::InvalidOutput, detail)
+    })?;
+    let mut head = Vec::with_capacity(PREFIX + message.len());
+    head.push(0);
+    head.extend_from_slice(&length32.to_be_bytes());
+    head.append(&mut message);
+    let mut pieces = Pieces::new();
+    for piece in large {
+        // Short pieces cost more as frames of their own than copied.
+        if piece.len() < COPY_BELOW {
+            head.extend_from_slice(piece);
+        } else {
+            pieces.push(std::mem::take(&mut head).into());
+            pieces.push(piece.clone());
+        }
+    }
+    if !head.is_empty() {
+        pieces.push(head.into());
+    }
+    Ok(pieces)
+}
+
+/// A message, ready to be sent.
+pub(crate) fn message(message: &impl Message) -> Result<Pieces, Failure> {
+    framed(message.encode_to_vec(), &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_make_one_message(
+            message in prop::collection::vec(any::<u8>(), 0..20), lengths in prop::collection::vec(0usize..3, 0..5)
+        ) {
+            let large: Vec<Bytes> = lengths.iter().map(|&n| Bytes::from(vec![n as u8; [0, 10, COPY_BELOW][n]])).collect();
+            let sent = framed(message.clone(), &large).unwrap().concat();
+            prop_assert_eq!(prefix(*sent.first_chunk().unwrap()).unwrap(), (false, sent.len() - PREFIX));
+            prop_assert_eq!(&sent[PREFIX..], &[message, large.concat()].concat()[..]);
+        }
+    }
+}

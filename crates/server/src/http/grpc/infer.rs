@@ -1,0 +1,274 @@
+//! `ModelInfer`: a message as tensors, and tensors as a message.
+
+use super::frame::{self, Pieces};
+use crate::call::{Chunks, Dtype, Failure, Timing};
+use crate::deployment::Ticket;
+use crate::http::{heavy, intake};
+use crate::messages::inference::infer_parameter::ParameterChoice;
+use crate::messages::inference::model_infer_request::InferInputTensor;
+use crate::messages::inference::model_infer_response::InferOutputTensor;
+use crate::messages::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
+use crate::site::Site;
+use crate::tensors::datatype::Datatype;
+use crate::tensors::infer::{Around, Inference};
+use crate::tensors::request::{Parameter, Parameters, Request, check_of_tensor};
+use crate::tensors::{Shape, Tensor, VERSION, describe, quoted, strings};
+use bytes::Bytes;
+use jitney_core::outcome::Outcome;
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use std::collections::HashMap;
+
+/// The number of `raw_output_contents`.
+const RAW_OUTPUTS: u32 = 6;
+
+/// The number of `infer_response` in the messages of a stream.
+const INFER_RESPONSE: u32 = 2;
+
+/// What clients that read streams look for in the last answer to a request.
+const FINAL: &str = "triton_final_response";
+
+/// An answer: its message as far as it is small, and the tensors that follow it.
+pub(super) struct Answer<'a> {
+    response: Vec<u8>,
+    tensors: Vec<Bytes>,
+    pub(super) timing: Timing,
+    /// The request ends with it, once the answer has been handed over.
+    ticket: Ticket<'a>,
+}
+
+impl Answer<'_> {
+    /// Ready to be sent.
+    pub(super) fn alone(self) -> Result<Pieces, Failure> {
+        self.framed(Vec::new())
+    }
+
+    /// Ready to be sent in a stream, where it is a field of another message.
+    pub(super) fn in_stream(self) -> Result<Pieces, Failure> {
+        let mut key = Vec::with_capacity(12);
+        encode_key(INFER_RESPONSE, WireType::LengthDelimited, &mut key);
+        encode_varint((self.response.len() + self.tensors.iter().map(Bytes::len).sum::<usize>()) as u64, &mut key);
+        self.framed(key)
+    }
+
+    fn framed(mut self, mut head: Vec<u8>) -> Result<Pieces, Failure> {
+        head.append(&mut self.response);
+        frame::framed(head, &self.tensors).inspect_err(|failure| self.ticket.fail(failure.outcome))
+    }
+}
+
+/// Computes one request. The timing of a failure is of what was computed for it.
+pub(super) async fn infer(site: &Site, message: Bytes, around: Around) -> Result<Answer<'_>, (Failure, Timing)> {
+    let prepare = || {
+        let request: ModelInferRequest = frame::decode(message.clone())?;
+        let deployment = describe::find(site, &request.model_name, &request.model_version)?;
+        let id = request.id.clone();
+        let inference = read(request).and_then(|request| Inference::of(deployment, request, around));
+        inference.map(|inference| (deployment, id, inference)).inspect_err(|failure| deployment.count(failure.outcome))
+    };
+    let prepared = heavy::run(message.len(), prepare).await;
+    let (deployment, id, inference) = prepared.map_err(|failure| (failure, Timing::default()))?;
+    let mut parameters = write_parameters(&inference.kept);
+    if inference.empty_final_response {
+        let choice = ParameterChoice::BoolParam(true);
+        parameters.insert(FINAL.into(), InferParameter { parameter_choice: Some(choice) });
+    }
+    let (result, timing, mut ticket) = inference.run(deployment).await;
+    // Clients may have stopped taking answers while this one was computed.
+    let tensors = result.and_then(|tensors| intake::check_room(site).map(|()| tensors)).map_err(|failure| {
+        ticket.fail(failure.outcome);
+        (failure, timing)
+    })?;
+    let mut response = ModelInferResponse {
+        model_name: deployment.manifest.name.clone(),
+        model_version: VERSION.into(),
+        id,
+        parameters,
+        ..ModelInferResponse::default()
+    };
+    let mut raw = Vec::with_capacity(tensors.len());
+    for mut tensor in tensors {
+        response.outputs.push(InferOutputTensor {
+            name: tensor.name.to_string(),
+            datatype: tensor.datatype.name().into(),
+            shape: tensor.shape.iter().map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX)).collect(),
+            ..InferOutputTensor::default()
+        });
+        raw.push(tensor.data.contiguous().clone());
+    }
+    Ok(Answer { response: response.encode_to_vec(), tensors: fields(raw), timing, ticket })
+}
+
+/// Tensors with what stands before each in a message: fields may come in any order, so they follow all others.
+fn fields(raw: Vec<Bytes>) -> Vec<Bytes> {
+    let mut pieces = Vec::with_capacity(raw.len() * 2);
+    for tensor in raw {
+        let mut key = Vec::with_capacity(12);
+        encode_key(RAW_OUTPUTS, WireType::LengthDelimited, &mut key);
+        encode_varint(tensor.len() as u64, &mut key);
+        pieces.push(key.into());
+        pieces.push(tensor);
+    }
+    pieces
+}
+
+fn read(message: ModelInferRequest) -> Result<Request, Failure> {
+    let ModelInferRequest { id, parameters, inputs, outputs, raw_input_contents, .. } = message;
+    let is_raw = !raw_input_contents.is_empty();
+    if is_raw && raw_input_contents.len() != inputs.len() {
+        let what = format!(
+            "there are {} inputs and {} raw_input_contents; send one for each, in the order of the inputs",
+            inputs.len(),
+            raw_input_contents.len()
+        );
+        return Err(Failure::new(Outcome::InvalidInput, what));
+    }
+    let mut raw = raw_input_contents.into_iter();
+    let inputs = inputs.into_iter().map(|input| tensor(input, raw.next())).collect::<Result<_, _>>()?;
+    let mut wanted = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        check_of_tensor(&output.name, output.parameters.keys().map(String::as_str), &[])?;
+        wanted.push(output.name.into());
+    }
+    Ok(Request { id, parameters: read_parameters(parameters)?, inputs, outputs: wanted })
+}
+
+fn of_input(name: &str, what: &str) -> Failure {
+    Failure::new(Outcome::InvalidInput, format!("input {}: {what}", quoted(name)))
+}
+
+fn tensor(input: InferInputTensor, raw: Option<Bytes>) -> Result<Tensor, Failure> {
+    let InferInputTensor { name, datatype, shape, parameters, contents } = input;
+    check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data_size"])?;
+    let datatype = Datatype::parse(&datatype).ok_or_else(|| {
+        let what = format!("the datatype {} is not taken; known are {}", quoted(&datatype), Datatype::known());
+        of_input(&name, &what)
+    })?;
+    let axes: Result<Shape, _> = shape.iter().map(|&axis| u64::try_from(axis)).collect();
+    let shape = axes.map_err(|_| of_input(&name, &format!("its shape {shape:?} has an axis below 0")))?;
+    let data = match (raw, contents) {
+        (Some(raw), None) => Chunks::from(raw),
+        (Some(_), Some(_)) => return Err(of_input(&name, "it has contents and raw_input_contents; send one of them")),
+        (None, Some(contents)) => typed(datatype, &contents).map_err(|what| of_input(&name, &what))?.into(),
+        (None, None) => typed(datatype, &InferTensorContents::default()).map_err(|what| of_input(&name, &what))?.into(),
+    };
+    Ok(Tensor { name: name.into(), datatype, shape, data })
+}
+
+/// Elements of typed contents, as they are in raw ones.
+fn typed(datatype: Datatype, contents: &InferTensorContents) -> Result<Bytes, String> {
+    let InferTensorContents {
+        bool_contents,
+        int_contents,
+        int64_contents,
+        uint_contents,
+        uint64_contents,
+        fp32_contents,
+        fp64_contents,
+        bytes_contents,
+    } = contents;
+    let mut data = Vec::new();
+    macro_rules! narrow {
+        ($values:expr, $kind:ty) => {
+            for &value in $values {
+                let value = <$kind>::try_from(value).map_err(|_| format!("{value} is no {}", datatype.name()))?;
+                data.extend_from_slice(&value.to_le_bytes());
+            }
+        };
+    }
+    macro_rules! copy {
+        ($values:expr) => {
+            $values.iter().for_each(|value| data.extend_from_slice(&value.to_le_bytes()))
+        };
+    }
+    match datatype {
+        Datatype::Bytes => bytes_contents.iter().try_for_each(|element| strings::push(&mut data, element))?,
+        Datatype::Fixed(dtype) => match dtype {
+            Dtype::Bool => data.extend(bool_contents.iter().map(|&value| u8::from(value))),
+            Dtype::Int8 => narrow!(int_contents, i8),
+            Dtype::Int16 => narrow!(int_contents, i16),
+            Dtype::Int32 => copy!(int_contents),
+            Dtype::Int64 => copy!(int64_contents),
+            Dtype::Uint8 => narrow!(uint_contents, u8),
+            Dtype::Uint16 => narrow!(uint_contents, u16),
+            Dtype::Uint32 => copy!(uint_contents),
+            Dtype::Uint64 => copy!(uint64_contents),
+            Dtype::Float32 => copy!(fp32_contents),
+            Dtype::Float64 => copy!(fp64_contents),
+            Dtype::Float16 => return Err("FP16 has no typed contents; send raw_input_contents".into()),
+        },
+    }
+    Ok(data.into())
+}
+
+fn read_parameters(parameters: HashMap<String, InferParameter>) -> Result<Parameters, Failure> {
+    let read = |(name, parameter): (String, InferParameter)| {
+        let value = match parameter.parameter_choice {
+            Some(ParameterChoice::BoolParam(value)) => Parameter::Bool(value),
+            Some(ParameterChoice::Int64Param(value)) => Parameter::Int(value),
+            Some(ParameterChoice::StringParam(value)) => Parameter::Text(value),
+            Some(ParameterChoice::DoubleParam(value)) => Parameter::Double(value),
+            Some(ParameterChoice::Uint64Param(value)) => Parameter::Uint(value),
+            None => {
+                let detail = format!("parameter {} has no value", quoted(&name));
+                return Err(Failure::new(Outcome::InvalidRequest, detail));
+            }
+        };
+        Ok((name, value))
+    };
+    parameters.into_iter().map(read).collect()
+}
+
+fn write_parameters(parameters: &Parameters) -> HashMap<String, InferParameter> {
+    let write = |(name, value): &(String, Parameter)| {
+        let choice = match value {
+            Parameter::Bool(value) => ParameterChoice::BoolParam(*value),
+            Parameter::Int(value) => ParameterChoice::Int64Param(*value),
+            Parameter::Uint(value) => ParameterChoice::Uint64Param(*value),
+            Parameter::Double(value) => ParameterChoice::DoubleParam(*value),
+            Parameter::Text(value) => ParameterChoice::StringParam(value.clone()),
+        };
+        (name.clone(), InferParameter { parameter_choice: Some(choice) })
+    };
+    parameters.iter().map(write).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn tensors_behind_a_message_are_its_last_field() {
+        let response = ModelInferResponse { id: "7".into(), ..ModelInferResponse::default() };
+        let raw = vec![Bytes::from_static(b"abc"), Bytes::new(), Bytes::from(vec![1; 300])];
+        let message = [response.encode_to_vec(), fields(raw.clone()).concat()].concat();
+        let read = ModelInferResponse::decode(&message[..]).unwrap();
+        assert_eq!((read.id.as_str(), read.raw_output_contents), ("7", raw));
+    }
+
+    #[test]
+    fn typed_contents_are_the_same_as_raw_ones() {
+        let contents = InferTensorContents {
+            int_contents: vec![-1, 127],
+            bytes_contents: vec![Bytes::from_static(b"ab")],
+            ..InferTensorContents::default()
+        };
+        let of = |name| typed(Datatype::parse(name).unwrap(), &contents);
+        assert_eq!(&of("INT8").unwrap()[..], [255, 127]);
+        assert_eq!(&of("INT16").unwrap()[..], [255, 255, 127, 0]);
+        assert_eq!(&of("BYTES").unwrap()[..], b"\x02\0\0\0ab");
+        assert!(of("UINT8").unwrap().is_empty() && of("FP16").is_err());
+        let wide = InferTensorContents { int_contents: vec![128], ..InferTensorContents::default() };
+        assert!(typed(Datatype::Fixed(Dtype::Int8), &wide).unwrap_err().contains("128"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(message) = frame::decode::<ModelInferRequest>(bytes.into()) {
+                let _ = read(message);
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Answers of gRPC: messages, and a status in the trailers.
+
+use super::frame::Pieces;
+use super::message;
+use crate::call::{Failure, Timing};
+use crate::http::headers::RequestId;
+use crate::http::payload::Payload;
+use crate::http::service::{REASON, Reply};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use hyper::Response;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use jitney_core::outcome::Outcome;
+use prost::Message as _;
+use prost_types::{Any, Duration};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+/// The status of a call that went well.
+pub(crate) fn ok() -> HeaderMap {
+    HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
+}
+
+/// The status of a failure, with when to come back if that is known.
+pub(crate) fn status(failure: &Failure) -> Vec<(HeaderName, HeaderValue)> {
+    let code = failure.outcome.grpc_code();
+    let mut headers = vec![(STATUS, HeaderValue::from(u16::from(code))), (MESSAGE, message(&failure.detail))];
+    if let Some(after) = failure.retry_after {
+        let seconds = i64::try_from(after.as_secs()).unwrap_or(i64::MAX);
+        let nanos = i32::try_from(after.subsec_nanos()).unwrap_or(0);
+        let retry = crate::messages::rpc::RetryInfo { retry_delay: Some(Duration { seconds, nanos }) };
+        let any = Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: retry.encode_to_vec() };
+        let message = failure.detail.clone();
+        let details = crate::messages::rpc::Status { code: i32::from(code), message, details: vec![any] };
+        let text = STANDARD_NO_PAD.encode(details.encode_to_vec());
+        headers.extend(HeaderValue::try_from(text).ok().map(|value| (DETAILS, value)));
+    }
+    headers
+}
+
+/// The same as the end of a stream.
+pub(crate) fn failed(failure: &Failure) -> HeaderMap {
+    let mut trailers = HeaderMap::from_iter(status(failure));
+    trailers.insert(REASON, HeaderValue::from_static(failure.outcome.reason()));
+    trailers
+}
+
+/// An answer of one message.
+pub(crate) fn unary(pieces: Pieces, id: &RequestId, timing: &Timing) -> Reply {
+    let whole = Whole { pieces: pieces.into_iter(), is_ended: false };
+    reply(Payload::stream(Box::pin(whole)), id, timing)
+}
+
+/// An answer that comes in pieces, and whoever makes them: they end together.
+pub(crate) fn stream(pieces: mpsc::Receiver<Piece>, maker: AbortHandle, id: &RequestId) -> Reply {
+    reply(Payload::stream(Box::pin(Stream { pieces, maker, is_ended: false })), id, &Timing::default())
+}
+
+fn reply(payload: Payload, id: &RequestId, timing: &Timing) -> Reply {
+    let mut reply = Response::new(payload);
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    id.stamp(reply.headers_mut(), timing);
+    reply
+}
+
+/// One message, then the status.
+struct Whole {
+    pieces: smallvec::IntoIter<[Bytes; 2]>,
+    is_ended: bool,
+}
+
+impl Body for Whole {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(piece) = self.pieces.next() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let is_ended = std::mem::replace(&mut self.is_ended, true);
+        Poll::Ready((!is_ended).then(|| Ok(Frame::trailers(ok()))))
+    }
+}
+
+/// What a stream is made of.
+pub(crate) enum Piece {
+    /// Bytes of messages.
+    Data(Bytes),
+    /// The status; nothing follows.
+    End(HeaderMap),
+}
+
+struct Stream {
+    pieces: mpsc::Receiver<Piece>,
+    maker: AbortHandle,
+    is_ended: bool,
+}
+
+impl Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.is_ended {
+            return Poll::Ready(None);
+        }
+        self.pieces.poll_recv(cx).map(|piece| {
+            let end = match piece {
+                Some(Piece::Data(data)) => return Some(Ok(Frame::data(data))),
+                Some(Piece::End(trailers)) => trailers,
+                // Its maker ended without a word.
+                None => failed(&Failure::new(Outcome::Internal, "the server failed; the rest of the stream is lost")),
+            };
+            self.is_ended = true;
+            Some(Ok(Frame::trailers(end)))
+        })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Nobody waits for the rest.
+        self.maker.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let retry_after = Some(std::time::Duration::from_millis(1500));
+        let failure = Failure { retry_after, ..Failure::new(Outcome::QueueFull, "full") };
+        let headers = HeaderMap::from_iter(status(&failure));
+        assert_eq!(headers[STATUS], "8");
+        let details = STANDARD_NO_PAD.decode(headers[DETAILS].as_bytes()).unwrap();
+        let details = crate::messages::rpc::Status::decode(&details[..]).unwrap();
+        let retry = crate::messages::rpc::RetryInfo::decode(&details.details[0].value[..]).unwrap();
+        assert_eq!((details.code, retry.retry_delay), (8, Some(Duration { seconds: 1, nanos: 500_000_000 })));
+    }
+}

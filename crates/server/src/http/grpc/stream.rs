@@ -1,0 +1,212 @@
+//! Streams: messages as they come, and `ModelStreamInfer`, which answers each of them in their order.
+
+use super::frame::{self, PREFIX, Pieces};
+use super::infer;
+use super::reply::{self, Piece};
+use crate::call::Failure;
+use crate::http::coding::Coding;
+use crate::http::headers::RequestId;
+use crate::http::held::Held;
+use crate::http::intake::{self, Wanted};
+use crate::http::service::Reply;
+use crate::messages::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use crate::site::Site;
+use crate::tensors::infer::Around;
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::Body as _;
+use hyper::body::{Frame, Incoming};
+use hyper::header::HeaderMap;
+use jitney_core::metrics;
+use jitney_core::outcome::Outcome;
+use prost::Message;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, interval, timeout, timeout_at};
+
+/// Requests of one stream that are computed at once; it is then read no further.
+const AT_ONCE: usize = 64;
+
+/// How often a stream looks whether the server is ending.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The messages of a stream, bounded in size, in memory, and in the time that one of them takes.
+pub(super) struct Messages<'a> {
+    site: &'a Site,
+    body: Incoming,
+    coding: Option<Coding>,
+    buffer: BytesMut,
+    held: Held,
+}
+
+impl<'a> Messages<'a> {
+    pub(super) fn new(site: &'a Site, body: Incoming, coding: Option<Coding>) -> Messages<'a> {
+        Messages { site, body, coding, buffer: BytesMut::new(), held: account(site) }
+    }
+
+    /// The next message; `None` at the end of the stream. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        let options = &self.site.options;
+        let silence = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
+        loop {
+            if let Some(start) = self.buffer.first_chunk() {
+                let (is_compressed, length) = frame::prefix(*start)?;
+                if length as u64 > options.max_body_bytes {
+                    let most = options.max_body_bytes;
+                    let detail = format!(
+                        "a message has {length} bytes, the limit is {most}; send less, or raise max_body_bytes"
+                    );
+                    return Err(Failure::new(Outcome::TooLarge, detail));
+                }
+                if self.buffer.len() >= PREFIX + length {
+                    self.buffer.advance(PREFIX);
+                    let message = self.buffer.split_to(length).freeze();
+                    self.held = account(self.site);
+                    self.held.grow(self.buffer.len(), u64::MAX);
+                    return frame::plain(message, is_compressed, self.coding, self.site).map(Some);
+                }
+            }
+            let body = &mut self.body;
+            let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+            // Between messages a stream may be silent for as long as it likes.
+            let frame = if self.buffer.is_empty() {
+                frame.await
+            } else {
+                let detail =
+                    || format!("a message stopped for {} s; send it without such pauses", silence.as_secs_f64());
+                timeout(silence, frame).await.map_err(|_| Failure::new(Outcome::BodyTimeout, detail()))?
+            };
+            match frame {
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(frame::malformed("the stream ends inside of it")),
+                Some(Err(error)) => {
+                    return Err(Failure::new(Outcome::Cancelled, format!("the stream was broken off: {error}")));
+                }
+                Some(Ok(frame)) => {
+                    let Ok(data) = Frame::into_data(frame) else { continue };
+                    if !self.held.grow(data.len(), options.max_receiving_bytes) {
+                        let most = options.max_receiving_bytes;
+                        let detail =
+                            format!("bodies that are being received already hold the {most} bytes that they may");
+                        let retry_after = Some(Duration::from_secs(1));
+                        return Err(Failure { retry_after, ..Failure::new(Outcome::QueueBytesFull, detail) });
+                    }
+                    self.buffer.extend_from_slice(&data);
+                }
+            }
+        }
+    }
+}
+
+fn account(site: &Site) -> Held {
+    Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]))
+}
+
+/// One request that is being computed; dropping it cancels it.
+struct Computed(JoinHandle<Result<Pieces, Failure>>);
+
+impl Drop for Computed {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// `ModelStreamInfer`.
+pub(super) fn answer(
+    site: Arc<Site>,
+    body: Incoming,
+    headers: &HeaderMap,
+    wanted: Wanted,
+    coding: Option<Coding>,
+    id: &RequestId,
+) -> Reply {
+    // The client would rather have the stream end with an error than find it in a message.
+    let is_strict = headers.get("triton_grpc_error").is_some_and(|value| value == "true");
+    let end = wanted.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let (pieces, sent) = mpsc::channel(2);
+    let running = tokio::spawn(async move {
+        let (started, mut computed) = mpsc::channel(AT_ONCE);
+        let read = read(&site, body, coding, wanted, end, is_strict, started);
+        let write = async {
+            while let Some(Computed(running)) = computed.recv().await.as_mut() {
+                let result = running
+                    .await
+                    .unwrap_or_else(|_| Err(Failure::new(Outcome::Internal, "the server failed on this request")));
+                match result {
+                    Ok(message) => {
+                        for piece in message {
+                            // If nobody listens any more, this task is about to be aborted.
+                            let _ = pieces.send(Piece::Data(piece)).await;
+                        }
+                    }
+                    Err(failure) => return Some(failure),
+                }
+            }
+            None
+        };
+        // A failure of the stream is told when the answers before it have been.
+        let (mut read, mut write) = (std::pin::pin!(read), std::pin::pin!(write));
+        let ended = tokio::select! {
+            written = &mut write => written,
+            read = &mut read => write.await.or(read.err()),
+        };
+        let trailers = ended.map_or_else(reply::ok, |failure| reply::failed(&failure));
+        let _ = pieces.send(Piece::End(trailers)).await;
+    });
+    reply::stream(sent, running.abort_handle(), id)
+}
+
+/// Starts what comes, until the stream, its time or the server ends.
+async fn read(
+    site: &Arc<Site>,
+    body: Incoming,
+    coding: Option<Coding>,
+    wanted: Wanted,
+    end: Option<Instant>,
+    is_strict: bool,
+    started: mpsc::Sender<Computed>,
+) -> Result<(), Failure> {
+    let mut messages = Messages::new(site, body, coding);
+    let mut ticks = interval(LOOK);
+    loop {
+        // A place first: what is read is computed.
+        let Ok(place) = started.reserve().await else { return Ok(()) };
+        let message = loop {
+            let late = end.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+            tokio::select! {
+                message = timeout_at(late, messages.next()) => break message,
+                _ = ticks.tick() => if site.readiness().draining {
+                    return Err(Failure::new(Outcome::Draining, "the server is shutting down; open a stream to another"));
+                },
+            }
+        };
+        let Ok(message) = message else {
+            return Err(Failure::new(Outcome::DeadlineExceeded, "the time of the stream is over"));
+        };
+        let Some(message) = message? else { return Ok(()) };
+        let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let around = super::around(site, Wanted { timeout, ..wanted });
+        place.send(Computed(tokio::spawn(compute(site.clone(), message, around, is_strict))));
+    }
+}
+
+/// The answer to one request, as a message of the stream.
+async fn compute(site: Arc<Site>, message: Bytes, around: Around, is_strict: bool) -> Result<Pieces, Failure> {
+    let result = match intake::check_room(&site) {
+        Ok(()) => infer::infer(&site, message.clone(), around).await.map_err(|(failure, _)| failure),
+        Err(failure) => Err(failure),
+    };
+    let failure = match result {
+        Ok(answer) => return answer.in_stream(),
+        Err(failure) if is_strict => return Err(failure),
+        Err(failure) => failure,
+    };
+    // Whose error it is: clients keep several requests in the air.
+    let ModelInferRequest { model_name, id, .. } = ModelInferRequest::decode(message).unwrap_or_default();
+    let whose = ModelInferResponse { model_name, id, ..ModelInferResponse::default() };
+    let response = ModelStreamInferResponse { error_message: failure.detail, infer_response: Some(whose) };
+    frame::message(&response)
+}
