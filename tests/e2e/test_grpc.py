@@ -1,7 +1,7 @@
 """What only gRPC has: streams, cancellation, health, reflection, statuses. The rest is in test_open_inference.py."""
 
 # pyright: basic, reportMissingTypeStubs=false, reportAttributeAccessIssue=false
-# pyright: reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
 import queue
 from collections.abc import Iterator
