@@ -3,7 +3,8 @@
 use super::frame::{self, Pieces};
 use crate::call::{Chunks, Dtype, Failure, Timing};
 use crate::deployment::Ticket;
-use crate::http::{heavy, intake};
+use crate::http::intake::{self, Wanted};
+use crate::http::{batch, heavy};
 use crate::messages::inference::infer_parameter::ParameterChoice;
 use crate::messages::inference::model_infer_request::InferInputTensor;
 use crate::messages::inference::model_infer_response::InferOutputTensor;
@@ -58,11 +59,15 @@ impl Answer<'_> {
 }
 
 /// Computes one request. The timing of a failure is of what was computed for it.
-pub(super) async fn infer(site: &Site, message: Bytes, around: Around) -> Result<Answer<'_>, (Failure, Timing)> {
+pub(super) async fn infer(site: &Site, message: Bytes, wanted: Wanted) -> Result<Answer<'_>, (Failure, Timing)> {
     let prepare = || {
         let request: ModelInferRequest = frame::decode(message.clone())?;
         let deployment = describe::find(site, &request.model_name, &request.model_version)?;
         let id = request.id.clone();
+        // A message that took its time has used some of the request's, of which its model says how much there is.
+        let allowed = intake::allowed(&deployment.manifest);
+        let timeout = wanted.timeout.map(|timeout| if wanted.is_given { timeout } else { timeout.min(allowed) });
+        let around = Around { timeout, priority: wanted.priority, most_rows: batch::most_items(site) };
         let inference = read(request).and_then(|request| Inference::of(deployment, request, around));
         inference.map(|inference| (deployment, id, inference)).inspect_err(|failure| deployment.count(failure.outcome))
     };

@@ -10,16 +10,15 @@ mod stream;
 
 use super::door::Door;
 use super::headers::{self, RequestId};
-use super::intake::{Intake, Wanted};
+use super::heavy;
+use super::intake::{self, Intake, Wanted};
 use super::problem::{Problem, Said};
 use super::service::Reply;
 use super::socket::Active;
-use super::{batch, heavy};
 use crate::call::{Failure, Timing};
 use crate::messages::inference as message;
 use crate::site::Site;
 use crate::tensors::describe;
-use crate::tensors::infer::Around;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Version};
@@ -29,6 +28,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// How long a request may take to arrive that no model is there for.
+const NOBODY: Duration = Duration::from_secs(10);
 const SERVICE: &str = "inference.GRPCInferenceService";
 
 /// Answers one call.
@@ -152,11 +153,13 @@ impl Call<'_> {
 
     async fn infer(self) -> Result<Reply, Problem> {
         let Call { site, body, id, active, mut wanted, coding } = self;
-        let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
+        // Only the message names its model.
+        let models = site.deployments().into_iter().flatten();
+        let allowed = models.map(|(_, deployment)| intake::allowed(&deployment.manifest)).max().unwrap_or(NOBODY);
         let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
         let message = heavy::run(body.len(), || frame::only(body, coding, site)).await?;
         active.compute();
-        match infer::infer(site, message, around(site, wanted)).await {
+        match infer::infer(site, message, wanted).await {
             Ok(answer) => {
                 let timing = answer.timing;
                 Ok(reply::unary(answer.alone()?, id, &timing))
@@ -164,10 +167,6 @@ impl Call<'_> {
             Err((failure, timing)) => Ok(Problem::from(failure).reply(Door::Grpc, id, &timing)),
         }
     }
-}
-
-fn around(site: &Site, wanted: Wanted) -> Around {
-    Around { timeout: wanted.timeout, priority: wanted.priority, most_rows: batch::most_items(site) }
 }
 
 fn check_head(site: &Site, request: &Request<Incoming>) -> Result<(Wanted, Option<super::coding::Coding>), Failure> {
@@ -181,11 +180,12 @@ fn check_head(site: &Site, request: &Request<Incoming>) -> Result<(Wanted, Optio
         return Err(Failure::new(Outcome::UnsupportedMediaType, detail));
     }
     let mut wanted = if is_probe(request.uri().path()) {
-        Wanted { timeout: None, priority: headers::priority(headers)? }
+        Wanted { timeout: None, is_given: false, priority: headers::priority(headers)? }
     } else {
         Wanted::of(site, headers)?
     };
     wanted.timeout = [wanted.timeout, timeout(headers)?].into_iter().flatten().min();
+    wanted.is_given = wanted.timeout.is_some();
     Ok((wanted, frame::coding(headers)?))
 }
 

@@ -11,7 +11,6 @@ use crate::http::intake::{self, Wanted};
 use crate::http::service::Reply;
 use crate::messages::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use crate::site::Site;
-use crate::tensors::infer::Around;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body as _;
 use hyper::body::{Frame, Incoming};
@@ -188,15 +187,15 @@ async fn read(
         };
         let Some(message) = message? else { return Ok(()) };
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
-        let around = super::around(site, Wanted { timeout, ..wanted });
-        place.send(Computed(tokio::spawn(compute(site.clone(), message, around, is_strict))));
+        let wanted = Wanted { timeout, ..wanted };
+        place.send(Computed(tokio::spawn(compute(site.clone(), message, wanted, is_strict))));
     }
 }
 
 /// The answer to one request, as a message of the stream.
-async fn compute(site: Arc<Site>, message: Bytes, around: Around, is_strict: bool) -> Result<Pieces, Failure> {
+async fn compute(site: Arc<Site>, message: Bytes, wanted: Wanted, is_strict: bool) -> Result<Pieces, Failure> {
     let result = match intake::check_room(&site) {
-        Ok(()) => infer::infer(&site, message.clone(), around).await.map_err(|(failure, _)| failure),
+        Ok(()) => infer::infer(&site, message.clone(), wanted).await.map_err(|(failure, _)| failure),
         Err(failure) => Err(failure),
     };
     let failure = match result {
