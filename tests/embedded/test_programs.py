@@ -244,6 +244,28 @@ def test_a_loop_that_is_closed_with_calls_in_flight_cancels_them(tmp_path: Path,
     assert "queued" not in witness.computed()
 
 
+def test_threads_that_come_and_go_may_each_have_an_engine(tmp_path: Path) -> None:
+    """What first loads the Rust side here is a thread that ends."""
+    program = f"""
+    import asyncio, threading
+    import jitney
+
+    def start_and_end():
+        async def main():
+            async with jitney.run({str(APPS / "noop.py")!r}) as models:
+                assert await models.shout("a") == "A"
+        asyncio.run(main())
+
+    for _ in range(6):
+        thread = threading.Thread(target=start_and_end)
+        thread.start()
+        thread.join()
+    print("right")
+    """
+    ran = run(tmp_path, program)
+    assert (ran.returncode, ran.stdout) == (0, "right\n"), ran.stderr
+
+
 def test_ctrl_c_ends_a_call_that_waits(tmp_path: Path, witness: Witness) -> None:
     witness.shut_gate()
     process = start(

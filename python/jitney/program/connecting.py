@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from jitney.errors import ConfigError, Disconnected
+from jitney.program import core
 from jitney.program.models import Models, Post, SyncModels
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ class _Dials:
         self._timeout_s = timeout_s
 
     def _dial(self) -> "_core.Remote":
-        from jitney import _core  # noqa: PLC0415 - only programs need it
-
-        return _core.Remote(self._place, self._key)
+        return core.remote(self._place, self._key)
 
 
 def _check(ended: tuple[int, str] | None) -> None:

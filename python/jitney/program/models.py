@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVa
 from weakref import WeakKeyDictionary, ref
 
 from jitney.errors import EngineFailed, InternalError, NotFound, RequestError
+from jitney.program import core
 from jitney.program.classes import deployment_of
 from jitney.program.values import FAILED, Read, Write, exception, reader, writer
 
@@ -80,9 +81,7 @@ class Post:
             return mailbox
         mailbox = self._known.get(loop, _nothing)()
         if mailbox is None:
-            from jitney import _core  # noqa: PLC0415 - the workers of a program need no engine
-
-            mailbox = _core.Mailbox(loop)
+            mailbox = core.mailbox(loop)
             self._known[loop] = ref(mailbox)
             loop.add_reader(mailbox.fileno(), mailbox.drain)
         self._loop, self._mailbox = loop, self._known[loop]

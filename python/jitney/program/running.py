@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitney.context import available_cores
 from jitney.errors import EngineFailed, TargetError
+from jitney.program import core
 from jitney.program.classes import refuse_while_importing, target_of
 from jitney.program.models import Models, Post, SyncModels
 from jitney.server import Settings, compose, read_layers
@@ -45,12 +46,10 @@ class _Starts:
         self._engine: _core.Engine | None = None
 
     def _start(self) -> "_core.Engine":
-        from jitney import _core  # noqa: PLC0415 - the workers of a program need no engine
-
         if self._engine is not None:
             raise EngineFailed("this engine has been started already; each one is entered once")
         settings = self._settings.to_json(path=[place for place in sys.path if place])
-        self._engine = _core.Engine(settings, min(_THREADS, available_cores()))
+        self._engine = core.engine(settings, min(_THREADS, available_cores()))
         return self._engine
 
 
