@@ -1,5 +1,6 @@
-//! The worker's end of a link, blocking. A thread of its own receives, answers pings and notes cancels while the
-//! model computes; it knows nothing of Python and waits for no lock that Python code holds for long.
+//! The worker's end of a link, blocking. Whoever waits for a batch reads the socket itself, so that a batch need not be
+//! handed from thread to thread. While the model computes a thread of the link's own stands in: it receives, answers
+//! pings and notes cancels; it knows nothing of Python and waits for no lock that Python code holds for long.
 
 use super::batch_frame::{self, ReceivedBatch};
 use super::frame::{AT_ONCE, HEADER_LEN, Header, Kind, small_frame};
@@ -9,7 +10,13 @@ use std::collections::VecDeque;
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The link's own thread reads when nobody else has for so long. A model that takes less pays for no switch of threads;
+/// one that takes more has its next batch received meanwhile.
+const TICK: Duration = Duration::from_millis(1);
+/// After so many ticks in which somebody else was reading, the link's own thread sleeps until it is told otherwise.
+const TICKS_AWAKE: u32 = 8;
 
 /// A control message from the front.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +44,23 @@ struct Inbox {
     here: FxHashSet<ItemId>,
     cancelled: FxHashSet<ItemId>,
     is_closed: bool,
+    /// Where frames come from; whoever reads takes it along.
+    stream: Option<BufReader<UnixStream>>,
+    /// Frames ever read.
+    frames: u64,
+    /// Threads that wait while another reads.
+    followers: u32,
+    /// The link's own thread waits to be told that nobody reads any more.
+    is_asleep: bool,
 }
 
 #[derive(Debug)]
 struct Shared {
     inbox: Mutex<Inbox>,
+    /// For followers: a frame was read.
     arrived: Condvar,
+    /// For the link's own thread.
+    wake: Condvar,
     writer: Mutex<UnixStream>,
 }
 
@@ -55,6 +73,77 @@ impl Shared {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         write_all_vectored(&mut *writer, pieces)
     }
+
+    /// Until `take` finds something: reads, or follows who reads.
+    fn wait<T>(&self, take: impl Fn(&mut Inbox) -> Option<T>) -> T {
+        let mut inbox = self.inbox();
+        loop {
+            if let Some(found) = take(&mut inbox) {
+                if inbox.is_asleep && inbox.stream.is_some() {
+                    inbox.is_asleep = false;
+                    self.wake.notify_one();
+                }
+                return found;
+            }
+            if let Some(stream) = inbox.stream.take() {
+                inbox = self.read(inbox, stream);
+            } else {
+                inbox.followers += 1;
+                inbox = self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+                inbox.followers -= 1;
+            }
+        }
+    }
+
+    /// One frame, received without holding up the inbox.
+    fn read<'a>(&'a self, inbox: MutexGuard<'a, Inbox>, mut stream: BufReader<UnixStream>) -> MutexGuard<'a, Inbox> {
+        drop(inbox);
+        let received = receive(self, &mut stream);
+        let mut inbox = self.inbox();
+        inbox.frames += 1;
+        if let Ok(true) = received {
+            inbox.stream = Some(stream);
+        } else {
+            if let Err(error) = received {
+                tracing::debug!(%error, "the link broke");
+            }
+            inbox.is_closed = true;
+            self.wake.notify_one();
+        }
+        // A wake is a system call even if nobody listens.
+        if inbox.followers > 0 {
+            self.arrived.notify_all();
+        }
+        inbox
+    }
+
+    /// The life of the link's own thread: reads whenever nobody else does, until the front has gone.
+    fn stand_in(&self) {
+        let mut inbox = self.inbox();
+        let (mut frames, mut ticks) = (0, 0);
+        while !inbox.is_closed {
+            let is_read = inbox.stream.is_none();
+            if !is_read && inbox.frames == frames {
+                let stream = inbox.stream.take().expect("nobody else has it");
+                inbox = self.read(inbox, stream);
+                if inbox.followers == 0 {
+                    frames = inbox.frames;
+                    continue;
+                }
+            }
+            frames = inbox.frames;
+            ticks = if is_read { ticks + 1 } else { 0 };
+            if ticks < TICKS_AWAKE {
+                inbox = self.wake.wait_timeout(inbox, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                ticks = 0;
+                inbox.is_asleep = true;
+                while inbox.is_asleep && !inbox.is_closed {
+                    inbox = self.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
 }
 
 /// The worker's end.
@@ -64,7 +153,7 @@ pub struct WorkerLink {
 }
 
 impl WorkerLink {
-    /// Dials the front (`unix:PATH`), says who this is and starts the receiving thread, which calls `on_end` when the
+    /// Dials the front (`unix:PATH`), says who this is and starts the link's own thread, which calls `on_end` when the
     /// front has gone away.
     pub fn connect(
         address: &str,
@@ -77,19 +166,19 @@ impl WorkerLink {
         })?;
         let stream = UnixStream::connect(path)?;
         super::frame::widen(&stream);
-        let reader = stream.try_clone()?;
-        let shared = Arc::new(Shared { inbox: Mutex::default(), arrived: Condvar::new(), writer: Mutex::new(stream) });
+        let reader = BufReader::with_capacity(64 << 10, stream.try_clone()?);
+        let shared = Arc::new(Shared {
+            inbox: Mutex::new(Inbox { stream: Some(reader), ..Inbox::default() }),
+            arrived: Condvar::new(),
+            wake: Condvar::new(),
+            writer: Mutex::new(stream),
+        });
         let link = WorkerLink { shared };
         let hello = serde_json::json!({ "secret": secret, "worker": worker }).to_string();
         link.control(Kind::Hello, hello.as_bytes())?;
         let shared = link.shared.clone();
         std::thread::Builder::new().name("jitney-link".into()).spawn(move || {
-            let end = receive(&shared, reader);
-            if let Err(error) = end {
-                tracing::debug!(%error, "the link broke");
-            }
-            shared.inbox().is_closed = true;
-            shared.arrived.notify_all();
+            shared.stand_in();
             on_end();
         })?;
         Ok(link)
@@ -103,30 +192,19 @@ impl WorkerLink {
 
     /// Waits for a control message; `Shutdown` also when the front is gone.
     pub fn receive(&self) -> Control {
-        let mut inbox = self.shared.inbox();
-        loop {
-            if let Some(control) = inbox.controls.pop_front() {
-                return control;
-            }
-            if inbox.is_closed {
-                return Control::Shutdown;
-            }
-            inbox = self.shared.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.shared.wait(|inbox| {
+            let control = inbox.controls.pop_front();
+            control.or_else(|| inbox.is_closed.then_some(Control::Shutdown))
+        })
     }
 
     /// Waits for the next batch; `None` when it is time to end.
     pub fn next_batch(&self) -> Option<Delivered> {
-        let mut inbox = self.shared.inbox();
-        loop {
-            if let Some(batch) = inbox.batches.pop_front() {
-                return Some(batch);
-            }
-            if inbox.is_closed || inbox.controls.contains(&Control::Shutdown) {
-                return None;
-            }
-            inbox = self.shared.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.shared.wait(|inbox| {
+            let batch = inbox.batches.pop_front();
+            let has_ended = || inbox.is_closed || inbox.controls.contains(&Control::Shutdown);
+            batch.map(Some).or_else(|| has_ended().then_some(None))
+        })
     }
 
     /// Whether somebody still waits for each item.
@@ -155,19 +233,18 @@ impl WorkerLink {
     }
 }
 
-fn receive(shared: &Shared, stream: UnixStream) -> io::Result<()> {
-    let mut reader = BufReader::with_capacity(64 << 10, stream);
-    loop {
-        let mut header = [0; HEADER_LEN];
-        match reader.read_exact(&mut header) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            other => other?,
-        }
-        let header = Header::decode(&header)?;
-        let table = read_exactly(&mut reader, header.table)?;
-        let payload = read_exactly(&mut reader, header.payload)?;
-        deliver(shared, header.kind, table, payload)?;
+/// Receives one frame; false at the end of the stream.
+fn receive(shared: &Shared, reader: &mut BufReader<UnixStream>) -> io::Result<bool> {
+    let mut header = [0; HEADER_LEN];
+    match reader.read_exact(&mut header) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+        other => other?,
     }
+    let header = Header::decode(&header)?;
+    let table = read_exactly(reader, header.table)?;
+    let payload = read_exactly(reader, header.payload)?;
+    deliver(shared, header.kind, table, payload)?;
+    Ok(true)
 }
 
 /// Reads into fresh memory, which is not cleared before; what is huge gets its memory as it comes.
@@ -193,13 +270,11 @@ fn deliver(shared: &Shared, kind: Kind, table: Vec<u8>, payload: Vec<u8>) -> io:
             if inbox.here.contains(&id) {
                 inbox.cancelled.insert(id);
             }
-            return Ok(());
         }
         Kind::Assign => shared.inbox().controls.push_back(Control::Assign(table)),
         Kind::Shutdown => shared.inbox().controls.push_back(Control::Shutdown),
         other => return Err(io::Error::other(format!("a front does not send {other:?}"))),
     }
-    shared.arrived.notify_all();
     Ok(())
 }
 
