@@ -22,6 +22,9 @@ const WAITS: usize = 8;
 const LANES: usize = 4;
 /// Sizes are chosen for a load that is this much higher than measured: to take too few costs more than too many.
 const CAUTION: f64 = 1.15;
+/// Launches of a share after which all that wait are taken once: what large batches cost would else never be seen again,
+/// and one bad measurement of them would be believed for ever.
+const LOOK_AGAIN: u32 = 128;
 /// Shorter waits are none, in seconds.
 const TINY_S: f64 = 1e-7;
 
@@ -34,6 +37,8 @@ pub struct Auto {
     is_expecting: bool,
     /// Why it was held last.
     motive: Option<CloseReason>,
+    /// Launches in a row that took fewer than they could.
+    shares: u32,
 }
 
 /// How long to wait, and what for.
@@ -86,14 +91,16 @@ impl BatchPolicy for Auto {
     }
 
     fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
-        *self = Auto::default();
+        *self = Auto { shares: self.shares, ..Auto::default() };
     }
 }
 
 impl Auto {
-    fn launch(&self, view: &View, lane: LaneId, rate: f64, cut_short: Option<CloseReason>) -> Decision {
+    fn launch(&mut self, view: &View, lane: LaneId, rate: f64, cut_short: Option<CloseReason>) -> Decision {
         let waiting = view.lanes.lane(lane).len();
-        let taken = take(view, waiting, rate);
+        let most = share(view, waiting);
+        let taken = if self.shares < LOOK_AGAIN { take(view, waiting, rate) } else { most };
+        self.shares = if taken < most { self.shares + 1 } else { 0 };
         let size = view.in_time(lane, taken);
         let reason = match () {
             () if size < taken => CloseReason::Deadline,
@@ -169,11 +176,16 @@ fn pacing(view: &View, rate: f64) -> Wait {
     if wait <= TINY_S { Wait::NONE } else { Wait { seconds: wait / 2.0, motive: Some(CloseReason::Pacing) } }
 }
 
+/// The most of `waiting` that one launch takes: free replicas share what waits.
+fn share(view: &View, waiting: usize) -> usize {
+    waiting.div_ceil(view.idle.max(1) as usize).min(view.lanes.limits().max_items)
+}
+
 /// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,
 /// all at once is best unless launches are almost free, when those behind wait for less if the batch is smaller.
 fn take(view: &View, waiting: usize, rate: f64) -> usize {
     let (pace, limit) = (view.pace, view.lanes.limits().max_items);
-    let most = waiting.div_ceil(view.idle.max(1) as usize).min(limit);
+    let most = share(view, waiting);
     if !pace.has_line() || most <= 1 {
         return most;
     }
