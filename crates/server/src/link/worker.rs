@@ -54,7 +54,9 @@ struct Inbox {
     is_asleep: bool,
 }
 
-#[derive(Debug)]
+/// What is to be done when the front has gone away.
+type OnEnd = Box<dyn FnOnce() + Send>;
+
 struct Shared {
     inbox: Mutex<Inbox>,
     /// For followers: a frame was read.
@@ -62,6 +64,13 @@ struct Shared {
     /// For the link's own thread.
     wake: Condvar,
     writer: Mutex<UnixStream>,
+    on_end: Mutex<Option<OnEnd>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("inbox", &self.inbox).finish_non_exhaustive()
+    }
 }
 
 impl Shared {
@@ -109,6 +118,9 @@ impl Shared {
             }
             inbox.is_closed = true;
             self.wake.notify_one();
+            // By whoever sees the end: nothing may come before it, such as a worker that ends of its own accord.
+            let on_end = self.on_end.lock().unwrap_or_else(PoisonError::into_inner).take();
+            on_end.into_iter().for_each(|on_end| on_end());
         }
         // A wake is a system call even if nobody listens.
         if inbox.followers > 0 {
@@ -153,8 +165,8 @@ pub struct WorkerLink {
 }
 
 impl WorkerLink {
-    /// Dials the front (`unix:PATH`), says who this is and starts the link's own thread, which calls `on_end` when the
-    /// front has gone away.
+    /// Dials the front (`unix:PATH`), says who this is and starts the link's own thread. When the front has gone away,
+    /// `on_end` is called by the thread that notices.
     pub fn connect(
         address: &str,
         secret: &str,
@@ -172,15 +184,13 @@ impl WorkerLink {
             arrived: Condvar::new(),
             wake: Condvar::new(),
             writer: Mutex::new(stream),
+            on_end: Mutex::new(Some(Box::new(on_end))),
         });
         let link = WorkerLink { shared };
         let hello = serde_json::json!({ "secret": secret, "worker": worker }).to_string();
         link.control(Kind::Hello, hello.as_bytes())?;
         let shared = link.shared.clone();
-        std::thread::Builder::new().name("jitney-link".into()).spawn(move || {
-            shared.stand_in();
-            on_end();
-        })?;
+        std::thread::Builder::new().name("jitney-link".into()).spawn(move || shared.stand_in())?;
         Ok(link)
     }
 
