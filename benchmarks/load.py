@@ -4,17 +4,12 @@ import asyncio
 import json
 import random
 import resource
-import shutil
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-
-
-def has_wrk() -> bool:
-    return shutil.which("wrk") is not None
 
 
 def wrk(url: str, connections: int, seconds: float, content_type: str, body: str) -> dict[str, float]:

@@ -11,13 +11,13 @@ import json
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import load
 import servers
 from scenarios import SCENARIOS, TARGETS, Figures, Scenario, Settings, start
 
@@ -132,10 +132,11 @@ def main() -> int:
     if arguments.servers:
         present = [name for name in present if name in arguments.servers.split(",")]
     chosen = [scenario for scenario in SCENARIOS if (arguments.only or "") in scenario.name]
-    if not load.has_wrk():
-        skipped = [scenario.name for scenario in chosen if scenario.needs_wrk]
-        chosen = [scenario for scenario in chosen if not scenario.needs_wrk]
-        missing.append(f"wrk: not on PATH (the package wrk), skipped: {'; '.join(skipped)}")
+    for generator, package in (("wrk", "wrk"), ("h2load", "nghttp2-client")):
+        skipped = [scenario.name for scenario in chosen if scenario.needs == generator]
+        if skipped and not shutil.which(generator):
+            chosen = [scenario for scenario in chosen if scenario.needs != generator]
+            missing.append(f"{generator}: not on PATH (the package {package}), skipped: {'; '.join(skipped)}")
     for line in missing:
         print(f"not measured: {line}", file=sys.stderr)
 

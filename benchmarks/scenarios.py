@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import load
+import protocols
 import servers
 from servers import Running
 
@@ -43,7 +44,8 @@ class Scenario:
     """Each measurement starts a server of its own, because it leaves traces in it."""
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    needs_wrk: bool = True
+    needs: str | None = "wrk"
+    """The generator that it needs."""
 
 
 def closed(connections: int, content_type: str = JSON, body: str = BODY) -> Measure:
@@ -132,6 +134,10 @@ def killed_workers(running: Running, settings: Settings) -> dict[str, float]:
     return asyncio.run(measure())
 
 
+def of_protocols(measured: protocols.Measured) -> Measure:
+    return lambda running, settings: measured(running, settings.seconds)
+
+
 SCENARIOS: list[Scenario] = [
     Scenario("no-op, 1 connection", "noop", closed(1)),
     Scenario("no-op, 64 connections", "noop", closed(64)),
@@ -140,15 +146,17 @@ SCENARIOS: list[Scenario] = [
     Scenario("5 ms + 0.1 ms per item, 64 connections", "sleepy", of_ceiling(64), ("jitney", "mosec", "fastapi")),
     Scenario("5 ms + 0.1 ms per item, 256 connections", "sleepy", of_ceiling(256), ("jitney", "mosec", "fastapi")),
     Scenario(
-        "10,000 idle connections", "noop", idle_connections, ("jitney", "hyper"), is_fresh=True, needs_wrk=False
+        "10,000 idle connections", "noop", idle_connections, ("jitney", "hyper"), is_fresh=True, needs=None
     ),
     Scenario(
-        "overload, 10x", "sleepy", overload, ("jitney",), is_fresh=True, environment=SLOW, needs_wrk=False
+        "overload, 10x", "sleepy", overload, ("jitney",), is_fresh=True, environment=SLOW, needs=None
     ),
     Scenario(
         "kill -9 every 2 s", "sleepy", killed_workers, ("jitney",), is_fresh=True,
-        arguments=("--set", "sleepy.replicas=2"), needs_wrk=False,
+        arguments=("--set", "sleepy.replicas=2"), needs=None,
     ),
+    Scenario("open inference, 16 floats", "rows", of_protocols(protocols.SHORT_ARRAYS), ("jitney",), needs="h2load"),
+    Scenario("open inference, 1 MB of floats", "rows", of_protocols(protocols.MEGABYTES), ("jitney",), needs="h2load"),
 ]  # fmt: skip
 
 Figures = dict[str, dict[str, dict[str, float]]]
@@ -188,7 +196,9 @@ def idle_ratio(figures: Figures) -> float | None:
     return ours / theirs
 
 
-NOOP_1, NOOP_64, NOOP_256, MB, SLEEPY_64, SLEEPY_256, IDLE, OVERLOAD, KILLS = (scenario.name for scenario in SCENARIOS)
+NOOP_1, NOOP_64, NOOP_256, MB, SLEEPY_64, SLEEPY_256, IDLE, OVERLOAD, KILLS, FLOATS, MB_FLOATS = (
+    scenario.name for scenario in SCENARIOS
+)
 
 TARGETS: list[Target] = [
     Target("RPS at 64 connections / bare hyper", 0.5, False, ratio(NOOP_64, "rps", "hyper")),
@@ -211,12 +221,17 @@ TARGETS: list[Target] = [
     Target("growth of memory at 10x", 0.05, True, figure(OVERLOAD, "memory_growth")),
     Target("requests failed under kill -9", 0, True, figure(KILLS, "failed")),
     Target("answers that were not their own under kill -9", 0, True, figure(KILLS, "wrong")),
+    Target("Open Inference in JSON / native, requests/s", 0.7, False, figure(FLOATS, "rest_of_native")),
+    Target("gRPC / native, CPU of the front per request", 2.5, True, figure(FLOATS, "grpc_cpu_of_native")),
+    Target("1 MB of floats as bytes over REST, MB/s each way", 400, False, figure(MB_FLOATS, "binary_mb_s")),
+    Target("1 MB of floats over gRPC, MB/s each way", 400, False, figure(MB_FLOATS, "grpc_mb_s")),
 ]
 
 
 def start(scenario: Scenario, server: str) -> Running:
     arguments = list(scenario.arguments) if server == "jitney" else []
     running = servers.start(server, scenario.model, arguments, dict(scenario.environment))
-    body, content_type = (b"x", RAW) if scenario.model == "raw" else (BODY.encode(), JSON)
+    bodies = {"raw": (b"x", RAW), "rows": (b"[0.5]", JSON)}
+    body, content_type = bodies.get(scenario.model, (BODY.encode(), JSON))
     running.wait_ready(body, content_type)
     return running

@@ -142,10 +142,10 @@ def available() -> tuple[list[str], list[str]]:
 def start(
     name: str, model: str, arguments: list[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Running:
-    """Start server `name` with model `noop`, `raw` or `sleepy`."""
+    """Start server `name` with model `noop`, `raw`, `sleepy` or `rows`."""
     port = free_port()
     environment = {"BENCH_MODEL": model, **(environment or {})}
-    app = HERE / "apps" / ("sleepy.py" if model == "sleepy" else "noop.py")
+    app = HERE / "apps" / {"sleepy": "sleepy.py", "rows": "tensors.py"}.get(model, "noop.py")
     commands: dict[str, tuple[list[str], str]] = {
         "jitney": (
             [sys.executable, "-m", "jitney", "serve", str(app), "--port", str(port), *(arguments or [])],
