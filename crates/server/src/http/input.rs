@@ -22,6 +22,8 @@ pub(crate) enum Reading {
     Npy,
     /// As a `.npy` file if it begins like one, else as nothing but elements.
     Elements,
+    /// As the parts of a form: see `form`.
+    Form,
 }
 
 /// One row: a media type as it is shown, what a body may say of itself to be meant by it, and how it is then read.
@@ -33,29 +35,33 @@ const MSGPACK: Row = ("application/msgpack", &[BodyType::Msgpack], Reading::As(T
 const JSON_ARRAYS: Row = ("application/json", &[BodyType::Unsaid, BodyType::Json], Reading::JsonArrays);
 const MSGPACK_ARRAYS: Row = ("application/msgpack", &[BodyType::Msgpack], Reading::MsgpackArrays);
 
+const FORM: Row = ("multipart/form-data", &[BodyType::Form], Reading::Form);
+
 /// What each kind of input takes, the natural type first: the one table of it.
 fn rows(input: &Input) -> &'static [Row] {
     use BodyType::{Image, Npy, Octets, Other, Text, Unsaid};
     const BYTES: Reading = Reading::As(Tag::Bytes);
     match input.kind {
-        InputKind::Text => &[NATURAL_JSON, ("text/plain", &[Text], Reading::As(Tag::Text)), MSGPACK],
+        InputKind::Text => &[NATURAL_JSON, ("text/plain", &[Text], Reading::As(Tag::Text)), MSGPACK, FORM],
         InputKind::Bytes => &[
             ("application/octet-stream", &[Unsaid, Octets], BYTES),
             ("*/*", &[Text, Npy, Image, Other], BYTES),
             JSON,
             MSGPACK,
+            FORM,
         ],
         InputKind::Image => {
-            &[("image/*", &[Unsaid, Image], BYTES), ("application/octet-stream", &[Octets], BYTES), JSON, MSGPACK]
+            &[("image/*", &[Unsaid, Image], BYTES), ("application/octet-stream", &[Octets], BYTES), JSON, MSGPACK, FORM]
         }
-        InputKind::Object => &[NATURAL_JSON, MSGPACK],
+        InputKind::Object => &[NATURAL_JSON, MSGPACK, FORM],
         InputKind::Arrays if input.arrays.len() == 1 => &[
             JSON_ARRAYS,
             ("application/x-npy", &[Npy], Reading::Npy),
             MSGPACK_ARRAYS,
             ("application/octet-stream", &[Octets], Reading::Elements),
+            FORM,
         ],
-        InputKind::Arrays => &[JSON_ARRAYS, MSGPACK_ARRAYS],
+        InputKind::Arrays => &[JSON_ARRAYS, MSGPACK_ARRAYS, FORM],
     }
 }
 
@@ -108,6 +114,7 @@ pub(crate) fn take(
             smallvec![arrays::from_npy(&specs[0], body)?]
         }
         Reading::Elements => smallvec![arrays::from_raw(&specs[0], body)?],
+        Reading::Form => return Err(Failure::new(Outcome::Internal, "a form is read by its parts")),
     };
     arrays_taken(manifest, parts)
 }
@@ -177,7 +184,7 @@ pub(crate) fn take_many(
 }
 
 /// Arrays, with what is asked about them.
-fn arrays_taken(manifest: &DeploymentManifest, parts: SmallVec<[Part; 1]>) -> Result<Taken, Failure> {
+pub(crate) fn arrays_taken(manifest: &DeploymentManifest, parts: SmallVec<[Part; 1]>) -> Result<Taken, Failure> {
     let (group, cost) = if fields::asks(manifest) {
         fields::evaluate(manifest, Item::Arrays(&parts))?
     } else {

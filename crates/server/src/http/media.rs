@@ -18,6 +18,8 @@ pub(crate) enum BodyType {
     Npy,
     Octets,
     Image,
+    /// multipart/form-data
+    Form,
     Other,
 }
 
@@ -68,6 +70,8 @@ fn classify(essence: &str) -> BodyType {
         BodyType::Npy
     } else if is("application/x-www-form-urlencoded") {
         BodyType::Unsaid
+    } else if is("multipart/form-data") {
+        BodyType::Form
     } else if has("image/") {
         BodyType::Image
     } else {
@@ -240,6 +244,7 @@ mod tests {
             ("text/plain; charset=latin1", None),
             ("image/png; charset=latin1", Some(BodyType::Image)),
             ("application/x-www-form-urlencoded", Some(BodyType::Unsaid)),
+            ("multipart/form-data; boundary=x", Some(BodyType::Form)),
             ("audio/wav", Some(BodyType::Other)),
         ] {
             let mut headers = HeaderMap::new();

@@ -2,13 +2,14 @@
 
 use super::door::Door;
 use super::headers::RequestId;
+use super::input::Reading;
 use super::intake::{self, Intake, Wanted};
 use super::media::{Accept, body_type, check_encoding};
 use super::payload::Payload;
 use super::problem::Problem;
 use super::service::Reply;
 use super::socket::Active;
-use super::{heavy, input, render};
+use super::{form, heavy, input, render};
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::deployment::{Deployment, next_item_id};
 use crate::site::Site;
@@ -76,7 +77,11 @@ async fn prepare(
     };
     let chunks = intake.receive(&mut wanted).await?;
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-    let taken = heavy::run(chunks.len(), || input::take(manifest, reading, chunks, most)).await?;
+    let taken = if reading == Reading::Form {
+        form::read(manifest, headers, chunks, most).await?
+    } else {
+        heavy::run(chunks.len(), || input::take(manifest, reading, chunks, most)).await?
+    };
     Ok(Call {
         id: next_item_id(),
         parts: taken.parts,
@@ -93,7 +98,7 @@ fn check_head(
     deployment: &Deployment,
     headers: &HeaderMap,
     accept: &Accept,
-) -> Result<(Wanted, input::Reading), Failure> {
+) -> Result<(Wanted, Reading), Failure> {
     let wanted = Wanted::of(site, headers)?;
     check_encoding(headers)?;
     let manifest = &deployment.manifest;

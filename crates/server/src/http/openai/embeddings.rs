@@ -178,11 +178,11 @@ fn write(
         body.extend_from_slice(b"{\"object\":\"embedding\",\"index\":");
         body.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
         body.extend_from_slice(b",\"embedding\":");
-        let vector = item.as_ref().map_err(Clone::clone).and_then(|parts| vector(parts, dimensions));
-        let place = |failure: Failure| in_place(failure, index, items.len());
+        let parts = item.as_ref().map_err(|failure| in_place(failure.clone(), index, items.len()))?;
+        let vector = vector(parts, dimensions)?;
         match written {
-            Written::Floats => render::json(&mut body, std::slice::from_ref(vector.map_err(place)?)),
-            Written::Base64 => render::base64_f32(&mut body, vector.map_err(place)?),
+            Written::Floats => render::json(&mut body, std::slice::from_ref(vector)),
+            Written::Base64 => render::base64_f32(&mut body, vector),
         }?;
         body.push(b'}');
     }
@@ -199,7 +199,11 @@ fn vector(parts: &[OutputPart], dimensions: Option<u32>) -> Result<&OutputPart, 
     let [part] = parts else { return Err(invalid("the model returned several arrays, not one vector")) };
     let shape = part.tensor.as_ref().map(|tensor| &tensor.shape[..]);
     match (shape, dimensions) {
-        (Some([length]), Some(asked)) if *length != u64::from(asked) => {
+        // Only the model knows how many it has.
+        (Some([length]), Some(asked)) if *length < u64::from(asked) => {
+            Err(wrong("dimensions", &format!("the model has {length}, not {asked}; ask for fewer")))
+        }
+        (Some([length]), Some(asked)) if *length > u64::from(asked) => {
             Err(invalid(&format!("the model was asked for {asked} dimensions and returned {length}")))
         }
         (Some([_]), _) => Ok(part),

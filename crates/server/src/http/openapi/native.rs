@@ -101,8 +101,14 @@ fn bodies(deployment: &Deployment) -> Value {
     for media in accepted(&manifest.input) {
         let mut body = match (media, manifest.input.kind) {
             ("application/json", _) => json!({ "schema": item_schema(deployment) }),
-            ("application/msgpack", _) => json!({ "schema": manifest.input.schema }),
+            ("application/msgpack", _) | ("multipart/form-data", InputKind::Object) => {
+                json!({ "schema": manifest.input.schema })
+            }
             ("text/plain", _) => json!({ "schema": { "type": "string" } }),
+            ("multipart/form-data", InputKind::Arrays) => json!({ "schema": files(&manifest.input.arrays) }),
+            ("multipart/form-data", _) => {
+                json!({ "schema": { "type": "object", "minProperties": 1, "maxProperties": 1 } })
+            }
             // Raw bytes have no schema in 3.1.
             _ => json!({}),
         };
@@ -126,6 +132,13 @@ fn answers(output: &Output) -> Value {
         content.insert(media.into(), body);
     }
     content.into()
+}
+
+/// A form of one `.npy` file for each array.
+fn files(arrays: &[ArraySpec]) -> Value {
+    let file = || json!({ "type": "string", "contentMediaType": "application/x-npy" });
+    let properties: Map<_, _> = arrays.iter().map(|array| (array.name.clone(), file())).collect();
+    json!({ "type": "object", "required": properties.keys().collect::<Vec<_>>(), "properties": properties })
 }
 
 /// One answer as JSON has it.

@@ -1,0 +1,173 @@
+//! multipart/form-data on native routes: the parts of a form become the fields of a struct, a file becomes bytes, an image
+//! or an array.
+
+use super::headers::quoted;
+use super::input::{Reading, Taken, arrays_taken, take};
+use crate::call::{Chunks, Failure, Tag};
+use crate::item::{arrays, invalid};
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use jitney_core::manifest::serde_json_value::Value as Schema;
+use jitney_core::manifest::{DeploymentManifest, InputKind};
+use jitney_core::outcome::Outcome;
+use multer::{Multipart, parse_boundary};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+/// Most parts of one form: a struct has far fewer fields.
+const MOST_PARTS: usize = 1024;
+
+/// One part.
+struct Piece {
+    name: String,
+    is_file: bool,
+    is_json: bool,
+    data: Bytes,
+}
+
+/// The item that a form describes.
+pub(crate) async fn read(
+    manifest: &DeploymentManifest,
+    headers: &HeaderMap,
+    body: Chunks,
+    most: usize,
+) -> Result<Taken, Failure> {
+    let pieces = pieces(headers, body).await?;
+    match manifest.input.kind {
+        InputKind::Object => {
+            let document = object(&manifest.input.schema, pieces);
+            take(manifest, Reading::As(Tag::Msgpack), Chunks::from(Bytes::from(document)), most)
+        }
+        InputKind::Arrays => named_arrays(manifest, &pieces),
+        kind => {
+            let Ok([only]) = <[Piece; 1]>::try_from(pieces) else {
+                return Err(invalid("$", "expected a form of one part, which is the item"));
+            };
+            let tag = if kind == InputKind::Text { Tag::Text } else { Tag::Bytes };
+            take(manifest, Reading::As(tag), Chunks::from(only.data), most)
+        }
+    }
+}
+
+async fn pieces(headers: &HeaderMap, body: Chunks) -> Result<Vec<Piece>, Failure> {
+    let malformed = |error: &multer::Error| {
+        Failure::new(Outcome::MalformedBody, format!("the body is not a form that can be read: {error}"))
+    };
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let boundary = parse_boundary(kind).map_err(|error| malformed(&error))?;
+    let stream = futures_util::stream::iter(body.0.into_iter().map(Ok::<Bytes, Infallible>));
+    let mut form = Multipart::new(stream, boundary);
+    let mut pieces = Vec::new();
+    while let Some(part) = form.next_field().await.map_err(|error| malformed(&error))? {
+        if pieces.len() == MOST_PARTS {
+            return Err(Failure::new(Outcome::TooLarge, format!("a form may have {MOST_PARTS} parts; send fewer")));
+        }
+        let Some(name) = part.name().map(str::to_owned) else {
+            let detail = format!(
+                "part {} of the form has no name; write content-disposition: form-data; name=\"…\"",
+                pieces.len() + 1
+            );
+            return Err(Failure::new(Outcome::MalformedBody, detail));
+        };
+        let is_file = part.file_name().is_some();
+        let is_json = part.content_type().is_some_and(|kind| kind.subtype() == "json");
+        let data = part.bytes().await.map_err(|error| malformed(&error))?;
+        pieces.push(Piece { name, is_file, is_json, data });
+    }
+    Ok(pieces)
+}
+
+/// An object of the parts by name; several of one name are a list.
+fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
+    let mut fields: BTreeMap<String, Vec<Piece>> = BTreeMap::new();
+    for piece in pieces {
+        fields.entry(piece.name.clone()).or_default().push(piece);
+    }
+    let mut document = Vec::new();
+    // A Vec takes every byte, here and below.
+    let _ = rmp::encode::write_map_len(&mut document, fields.len() as u32);
+    for (name, pieces) in fields {
+        let _ = rmp::encode::write_str(&mut document, &name);
+        let field = property(schema, &name);
+        let is_list = pieces.len() > 1 || field.is_some_and(|field| allows(field, "array") && !pieces[0].is_json);
+        let inner = if is_list { field.and_then(items) } else { field };
+        if is_list {
+            let _ = rmp::encode::write_array_len(&mut document, pieces.len() as u32);
+        }
+        pieces.iter().for_each(|piece| value(&mut document, inner, piece));
+    }
+    document
+}
+
+/// A part as a value: JSON if it says so, a file as bytes, and text as the field's type has it. What does not fit is left as text
+/// for the deployment to refuse, by the name of the field.
+fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
+    let text = std::str::from_utf8(&piece.data).ok();
+    let is_text = field.is_none_or(|field| allows(field, "string") && !holds_bytes(field));
+    let parsed = || text.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    let json = if piece.is_json || !(piece.is_file || is_text) { parsed() } else { None };
+    if let Some(json) = json.filter(|json| piece.is_json || !json.is_string()) {
+        let _ = rmp_serde::encode::write_named(document, &json);
+        return;
+    }
+    let wants_bytes = field.is_some_and(holds_bytes) || (piece.is_file && !is_text);
+    let _ = match text.filter(|_| !wants_bytes) {
+        Some(text) => rmp::encode::write_str(document, text),
+        None => rmp::encode::write_bin(document, &piece.data),
+    };
+}
+
+fn entry<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
+    if let Schema::Object(entries) = schema { entries.get(name) } else { None }
+}
+
+fn property<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
+    entry(entry(schema, "properties")?, name)
+}
+
+fn items(field: &Schema) -> Option<&Schema> {
+    entry(field, "items")
+}
+
+/// The schemas of a union, or the one that there is.
+fn choices(field: &Schema) -> impl Iterator<Item = &Schema> {
+    let any = ["anyOf", "oneOf"].iter().find_map(|name| entry(field, name));
+    let many = if let Some(Schema::Array(many)) = any { &many[..] } else { std::slice::from_ref(field) };
+    many.iter()
+}
+
+fn allows(field: &Schema, kind: &str) -> bool {
+    let is = |name: &Schema| matches!(name, Schema::String(name) if name == kind);
+    choices(field).any(|choice| match entry(choice, "type") {
+        Some(Schema::Array(names)) => names.iter().any(is),
+        Some(name) => is(name),
+        None => false,
+    })
+}
+
+/// Whether a string of this schema stands for bytes.
+fn holds_bytes(field: &Schema) -> bool {
+    choices(field).any(|choice| {
+        entry(choice, "contentEncoding").is_some()
+            || matches!(entry(choice, "format"), Some(Schema::String(format)) if format == "binary")
+    })
+}
+
+/// One `.npy` file for each array, by name; a deployment of one array takes whatever the part is called.
+fn named_arrays(manifest: &DeploymentManifest, pieces: &[Piece]) -> Result<Taken, Failure> {
+    let specs = &manifest.input.arrays;
+    let names = || specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
+    if pieces.len() != specs.len() {
+        let what = format!("expected a form of {} .npy files ({}), got {} parts", specs.len(), names(), pieces.len());
+        return Err(invalid("$", &what));
+    }
+    let find = |name: &str| {
+        let piece = pieces.iter().find(|piece| specs.len() == 1 || piece.name == name);
+        piece.ok_or_else(|| {
+            let got: Vec<String> = pieces.iter().map(|piece| quoted(piece.name.as_bytes())).collect();
+            invalid(&format!("$.{name}"), &format!("missing; the form has {}", got.join(", ")))
+        })
+    };
+    let part = |spec| arrays::from_npy(spec, Chunks::from(find(&spec.name)?.data.clone()));
+    arrays_taken(manifest, specs.iter().map(part).collect::<Result<_, Failure>>()?)
+}

@@ -1,0 +1,51 @@
+"""Structs with bytes in them, as msgspec and pydantic have them; images; one array and two."""
+
+import jitney
+import msgspec
+import numpy as np
+import pydantic
+
+
+class Parcel(msgspec.Struct):
+    name: str
+    data: bytes
+    count: int = 1
+    weight: float | None = None
+    is_fragile: bool = False
+    tags: list[str] = []
+    note: str | None = None
+
+
+@jitney.deployment
+def parcels(items: list[Parcel]) -> list[dict[str, object]]:
+    return [{**msgspec.structs.asdict(item), "data": list(item.data)} for item in items]
+
+
+class Letter(pydantic.BaseModel):
+    to: str
+    pages: list[int] = []
+
+
+@jitney.deployment
+def letters(items: list[Letter]) -> list[Letter]:
+    return items
+
+
+@jitney.deployment
+def sizes(images: list[jitney.Image]) -> list[list[int]]:
+    return [[image.width, image.height] for image in images]
+
+
+@jitney.deployment
+def lengths(files: list[bytes]) -> list[int]:
+    return [len(file) for file in files]
+
+
+@jitney.deployment
+def shout(texts: list[str]) -> list[str]:
+    return [text.upper() for text in texts]
+
+
+@jitney.deployment
+def add(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return left + right
