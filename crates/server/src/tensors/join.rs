@@ -10,16 +10,15 @@ use bytes::Bytes;
 use jitney_core::outcome::Outcome;
 use serde_json::Value;
 
-/// The tensors of these answers, which are in the order of their rows: those of `wanted`, in its order, or all.
-/// `alone`: no other answer came from the worker with the first.
+/// The tensors of these answers, which are in the order of their rows: those of `wanted`, in its order, or all. An array
+/// of one row is a slice of what its batch gave: whoever keeps it for long makes a copy.
 pub fn join(signature: &Signature, wanted: &[Box<str>], answers: Vec<Answer>) -> Result<Vec<Tensor>, Failure> {
     let rows = answers.len() as u64;
-    let alone = answers.iter().all(|answer| answer.timing.batch_size <= 1);
     let mut columns = Vec::new();
     for (row, answer) in (0..).zip(answers) {
         let parts = answer.result.map_err(|failure| of_row(failure, row, rows))?;
         if row == 0 {
-            columns = begin(signature, &parts, alone && rows == 1);
+            columns = begin(signature, &parts, rows == 1);
         }
         let added = add(&mut columns, &parts, row);
         added.map_err(|what| of_row(Failure::new(Outcome::InvalidOutput, what), row, rows))?;
@@ -68,7 +67,7 @@ struct Column {
     data: Vec<u8>,
     /// What there is to join if there is one row only, and it need not be copied.
     whole: Option<Bytes>,
-    alone: bool,
+    is_single: bool,
 }
 
 /// Where in an answer the rows of a column are.
@@ -82,7 +81,7 @@ enum Source {
 }
 
 /// Columns for what the first answer is made of.
-fn begin(signature: &Signature, parts: &[OutputPart], alone: bool) -> Vec<Column> {
+fn begin(signature: &Signature, parts: &[OutputPart], is_single: bool) -> Vec<Column> {
     let column = |name: &str, datatype, source| Column {
         name: name.into(),
         datatype,
@@ -90,7 +89,7 @@ fn begin(signature: &Signature, parts: &[OutputPart], alone: bool) -> Vec<Column
         axes: None,
         data: Vec::new(),
         whole: None,
-        alone,
+        is_single,
     };
     if let [part] = parts
         && part.tag == Tag::Json
@@ -173,7 +172,7 @@ impl Column {
             return Err(different(row));
         }
         match &part.tensor {
-            Some(array) if self.alone => {
+            Some(array) if self.is_single => {
                 self.whole = Some(part.data.clone());
                 Ok(array.shape.clone())
             }

@@ -41,27 +41,28 @@ pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
 }
 
 /// The one message of a body.
-pub(crate) fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Result<Bytes, Failure> {
-    let whole = body.contiguous();
-    let Some(start) = whole.first_chunk() else { return Err(malformed("it ends inside of its prefix")) };
-    let (is_compressed, length) = prefix(*start)?;
-    if whole.len() - PREFIX != length {
-        let what = format!("its prefix says {length} bytes, {} follow", whole.len() - PREFIX);
-        return Err(malformed(&what));
+pub(crate) fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Result<Chunks, Failure> {
+    let mut start = body.split_to(PREFIX);
+    let Some(start) = start.contiguous().first_chunk().copied() else {
+        return Err(malformed("it ends inside of its prefix"));
+    };
+    let (is_compressed, length) = prefix(start)?;
+    if body.len() != length {
+        return Err(malformed(&format!("its prefix says {length} bytes, {} follow", body.len())));
     }
-    plain(whole.slice(PREFIX..), is_compressed, coding, site)
+    plain(body, is_compressed, coding, site)
 }
 
 /// A message as it was before it was compressed.
 pub(crate) fn plain(
-    message: Bytes,
+    message: Chunks,
     is_compressed: bool,
     coding: Option<Coding>,
     site: &Site,
-) -> Result<Bytes, Failure> {
+) -> Result<Chunks, Failure> {
     match (is_compressed, coding) {
         (false, _) => Ok(message),
-        (true, Some(coding)) => coding::inflate(coding, message.into(), site),
+        (true, Some(coding)) => coding::inflate(coding, message, site).map(Chunks::from),
         (true, None) => Err(malformed("it is compressed, but the header grpc-encoding does not say how")),
     }
 }

@@ -20,6 +20,14 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use std::collections::HashMap;
 
+/// The number of `raw_input_contents`.
+const RAW_INPUTS: u32 = 7;
+
+/// Fields of a request, and bytes of it beside its raw tensors. Read, a field of two bytes is a struct of a hundred.
+const MOST_FIELDS: usize = 8192;
+/// See `MOST_FIELDS`.
+const MOST_HEAD: usize = 16 << 20;
+
 /// The number of `raw_output_contents`.
 const RAW_OUTPUTS: u32 = 6;
 
@@ -59,19 +67,21 @@ impl Answer<'_> {
 }
 
 /// Computes one request. The timing of a failure is of what was computed for it.
-pub(super) async fn infer(site: &Site, message: Bytes, wanted: Wanted) -> Result<Answer<'_>, (Failure, Timing)> {
+pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Result<Answer<'_>, (Failure, Timing)> {
+    let bytes = message.len();
     let prepare = || {
-        let request: ModelInferRequest = frame::decode(message.clone())?;
+        let (head, raw) = tear(message)?;
+        let request: ModelInferRequest = frame::decode(head.into())?;
         let deployment = describe::find(site, &request.model_name, &request.model_version)?;
         let id = request.id.clone();
         // A message that took its time has used some of the request's, of which its model says how much there is.
         let allowed = intake::allowed(&deployment.manifest);
         let timeout = wanted.timeout.map(|timeout| if wanted.is_given { timeout } else { timeout.min(allowed) });
         let around = Around { timeout, priority: wanted.priority, most_rows: batch::most_items(site) };
-        let inference = read(request).and_then(|request| Inference::of(deployment, request, around));
+        let inference = read(request, raw).and_then(|request| Inference::of(deployment, request, around));
         inference.map(|inference| (deployment, id, inference)).inspect_err(|failure| deployment.count(failure.outcome))
     };
-    let prepared = heavy::run(message.len(), prepare).await;
+    let prepared = heavy::run(bytes, prepare).await;
     let (deployment, id, inference) = prepared.map_err(|failure| (failure, Timing::default()))?;
     let mut parameters = write_parameters(&inference.kept);
     if inference.empty_final_response {
@@ -99,7 +109,9 @@ pub(super) async fn infer(site: &Site, message: Bytes, wanted: Wanted) -> Result
             shape: tensor.shape.iter().map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX)).collect(),
             ..InferOutputTensor::default()
         });
-        raw.push(tensor.data.contiguous().clone());
+        let data = tensor.data.contiguous();
+        // A slice of what others of its batch got too would keep theirs until a slow client has taken its own.
+        raw.push(if timing.batch_size > 1 { Bytes::copy_from_slice(data) } else { data.clone() });
     }
     Ok(Answer { response: response.encode_to_vec(), tensors: fields(raw), timing, ticket })
 }
@@ -117,8 +129,62 @@ fn fields(raw: Vec<Bytes>) -> Vec<Bytes> {
     pieces
 }
 
-fn read(message: ModelInferRequest) -> Result<Request, Failure> {
-    let ModelInferRequest { id, parameters, inputs, outputs, raw_input_contents, .. } = message;
+/// Takes the raw tensors out of a message: they stay in the pieces that they came in. The rest of it is short.
+pub(super) fn tear(mut message: Chunks) -> Result<(Vec<u8>, Vec<Chunks>), Failure> {
+    let (mut head, mut raw) = (Vec::new(), Vec::new());
+    let mut fields = 0;
+    while !message.is_empty() {
+        let start = head.len();
+        let key = varint(&mut message, &mut head)?;
+        fields += 1;
+        let length = match key & 7 {
+            0 => {
+                varint(&mut message, &mut head)?;
+                0
+            }
+            1 => 8,
+            2 => varint(&mut message, &mut head)?,
+            5 => 4,
+            other => return Err(frame::malformed(&format!("a field has the wire type {other}"))),
+        };
+        let left = message.len();
+        let length = usize::try_from(length).ok().filter(|&length| length <= left);
+        let length = length.ok_or_else(|| frame::malformed("a field is longer than the message"))?;
+        let data = message.split_to(length);
+        if key == u64::from(RAW_INPUTS) << 3 | 2 {
+            head.truncate(start);
+            raw.push(data);
+        } else {
+            data.0.iter().for_each(|chunk| head.extend_from_slice(chunk));
+        }
+        if fields > MOST_FIELDS || head.len() > MOST_HEAD {
+            let detail = format!(
+                "the message has more than {MOST_FIELDS} fields, or {MOST_HEAD} bytes beside its raw_input_contents; send \
+                 tensors in these"
+            );
+            return Err(Failure::new(Outcome::TooLarge, detail));
+        }
+    }
+    Ok((head, raw))
+}
+
+/// The number at the front, which is copied to `head` as it stands.
+fn varint(message: &mut Chunks, head: &mut Vec<u8>) -> Result<u64, Failure> {
+    let mut number = 0;
+    for place in 0..10 {
+        let byte = message.split_to(1).0.first().and_then(|chunk| chunk.first().copied());
+        let byte = byte.ok_or_else(|| frame::malformed("it ends inside of a field"))?;
+        head.push(byte);
+        number |= u64::from(byte & 0x7f) << (7 * place).min(63);
+        if byte < 0x80 {
+            return Ok(number);
+        }
+    }
+    Err(frame::malformed("a number in it has more than ten bytes"))
+}
+
+fn read(message: ModelInferRequest, raw_input_contents: Vec<Chunks>) -> Result<Request, Failure> {
+    let ModelInferRequest { id, parameters, inputs, outputs, .. } = message;
     let is_raw = !raw_input_contents.is_empty();
     if is_raw && raw_input_contents.len() != inputs.len() {
         let what = format!(
@@ -142,7 +208,7 @@ fn of_input(name: &str, what: &str) -> Failure {
     Failure::new(Outcome::InvalidInput, format!("input {}: {what}", quoted(name)))
 }
 
-fn tensor(input: InferInputTensor, raw: Option<Bytes>) -> Result<Tensor, Failure> {
+fn tensor(input: InferInputTensor, raw: Option<Chunks>) -> Result<Tensor, Failure> {
     let InferInputTensor { name, datatype, shape, parameters, contents } = input;
     check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data_size"])?;
     let datatype = Datatype::parse(&datatype).ok_or_else(|| {
@@ -152,7 +218,7 @@ fn tensor(input: InferInputTensor, raw: Option<Bytes>) -> Result<Tensor, Failure
     let axes: Result<Shape, _> = shape.iter().map(|&axis| u64::try_from(axis)).collect();
     let shape = axes.map_err(|_| of_input(&name, &format!("its shape {shape:?} has an axis below 0")))?;
     let data = match (raw, contents) {
-        (Some(raw), None) => Chunks::from(raw),
+        (Some(raw), None) => raw,
         (Some(_), Some(_)) => return Err(of_input(&name, "it has contents and raw_input_contents; send one of them")),
         (None, Some(contents)) => typed(datatype, &contents).map_err(|what| of_input(&name, &what))?.into(),
         (None, None) => typed(datatype, &InferTensorContents::default()).map_err(|what| of_input(&name, &what))?.into(),
@@ -271,9 +337,26 @@ mod tests {
     proptest! {
         #[test]
         fn no_message_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(message) = frame::decode::<ModelInferRequest>(bytes.into()) {
-                let _ = read(message);
+            let torn = tear(Bytes::from(bytes.clone()).into());
+            if let Ok((head, raw)) = torn
+                && let Ok(message) = frame::decode::<ModelInferRequest>(head.into())
+            {
+                prop_assert!(frame::decode::<ModelInferRequest>(bytes.into()).is_ok());
+                let _ = read(message, raw);
             }
+        }
+
+        #[test]
+        fn raw_tensors_come_out_whole_wherever_the_pieces_end(
+            tensors in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..4), cut in 1usize..30, id in ".{0,9}"
+        ) {
+            let raw_input_contents = tensors.iter().map(|tensor| Bytes::from(tensor.clone())).collect();
+            let message = ModelInferRequest { id: id.clone(), raw_input_contents, ..ModelInferRequest::default() };
+            let pieces = Chunks(message.encode_to_vec().chunks(cut).map(Bytes::copy_from_slice).collect());
+            let (head, raw) = tear(pieces).unwrap();
+            let raw: Vec<Vec<u8>> = raw.iter().map(|tensor| tensor.0.concat()).collect();
+            prop_assert_eq!(raw, tensors);
+            prop_assert_eq!(frame::decode::<ModelInferRequest>(head.into()).unwrap().id, id);
         }
     }
 }

@@ -85,8 +85,8 @@ impl Call<'_> {
         let Call { site, body, mut wanted, coding, .. } = self;
         let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
         let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
-        let message = heavy::run(body.len(), || frame::only(body, coding, site)).await?;
-        Ok((wanted, frame::decode(message)?))
+        let mut message = heavy::run(body.len(), || frame::only(body, coding, site)).await?;
+        Ok((wanted, frame::decode(message.contiguous().clone())?))
     }
 
     /// A method that answers out of what the front knows.

@@ -38,7 +38,7 @@ pub(super) fn answer(site: Arc<Site>, body: Incoming, coding: Option<Coding>, id
         let end = loop {
             let asked = match messages.next().await {
                 Ok(None) => break reply::ok(),
-                Ok(Some(message)) => frame::decode(message),
+                Ok(Some(mut message)) => frame::decode(message.contiguous().clone()),
                 Err(failure) => Err(failure),
             };
             match asked.and_then(|asked| frame::message(&respond(asked))) {

@@ -3,7 +3,7 @@
 use super::frame::{self, PREFIX, Pieces};
 use super::infer;
 use super::reply::{self, Piece};
-use crate::call::Failure;
+use crate::call::{Chunks, Failure};
 use crate::http::coding::Coding;
 use crate::http::headers::RequestId;
 use crate::http::held::Held;
@@ -11,7 +11,7 @@ use crate::http::intake::{self, Wanted};
 use crate::http::service::Reply;
 use crate::messages::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use crate::site::Site;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use http_body::Body as _;
 use hyper::body::{Frame, Incoming};
 use hyper::header::HeaderMap;
@@ -47,7 +47,7 @@ impl<'a> Messages<'a> {
     }
 
     /// The next message; `None` at the end of the stream. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<Chunks>, Failure> {
         let options = &self.site.options;
         let silence = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
         loop {
@@ -65,7 +65,7 @@ impl<'a> Messages<'a> {
                     let message = self.buffer.split_to(length).freeze();
                     self.held = account(self.site);
                     self.held.grow(self.buffer.len(), u64::MAX);
-                    return frame::plain(message, is_compressed, self.coding, self.site).map(Some);
+                    return frame::plain(message.into(), is_compressed, self.coding, self.site).map(Some);
                 }
             }
             let body = &mut self.body;
@@ -193,7 +193,7 @@ async fn read(
 }
 
 /// The answer to one request, as a message of the stream.
-async fn compute(site: Arc<Site>, message: Bytes, wanted: Wanted, is_strict: bool) -> Result<Pieces, Failure> {
+async fn compute(site: Arc<Site>, message: Chunks, wanted: Wanted, is_strict: bool) -> Result<Pieces, Failure> {
     let result = match intake::check_room(&site) {
         Ok(()) => infer::infer(&site, message.clone(), wanted).await.map_err(|(failure, _)| failure),
         Err(failure) => Err(failure),
@@ -204,7 +204,8 @@ async fn compute(site: Arc<Site>, message: Bytes, wanted: Wanted, is_strict: boo
         Err(failure) => failure,
     };
     // Whose error it is: clients keep several requests in the air.
-    let ModelInferRequest { model_name, id, .. } = ModelInferRequest::decode(message).unwrap_or_default();
+    let head = infer::tear(message).map(|(head, _)| head).unwrap_or_default();
+    let ModelInferRequest { model_name, id, .. } = ModelInferRequest::decode(&head[..]).unwrap_or_default();
     let whose = ModelInferResponse { model_name, id, ..ModelInferResponse::default() };
     let response = ModelStreamInferResponse { error_message: failure.detail, infer_response: Some(whose) };
     frame::message(&response)

@@ -18,7 +18,9 @@ pub(crate) struct Head<'a> {
 
 /// An answer, and how many of its bytes are JSON if others follow.
 pub(crate) fn write(head: &Head, tensors: Vec<Tensor>, binary: &Binary) -> Result<(Vec<u8>, Option<usize>), Failure> {
-    let mut body = Vec::with_capacity(256 + tensors.iter().map(|tensor| tensor.data.len() * 2).sum::<usize>());
+    // As text, most numbers take about twice their bytes.
+    let room = |tensor: &Tensor| tensor.data.len() * if binary.wants(&tensor.name) { 1 } else { 2 } + 128;
+    let mut body = Vec::with_capacity(256 + tensors.iter().map(room).sum::<usize>());
     body.extend_from_slice(b"{\"model_name\":");
     string(&mut body, head.model);
     body.extend_from_slice(b",\"model_version\":");
