@@ -2,13 +2,16 @@
 //! `cargo test --release -p jitney-core --test cost -- --ignored --nocapture`.
 
 use jitney_core::admission::QueueLimits;
+use jitney_core::auto::Auto;
 use jitney_core::group_key::{GroupKey, KeyPart};
 use jitney_core::lane::BatchLimits;
+use jitney_core::policy::{BatchPolicy, Decision, View};
 use jitney_core::request::{ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
 use jitney_core::scheduler::{Action, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -29,34 +32,41 @@ fn processor_time() -> Duration {
     Duration::from_nanos(stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-/// Nanoseconds per item from `submit` to its answer, with about `waiting` items in `lanes` lanes at any time.
-fn measure(lanes: u64, replicas: u32, waiting: usize, total: u64) -> f64 {
-    let mut scheduler = Scheduler::new(Rules {
+fn rules(launch: WhenToLaunch) -> Rules {
+    Rules {
         batch: BatchLimits { max_items: MAX_ITEMS, max_cost: u64::MAX },
         queue: QueueLimits { max_items: 1 << 20, max_bytes: u64::MAX },
         boost: Duration::from_secs(1),
         request_timeout: MINUTE,
         batch_timeout: MINUTE,
         retry: true,
-        launch: WhenToLaunch::DRAIN,
+        launch,
         target: None,
-    });
+    }
+}
+
+fn item(id: u64, lane: u64) -> NewItem<Input> {
+    NewItem {
+        id: ItemId(id),
+        group: GroupKey([KeyPart::Int(lane.cast_signed())].into_iter().collect()),
+        cost: 1,
+        bytes: 100,
+        priority: Priority::Normal,
+        timeout: None,
+        payload: Input(id),
+    }
+}
+
+/// Nanoseconds per item from `submit` to its answer, with about `waiting` items in `lanes` lanes at any time.
+fn measure(launch: WhenToLaunch, lanes: u64, replicas: u32, waiting: usize, total: u64) -> f64 {
+    let mut scheduler = Scheduler::new(rules(launch));
     (0..replicas).for_each(|id| scheduler.replica_up(Time(0), ReplicaId(id)));
     let (mut running, mut now, mut next) = (VecDeque::new(), Time(0), 0u64);
     let began = processor_time();
     while next < total || !scheduler.is_empty() {
         while next < total && scheduler.queued_items() <= waiting {
             now = Time(now.0 + 1000);
-            let item = NewItem {
-                id: ItemId(next),
-                group: GroupKey([KeyPart::Int((next % lanes).cast_signed())].into_iter().collect()),
-                cost: 1,
-                bytes: 100,
-                priority: Priority::Normal,
-                timeout: None,
-                payload: Input(next),
-            };
-            assert!(scheduler.submit(now, item).is_ok(), "nothing is refused here");
+            assert!(scheduler.submit(now, item(next, next % lanes)).is_ok(), "nothing is refused here");
             next += 1;
             while let Some(action) = scheduler.poll(now) {
                 let Action::Launch(launch) = action else { panic!("only launches are due here") };
@@ -84,12 +94,75 @@ fn nanoseconds_per_item() {
     for (lanes, replicas, waiting) in
         [(1, 1, 0), (1, 1, 200), (1000, 1, 3000), (1000, 1, 64_000), (1, 8, 500), (1, 1000, 40_000)]
     {
-        let best = (0..3).map(|_| measure(lanes, replicas, waiting, 300_000)).fold(f64::MAX, f64::min);
-        eprintln!("{lanes} lanes, {replicas} replicas, {waiting} waiting: {best:.0} ns per item");
+        for launch in [WhenToLaunch::DRAIN, WhenToLaunch::Auto] {
+            let best = (0..3).map(|_| measure(launch, lanes, replicas, waiting, 300_000)).fold(f64::MAX, f64::min);
+            eprintln!("{launch:?}, {lanes} lanes, {replicas} replicas, {waiting} waiting: {best:.0} ns per item");
+        }
+    }
+}
+
+/// `auto`, asked a thousand times wherever the scheduler asks once; counts decisions and what they cost.
+#[derive(Debug, Default)]
+struct Asked {
+    auto: Auto,
+    spent: Arc<Mutex<(Duration, u32)>>,
+}
+
+impl BatchPolicy for Asked {
+    fn decide(&mut self, view: &View) -> Decision {
+        const TIMES: u32 = 1000;
+        let mut decision = self.auto.decide(view);
+        let began = processor_time();
+        for _ in 0..TIMES {
+            let mut auto = self.auto;
+            decision = std::hint::black_box(auto.decide(std::hint::black_box(view)));
+        }
+        let mut spent = self.spent.lock().expect("one thread");
+        *spent = (spent.0 + processor_time().saturating_sub(began), spent.1 + TIMES);
+        decision
+    }
+}
+
+/// Nanoseconds of one decision with items in `lanes` lanes; users come back, so that holds are weighed.
+fn decision(lanes: u64) -> f64 {
+    let asked = Asked::default();
+    let spent = asked.spent.clone();
+    let mut scheduler = Scheduler::with_policy(rules(WhenToLaunch::Auto), Box::new(asked));
+    scheduler.replica_up(Time(0), ReplicaId(0));
+    let (mut now, mut next) = (Time(0), 0u64);
+    let mut enter = |scheduler: &mut Scheduler<Input>, now, lane: u64| {
+        next += 1;
+        assert!(scheduler.enter(now, item(next, lane)).is_ok());
+    };
+    (0..lanes).for_each(|lane| enter(&mut scheduler, now, lane));
+    for round in 0..400u64 {
+        if let Some(Action::Launch(launch)) = scheduler.poll(now) {
+            now = now + Duration::from_micros(5000 + 100 * launch.items.len() as u64);
+            for id in &launch.items {
+                assert!(scheduler.item_done(launch.batch, *id).is_some());
+            }
+            scheduler.batch_done(now, launch.replica, launch.batch, true);
+            now = now + Duration::from_micros(100);
+            (0..=round % 5).for_each(|n| enter(&mut scheduler, now, (round + n) % lanes));
+        } else {
+            now = scheduler.next_wake().unwrap_or(now);
+        }
+    }
+    let (spent, count) = *spent.lock().expect("one thread");
+    spent.as_nanos() as f64 / f64::from(count)
+}
+
+#[test]
+#[ignore = "measures; needs a release build"]
+fn nanoseconds_per_decision() {
+    for lanes in [1, 4, 1000] {
+        let best = (0..3).map(|_| decision(lanes)).fold(f64::MAX, f64::min);
+        eprintln!("{lanes} lanes: {best:.0} ns per decision");
     }
 }
 
 #[test]
 fn the_measured_loop_answers_everything() {
-    assert!(measure(3, 2, 100, 2000) >= 0.0);
+    assert!(measure(WhenToLaunch::Auto, 3, 2, 100, 2000) >= 0.0);
+    assert!(decision(5) >= 0.0);
 }

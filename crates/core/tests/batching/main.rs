@@ -4,6 +4,7 @@
 mod arrivals;
 mod batches;
 mod cells;
+mod drawn;
 mod invariants;
 mod lanes;
 mod random;

@@ -23,6 +23,16 @@ impl Random {
         low + (high - low) * self.unit()
     }
 
+    /// Spread evenly over the orders of magnitude between two numbers.
+    pub(crate) fn magnitude(&mut self, low: f64, high: f64) -> f64 {
+        self.between(low.ln(), high.ln()).exp()
+    }
+
+    /// One of these.
+    pub(crate) fn among<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[(self.unit() * choices.len() as f64) as usize]
+    }
+
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
