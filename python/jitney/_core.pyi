@@ -43,7 +43,15 @@ class Link:
     def started(self, batch: Batch) -> None:
         """Say that `predict` begins now. Call it right before, after decoding."""
 
-    def finish(self, results: Results, decode_s: float, predict_s: float, encode_s: float, clean: bool = True) -> None:
+    def finish(
+        self,
+        results: Results,
+        decode_s: float,
+        predict_s: float,
+        encode_s: float,
+        clean: bool = True,
+        out_of_memory: bool = False,
+    ) -> None:
         """Send all results of a batch and its durations in seconds; every item must have exactly one.
 
         `clean` says that `predict` saw each item once and raised nothing: only then do the durations teach the

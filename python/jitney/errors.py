@@ -5,6 +5,7 @@ JitneyError
 ├─ ConfigError                 an option, a layer of options or a constructor argument is wrong
 ├─ TargetError                 what was to be served cannot be found, imported or understood
 ├─ EngineFailed                the engine inside this process died (promise 9)
+├─ OutOfMemory                 raise it from `predict`: a smaller batch may do
 └─ RequestError                how one request ended, when it did not end well; has `reason`
    ├─ InvalidRequest           the request itself is wrong: its deadline, its priority
    ├─ InvalidInput             the input is not what the deployment takes
@@ -58,6 +59,13 @@ class TargetError(JitneyError):
 
 class EngineFailed(JitneyError):
     """The engine in this process died; nothing can be answered any more."""
+
+
+class OutOfMemory(JitneyError):
+    """Raise it from `predict` when a batch is too large for the memory of the device: it is halved and tried again.
+
+    What torch, onnxruntime and Python itself raise for want of memory is known; this is for models with another word.
+    """
 
 
 class RequestError(JitneyError):

@@ -47,6 +47,8 @@ class Trip:
     encode_s: float = 0.0
     is_clean: bool = False
     """`predict` saw each item once and raised nothing, so that its time says what such a batch costs."""
+    is_out_of_memory: bool = False
+    """The batch was too large for the memory of the device."""
 
 
 class Replica:
@@ -97,6 +99,7 @@ class Replica:
         computing(())
         trip.parts = split.parts
         trip.predict_s = perf_counter() - began
+        trip.is_out_of_memory = split.is_out_of_memory
         trip.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
         for position, failure in split.failures.items():
             index = decoded.indices[position]
@@ -108,7 +111,7 @@ class Replica:
         began = perf_counter()
         results = self._encode(trip)
         trip.encode_s = perf_counter() - began
-        self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s, trip.is_clean)
+        self._link.finish(results, trip.decode_s, trip.predict_s, trip.encode_s, trip.is_clean, trip.is_out_of_memory)
 
     def _refused(self, error: InvalidInput | ModelFailed, item: int) -> Verdict:
         if isinstance(error, InvalidInput):

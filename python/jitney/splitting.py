@@ -1,11 +1,13 @@
 """Which items made `predict` raise: call it on smaller and smaller parts of the batch until the innocent are answered.
 
-Pure: it is given a way to call `predict` on some positions and knows nothing of batches, links or codecs.
+It is given a way to call `predict` on some positions and knows nothing of batches, links or codecs.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+from jitney.memory import is_out_of_memory, let_go
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,9 @@ class Failure:
 @dataclass(slots=True)
 class Split:
     """Every position once: in a part or among the failures."""
+
+    is_out_of_memory: bool = False
+    """The whole was too much for the memory of the device, so that it was computed in smaller parts."""
 
     parts: list[Part] = field(default_factory=list[Part])
     failures: dict[int, Failure] = field(default_factory=dict[int, Failure])
@@ -54,11 +59,38 @@ def predict_split(predict: Callable[[Sequence[int]], object], positions: Sequenc
     error = _call(predict, positions, split)
     if error is None:
         return split
+    split.is_out_of_memory = len(positions) > 1 and is_out_of_memory(error)
     if len(positions) == 1 or not retry:
         split.fail(positions, error, alone=len(positions) == 1)
-        return split
-    _search(predict, positions, error, split)
+    elif split.is_out_of_memory:
+        _shrink(predict, positions, error, split)
+    else:
+        _search(predict, positions, error, split)
     return split
+
+
+def _shrink(
+    predict: Callable[[Sequence[int]], object], positions: Sequence[int], error: BaseException, split: Split
+) -> None:
+    """Compute in parts of half the size, and of half of that: nobody is guilty, it was only too much at once.
+
+    Halves are not searched one by one: what did not fit once does not fit again, so that n items cost at most
+    ceil(log2 n) calls that fail.
+    """
+    size, rest = (len(positions) + 1) // 2, positions
+    let_go(error)
+    while rest:
+        some = rest[:size]
+        raised = _call(predict, some, split)
+        if raised is not None and len(some) > 1 and is_out_of_memory(raised):
+            size = (len(some) + 1) // 2
+            let_go(raised)
+            continue
+        if raised is not None and len(some) > 1:
+            _search(predict, some, raised, split)
+        elif raised is not None:
+            split.fail(some, raised, alone=True)
+        rest = rest[size:]
 
 
 def _search(

@@ -122,6 +122,7 @@ class FakeLink:
         self.outcomes: dict[int, list[Outcome]] = {}
         self.durations: list[tuple[float, float, float]] = []
         self.clean: list[bool] = []
+        self.out_of_memory: list[bool] = []
         self.finish_threads: set[str] = set()
 
     def send(self, kind: str, body: bytes) -> None:
@@ -137,11 +138,18 @@ class FakeLink:
         self.begun.append(batch.id)
 
     def finish(
-        self, results: FakeResults, decode_s: float, predict_s: float, encode_s: float, clean: bool = True
+        self,
+        results: FakeResults,
+        decode_s: float,
+        predict_s: float,
+        encode_s: float,
+        clean: bool = True,
+        out_of_memory: bool = False,
     ) -> None:
         assert results.batch.id not in self.outcomes, "a batch is finished once"
         self.finished.append(results.batch.id)
         self.outcomes[results.batch.id] = results.final()
         self.durations.append((decode_s, predict_s, encode_s))
         self.clean.append(clean)
+        self.out_of_memory.append(out_of_memory)
         self.finish_threads.add(threading.current_thread().name)

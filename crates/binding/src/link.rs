@@ -67,7 +67,8 @@ impl Link {
         py.detach(|| self.link.started(id)).map_err(|error| lost(&error))
     }
 
-    #[pyo3(signature = (results, decode_s, predict_s, encode_s, clean = true))]
+    #[allow(clippy::too_many_arguments, reason = "as Python calls it: each is optional or named there")]
+    #[pyo3(signature = (results, decode_s, predict_s, encode_s, clean = true, out_of_memory = false))]
     fn finish(
         &self,
         py: Python<'_>,
@@ -76,10 +77,11 @@ impl Link {
         predict_s: f64,
         encode_s: f64,
         clean: bool,
+        out_of_memory: bool,
     ) -> PyResult<()> {
         let length = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let durations = Durations { decode: length(decode_s), predict: length(predict_s), encode: length(encode_s) };
-        results.send(py, &self.link, durations, clean).map_err(|error| lost(&error))
+        results.send(py, &self.link, durations, (clean, out_of_memory)).map_err(|error| lost(&error))
     }
 }
 

@@ -69,11 +69,14 @@ impl Results {
         py: Python<'_>,
         link: &WorkerLink,
         durations: Durations,
-        clean: bool,
+        (clean, out_of_memory): (bool, bool),
     ) -> std::io::Result<()> {
         let slots = std::mem::take(&mut *self.slots());
         let items = &self.delivered.batch.items;
         let mut table = ResultsWriter::new(self.delivered.batch.id, durations, clean, items.len());
+        if out_of_memory {
+            table.out_of_memory();
+        }
         let mut encoded: Vec<&[u8]> = Vec::with_capacity(items.len());
         let mut is_kept = vec![false; items.len()];
         for (&place, slot) in self.kept.iter().zip(&slots) {

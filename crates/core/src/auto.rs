@@ -98,14 +98,14 @@ impl BatchPolicy for Auto {
 impl Auto {
     fn launch(&mut self, view: &View, lane: LaneId, rate: f64, cut_short: Option<CloseReason>) -> Decision {
         let waiting = view.lanes.lane(lane).len();
-        let most = share(view, waiting);
-        let taken = if self.shares < LOOK_AGAIN { take(view, waiting, rate) } else { most };
+        let most = share(view, waiting).min(view.limit(lane));
+        let taken = if self.shares < LOOK_AGAIN { take(view, waiting, rate).min(most) } else { most };
         self.shares = if taken < most { self.shares + 1 } else { 0 };
         let size = view.in_time(lane, taken);
         let reason = match () {
             () if size < taken => CloseReason::Deadline,
-            () if size < waiting.min(view.lanes.limits().max_items) => CloseReason::Share,
-            () if view.lanes.is_full(lane) => CloseReason::Full,
+            () if size < waiting.min(view.limit(lane)) => CloseReason::Share,
+            () if view.is_full(lane) => CloseReason::Full,
             () => cut_short.or(self.motive).unwrap_or(CloseReason::Drain),
         };
         Decision::Launch { lane, size, reason }
@@ -113,7 +113,7 @@ impl Auto {
 
     /// How long a lane should be held open, in seconds from now.
     fn wait(&mut self, view: &View, lane: LaneId, rate: f64) -> Wait {
-        if !view.pace.is_known() || view.lanes.is_full(lane) {
+        if !view.pace.is_known() || view.is_full(lane) {
             return Wait::NONE;
         }
         let (hold, pacing) = (self.hold(view, lane, rate), pacing(view, rate));
@@ -137,7 +137,7 @@ impl Auto {
         }
         // Each second is paid for by all who wait, and by replicas that have nothing to do meanwhile.
         let price = (view.lanes.items() + view.idle as usize - 1) as f64;
-        let room = (view.lanes.limits().max_items - view.lanes.lane(lane).len()) as f64;
+        let room = (view.limit(lane) - view.lanes.lane(lane).len()) as f64;
         let traffic = view.traffic;
         let returning: SmallVec<[_; 8]> = traffic.returning(view.now, view.lanes.kin(lane), view.pace).collect();
         let next_within = traffic.next_within(view.now);

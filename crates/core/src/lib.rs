@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod auto;
+pub mod ceilings;
 pub mod explanation;
 pub mod forecast;
 pub mod group_key;

@@ -1,5 +1,6 @@
 //! When to launch a batch, and of which lane. A policy is pure: it sees the lanes and the time, and decides.
 
+use crate::ceilings::Ceilings;
 use crate::lanes::{LaneId, Lanes};
 use crate::pace::Pace;
 use crate::replica::Replicas;
@@ -83,6 +84,8 @@ pub struct View<'a> {
     pub traffic: &'a Traffic,
     /// What each replica holds.
     pub held: &'a Replicas,
+    /// How many items of a group fit into the memory of the device.
+    pub ceilings: &'a Ceilings,
     /// Whether answers should come within a target, so that nothing may leave that would miss it.
     pub has_target: bool,
 }
@@ -91,6 +94,16 @@ impl View<'_> {
     /// What is left of the time of the item that leaves a lane first, in seconds.
     pub fn slack_s(&self, lane: LaneId) -> f64 {
         (self.lanes.head(lane).due - self.now).as_secs_f64()
+    }
+
+    /// Most items of a lane that may leave together.
+    pub fn limit(&self, lane: LaneId) -> usize {
+        self.ceilings.most(self.lanes.kin(lane), self.lanes.limits().max_items, self.now)
+    }
+
+    /// Whether a lane holds as much as may leave together.
+    pub fn is_full(&self, lane: LaneId) -> bool {
+        self.lanes.is_full(lane) || self.lanes.lane(lane).len() >= self.limit(lane)
     }
 
     /// The largest part of `size` items of a lane that is done before its head is due. Without a target only what is known

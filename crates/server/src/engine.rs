@@ -228,6 +228,14 @@ impl Engine {
             // A caller that went away has sent a cancel, which is on its way.
             let _ = ended.payload.reply.send(Answer { result, timing, tokens });
         }
+        if results.is_out_of_memory
+            && let Some(most) = self.scheduler.too_large(now, results.batch)
+        {
+            let name = &self.deployment;
+            tracing::warn!(
+                "{name}: a batch was too large for the memory of its device; for a while at most {most} items"
+            );
+        }
         self.scheduler.batch_done(now, replica, results.batch, results.is_clean);
         if self.trials.remove(&replica) {
             report(&self.reports, Report::Trial(replica, false));

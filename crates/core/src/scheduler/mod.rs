@@ -8,6 +8,7 @@ mod losses;
 mod shed;
 
 use crate::auto::Auto;
+use crate::ceilings::Ceilings;
 use crate::explanation::{Decided, Decisions, Explanation};
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
@@ -167,6 +168,7 @@ pub struct Scheduler<P> {
     next_batch: u64,
     quarantine: Quarantine,
     pace: Pace,
+    ceilings: Ceilings,
     traffic: Traffic,
     overloaded_until: Time,
     /// When the policy wants to be asked again; until then only if something has happened.
@@ -207,6 +209,7 @@ impl<P: Payload> Scheduler<P> {
             next_batch: 1,
             quarantine: Quarantine::default(),
             pace: Pace::default(),
+            ceilings: Ceilings::default(),
             traffic: Traffic::default(),
             overloaded_until: Time(0),
             ask_again: Time(u64::MAX),
@@ -264,6 +267,9 @@ impl<P: Payload> Scheduler<P> {
                 self.pace.learn(batch.size, now - since);
             }
             if let Some(kin) = batch.kin {
+                if is_clean {
+                    self.ceilings.fitted(kin, batch.size, self.rules.batch.max_items);
+                }
                 self.traffic.answered(now, kin, batch.size, &self.pace);
             }
         }
@@ -271,6 +277,12 @@ impl<P: Payload> Scheduler<P> {
         if let Some(next) = next {
             self.runs_from(next, now);
         }
+    }
+
+    /// A batch that runs was too large for the memory of its device. Returns how many items of its group are taken to fit.
+    pub fn too_large(&mut self, now: Time, id: BatchId) -> Option<usize> {
+        let batch = self.batches.get(&id)?;
+        Some(self.ceilings.too_large(batch.kin?, batch.size, now))
     }
 
     /// A batch of `items` took so long when it was tried before serving.
@@ -355,6 +367,7 @@ impl<P: Payload> Scheduler<P> {
             pace: &self.pace,
             traffic: &self.traffic,
             held: &self.replicas,
+            ceilings: &self.ceilings,
             has_target: self.rules.target.is_some(),
         };
         question(&mut *self.policy, &view)
@@ -392,6 +405,8 @@ impl<P: Payload> Scheduler<P> {
     ) -> Action<P> {
         self.passes = if self.lanes.by_rank().next() == Some(lane) { 0 } else { self.passes + 1 };
         let kin = self.lanes.kin(lane);
+        // Whatever the policy asked for: more would not fit into the memory of the device.
+        let size = size.min(self.ceilings.most(kin, self.rules.batch.max_items, now));
         let items = self.lanes.take(lane, size);
         self.policy.on_launch(now, lane, items.len());
         self.dispatch(now, replica, Some(kin), items, reason)

@@ -1,7 +1,8 @@
 //! Outcomes of items on the link, in any order: a table, then the values back to back.
 //!
 //! ```text
-//! batch u64 | decode, predict, encode: microseconds u32 each | is clean u8 | items u32
+//! batch u64 | decode, predict, encode: microseconds u32 each | how it ran u8 | items u32
+//! how it ran: 1 clean, 2 too large for the memory of the device, 0 in another way
 //! per item: id u64 | status u8 (0 values, 1 failed, 2 left out)
 //!   values: parts u16 × (name text | tag u8 | dtype u8 | axes u8 | media type text | offset u64 | length u64 | axes × u64)
 //!   failed: reason text | status u16 | field text | detail text
@@ -16,6 +17,10 @@ use jitney_core::request::{BatchId, ItemId};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::time::Duration;
+
+/// Where the table says how the batch ran.
+const HOW_IT_RAN: usize = HEADER_LEN + 8 + 3 * 4;
+const OUT_OF_MEMORY: u8 = 2;
 
 /// What the worker's time went into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +53,8 @@ pub struct ReceivedResults {
     pub durations: Durations,
     /// Whether `predict` ran once and raised nothing: only then do the durations teach anything.
     pub is_clean: bool,
+    /// Whether the batch was too large for the memory of the device, and was computed in smaller parts.
+    pub is_out_of_memory: bool,
     /// The outcomes.
     pub items: Vec<(ItemId, ItemOutcome)>,
 }
@@ -72,6 +79,11 @@ impl ResultsWriter {
         table.put_u8(u8::from(is_clean));
         table.put_u32_le(items as u32);
         ResultsWriter { table, payload: 0 }
+    }
+
+    /// The batch was too large for the memory of the device.
+    pub fn out_of_memory(&mut self) {
+        self.table[HOW_IT_RAN] = OUT_OF_MEMORY;
     }
 
     /// An item with this many values; call `value` for each next.
@@ -155,14 +167,15 @@ pub(crate) fn read(table: &mut TableReader<'_>, data: Data) -> Result<ReceivedRe
     let batch = BatchId(table.u64()?);
     let mut length = || table.u32().map(|us| Duration::from_micros(u64::from(us)));
     let durations = Durations { decode: length()?, predict: length()?, encode: length()? };
-    let is_clean = table.u8()? != 0;
+    let how_it_ran = table.u8()?;
+    let (is_clean, is_out_of_memory) = (how_it_ran == 1, how_it_ran == OUT_OF_MEMORY);
     let count = table.count(9)?;
     let mut items = Vec::with_capacity(count);
     for _ in 0..count {
         let id = ItemId(table.u64()?);
         items.push((id, outcome(table, data)?));
     }
-    Ok(ReceivedResults { batch, durations, is_clean, items })
+    Ok(ReceivedResults { batch, durations, is_clean, is_out_of_memory, items })
 }
 
 fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameError> {

@@ -1,0 +1,42 @@
+"""Whether a batch was too large for the memory of its device, and what to let go of before smaller parts are tried."""
+
+import gc
+import re
+import sys
+import traceback
+from typing import Any, Final
+
+from jitney.errors import OutOfMemory
+
+_TYPE_NAME: Final = "OutOfMemoryError"
+"""What torch and cupy call theirs; neither is imported for it."""
+_SAID: Final = re.compile(
+    r"out of memory|failed to allocate (memory|\d+ bytes)|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+    r"|RESOURCE_EXHAUSTED|std::bad_alloc",
+    re.IGNORECASE,
+)
+"""What libraries say that have no type for it: torch before 1.13, onnxruntime, JAX, TensorFlow."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this was raised for want of memory, so that a smaller batch may do. Never raises."""
+    if isinstance(error, (MemoryError, OutOfMemory)):
+        return True
+    if not isinstance(error, Exception):
+        return False
+    if any(kind.__name__ == _TYPE_NAME for kind in type(error).__mro__):
+        return True
+    is_of_library = isinstance(error, RuntimeError) or type(error).__module__.startswith(("onnxruntime", "jaxlib"))
+    try:
+        return is_of_library and _SAID.search(str(error)) is not None
+    except Exception:
+        return False
+
+
+def let_go(error: BaseException) -> None:
+    """Free what the failed call still holds: the frames of its traceback keep its tensors, and torch keeps its cache."""
+    traceback.clear_frames(error.__traceback__)
+    gc.collect()
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        cuda.empty_cache()
