@@ -34,7 +34,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def let_go(error: BaseException) -> None:
-    """Free what the failed call still holds: the frames of its traceback keep its tensors, and torch keeps its cache."""
+    """Free what the failed call still holds: its frames keep its tensors, and torch keeps its cache."""
     traceback.clear_frames(error.__traceback__)
     gc.collect()
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)

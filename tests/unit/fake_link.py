@@ -137,7 +137,7 @@ class FakeLink:
     def started(self, batch: FakeBatch) -> None:
         self.begun.append(batch.id)
 
-    def finish(
+    def finish(  # noqa: PLR0917 -- as the link has it
         self,
         results: FakeResults,
         decode_s: float,

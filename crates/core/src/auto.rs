@@ -3,6 +3,7 @@
 //! batch; and it takes fewer than all where that answers sooner.
 
 use crate::lanes::LaneId;
+use crate::pace::Pace;
 use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
 use crate::time::Time;
 use smallvec::SmallVec;
@@ -83,11 +84,11 @@ impl BatchPolicy for Auto {
 
     fn sends_ahead(&mut self, view: &View) -> bool {
         let full = view.lanes.limits().max_items;
-        take(view, full, view.traffic.rate(view.now, view.pace)) == full
+        take(view, view.pace, full, view.traffic.rate(view.now, view.pace)) == full
     }
 
     fn take(&self, view: &View, waiting: usize) -> usize {
-        take(view, waiting, view.traffic.rate(view.now, view.pace))
+        take(view, view.pace, waiting, view.traffic.rate(view.now, view.pace))
     }
 
     fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
@@ -99,7 +100,8 @@ impl Auto {
     fn launch(&mut self, view: &View, lane: LaneId, rate: f64, cut_short: Option<CloseReason>) -> Decision {
         let waiting = view.lanes.lane(lane).len();
         let most = share(view, waiting).min(view.limit(lane));
-        let taken = if self.shares < LOOK_AGAIN { take(view, waiting, rate).min(most) } else { most };
+        let taken =
+            if self.shares < LOOK_AGAIN { take(view, view.pace_of(lane), waiting, rate).min(most) } else { most };
         self.shares = if taken < most { self.shares + 1 } else { 0 };
         let size = view.in_time(lane, taken);
         let reason = match () {
@@ -122,14 +124,14 @@ impl Auto {
             return Wait::NONE;
         }
         // Whoever waits for company must still be answered in time with one more in the batch.
-        let left = view.slack_s(lane) - view.pace.upper(view.lanes.lane(lane).len() + 1);
+        let left = view.slack_s(lane) - view.pace_of(lane).upper(view.lanes.lane(lane).len() + 1);
         if left < wait.seconds { Wait { seconds: left.max(0.0), motive: Some(CloseReason::Deadline) } } else { wait }
     }
 
     /// The wait for companions of this lane that is worth most. All holds of one launch together never exceed a launch's
     /// cost, shared among the replicas.
     fn hold(&mut self, view: &View, lane: LaneId, rate: f64) -> Wait {
-        let cost = view.pace.launch_s() / f64::from(view.replicas);
+        let cost = view.pace_of(lane).launch_s() / f64::from(view.replicas);
         let held = self.held_since.map_or(0.0, |since| (view.now - since).as_secs_f64());
         let mut wait = cost - held;
         if wait <= TINY_S {
@@ -183,8 +185,8 @@ fn share(view: &View, waiting: usize) -> usize {
 
 /// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,
 /// all at once is best unless launches are almost free, when those behind wait for less if the batch is smaller.
-fn take(view: &View, waiting: usize, rate: f64) -> usize {
-    let (pace, limit) = (view.pace, view.lanes.limits().max_items);
+fn take(view: &View, pace: &Pace, waiting: usize, rate: f64) -> usize {
+    let limit = view.lanes.limits().max_items;
     let most = share(view, waiting);
     if !pace.has_line() || most <= 1 {
         return most;

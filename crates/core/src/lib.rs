@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod options;
 pub mod outcome;
 pub mod pace;
+pub mod paces;
 pub mod policy;
 pub mod quarantine;
 pub mod replica;

@@ -90,6 +90,13 @@ impl Pace {
         self.fit_line();
     }
 
+    /// The same, as a first guess of something alike: it gives way to what is measured.
+    pub fn as_a_guess(&self) -> Pace {
+        let mut guess = self.clone();
+        guess.sizes.iter_mut().for_each(|size| size.weight = size.weight.min(SIZE_BELIEVED_AFTER));
+        guess
+    }
+
     /// Learns how far durations scatter, and whether the model has changed: then so have the sizes that are not seen now.
     fn watch(&mut self, surprise: f64) {
         self.scatter += SCATTER_WEIGHT * ((1.25 * surprise.abs()).min(1.0) - self.scatter);

@@ -3,6 +3,7 @@
 use crate::ceilings::Ceilings;
 use crate::lanes::{LaneId, Lanes};
 use crate::pace::Pace;
+use crate::paces::Paces;
 use crate::replica::Replicas;
 use crate::time::Time;
 use crate::traffic::Traffic;
@@ -78,8 +79,10 @@ pub struct View<'a> {
     pub replicas: u32,
     /// Launches in a row that have passed the lane with the oldest head.
     pub passes: u32,
-    /// What batches take.
+    /// What batches take, of all groups together.
     pub pace: &'a Pace,
+    /// The same of each group.
+    pub paces: &'a Paces,
     /// How requests arrive.
     pub traffic: &'a Traffic,
     /// What each replica holds.
@@ -96,6 +99,11 @@ impl View<'_> {
         (self.lanes.head(lane).due - self.now).as_secs_f64()
     }
 
+    /// What batches of a lane take.
+    pub fn pace_of(&self, lane: LaneId) -> &Pace {
+        self.paces.of(self.lanes.kin(lane))
+    }
+
     /// Most items of a lane that may leave together.
     pub fn limit(&self, lane: LaneId) -> usize {
         self.ceilings.most(self.lanes.kin(lane), self.lanes.limits().max_items, self.now)
@@ -109,7 +117,8 @@ impl View<'_> {
     /// The largest part of `size` items of a lane that is done before its head is due. Without a target only what is known
     /// to be too large is too large; with one, sizes that were never seen are approached step by step.
     pub fn in_time(&self, lane: LaneId, size: usize) -> usize {
-        if self.has_target || self.pace.has_line() { self.pace.fit(self.slack_s(lane), size) } else { size }
+        let pace = self.pace_of(lane);
+        if self.has_target || pace.has_line() { pace.fit(self.slack_s(lane), size) } else { size }
     }
 
     /// When the next busy replica should be free, in seconds from now; `None` if none is busy.

@@ -48,7 +48,7 @@ impl<P: Payload> Scheduler<P> {
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
         let admitted = admitted.and_then(|()| self.in_time(now, group));
         if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
-            self.overloaded_until = now + self.pace.batch(self.rules.batch.max_items) * OVERLOADED_FOR;
+            self.overloaded_until = now + self.paces.all().batch(self.rules.batch.max_items) * OVERLOADED_FOR;
         }
         admitted
     }
@@ -103,7 +103,7 @@ impl<P: Payload> Scheduler<P> {
         };
         self.entries.insert(item.id, entry);
         self.has_news = true;
-        self.traffic.arrived(now, self.lanes.kin(lane), &self.pace);
+        self.traffic.arrived(now, self.lanes.kin(lane), self.paces.all());
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl<P: Payload> Scheduler<P> {
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
             allowed: if self.rules.target.is_some() { Allowed::Target } else { Allowed::Batches },
-            pace: &self.pace,
+            pace: self.paces.all(),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::lane::Waiting;
 use crate::lanes::{Kin, LaneId, Lanes};
 use crate::outcome::Outcome;
 use crate::pace::Pace;
+use crate::paces::Paces;
 use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, MOST_PASSES, View};
 use crate::quarantine::Quarantine;
 use crate::replica::Replicas;
@@ -167,7 +168,7 @@ pub struct Scheduler<P> {
     hangs: BTreeSet<(Time, BatchId)>,
     next_batch: u64,
     quarantine: Quarantine,
-    pace: Pace,
+    paces: Paces,
     ceilings: Ceilings,
     traffic: Traffic,
     overloaded_until: Time,
@@ -208,7 +209,7 @@ impl<P: Payload> Scheduler<P> {
             hangs: BTreeSet::new(),
             next_batch: 1,
             quarantine: Quarantine::default(),
-            pace: Pace::default(),
+            paces: Paces::default(),
             ceilings: Ceilings::default(),
             traffic: Traffic::default(),
             overloaded_until: Time(0),
@@ -263,14 +264,14 @@ impl<P: Payload> Scheduler<P> {
             for item in batch.items {
                 self.fail(item, Outcome::Internal);
             }
-            if let Some(since) = since.filter(|_| is_clean) {
-                self.pace.learn(batch.size, now - since);
-            }
             if let Some(kin) = batch.kin {
+                if let Some(since) = since.filter(|_| is_clean) {
+                    self.paces.learn(kin, batch.size, now - since);
+                }
                 if is_clean {
                     self.ceilings.fitted(kin, batch.size, self.rules.batch.max_items);
                 }
-                self.traffic.answered(now, kin, batch.size, &self.pace);
+                self.traffic.answered(now, kin, batch.size, self.paces.all());
             }
         }
         self.policy.on_complete(now);
@@ -287,7 +288,7 @@ impl<P: Payload> Scheduler<P> {
 
     /// A batch of `items` took so long when it was tried before serving.
     pub fn profiled(&mut self, items: usize, length: Duration) {
-        self.pace.learn(items, length);
+        self.paces.profiled(items, length);
     }
 
     // ------------------------------------------------------------------------------------------ decisions
@@ -364,7 +365,8 @@ impl<P: Payload> Scheduler<P> {
             idle: self.replicas.idle_count() as u32,
             replicas: self.replicas.len() as u32,
             passes: self.passes,
-            pace: &self.pace,
+            pace: self.paces.all(),
+            paces: &self.paces,
             traffic: &self.traffic,
             held: &self.replicas,
             ceilings: &self.ceilings,
@@ -388,7 +390,8 @@ impl<P: Payload> Scheduler<P> {
             return None;
         }
         // With a target it must still be in time when its turn comes.
-        let in_time = |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace.upper(size);
+        let in_time =
+            |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace_of(lane).upper(size);
         if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
             return None;
         }
@@ -442,7 +445,8 @@ impl<P: Payload> Scheduler<P> {
             suspect,
         };
         self.batches.insert(id, batch);
-        let takes = Duration::from_secs_f64(self.pace.seconds(items.len()));
+        let takes =
+            Duration::from_secs_f64(kin.map_or(self.paces.all(), |kin| self.paces.of(kin)).seconds(items.len()));
         if self.replicas.launch(replica, id, takes, suspect.is_some(), now) {
             self.runs_from(id, now);
         }
@@ -515,12 +519,12 @@ impl<P: Payload> Scheduler<P> {
     /// What it has learned, and what it did lately and why.
     pub fn explain(&mut self, now: Time) -> Explanation {
         let latency = self.forecast(now, &GroupKey::default()).map(|forecast| forecast.latency);
-        Explanation::new(now, &self.pace, &self.traffic, &self.decisions, latency)
+        Explanation::new(now, self.paces.all(), &self.traffic, &self.decisions, latency)
     }
 
     /// What batches take.
     pub fn pace(&self) -> &Pace {
-        &self.pace
+        self.paces.all()
     }
 
     /// How requests arrive.

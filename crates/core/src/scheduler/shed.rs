@@ -14,7 +14,7 @@ impl<P: Payload> Scheduler<P> {
     /// Refuses hopeless heads, of the lanes that may be launched next. It is not enough to refuse those who are lost already:
     /// each batch would then be cut to fit a head that has hardly any time left, and the capacity would collapse.
     pub(super) fn shed(&mut self, now: Time) {
-        if self.rules.target.is_none() || !self.pace.is_known() {
+        if self.rules.target.is_none() || !self.paces.all().is_known() {
             return;
         }
         while let Some(lane) = self.ask(now, |_, view| hopeless(view)) {
@@ -33,7 +33,7 @@ fn hopeless(view: &View) -> Option<LaneId> {
 }
 
 fn is_hopeless(view: &View, lane: LaneId, rate: f64) -> bool {
-    let (pace, slack) = (view.pace, view.slack_s(lane));
+    let (pace, slack) = (view.pace_of(lane), view.slack_s(lane));
     let most = view.lanes.lane(lane).len().min(view.lanes.limits().max_items);
     if slack < pace.upper(1) {
         return true;
