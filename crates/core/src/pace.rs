@@ -91,6 +91,7 @@ impl Pace {
     }
 
     /// The same, as a first guess of something alike: it gives way to what is measured.
+    #[must_use]
     pub fn as_a_guess(&self) -> Pace {
         let mut guess = self.clone();
         guess.sizes.iter_mut().for_each(|size| size.weight = size.weight.min(SIZE_BELIEVED_AFTER));
