@@ -6,7 +6,7 @@ use crate::scenarios::{auto, best_cell, drain, measure};
 use crate::simulator::{Scenario, Service, geomean, service};
 
 /// Enough for the geometric mean to be known to a few thousandths.
-const DRAWN: u64 = 40;
+const DRAWN: u64 = 24;
 const SEEDS: [u64; 2] = [11, 12];
 
 fn draw(number: u64) -> Scenario {

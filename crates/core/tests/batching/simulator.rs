@@ -70,6 +70,8 @@ pub(crate) struct Scenario {
     pub(crate) replicas: u32,
     pub(crate) open: Option<Open>,
     pub(crate) users: Option<Users>,
+    /// Batches of odd lanes take this many times as long.
+    pub(crate) odd_lanes: f64,
     /// Answers should come within this.
     pub(crate) target: Option<f64>,
     pub(crate) drop: Drop,
@@ -94,6 +96,7 @@ impl Scenario {
             replicas: 1,
             open: None,
             users: None,
+            odd_lanes: 1.0,
             target: None,
             drop: Drop::ByPolicy,
             ends: 3000,
@@ -381,6 +384,9 @@ impl Simulation {
         let now = self.now.as_secs_f64();
         if let Some(launch) = self.replicas[&id].batches.front() {
             let seconds = self.scenario.service.sample(launch.items.len(), now, &mut self.work_random);
+            let first = self.scheduler.look(launch.items[0], self.now);
+            let is_odd = first.is_some_and(|(request, _)| request.lane % 2 == 1);
+            let seconds = if is_odd { seconds * self.scenario.odd_lanes } else { seconds };
             self.push(now + seconds, Event::Done(id));
         }
     }

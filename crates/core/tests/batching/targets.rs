@@ -1,6 +1,6 @@
 //! Goodput with a latency target, also at more than the capacity.
 
-use crate::arrivals::poisson;
+use crate::arrivals::{Open, poisson};
 use crate::cells::{Cell, Clock};
 use crate::scenarios::{LAUNCH, LINEAR, MIXED, auto, drain};
 use crate::simulator::{Drop, Scenario, Service, Simulation, geomean};
@@ -68,4 +68,19 @@ fn goodput_is_that_of_the_best_cell_that_knows_what_batches_take() {
     }
     eprintln!("goodput of auto / best cell: geomean {:.3}", geomean(ratios));
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// Two kinds of requests: a batch of one takes six times as long as a batch of the other.
+#[test]
+fn groups_of_different_cost_are_answered_in_time() {
+    for load in [0.5, 0.8, 1.5] {
+        let rate = load * 32.0 / (LAUNCH.seconds(32) * (1.0 + 6.0) / 2.0);
+        let open = Some(Open::Poisson { rate, lanes: 2, skew: 0.0, high: 0.0 });
+        let scenario = Scenario { open, target: Some(1.2), odd_lanes: 6.0, ..Scenario::new("groups", LAUNCH) };
+        let figures = Simulation::run(&scenario, auto(), 1);
+        let share = figures.goodput / rate.min(32.0 / (LAUNCH.seconds(32) * 3.5));
+        eprintln!("two costs, load {load}: goodput {share:.2} of what could be, {:.3} late", figures.late);
+        assert!(figures.late <= 0.02, "load {load}: {:.3} late", figures.late);
+        assert!(share >= 0.9, "load {load}: goodput {share:.2} of what could be");
+    }
 }
