@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import servers
-from scenarios import SCENARIOS, TARGETS, Figures, Scenario, Settings, start
+from scenarios import SCENARIOS, TARGETS, Figures, Scenario, Settings, in_program, start
 
 HERE = Path(__file__).resolve().parent
 Samples = dict[str, dict[str, list[dict[str, float]]]]
@@ -67,8 +67,12 @@ def measure_all(chosen: list[Scenario], present: list[str], repetitions: int, se
     samples: Samples = {}
     for repetition in range(repetitions):
         for scenario in chosen:
-            for server in (name for name in scenario.servers if name in present):
+            for server in (name for name in scenario.servers if scenario.program or name in present):
                 print(f"  {repetition + 1}/{repetitions}  {scenario.name}: {server}", file=sys.stderr, flush=True)
+                if scenario.program:
+                    figures = in_program(scenario.program, server, settings)
+                    samples.setdefault(scenario.name, {}).setdefault(server, []).append(figures)
+                    continue
                 running = start(scenario, server)
                 try:
                     if not scenario.is_fresh:  # warm: threads, caches, the server's own measurements

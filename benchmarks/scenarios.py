@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +48,18 @@ class Scenario:
     environment: tuple[tuple[str, str], ...] = ()
     needs: str | None = "wrk"
     """The generator that it needs."""
+    program: str = ""
+    """Not a server but a program of `programs.py`; `servers` are its variants."""
+
+
+def in_program(program: str, variant: str, settings: Settings) -> dict[str, float]:
+    """Run a program to its end; its figures."""
+    command = [sys.executable, str(servers.HERE / "programs.py"), program, variant, str(settings.seconds)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def of_program(name: str, program: str, *variants: str) -> Scenario:
+    return Scenario(name, "", lambda _, __: {}, variants, needs=None, program=program)
 
 
 def closed(connections: int, content_type: str = JSON, body: str = BODY) -> Measure:
@@ -157,6 +171,10 @@ SCENARIOS: list[Scenario] = [
     ),
     Scenario("open inference, 16 floats", "rows", of_protocols(protocols.SHORT_ARRAYS), ("jitney",), needs="h2load"),
     Scenario("open inference, 1 MB of floats", "rows", of_protocols(protocols.MEGABYTES), ("jitney",), needs="h2load"),
+    of_program("await of a no-op, 1 at a time", "alone", "jitney", "connect"),
+    of_program("await of a no-op, 64 at once", "at_once", "jitney", "connect"),
+    of_program("await, 5 ms + 0.1 ms per item, 64 at once", "batches", "jitney", "connect", "pool"),
+    of_program("I/O of 5 ms beside a model", "beside", "none", "loop", "thread", "pool", "jitney"),
 ]  # fmt: skip
 
 Figures = dict[str, dict[str, dict[str, float]]]
@@ -197,8 +215,24 @@ def idle_ratio(figures: Figures) -> float | None:
 
 
 NOOP_1, NOOP_64, NOOP_256, MB, SLEEPY_64, SLEEPY_256, IDLE, OVERLOAD, KILLS, FLOATS, MB_FLOATS = (
-    scenario.name for scenario in SCENARIOS
+    scenario.name for scenario in SCENARIOS if not scenario.program
 )
+AWAIT_1, AWAIT_64, AWAIT_BATCHES, BESIDE = (scenario.name for scenario in SCENARIOS if scenario.program)
+
+
+def between(scenario: str, name: str, server: str, other: str) -> Callable[[Figures], float | None]:
+    def value(figures: Figures) -> float | None:
+        found = figures.get(scenario, {})
+        return found[server][name] / found[other][name] if {server, other} <= found.keys() else None
+
+    return value
+
+
+def above_own(figures: Figures) -> float | None:
+    """In the event loop nothing disturbs the model, whatever it does to everybody else."""
+    ours, own = figure(BESIDE, "model_p50_ms")(figures), figure(BESIDE, "model_p50_ms", "loop")(figures)
+    return None if ours is None or own is None else ours - own
+
 
 TARGETS: list[Target] = [
     Target("RPS at 64 connections / bare hyper", 0.5, False, ratio(NOOP_64, "rps", "hyper")),
@@ -225,6 +259,12 @@ TARGETS: list[Target] = [
     Target("gRPC / native, CPU of the front per request", 2.5, True, figure(FLOATS, "grpc_cpu_of_native")),
     Target("1 MB of floats as bytes over REST, MB/s each way", 400, False, figure(MB_FLOATS, "binary_mb_s")),
     Target("1 MB of floats over gRPC, MB/s each way", 400, False, figure(MB_FLOATS, "grpc_mb_s")),
+    Target("await of a no-op alone, p50, ms", 0.15, True, figure(AWAIT_1, "p50_ms")),
+    Target("awaits of a no-op per second, 64 at once", 60_000, False, figure(AWAIT_64, "rps")),
+    Target("the same through connect / in the program", 0.8, False, between(AWAIT_64, "rps", "connect", "jitney")),
+    Target("64 awaits at once / a process pool", 15, False, between(AWAIT_BATCHES, "rps", "jitney", "pool")),
+    Target("p99 of I/O beside a model / alone", 1.1, True, between(BESIDE, "io_p99_ms", "jitney", "none")),
+    Target("p50 of a model beside I/O above its own, ms", 0.3, True, above_own),
 ]
 
 

@@ -1,0 +1,124 @@
+"""Programs with a model inside, each as its author would write it; prints figures as JSON.
+
+    python benchmarks/programs.py PROGRAM VARIANT SECONDS
+
+A variant is where the model runs: `loop` (in the event loop), `thread`, `pool` (a process), `jitney` (an engine in this
+process), `connect` (one of a server), `none` (no model at all).
+"""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import jitney
+
+APP = Path(__file__).resolve().parent / "apps/program.py"
+sys.path.insert(0, str(APP.parent))
+import program  # noqa: E402  the folder is known only now
+
+Model = Callable[[str], Awaitable[str]]
+TEXT = "a text of fifty-seven characters, as every server here gets"
+IO_S = 0.005
+
+
+@asynccontextmanager
+async def models(variant: str, function: Callable[[str], str], name: str) -> AsyncIterator[Model]:
+    """The same model, where the variant has it."""
+    loop = asyncio.get_running_loop()
+    if variant == "jitney":
+        async with jitney.run(str(APP)) as found:
+            yield found[name]
+    elif variant == "connect":
+        with tempfile.TemporaryDirectory() as folder:
+            place = f"unix:{folder}/programs"
+            command = [sys.executable, "-m", "jitney", "serve", str(APP), "--port", "0", "--listen-programs", place]
+            server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            try:
+                async with jitney.connect(place) as found:
+                    yield found[name]
+            finally:
+                server.terminate()
+                server.wait()
+    elif variant == "pool":
+        with ProcessPoolExecutor(1) as pool:
+            yield lambda text: loop.run_in_executor(pool, function, text)
+    elif variant == "thread":
+        yield lambda text: asyncio.to_thread(function, text)
+    else:
+
+        async def in_loop(text: str) -> str:
+            return function(text)
+
+        yield in_loop
+
+
+async def alone(variant: str, seconds: float) -> dict[str, float]:
+    """One call at a time."""
+    async with models(variant, str, "noop") as model:
+        took = await repeat(model, seconds, warm=300)
+        return {"p50_ms": quantile(took, 0.5), "p99_ms": quantile(took, 0.99)}
+
+
+async def at_once(variant: str, seconds: float) -> dict[str, float]:
+    """64 callers, each with one call under way."""
+    function, name = (program.alone, "sleepy") if PROGRAM == "batches" else (str, "noop")
+    async with models(variant, function, name) as model:
+        await asyncio.gather(*(repeat(model, 0.5) for _ in range(64)))
+        begin = time.perf_counter()
+        counts = await asyncio.gather(*(repeat(model, seconds) for _ in range(64)))
+        took = [one for each in counts for one in each]
+        return {"rps": len(took) / (time.perf_counter() - begin), "p50_ms": quantile(took, 0.5)}
+
+
+async def beside(variant: str, seconds: float) -> dict[str, float]:
+    """Eight handlers whose I/O takes 5 ms, beside one caller of a model that computes."""
+
+    async def io(_: str) -> str:
+        await asyncio.sleep(IO_S)
+        return ""
+
+    async with models(variant, program.work, "busy") as model:
+        calls = asyncio.create_task(repeat(model, seconds, warm=5) if variant != "none" else nothing(seconds))
+        took = [one for each in await asyncio.gather(*(repeat(io, seconds) for _ in range(8))) for one in each]
+        own = await calls
+        figures = {"io_p50_ms": quantile(took, 0.5), "io_p99_ms": quantile(took, 0.99)}
+        return figures | ({"model_p50_ms": quantile(own, 0.5)} if own else {})
+
+
+async def nothing(seconds: float) -> list[float]:
+    await asyncio.sleep(seconds)
+    return []
+
+
+async def repeat(call: Model, seconds: float, warm: int = 0) -> list[float]:
+    """Call again and again; how long each took, in ms."""
+    for _ in range(warm):
+        await call(TEXT)
+    took: list[float] = []
+    now = time.perf_counter()
+    end = now + seconds
+    while now < end:
+        begin = now
+        await call(TEXT)
+        now = time.perf_counter()
+        took.append((now - begin) * 1e3)
+    return took
+
+
+def quantile(values: list[float], share: float) -> float:
+    return statistics.quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]
+
+
+PROGRAMS = {"alone": alone, "at_once": at_once, "batches": at_once, "beside": beside}
+PROGRAM = sys.argv[1] if len(sys.argv) > 1 else ""
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(PROGRAMS[PROGRAM](sys.argv[2], float(sys.argv[3])))))
