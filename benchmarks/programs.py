@@ -40,7 +40,7 @@ async def models(variant: str, function: Callable[[str], str], name: str) -> Asy
         with tempfile.TemporaryDirectory() as folder:
             place = f"unix:{folder}/programs"
             command = [sys.executable, "-m", "jitney", "serve", str(APP), "--port", "0", "--listen-programs", place]
-            server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            server = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
             try:
                 async with jitney.connect(place) as found:
                     yield found[name]

@@ -55,7 +55,10 @@ class Scenario:
 def in_program(program: str, variant: str, settings: Settings) -> dict[str, float]:
     """Run a program to its end; its figures."""
     command = [sys.executable, str(servers.HERE / "programs.py"), program, variant, str(settings.seconds)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        raise RuntimeError(f"{program} with {variant} failed:\n{ran.stderr[-2000:]}")
+    return json.loads(ran.stdout)
 
 
 def of_program(name: str, program: str, *variants: str) -> Scenario:

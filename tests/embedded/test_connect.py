@@ -40,7 +40,11 @@ class Serve:
         self._servers: list[Server] = []
 
     def __call__(
-        self, *names: str, arguments: tuple[str, ...] = (), environment: dict[str, str] | None = None
+        self,
+        *names: str,
+        arguments: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+        wait: bool = True,
     ) -> Server:
         files = {"JITNEY_TEST_CALLS": str(self._witness.calls_file), "JITNEY_TEST_GATE": str(self._witness.gate_file)}
         server = Server(
@@ -50,7 +54,7 @@ class Serve:
             {**files, **(environment or {})},
         )
         self._servers.append(server)
-        return server.wait_ready()
+        return server.wait_ready() if wait else server
 
     def finish(self) -> None:
         self._witness.open_gate()
@@ -170,6 +174,26 @@ def test_a_server_that_ends_in_order_answers_what_is_in(serve: Serve, witness: W
             assert await asyncio.wait_for(held, 20) == "dleh"
 
     asyncio.run(main())
+
+
+def test_a_program_that_comes_before_the_models_waits_for_them(serve: Serve, witness: Witness) -> None:
+    """`slow_load` loads while the gate is shut."""
+    witness.shut_gate()
+    server = serve("sleepy", "slow_load", wait=False)
+
+    async def main() -> None:
+        connecting = asyncio.create_task(connected(serve.place))
+        await until(lambda: "loading" in server.log(), "the models are being loaded")
+        assert not connecting.done()
+        witness.open_gate()
+        assert await asyncio.wait_for(connecting, 30) == "yks"
+
+    async def connected(place: str) -> str:
+        async with jitney.connect(place) as models:
+            return await models.sleepy("sky")
+
+    asyncio.run(main())
+    server.wait_ready()
 
 
 def test_a_key_is_asked_for_and_tcp_needs_one(serve: Serve) -> None:

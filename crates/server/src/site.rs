@@ -7,6 +7,7 @@ use jitney_core::metrics;
 use jitney_core::options::ServerOptions;
 use prometheus::IntGauge;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -39,6 +40,7 @@ pub struct Site {
     pub untaken: IntGauge,
     deployments: OnceLock<BTreeMap<String, Deployment>>,
     readiness: watch::Sender<Arc<Readiness>>,
+    has_been_ready: AtomicBool,
 }
 
 impl Site {
@@ -55,6 +57,7 @@ impl Site {
             telemetry,
             deployments: OnceLock::new(),
             readiness: watch::Sender::new(Arc::new(readiness)),
+            has_been_ready: AtomicBool::new(false),
         }
     }
 
@@ -73,6 +76,11 @@ impl Site {
         self.readiness.borrow().clone()
     }
 
+    /// Whether it has been ready before, whatever became of its workers since.
+    pub fn has_been_ready(&self) -> bool {
+        self.has_been_ready.load(Ordering::Relaxed)
+    }
+
     /// Waits until it is ready.
     pub async fn ready(&self) {
         // The sender is in `self`: this ends with true or not at all.
@@ -81,6 +89,7 @@ impl Site {
 
     /// Replaces the readiness.
     pub fn set_readiness(&self, readiness: Readiness) {
+        self.has_been_ready.fetch_or(readiness.ready, Ordering::Relaxed);
         self.readiness.send_replace(Arc::new(readiness));
     }
 

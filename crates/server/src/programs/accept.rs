@@ -151,8 +151,8 @@ impl Connection {
             self.say_json(Kind::Refused, &Refused { why });
             return Ok(false);
         }
-        // A program may come before the models are known.
-        while self.site.deployments().is_none() {
+        // A program may come before the models are loaded; what it is told can be called.
+        if !self.site.has_been_ready() {
             self.site.ready().await;
         }
         let deployments = self.site.deployments().into_iter().flatten();

@@ -215,4 +215,24 @@ mod tests {
             assert!(read_call(&Frame { table: frame.table.slice(..cut), ..frame.clone() }).is_err(), "cut at {cut}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_stranger_sends_is_read_or_refused(
+            mut table in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            payload in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..100),
+            at in 0usize..200,
+            byte: u8,
+        ) {
+            let frame = |table: Vec<u8>| Frame { kind: Kind::Call, table: table.into(), payload: Bytes::from(payload.clone()).into() };
+            let _ = (read_call(&frame(table.clone())), read_answers(&frame(table.clone())));
+            // Nearly right is where a reader goes wrong.
+            let part = Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(Bytes::from(payload.clone())) };
+            let whole = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
+            table = whole.table.to_vec();
+            let at = at % table.len();
+            table[at] = byte;
+            let _ = (read_call(&frame(table.clone())), read_answers(&frame(table)));
+        }
+    }
 }
