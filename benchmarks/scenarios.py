@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import doors
 import load
 import protocols
 import servers
@@ -172,6 +173,9 @@ SCENARIOS: list[Scenario] = [
         "kill -9 every 2 s", "sleepy", killed_workers, ("jitney",), is_fresh=True,
         arguments=("--set", "sleepy.replicas=2"), needs=None,
     ),
+    Scenario("64 items in one request", "echo", of_protocols(doors.many), ("jitney",), needs="h2load"),
+    Scenario("OpenAI, one text", "echo", of_protocols(doors.openai), ("jitney",), needs="h2load"),
+    Scenario("OpenAI, 2,048 inputs", "echo", of_protocols(doors.inputs), ("jitney",), needs=None),
     Scenario("open inference, 16 floats", "rows", of_protocols(protocols.SHORT_ARRAYS), ("jitney",), needs="h2load"),
     Scenario("open inference, 1 MB of floats", "rows", of_protocols(protocols.MEGABYTES), ("jitney",), needs="h2load"),
     of_program("await of a no-op, 1 at a time", "alone", "jitney", "connect"),
@@ -217,7 +221,7 @@ def idle_ratio(figures: Figures) -> float | None:
     return ours / theirs
 
 
-NOOP_1, NOOP_64, NOOP_256, MB, SLEEPY_64, SLEEPY_256, IDLE, OVERLOAD, KILLS, FLOATS, MB_FLOATS = (
+NOOP_1, NOOP_64, NOOP_256, MB, SLEEPY_64, SLEEPY_256, IDLE, OVERLOAD, KILLS, MANY, OPENAI, INPUTS, FLOATS, MB_FLOATS = (
     scenario.name for scenario in SCENARIOS if not scenario.program
 )
 AWAIT_1, AWAIT_64, AWAIT_BATCHES, BESIDE = (scenario.name for scenario in SCENARIOS if scenario.program)
@@ -258,6 +262,10 @@ TARGETS: list[Target] = [
     Target("growth of memory at 10x", 0.05, True, figure(OVERLOAD, "memory_growth")),
     Target("requests failed under kill -9", 0, True, figure(KILLS, "failed")),
     Target("answers that were not their own under kill -9", 0, True, figure(KILLS, "wrong")),
+    Target("items/s in requests of 64 / single", 4, False, figure(MANY, "batch_of_single")),
+    Target("OpenAI with floats / native, requests/s", 0.7, False, figure(OPENAI, "float_of_native")),
+    Target("OpenAI with base64 / native, requests/s", 0.7, False, figure(OPENAI, "base64_of_native")),
+    Target("2,048 inputs / full batches, seconds", 1.1, True, figure(INPUTS, "of_full_batches")),
     Target("Open Inference in JSON / native, requests/s", 0.7, False, figure(FLOATS, "rest_of_native")),
     Target("gRPC / native, CPU of the front per request", 2.5, True, figure(FLOATS, "grpc_cpu_of_native")),
     Target("1 MB of floats as bytes over REST, MB/s each way", 400, False, figure(MB_FLOATS, "binary_mb_s")),

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+APPS = {"sleepy": "sleepy.py", "rows": "tensors.py", "echo": "vectors.py"}
 TICKS = os.sysconf("SC_CLK_TCK")
 PEERS_PYTHON = HERE.parent / ".venv-bench/bin/python"
 
@@ -142,10 +143,10 @@ def available() -> tuple[list[str], list[str]]:
 def start(
     name: str, model: str, arguments: list[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Running:
-    """Start server `name` with model `noop`, `raw`, `sleepy` or `rows`."""
+    """Start server `name` with this model of `apps`."""
     port = free_port()
     environment = {"BENCH_MODEL": model, **(environment or {})}
-    app = HERE / "apps" / {"sleepy": "sleepy.py", "rows": "tensors.py"}.get(model, "noop.py")
+    app = HERE / "apps" / APPS.get(model, "noop.py")
     commands: dict[str, tuple[list[str], str]] = {
         "jitney": (
             [sys.executable, "-m", "jitney", "serve", str(app), "--port", str(port), *(arguments or [])],
