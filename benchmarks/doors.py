@@ -28,6 +28,7 @@ def wait_ready(running: Running) -> None:
 
 def many(running: Running, seconds: float) -> dict[str, float]:
     """Items per second, one by one and by 64."""
+    wait_ready(running)
     single = Way("/echo", json.dumps(ITEM).encode(), JSON, CLIENTS)
     batch = Way("/echo/batch", json.dumps([ITEM] * MANY).encode(), JSON, 4)
     one = h2load(running, single, max(seconds, 2))["rps"]
