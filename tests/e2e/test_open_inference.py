@@ -336,3 +336,14 @@ def test_wrong_requests_are_answered_in_the_form_of_the_protocol(models: Server)
     assert models.get("/v2/health/live").json() == {"live": True}
     assert models.get("/v2/models").json() == {"models": ["simple", "simple_identity", "simple_string"]}
     assert len(models.get("/v2/models/stats").json()["model_stats"]) == 3
+
+
+def test_keys_are_asked_for_by_all_but_probes(serve: Serve) -> None:
+    server = serve("tensors.py", environment={"JITNEY_API_KEYS": "a-key-of-sixteen-letters"})
+    for path in ("/v2/health/live", "/v2/health/ready"):
+        assert server.get(path).status == 200
+    request = {"inputs": [{"name": "texts", "shape": [1], "datatype": "BYTES", "data": ["ab"]}]}
+    for answer in (server.get("/v2"), server.post("/v2/models/texts/infer", request)):
+        assert answer.status == 401 and list(answer.json()) == ["error"]
+    answer = server.post("/v2/models/texts/infer", request, {"authorization": "Bearer a-key-of-sixteen-letters"})
+    assert answer.json()["outputs"][0]["data"] == ["ba"]

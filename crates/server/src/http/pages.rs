@@ -49,6 +49,7 @@ pub(crate) fn index(site: &Site, request: &Request<Incoming>) -> Reply {
         ("GET /readyz", "200 when models are loaded and the server takes requests, else 503 with the reasons"),
         ("GET /metrics", "metrics for Prometheus"),
         ("GET /config", "the options in force, where they came from, what was learned of batches, and the last ones"),
+        ("GET /v2", "the Open Inference Protocol, over REST and gRPC: every deployment is a model of it"),
         ("GET /openapi.json", "the API of the deployments"),
         ("GET /docs", "the same for people"),
     ] {

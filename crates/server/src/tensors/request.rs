@@ -4,6 +4,8 @@ use super::{Tensor, quoted};
 use crate::call::Failure;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::Priority;
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use std::fmt;
 use std::time::Duration;
 
 /// A value that a client gives beside its tensors.
@@ -19,6 +21,38 @@ pub enum Parameter {
     Double(f64),
     /// a string
     Text(String),
+}
+
+/// Out of JSON. Lists and objects are refused as they begin: nobody reads them, and they would grow on the way in.
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parameter, D::Error> {
+        deserializer.deserialize_any(Scalar)
+    }
+}
+
+struct Scalar;
+
+impl Visitor<'_> for Scalar {
+    type Value = Parameter;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a string, a number or a boolean, as parameters are")
+    }
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Parameter, E> {
+        Ok(Parameter::Bool(value))
+    }
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Parameter, E> {
+        Ok(Parameter::Int(value))
+    }
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Parameter, E> {
+        Ok(i64::try_from(value).map_or(Parameter::Uint(value), Parameter::Int))
+    }
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Parameter, E> {
+        Ok(Parameter::Double(value))
+    }
+    fn visit_str<E: Error>(self, value: &str) -> Result<Parameter, E> {
+        Ok(Parameter::Text(value.to_owned()))
+    }
 }
 
 /// Parameters by name.

@@ -3,7 +3,7 @@
 use crate::call::{Chunks, Dtype, Failure};
 use crate::item::{Document, arrays};
 use crate::tensors::datatype::Datatype;
-use crate::tensors::request::{Parameter, Parameters, Request, check_of_tensor};
+use crate::tensors::request::{Parameter, Request, check_of_tensor};
 use crate::tensors::signature::{Form, Signature};
 use crate::tensors::{Shape, Tensor, quoted, strings};
 use bytes::Bytes;
@@ -12,8 +12,8 @@ use jitney_core::outcome::Outcome;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Lists within lists that are followed.
@@ -44,7 +44,7 @@ struct Head<'a> {
     #[serde(default)]
     id: String,
     #[serde(default)]
-    parameters: Map<String, Value>,
+    parameters: BTreeMap<String, Parameter>,
     #[serde(borrow, default)]
     inputs: Vec<Input<'a>>,
     #[serde(default)]
@@ -59,7 +59,7 @@ struct Input<'a> {
     datatype: Cow<'a, str>,
     shape: Vec<u64>,
     #[serde(default)]
-    parameters: Map<String, Value>,
+    parameters: BTreeMap<String, Parameter>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
 }
@@ -68,7 +68,7 @@ struct Input<'a> {
 struct Output {
     name: Box<str>,
     #[serde(default)]
-    parameters: Map<String, Value>,
+    parameters: BTreeMap<String, Parameter>,
 }
 
 /// Reads a body. `json_bytes`: how many of them are JSON; `None` if all are. `most` bounds what JSON may grow to.
@@ -101,19 +101,19 @@ pub(crate) fn read(
         let what = format!("{} bytes follow those that its inputs claim with binary_data_size", body.len());
         return Err(malformed(&what));
     }
-    let all = parameters.get("binary_data_output").and_then(Value::as_bool).unwrap_or(false);
+    let all = parameters.get("binary_data_output") == Some(&Parameter::Bool(true));
     let mut binary = Binary { all, single: Vec::new() };
     let mut wanted = Vec::with_capacity(outputs.len());
     for Output { name, parameters } in outputs {
         check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data"])?;
         match parameters.get("binary_data") {
             None => {}
-            Some(Value::Bool(own)) => binary.single.push((name.clone(), *own)),
+            Some(Parameter::Bool(own)) => binary.single.push((name.clone(), *own)),
             Some(_) => return Err(wrong(&format!("output {}: binary_data must be true or false", quoted(&name)))),
         }
         wanted.push(name);
     }
-    let parameters = parameters.into_iter().map(parameter).collect::<Result<Parameters, _>>()?;
+    let parameters = parameters.into_iter().collect();
     Ok(Infer { request: Request { id, parameters, inputs: tensors, outputs: wanted }, binary })
 }
 
@@ -127,20 +127,6 @@ fn wrong(what: &str) -> Failure {
 
 fn of_input(name: &str, what: &str) -> Failure {
     Failure::new(Outcome::InvalidInput, format!("input {}: {what}", quoted(name)))
-}
-
-fn parameter((name, value): (String, Value)) -> Result<(String, Parameter), Failure> {
-    let value = match value {
-        Value::Bool(value) => Parameter::Bool(value),
-        Value::String(value) => Parameter::Text(value),
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(value), _) => Parameter::Int(value),
-            (_, Some(value)) => Parameter::Uint(value),
-            _ => Parameter::Double(number.as_f64().unwrap_or_default()),
-        },
-        _ => return Err(wrong(&format!("parameter {} must be a string, a number or a boolean", quoted(&name)))),
-    };
-    Ok((name, value))
 }
 
 /// A body that is nothing but the one input of the model, as one row.
@@ -192,8 +178,8 @@ fn tensor(input: Input<'_>, binary: &mut Chunks, room: &mut usize) -> Result<Ten
         (Some(_), Some(_)) => return Err(of_input(&name, "it has data and binary_data_size; send one of them")),
         (None, None) => return Err(of_input(&name, "it has neither data nor binary_data_size")),
         (Some(size), None) => {
-            let size = size.as_u64().ok_or_else(|| of_input(&name, "binary_data_size must be a whole number"))?;
-            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            let whole = if let Parameter::Int(size) = size { usize::try_from(*size).ok() } else { None };
+            let size = whole.ok_or_else(|| of_input(&name, "binary_data_size must be a whole number"))?;
             if size > binary.len() {
                 let what = format!("binary_data_size is {size}, but only {} bytes are left in the body", binary.len());
                 return Err(of_input(&name, &what));

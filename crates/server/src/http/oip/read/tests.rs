@@ -1,7 +1,7 @@
 use super::*;
 use jitney_core::manifest::DeploymentManifest;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn signature(arrays: &[(&str, &str, Value)], batched: bool) -> Signature {
     let arrays: Vec<Value> =
