@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-APPS = {"sleepy": "sleepy.py", "rows": "tensors.py", "echo": "vectors.py"}
+APPS = {"sleepy": "sleepy.py", "grouped": "sleepy.py", "rows": "tensors.py", "echo": "vectors.py"}
 TICKS = os.sysconf("SC_CLK_TCK")
 PEERS_PYTHON = HERE.parent / ".venv-bench/bin/python"
 
