@@ -77,7 +77,8 @@ impl Pace {
             self.sizes.resize(place + 1, Size::default());
         }
         if self.has_line {
-            self.watch(seconds / expected - 1.0);
+            // Also while outliers are believed: one warm-up must not scale all sizes by a thousand.
+            self.watch((seconds / expected).min(OUTLIER) - 1.0);
         }
         let size = &mut self.sizes[place];
         if size.weight > 0.5 && size.weight < 1.5 && seconds < size.seconds / 2.0 {
@@ -273,6 +274,13 @@ mod tests {
         (0..20).for_each(|_| pace.learn(4, ms(10.0)));
         pace.learn(4, ms(10_000.0));
         assert!(pace.batch(4) < ms(12.0));
+    }
+
+    #[test]
+    fn a_warm_up_of_one_size_does_not_spoil_what_is_known_of_the_others() {
+        let mut pace = linear(&[1, 1, 1, 2]);
+        pace.learn(64, ms(10_000.0));
+        assert!(pace.seconds(1) < 0.01, "{}", pace.seconds(1));
     }
 
     #[test]

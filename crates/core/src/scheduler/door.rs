@@ -53,9 +53,10 @@ impl<P: Payload> Scheduler<P> {
         admitted
     }
 
-    /// With a latency target: whether the answer would be in time.
+    /// With a latency target: whether the answer would be in time. With nobody ahead the model decides: were all refused,
+    /// nothing would run, and what was once believed of its pace could never be seen to be wrong.
     fn in_time(&mut self, now: Time, group: &GroupKey) -> Result<(), Refusal> {
-        let Some(target) = self.rules.target else { return Ok(()) };
+        let Some(target) = self.rules.target.filter(|_| !self.is_empty()) else { return Ok(()) };
         let Some(forecast) = self.forecast(now, group) else { return Ok(()) };
         if forecast.too_late_by(target).is_zero() { Ok(()) } else { Err(forecast.refusal(target)) }
     }

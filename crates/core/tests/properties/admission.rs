@@ -125,3 +125,37 @@ fn a_thousand_and_twenty_four_lanes_may_live_and_an_emptied_one_makes_room() {
     assert!(scheduler.cancel(ItemId(7)).is_some());
     assert_eq!(refused(&mut scheduler, 2002, 2000), None);
 }
+
+/// The next batch, which ends after so long.
+fn run(scheduler: &mut Scheduler<Input>, now: &mut Time, length: Duration) {
+    let Some(jitney_core::scheduler::Action::Launch(launch)) = scheduler.poll(*now) else { panic!("nothing left") };
+    *now = *now + length;
+    for id in launch.items {
+        scheduler.item_done(launch.batch, id);
+    }
+    scheduler.batch_done(*now, launch.replica, launch.batch, true);
+}
+
+#[test]
+fn a_slow_start_does_not_shut_the_door_of_a_latency_target_for_ever() {
+    let mut scheduler = Scheduler::new(Rules { target: Some(Duration::from_millis(50)), ..rules() });
+    scheduler.replica_up(Time(0), ReplicaId(1));
+    let mut now = Time(0);
+    for id in 0..3 {
+        assert!(scheduler.submit(now, item(id, 0, 1)).is_ok());
+        run(&mut scheduler, &mut now, Duration::from_secs(2));
+    }
+    // It takes 2 s, as far as is known: whoever has somebody ahead is refused, and whoever has nobody shows what it takes.
+    for id in 3..103 {
+        now = now + Duration::from_secs(1);
+        assert!(scheduler.submit(now, item(id, 0, 1)).is_ok(), "item {id}");
+        if id == 3 {
+            let refused = scheduler.submit(now, item(1000, 0, 1)).err().map(|(_, refusal)| refusal.outcome);
+            assert_eq!(refused, Some(Outcome::WouldBeLate));
+        }
+        run(&mut scheduler, &mut now, Duration::from_millis(5));
+    }
+    for id in 200..204 {
+        assert!(scheduler.submit(now, item(id, 0, 1)).is_ok(), "what it takes has been seen");
+    }
+}
