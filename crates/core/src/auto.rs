@@ -92,6 +92,10 @@ impl BatchPolicy for Auto {
     }
 
     fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
+        self.on_empty();
+    }
+
+    fn on_empty(&mut self) {
         *self = Auto { shares: self.shares, ..Auto::default() };
     }
 }

@@ -157,6 +157,8 @@ pub trait BatchPolicy: Send + Debug {
     }
     /// A batch of `items` left a lane.
     fn on_launch(&mut self, _now: Time, _lane: LaneId, _items: usize) {}
+    /// Nothing waits any more, although nothing was launched: whoever was held has gone away.
+    fn on_empty(&mut self) {}
     /// A replica is done with a batch.
     fn on_complete(&mut self, _now: Time) {}
 }

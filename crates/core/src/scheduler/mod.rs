@@ -339,6 +339,9 @@ impl<P: Payload> Scheduler<P> {
             return Some(self.dispatch(now, replica, None, vec![id], CloseReason::Suspect));
         }
         if self.lanes.is_empty() {
+            if self.held_since.take().is_some() {
+                self.policy.on_empty();
+            }
             return None;
         }
         let Some(replica) = self.replicas.idle() else {

@@ -159,3 +159,39 @@ fn a_slow_start_does_not_shut_the_door_of_a_latency_target_for_ever() {
         assert!(scheduler.submit(now, item(id, 0, 1)).is_ok(), "what it takes has been seen");
     }
 }
+
+/// Holds whatever waits until it has been held for a second.
+#[derive(Debug, Default)]
+struct Patient(Option<Time>);
+
+impl jitney_core::policy::BatchPolicy for Patient {
+    fn decide(&mut self, view: &jitney_core::policy::View) -> jitney_core::policy::Decision {
+        use jitney_core::policy::{CloseReason, Decision};
+        let until = *self.0.get_or_insert(view.now) + Duration::from_secs(1);
+        let lane = view.lanes.by_rank().next().expect("something waits");
+        if view.now < until {
+            return Decision::AskAgain(until);
+        }
+        Decision::Launch { lane, size: 1, reason: CloseReason::Delay }
+    }
+
+    fn on_empty(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[test]
+fn who_was_held_and_went_away_does_not_count_for_who_comes_next() {
+    use jitney_core::scheduler::Action;
+    let mut scheduler = Scheduler::with_policy(rules(), Box::new(Patient::default()));
+    let at = |seconds| Time(0) + Duration::from_secs(seconds);
+    scheduler.replica_up(at(0), ReplicaId(1));
+    assert!(scheduler.submit(at(0), item(1, 0, 1)).is_ok());
+    assert!(scheduler.poll(at(0)).is_none());
+    assert!(scheduler.cancel(ItemId(1)).is_some());
+    assert!(scheduler.poll(at(0)).is_none());
+    assert!(scheduler.submit(at(3600), item(2, 0, 1)).is_ok());
+    assert!(scheduler.poll(at(3600)).is_none(), "it is held as long as anybody");
+    let Some(Action::Launch(launch)) = scheduler.poll(at(3601)) else { panic!("held for too long") };
+    assert_eq!(launch.held, Duration::from_secs(1));
+}
