@@ -227,6 +227,20 @@ fn fields_of_an_answer_are_tensors() {
     assert_eq!(join(&signature, &[], vec![half]).unwrap_err().outcome, Outcome::InvalidOutput);
 }
 
+#[test]
+fn a_shape_without_elements_is_not_written_out_for_ever() {
+    let nested = json!({ "type": "array", "items": { "type": "array", "items": { "type": "number" } } });
+    let schema = json!({ "type": "object", "properties": { "grid": nested } });
+    let grid =
+        manifest(json!({ "kind": "object", "name": "items", "arrays": [], "schema": schema }), anything(), json!({}));
+    let of = |shape: &[u64]| calls(&grid, vec![tensor("grid", "FP32", shape, vec![])]);
+    assert_eq!(first(&of(&[1, 2, 0]).unwrap()), [r#"{"grid":[[],[]]}"#]);
+    assert_eq!(first(&of(&[2, 0, 9]).unwrap()), [r#"{"grid":[]}"#; 2]);
+    for shape in [&[1, 1 << 59, 0], &[1000, 1 << 40, 0]] {
+        assert!(of(shape).unwrap_err().contains("empty lists"), "{shape:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_tensor_is_too_strange(
