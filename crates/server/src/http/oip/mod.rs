@@ -108,20 +108,26 @@ fn allow(request: &Request<Incoming>, methods: &[Method], names: &'static str) -
         .allow(names))
 }
 
+/// What a body may ask of the index. Nothing else of it is kept: a document may be far larger in memory than it was.
+#[derive(Default, serde::Deserialize)]
+struct Asked {
+    #[serde(default)]
+    ready: bool,
+}
+
 /// `POST /v2/repository/index`: a body may ask for those only that are ready.
 async fn index(site: &Site, request: Request<Incoming>) -> Result<Reply, Problem> {
-    let patience = Patience::of(Duration::from_secs_f64(site.options.body_timeout_s), None);
-    let mut body = body::receive(request.into_body(), site, patience).await?.chunks;
-    let asked = match body.contiguous() {
-        body if body.is_empty() => Value::Null,
+    let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
+    let mut body = body::receive(request.into_body(), site, Patience::of(allowed, None)).await?.chunks;
+    let Asked { ready } = match body.contiguous() {
+        body if body.is_empty() => Asked::default(),
         body => serde_json::from_slice(body).map_err(|error| {
             Problem::new(
                 Outcome::MalformedBody,
-                format!("the body is not JSON: {error}; send {{\"ready\": true}} or nothing"),
+                format!("the body cannot be read: {error}; send {{\"ready\": true}} or nothing"),
             )
         })?,
     };
-    let ready = asked.get("ready").and_then(Value::as_bool).unwrap_or(false);
     Ok(json_reply(&describe::index(site, ready).models))
 }
 
