@@ -148,7 +148,7 @@ impl Mailbox {
         match calling.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(reply) => {
                 lock(&self.places).free.push(place);
-                tell(py, &future, reply)?;
+                tell(py, &future, reply);
             }
             Poll::Pending => {
                 let waiting = Waiting { turn, calling, waker, future: future.clone().unbind(), many };
@@ -222,33 +222,36 @@ impl Mailbox {
     }
 
     /// Sets the results of the futures whose answers have come.
-    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+    fn drain(&self, py: Python<'_>) {
         for number in self.notes.take() {
             let Some(mut waiting) = lock(&self.places).take(number) else { continue };
             match waiting.calling.as_mut().poll(&mut Context::from_waker(&waiting.waker)) {
                 Poll::Ready(reply) => {
                     lock(&self.places).free.push(number as u32);
-                    tell(py, waiting.future.bind(py), reply)?;
+                    tell(py, waiting.future.bind(py), reply);
                 }
                 Poll::Pending => lock(&self.places).all[number as u32 as usize] = Some(waiting),
             }
         }
         give_back();
-        Ok(())
     }
 
     /// Ends every call that is under way with this failure.
-    fn fail_all(&self, py: Python<'_>, reason: &str, detail: &str) -> PyResult<()> {
-        self.drain(py)?;
-        let all = std::mem::take(&mut *lock(&self.places));
-        for waiting in all.all.into_iter().flatten() {
+    fn fail_all(&self, py: Python<'_>, reason: &str, detail: &str) {
+        self.drain(py);
+        let all = {
+            // Turns go on: a number of before must not mean a call of after.
+            let mut places = lock(&self.places);
+            places.free.clear();
+            std::mem::take(&mut places.all)
+        };
+        for waiting in all.into_iter().flatten() {
             let outcome = Outcome::from_reason(reason).unwrap_or(Outcome::Internal);
             let answer = Answer { result: Err(Failure::new(outcome, detail)), timing: Timing::default(), tokens: None };
             let reply =
                 if let Some(count) = waiting.many { Reply::Many(vec![answer; count]) } else { Reply::One(answer) };
-            tell(py, waiting.future.bind(py), reply)?;
+            tell(py, waiting.future.bind(py), reply);
         }
-        Ok(())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -289,13 +292,14 @@ pub(crate) fn told(py: Python<'_>, reply: Reply) -> PyResult<Bound<'_, PyAny>> {
     })
 }
 
-fn tell(py: Python<'_>, future: &Bound<'_, PyAny>, reply: Reply) -> PyResult<()> {
-    let value = told(py, reply)?;
-    // A future that was cancelled a moment ago takes no result; its call has not heard of it yet.
-    if future.call_method1(pyo3::intern!(py, "set_result"), (value,)).is_err() {
-        let _ = PyErr::take(py);
-    }
-    Ok(())
+fn tell(py: Python<'_>, future: &Bound<'_, PyAny>, reply: Reply) {
+    // An answer that cannot be told is that call's own end: the others of this drain have theirs still to come.
+    let told = match told(py, reply) {
+        Ok(value) => future.call_method1(pyo3::intern!(py, "set_result"), (value,)),
+        Err(error) => future.call_method1(pyo3::intern!(py, "set_exception"), (error.into_value(py),)),
+    };
+    // A future that was cancelled a moment ago takes neither; its call has not heard of it yet.
+    drop(told);
 }
 
 /// Says what a fork cannot do.
