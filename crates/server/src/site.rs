@@ -44,6 +44,18 @@ pub struct Site {
 }
 
 impl Site {
+    /// One that serves nothing yet.
+    #[cfg(test)]
+    pub(crate) fn of_a_test(max_body_bytes: u64) -> Site {
+        let options = serde_json::json!({
+            "listen": [], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null, "open_metrics": false,
+            "cors_origin": [], "max_body_bytes": max_body_bytes, "max_receiving_bytes": 1 << 20, "max_connections": 1,
+            "header_timeout_s": 1.0, "body_timeout_s": 1.0, "idle_timeout_s": 1.0, "drain_grace_s": 0.0,
+            "drain_timeout_s": 1.0, "log_format": "text", "log_level": "info",
+        });
+        Site::new(serde_json::from_value(options).unwrap(), Arc::new(Telemetry::new()))
+    }
+
     /// A site that is still loading.
     pub fn new(options: ServerOptions, telemetry: Arc<Telemetry>) -> Site {
         let readiness =

@@ -127,26 +127,12 @@ pub(crate) fn compress(coding: Coding, data: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Telemetry;
     use hyper::header::HeaderValue;
-    use jitney_core::options::ServerOptions;
     use proptest::prelude::*;
-    use std::sync::Arc;
-
-    fn site(max_body_bytes: u64) -> Site {
-        let options: ServerOptions = serde_json::from_value(serde_json::json!({
-            "listen": [], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null, "open_metrics": false, "cors_origin": [],
-            "max_body_bytes": max_body_bytes, "max_receiving_bytes": 1 << 20, "max_connections": 1, "header_timeout_s": 1.0,
-            "body_timeout_s": 1.0, "idle_timeout_s": 1.0, "drain_grace_s": 0.0, "drain_timeout_s": 1.0,
-            "log_format": "text", "log_level": "info",
-        }))
-        .unwrap();
-        Site::new(options, Arc::new(Telemetry::new()))
-    }
 
     #[test]
     fn a_bomb_is_refused_before_it_has_gone_off() {
-        let site = site(100_000);
+        let site = Site::of_a_test(100_000);
         for coding in [Coding::Gzip, Coding::Deflate] {
             let bomb = compress(coding, &vec![0; 50_000_000]);
             assert!(bomb.len() < 300_000);
@@ -175,7 +161,7 @@ mod tests {
     proptest! {
         #[test]
         fn bodies_survive(data in prop::collection::vec(any::<u8>(), 0..300)) {
-            let site = site(300);
+            let site = Site::of_a_test(300);
             for coding in [Coding::Gzip, Coding::Deflate] {
                 prop_assert_eq!(&inflate(coding, Bytes::from(compress(coding, &data)).into(), &site).unwrap()[..], &data[..]);
                 let _ = inflate(coding, Bytes::from(data.clone()).into(), &site);

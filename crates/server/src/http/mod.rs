@@ -32,5 +32,6 @@ mod service;
 mod socket;
 mod untaken;
 
+pub(crate) use batch::most_items;
 pub use listen::{Listener, bind, check_reach, is_loopback, serve};
 pub(crate) use socket::Stream;

@@ -2,11 +2,12 @@
 
 use super::frames::{self, Dial, Refused, Request, Welcome};
 use crate::call::{Answer, Failure, Timing};
-use crate::http::{Listener, Stream};
+use crate::http::{Listener, Stream, most_items};
 use crate::item::values;
 use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
 use crate::link::front::write_all;
 use crate::site::Site;
+use bytes::Bytes;
 use jitney_core::outcome::Outcome;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -21,9 +22,7 @@ use tokio::task::{AbortHandle, JoinSet};
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// No first frame is longer.
 const LONGEST_DIAL: usize = 4 << 10;
-/// What a table may take beside the payload of a request.
-const TABLE: usize = 1 << 20;
-/// Requests of one program that are under way; it is not read from while there are more.
+/// Requests of one program that are under way, or whose answers it has not taken; it is not read from while there are more.
 const REQUESTS: usize = 16_384;
 /// After this a socket that cannot accept is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -73,6 +72,19 @@ async fn receive(stream: Stream, site: Arc<Site>, stop: watch::Receiver<bool>) {
     }
 }
 
+/// The frame of an answer, which has its place until it was written: whoever takes no answers gets no more of them.
+fn until_written(mut segments: Segments, place: OwnedSemaphorePermit) -> Segments {
+    struct Placed(Bytes, #[allow(dead_code, reason = "held for as long as the bytes are")] OwnedSemaphorePermit);
+    impl AsRef<[u8]> for Placed {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let last = segments.pop().unwrap_or_default();
+    segments.push(Bytes::from_owner(Placed(last, place)));
+    segments
+}
+
 /// One program.
 struct Connection {
     site: Arc<Site>,
@@ -115,10 +127,17 @@ impl Connection {
         reader: &mut FrameReader<R>,
         stop: &mut watch::Receiver<bool>,
     ) -> io::Result<bool> {
-        if !self.welcome(reader).await? {
+        // It may wait here for models that are still loading, and must not keep the server from ending meanwhile.
+        let is_welcome = tokio::select! {
+            is_welcome = self.welcome(reader) => is_welcome?,
+            _ = stop.wait_for(|stop| *stop) => false,
+        };
+        if !is_welcome {
             return Ok(true);
         }
-        let most = usize::try_from(self.site.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(TABLE);
+        let most =
+            usize::try_from(self.site.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(frames::TABLE);
+        let max_items = most_items(&self.site);
         loop {
             let frame = tokio::select! {
                 frame = reader.next_within(most) => frame?,
@@ -128,7 +147,7 @@ impl Connection {
             match frame.kind {
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
-                    self.call(frames::read_call(&frame)?, permit);
+                    self.call(frames::read_call(&frame, max_items)?, permit);
                 }
                 Kind::Hangup => self.hang_up(&frame)?,
                 Kind::Ping => self.say(small_frame(Kind::Pong, b"")),
@@ -159,7 +178,8 @@ impl Connection {
         let deployments = deployments
             .map(|(name, deployment)| (name.clone(), serde_json::to_value(&*deployment.manifest).unwrap_or_default()));
         let max_body_bytes = self.site.options.max_body_bytes;
-        self.say_json(Kind::Welcome, &Welcome { deployments: deployments.collect(), max_body_bytes });
+        let max_items = most_items(&self.site) as u64;
+        self.say_json(Kind::Welcome, &Welcome { deployments: deployments.collect(), max_body_bytes, max_items });
         Ok(true)
     }
 
@@ -170,7 +190,7 @@ impl Connection {
         let Some(found) = found else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
             let refused = Answer { result: Err(failure), timing: Timing::default(), tokens: None };
-            self.say(frames::answers(id, &vec![refused; items.len()]));
+            self.say(until_written(frames::answers(id, &vec![refused; items.len()]), permit));
             return;
         };
         // Held, so that the task cannot remove itself before it is there.
@@ -178,8 +198,7 @@ impl Connection {
         let task = tokio::spawn(async move {
             let answers = values::run(&found, items, terms).await;
             under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            let _ = outgoing.send(frames::answers(id, &answers));
-            drop(permit);
+            let _ = outgoing.send(until_written(frames::answers(id, &answers), permit));
         });
         tasks.insert(id, task.abort_handle());
     }
@@ -199,5 +218,33 @@ impl Connection {
 
     fn say_json(&self, kind: Kind, what: &impl Serialize) {
         self.say(small_frame(kind, &serde_json::to_vec(what).unwrap_or_default()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn an_answer_has_its_place_until_it_was_written() {
+        let places = Arc::new(Semaphore::new(1));
+        let place = places.clone().acquire_owned().await.unwrap();
+        let segments = until_written(vec![Bytes::from_static(b"head"), Bytes::from_static(b"value")], place);
+        assert_eq!((places.available_permits(), &segments.concat()[..]), (0, &b"headvalue"[..]));
+        drop(segments);
+        assert_eq!(places.available_permits(), 1);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_models_does_not_keep_the_server_from_ending() {
+        let (mut near, far) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(far);
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(Connection::run(reader, writer, Arc::new(Site::of_a_test(1000)), stopped));
+        near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+        stop.send(true).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(5), serving).await;
+        assert!(ended.expect("it ends at once").unwrap().is_ok());
     }
 }

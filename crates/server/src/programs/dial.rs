@@ -7,6 +7,7 @@ use crate::host::Fatal;
 use crate::item::values::{Parts, Terms};
 use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
 use crate::link::front::write_all;
+use bytes::Bytes;
 use jitney_core::outcome::Outcome;
 use rustc_hash::FxHashMap;
 use std::io;
@@ -99,11 +100,11 @@ impl Entrance {
                 vec![Answer { result: Err(failure), timing: Timing::default(), tokens: None }; count]
             };
             let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();
-            if let Some(failure) = too_large(&shared, bytes) {
-                return failed(failure);
-            }
             let id = shared.next.fetch_add(1, Ordering::Relaxed);
             let frame = frames::call(id, &deployment, items, terms);
+            if let Some(failure) = too_large(&shared, count, bytes, frame.iter().map(Bytes::len).sum()) {
+                return failed(failure);
+            }
             let (reply, answers) = oneshot::channel();
             let sent = {
                 let mut flying = shared.flying();
@@ -131,12 +132,20 @@ impl Entrance {
     }
 }
 
-fn too_large(shared: &Shared, bytes: usize) -> Option<Failure> {
+/// What would end the connection, and so all calls that are in flight on it. `bytes` are those of the items, `framed` those
+/// that are sent.
+fn too_large(shared: &Shared, items: usize, bytes: usize, framed: usize) -> Option<Failure> {
     let standing = shared.standing.borrow();
     let Standing::Connected(welcome) = &*standing else { return None };
-    let most = welcome.max_body_bytes;
-    let detail = || format!("the items have {bytes} bytes, the server takes {most} (max_body_bytes)");
-    (bytes as u64 > most).then(|| Failure::new(Outcome::TooLarge, detail()))
+    let Welcome { max_body_bytes, max_items, .. } = **welcome;
+    let detail = if items as u64 > max_items {
+        format!("the request has {items} items, the server takes {max_items} at once; send the others in another")
+    } else if bytes as u64 > max_body_bytes || framed as u64 > max_body_bytes.saturating_add(frames::TABLE as u64) {
+        format!("the items have {bytes} bytes, the server takes {max_body_bytes} (max_body_bytes)")
+    } else {
+        return None;
+    };
+    Some(Failure::new(Outcome::TooLarge, detail))
 }
 
 /// Tells the server that nobody waits any more.
@@ -299,7 +308,8 @@ where
         Kind::Refused => {
             let refused: Refused = serde_json::from_slice(&frame.table)?;
             shared.standing.send_replace(Standing::Refused(refused.why));
-            return Ok(());
+            // Not the end of a connection that worked: whoever is refused comes back later and later.
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
         other => return Err(io::Error::other(format!("a server does not begin with {other:?}"))),
     }
@@ -350,5 +360,41 @@ fn hear(shared: &Shared, frame: &Frame) -> io::Result<()> {
             Ok(())
         }
         other => Err(io::Error::other(format!("a server does not send {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    fn shared() -> Arc<Shared> {
+        Arc::new(Shared {
+            address: Address { place: "unix:nowhere".into(), key: None },
+            standing: watch::Sender::new(Standing::Dialling("not yet".into())),
+            flying: Mutex::default(),
+            next: AtomicU64::new(1),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_no_connection_that_worked() {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        far.write_all(&small_frame(Kind::Refused, br#"{"why": "no key"}"#)[0]).await.unwrap();
+        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+        assert!(talk(&shared, reader, writer).await.is_err(), "so the pause before the next dial grows");
+        assert!(shared.lost().detail.ends_with("no key"));
+    }
+
+    #[test]
+    fn what_would_end_the_connection_is_not_sent() {
+        let shared = shared();
+        let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10 };
+        shared.standing.send_replace(Standing::Connected(Arc::new(welcome)));
+        let told = |items, bytes, framed| too_large(&shared, items, bytes, framed).map(|failure| failure.detail);
+        assert_eq!(told(10, 1000, 1400), None);
+        assert!(told(1, 1001, 1400).unwrap().contains("max_body_bytes"));
+        assert!(told(1, 900, 1001 + frames::TABLE).unwrap().contains("max_body_bytes"));
+        assert!(told(11, 100, 400).unwrap().contains("11 items"));
     }
 }

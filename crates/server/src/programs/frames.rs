@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Below this a value is copied out of the buffer that it came in, which it would keep alive otherwise.
 const COPY_BELOW: usize = 8 << 10;
+/// What the frame of a request may have beside `max_body_bytes`: its table, for the most part.
+pub(super) const TABLE: usize = 1 << 20;
 /// A deployment's own timeout, on the wire.
 const UNSAID: Duration = Duration::from_millis(u32::MAX as u64);
 
@@ -37,6 +39,8 @@ pub(super) struct Welcome {
     pub(super) deployments: BTreeMap<String, serde_json::Value>,
     /// A request of more bytes would end the connection.
     pub(super) max_body_bytes: u64,
+    /// So would one of more items.
+    pub(super) max_items: u64,
 }
 
 /// Why it may not.
@@ -76,12 +80,17 @@ fn as_call(place: usize, parts: Parts) -> Call {
     }
 }
 
-/// Reads the frame of a request.
-pub(super) fn read_call(frame: &Frame) -> Result<Request, FrameError> {
+/// Reads the frame of a request of at most so many items: one that is read takes far more than it took in the frame.
+pub(super) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, FrameError> {
     let mut table = TableReader(&frame.table);
     let priority = Priority::ALL.get(table.u8()? as usize).copied();
     let priority = priority.ok_or(FrameError::Table("no priority has this number"))?;
     let deployment = table.text()?.to_owned();
+    let mut ahead = table.clone();
+    ahead.u64()?;
+    if ahead.u32()? as usize > max_items {
+        return Err(FrameError::Table("a request has more items than it may"));
+    }
     let payload = frame.payload.to_bytes();
     let (id, received) = batch_frame::decode_items(&mut table, payload.len())?;
     let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
@@ -169,12 +178,13 @@ mod tests {
         let terms = Terms { timeout: Some(Duration::from_millis(1500)), priority: Priority::Low };
         let frame = received(&call(7, "shout", vec![smallvec![part("a")], smallvec![part("bc")]], terms));
         assert_eq!(frame.kind, Kind::Call);
-        let mut request = read_call(&frame).unwrap();
+        let mut request = read_call(&frame, 2).unwrap();
         assert_eq!((request.id, &*request.deployment, request.items.len()), (7, "shout", 2));
         assert_eq!((request.terms.timeout, request.terms.priority), (terms.timeout, terms.priority));
         assert_eq!(&request.items[1][0].data.contiguous()[..], b"bc");
-        let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], Terms::default()))).unwrap();
+        let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], Terms::default())), 1).unwrap();
         assert_eq!(unsaid.terms.timeout, None);
+        assert!(read_call(&frame, 1).is_err(), "one item too many");
     }
 
     #[test]
@@ -212,7 +222,7 @@ mod tests {
         let part = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from("text")) };
         let frame = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
         for cut in 0..frame.table.len() {
-            assert!(read_call(&Frame { table: frame.table.slice(..cut), ..frame.clone() }).is_err(), "cut at {cut}");
+            assert!(read_call(&Frame { table: frame.table.slice(..cut), ..frame.clone() }, 9).is_err(), "cut at {cut}");
         }
     }
 
@@ -225,14 +235,14 @@ mod tests {
             byte: u8,
         ) {
             let frame = |table: Vec<u8>| Frame { kind: Kind::Call, table: table.into(), payload: Bytes::from(payload.clone()).into() };
-            let _ = (read_call(&frame(table.clone())), read_answers(&frame(table.clone())));
+            let _ = (read_call(&frame(table.clone()), 9), read_answers(&frame(table.clone())));
             // Nearly right is where a reader goes wrong.
             let part = Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(Bytes::from(payload.clone())) };
             let whole = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
             table = whole.table.to_vec();
             let at = at % table.len();
             table[at] = byte;
-            let _ = (read_call(&frame(table.clone())), read_answers(&frame(table)));
+            let _ = (read_call(&frame(table.clone()), 9), read_answers(&frame(table)));
         }
     }
 }
