@@ -71,6 +71,13 @@ pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Coding> {
     best.map(|(_, coding)| coding)
 }
 
+/// What so many compressed bytes may become at the most, for whoever must know how much work they are.
+pub(crate) fn most_inflated(packed: usize) -> usize {
+    /// The best ratio that deflate reaches, of zeros.
+    const RATIO: usize = 1032;
+    packed.saturating_mul(RATIO)
+}
+
 /// The body as it was before it was compressed.
 pub(crate) fn inflate(coding: Coding, mut body: Chunks, site: &Site) -> Result<Bytes, Failure> {
     let packed = body.contiguous().clone();

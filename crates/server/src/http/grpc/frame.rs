@@ -40,6 +40,11 @@ pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
     }
 }
 
+/// How much work a message of so many bytes is at the most, if it may be compressed.
+pub(crate) fn work(length: usize, coding: Option<Coding>) -> usize {
+    if coding.is_some() { coding::most_inflated(length) } else { length }
+}
+
 /// The one message of a body.
 pub(crate) fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Result<Chunks, Failure> {
     let mut start = body.split_to(PREFIX);

@@ -85,7 +85,7 @@ impl Call<'_> {
         let Call { site, body, mut wanted, coding, .. } = self;
         let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
         let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
-        let mut message = heavy::run(body.len(), || frame::only(body, coding, site)).await?;
+        let mut message = heavy::run(frame::work(body.len(), coding), || frame::only(body, coding, site)).await?;
         Ok((wanted, frame::decode(message.contiguous().clone())?))
     }
 
@@ -157,7 +157,7 @@ impl Call<'_> {
         let models = site.deployments().into_iter().flatten();
         let allowed = models.map(|(_, deployment)| intake::allowed(&deployment.manifest)).max().unwrap_or(NOBODY);
         let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
-        let message = heavy::run(body.len(), || frame::only(body, coding, site)).await?;
+        let message = heavy::run(frame::work(body.len(), coding), || frame::only(body, coding, site)).await?;
         active.compute();
         match infer::infer(site, message, wanted).await {
             Ok(answer) => {

@@ -38,7 +38,9 @@ pub(super) fn answer(site: Arc<Site>, body: Incoming, coding: Option<Coding>, id
         let end = loop {
             let asked = match messages.next().await {
                 Ok(None) => break reply::ok(),
-                Ok(Some(mut message)) => frame::decode(message.contiguous().clone()),
+                Ok(Some(message)) => {
+                    message.plain(&site).await.and_then(|mut message| frame::decode(message.contiguous().clone()))
+                }
                 Err(failure) => Err(failure),
             };
             match asked.and_then(|asked| frame::message(&respond(asked))) {

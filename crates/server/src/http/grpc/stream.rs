@@ -6,6 +6,7 @@ use super::reply::{self, Piece};
 use crate::call::{Chunks, Failure};
 use crate::http::coding::Coding;
 use crate::http::headers::RequestId;
+use crate::http::heavy;
 use crate::http::held::Held;
 use crate::http::intake::{self, Wanted};
 use crate::http::service::Reply;
@@ -32,6 +33,22 @@ const AT_ONCE: usize = 64;
 /// How often a stream looks whether the server is ending.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// A message as it came, which may be compressed.
+pub(super) struct Packed {
+    message: Chunks,
+    coding: Option<Coding>,
+    is_compressed: bool,
+}
+
+impl Packed {
+    /// The message itself.
+    pub(super) async fn plain(self, site: &Site) -> Result<Chunks, Failure> {
+        let Packed { message, coding, is_compressed } = self;
+        let work = frame::work(message.len(), coding.filter(|_| is_compressed));
+        heavy::run(work, || frame::plain(message, is_compressed, coding, site)).await
+    }
+}
+
 /// The messages of a stream, bounded in size, in memory, and in the time that one of them takes.
 pub(super) struct Messages<'a> {
     site: &'a Site,
@@ -47,7 +64,7 @@ impl<'a> Messages<'a> {
     }
 
     /// The next message; `None` at the end of the stream. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> Result<Option<Chunks>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<Packed>, Failure> {
         let options = &self.site.options;
         let silence = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
         loop {
@@ -65,7 +82,7 @@ impl<'a> Messages<'a> {
                     let message = self.buffer.split_to(length).freeze();
                     self.held = account(self.site);
                     self.held.grow(self.buffer.len(), u64::MAX);
-                    return frame::plain(message.into(), is_compressed, self.coding, self.site).map(Some);
+                    return Ok(Some(Packed { message: message.into(), coding: self.coding, is_compressed }));
                 }
             }
             let body = &mut self.body;
@@ -193,7 +210,8 @@ async fn read(
 }
 
 /// The answer to one request, as a message of the stream.
-async fn compute(site: Arc<Site>, message: Chunks, wanted: Wanted, is_strict: bool) -> Result<Pieces, Failure> {
+async fn compute(site: Arc<Site>, message: Packed, wanted: Wanted, is_strict: bool) -> Result<Pieces, Failure> {
+    let message = message.plain(&site).await?;
     let result = match intake::check_room(&site) {
         Ok(()) => infer::infer(&site, message.clone(), wanted).await.map_err(|(failure, _)| failure),
         Err(failure) => Err(failure),

@@ -84,8 +84,7 @@ async fn prepare(
     };
     let body = intake.receive(&mut wanted).await?;
     let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows: batch::most_items(site) };
-    // What is compressed costs more than its length tells.
-    let work = body.len() * if form.coding.is_some() { 8 } else { 1 };
+    let work = if form.coding.is_some() { coding::most_inflated(body.len()) } else { body.len() };
     Ok(heavy::run(work, || take(site, deployment, body, form, around)).await?)
 }
 
