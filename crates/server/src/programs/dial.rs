@@ -1,6 +1,7 @@
 //! A program's end of its connection to a server: what is in flight, and dialling again with back-off.
 
 use super::frames::{self, Dial, Refused, Welcome};
+use super::life::{Life, Watched};
 use crate::call::{Answer, Failure, Timing};
 use crate::embed::{Answering, Doing};
 use crate::host::Fatal;
@@ -18,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
 
 /// How long until a server is dialled again, at first and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -293,8 +293,9 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (outgoing, queue) = mpsc::unbounded_channel();
-    let writing = tokio::spawn(write_all(writer, queue));
-    let mut reader = FrameReader::new(reader);
+    let life = Life::new();
+    let writing = tokio::spawn(write_all(Watched::new(writer, &life), queue));
+    let mut reader = FrameReader::new(Watched::new(reader, &life));
     let dial = serde_json::to_vec(&Dial { key: shared.address.key.clone() })?;
     let _ = outgoing.send(small_frame(Kind::Dial, &dial));
     let frame = tokio::time::timeout(WELCOME_TIMEOUT, reader.next()).await??;
@@ -313,7 +314,7 @@ where
         }
         other => return Err(io::Error::other(format!("a server does not begin with {other:?}"))),
     }
-    let result = listen(shared, &mut reader, &outgoing).await;
+    let result = listen(shared, &mut reader, &outgoing, &life).await;
     writing.abort();
     result
 }
@@ -322,9 +323,9 @@ async fn listen<R: AsyncRead + Unpin>(
     shared: &Shared,
     reader: &mut FrameReader<R>,
     outgoing: &mpsc::UnboundedSender<Segments>,
+    life: &Life,
 ) -> io::Result<()> {
     let mut ping = tokio::time::interval(PING_EVERY);
-    let mut heard = Instant::now();
     loop {
         // Polled to its end: what it has read of a frame would be lost with it.
         let next = reader.next();
@@ -334,14 +335,13 @@ async fn listen<R: AsyncRead + Unpin>(
                 biased;
                 frame = &mut next => break frame?,
                 _ = ping.tick() => {
-                    if heard.elapsed() > SILENCE {
+                    if life.silence() > SILENCE {
                         return Err(io::Error::other(format!("it has been silent for {} s", SILENCE.as_secs())));
                     }
                     let _ = outgoing.send(small_frame(Kind::Ping, b""));
                 }
             }
         };
-        heard = Instant::now();
         let Some(frame) = frame else { return Ok(()) };
         hear(shared, &frame)?;
     }
@@ -396,5 +396,28 @@ mod tests {
         assert!(told(1, 1001, 1400).unwrap().contains("max_body_bytes"));
         assert!(told(1, 900, 1001 + frames::TABLE).unwrap().contains("max_body_bytes"));
         assert!(told(11, 100, 400).unwrap().contains("11 items"));
+    }
+
+    /// What becomes of a program whose server sends one answer so slowly, or nothing at all.
+    async fn end(piece_every: Option<Duration>) -> io::Result<()> {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+        let welcome = small_frame(Kind::Welcome, br#"{"deployments": {}, "max_body_bytes": 1000, "max_items": 10}"#);
+        far.write_all(&welcome[0]).await.unwrap();
+        tokio::spawn(async move {
+            let answer = frames::answers(1, &[]).concat();
+            let Some(every) = piece_every else { return std::future::pending().await };
+            for byte in answer {
+                tokio::time::sleep(every).await;
+                far.write_all(&[byte]).await.unwrap();
+            }
+        });
+        talk(&shared, reader, writer).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_answer_is_a_sign_of_life_and_silence_is_none() {
+        assert!(end(Some(SILENCE / 2)).await.is_ok(), "it ends when the server has said all");
+        assert!(end(None).await.unwrap_err().to_string().contains("silent"));
     }
 }

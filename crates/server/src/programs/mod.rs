@@ -3,3 +3,4 @@
 pub mod accept;
 pub mod dial;
 mod frames;
+mod life;
