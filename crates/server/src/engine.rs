@@ -209,6 +209,9 @@ impl Engine {
     fn results(&mut self, now: Time, replica: ReplicaId, results: ReceivedResults) {
         let model = results.durations.predict;
         if results.is_clean {
+            let computed =
+                results.items.iter().filter(|(_, outcome)| matches!(outcome, ItemOutcome::Values(_))).count();
+            self.scheduler.computed(results.batch, computed);
             self.meters.model_seconds.observe(model.as_secs_f64());
         }
         for (id, outcome) in results.items {

@@ -144,6 +144,8 @@ struct Batch {
     kin: Option<Kin>,
     items: Vec<ItemId>,
     size: usize,
+    /// How many of them `predict` was called with, as far as is known.
+    computed: usize,
     started: bool,
     /// When it is taken for a hang; set while it is the running one.
     hangs_at: Option<Time>,
@@ -266,10 +268,10 @@ impl<P: Payload> Scheduler<P> {
             }
             if let Some(kin) = batch.kin {
                 if let Some(since) = since.filter(|_| is_clean) {
-                    self.paces.learn(kin, batch.size, now - since);
+                    self.paces.learn(kin, batch.computed, now - since);
                 }
                 if is_clean {
-                    self.ceilings.fitted(kin, batch.size, self.rules.batch.max_items);
+                    self.ceilings.fitted(kin, batch.computed, self.rules.batch.max_items);
                 }
                 self.traffic.answered(now, kin, batch.size, self.paces.all());
             }
@@ -277,6 +279,14 @@ impl<P: Payload> Scheduler<P> {
         self.policy.on_complete(now);
         if let Some(next) = next {
             self.runs_from(next, now);
+        }
+    }
+
+    /// So many items of a batch that ends were computed: the others were refused by the worker, or nobody waited for them any
+    /// more. Only they say what a batch of their number takes.
+    pub fn computed(&mut self, id: BatchId, items: usize) {
+        if let Some(batch) = self.batches.get_mut(&id) {
+            batch.computed = batch.size.min(items);
         }
     }
 
@@ -442,6 +452,7 @@ impl<P: Payload> Scheduler<P> {
             kin,
             items: items.clone(),
             size: items.len(),
+            computed: items.len(),
             started: false,
             hangs_at: None,
             runs_since: None,

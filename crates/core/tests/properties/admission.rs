@@ -195,3 +195,21 @@ fn who_was_held_and_went_away_does_not_count_for_who_comes_next() {
     let Some(Action::Launch(launch)) = scheduler.poll(at(3601)) else { panic!("held for too long") };
     assert_eq!(launch.held, Duration::from_secs(1));
 }
+
+#[test]
+fn what_was_not_computed_does_not_count_as_part_of_its_batch() {
+    use jitney_core::scheduler::Action;
+    let mut scheduler = Scheduler::new(rules());
+    let mut now = Time(0);
+    scheduler.replica_up(now, ReplicaId(1));
+    for round in 0..10 {
+        (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * round + n, 0, 1)).is_ok()));
+        let Some(Action::Launch(launch)) = scheduler.poll(now) else { panic!("nothing left") };
+        now = now + Duration::from_millis(10);
+        launch.items.iter().for_each(|&id| _ = scheduler.item_done(launch.batch, id));
+        scheduler.computed(launch.batch, 1);
+        scheduler.batch_done(now, launch.replica, launch.batch, true);
+    }
+    let sizes: Vec<f64> = scheduler.pace().sizes().map(|size| size.items).collect();
+    assert_eq!(sizes, [1.0], "three of four were refused each time");
+}
