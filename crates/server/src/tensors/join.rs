@@ -37,8 +37,15 @@ pub fn join(signature: &Signature, wanted: &[Box<str>], answers: Vec<Answer>) ->
         .collect()
 }
 
+/// Outputs that one request may name: each is compared with all others, and no model has so many.
+const MOST_OUTPUTS: usize = 1024;
+
 /// Refuses outputs that the model does not give, before anything is computed for them.
 pub fn check_wanted(signature: &Signature, wanted: &[Box<str>]) -> Result<(), Failure> {
+    if wanted.len() > MOST_OUTPUTS {
+        let detail = format!("the request names {} outputs, at most {MOST_OUTPUTS} are taken", wanted.len());
+        return Err(Failure::new(Outcome::TooLarge, detail));
+    }
     for (place, name) in wanted.iter().enumerate() {
         if !signature.gives_anything && !signature.outputs.iter().any(|slot| slot.name == *name) {
             return Err(unknown(name, signature.outputs.iter().map(|slot| &*slot.name)));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use jitney_core::manifest::ArraySpec;
 use jitney_core::outcome::Outcome;
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ struct Head<'a> {
     #[serde(default)]
     id: String,
     #[serde(default)]
-    parameters: BTreeMap<String, Parameter>,
+    parameters: Named,
     #[serde(borrow, default)]
     inputs: Vec<Input<'a>>,
     #[serde(default)]
@@ -59,7 +59,7 @@ struct Input<'a> {
     datatype: Cow<'a, str>,
     shape: Vec<u64>,
     #[serde(default)]
-    parameters: BTreeMap<String, Parameter>,
+    parameters: Named,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
 }
@@ -68,7 +68,41 @@ struct Input<'a> {
 struct Output {
     name: Box<str>,
     #[serde(default)]
-    parameters: BTreeMap<String, Parameter>,
+    parameters: Named,
+}
+
+/// Parameters that a request, or one of its tensors, may have: each takes far more memory than it took in the body.
+const MOST_PARAMETERS: usize = 1024;
+
+/// Parameters by name.
+#[derive(Default)]
+struct Named(BTreeMap<String, Parameter>);
+
+impl<'de> Deserialize<'de> for Named {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Named, D::Error> {
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Named;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("an object of parameters")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Named, A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some((name, value)) = access.next_entry()? {
+            if entries.len() == MOST_PARAMETERS {
+                return Err(A::Error::custom(format!("more than {MOST_PARAMETERS} parameters")));
+            }
+            entries.insert(name, value);
+        }
+        Ok(Named(entries))
+    }
 }
 
 /// Reads a body. `json_bytes`: how many of them are JSON; `None` if all are. `most` bounds what JSON may grow to.
@@ -90,7 +124,7 @@ pub(crate) fn read(
         Some(json_bytes) => body.split_to(json_bytes),
         None => std::mem::take(&mut body),
     };
-    let Head { id, parameters, inputs, outputs } = serde_json::from_slice(head.contiguous())
+    let Head { id, parameters: Named(parameters), inputs, outputs } = serde_json::from_slice(head.contiguous())
         .map_err(|error| malformed(&format!("its JSON is not an inference request: {error}")))?;
     let mut room = most;
     let mut tensors = Vec::with_capacity(inputs.len());
@@ -104,7 +138,7 @@ pub(crate) fn read(
     let all = parameters.get("binary_data_output") == Some(&Parameter::Bool(true));
     let mut binary = Binary { all, single: Vec::new() };
     let mut wanted = Vec::with_capacity(outputs.len());
-    for Output { name, parameters } in outputs {
+    for Output { name, parameters: Named(parameters) } in outputs {
         check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data"])?;
         match parameters.get("binary_data") {
             None => {}
@@ -167,7 +201,7 @@ fn raw(signature: &Signature, mut body: Chunks) -> Result<Infer, Failure> {
 
 /// One input: out of the JSON, or the next of the bytes behind it.
 fn tensor(input: Input<'_>, binary: &mut Chunks, room: &mut usize) -> Result<Tensor, Failure> {
-    let Input { name, datatype, shape, parameters, data } = input;
+    let Input { name, datatype, shape, parameters: Named(parameters), data } = input;
     let shape = Shape::from_vec(shape);
     check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data_size"])?;
     let datatype = Datatype::parse(&datatype).ok_or_else(|| {

@@ -90,6 +90,16 @@ fn what_does_not_fit_is_named() {
 }
 
 #[test]
+fn parameters_are_bounded_as_they_are_read() {
+    let many = |count: usize| {
+        let entries: Vec<String> = (0..count).map(|n| format!("\"{n}\":0")).collect();
+        read_of(&format!(r#"{{"parameters": {{{}}}, "inputs": []}}"#, entries.join(",")), b"")
+    };
+    assert_eq!(many(1024).unwrap().request.parameters.len(), 1024);
+    assert!(many(1025).unwrap_err().detail.contains("1024 parameters"));
+}
+
+#[test]
 fn a_body_without_json_is_the_one_input() {
     let raw = |signature: &Signature, body: &'static [u8]| {
         read(signature, Bytes::from_static(body).into(), Some(0), 99).map(|mut infer| infer.request.inputs.remove(0))
