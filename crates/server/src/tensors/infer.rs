@@ -43,10 +43,10 @@ impl Inference {
         Ok(Inference { calls, outputs, id, kept: wishes.kept, empty_final_response: wishes.empty_final_response })
     }
 
-    /// Computes it. Dropping the future cancels it. The request ends with the ticket.
-    pub async fn run(self, deployment: &Deployment) -> (Result<Vec<Tensor>, Failure>, Timing, Ticket<'_>) {
+    /// Computes it. Dropping the future cancels it.
+    pub async fn run(self, deployment: &Deployment) -> Computed<'_> {
         let Inference { mut calls, outputs, .. } = self;
-        let (answers, mut ticket) = match calls.pop() {
+        let (answers, ticket) = match calls.pop() {
             Some(only) if calls.is_empty() => {
                 let (answer, ticket) = deployment.open(only).await;
                 (vec![answer], ticket)
@@ -56,12 +56,36 @@ impl Inference {
                 deployment.open_many(calls).await
             }
         };
-        let timing = slowest(&answers);
+        Computed { timing: slowest(&answers), deployment, outputs, answers, ticket }
+    }
+}
+
+/// The answers to a request, row by row. The request ends with its ticket.
+#[derive(Debug)]
+pub struct Computed<'a> {
+    /// That of the row that took longest.
+    pub timing: Timing,
+    deployment: &'a Deployment,
+    outputs: Vec<Box<str>>,
+    answers: Vec<Answer>,
+    ticket: Ticket<'a>,
+}
+
+impl<'a> Computed<'a> {
+    /// How much there is to join.
+    pub fn bytes(&self) -> usize {
+        let parts = self.answers.iter().filter_map(|answer| answer.result.as_ref().ok()).flatten();
+        parts.map(|part| part.data.len()).sum()
+    }
+
+    /// The tensors of all rows.
+    pub fn join(self) -> (Result<Vec<Tensor>, Failure>, Ticket<'a>) {
+        let Computed { deployment, outputs, answers, mut ticket, .. } = self;
         let joined = join(&deployment.signature, &outputs, answers);
         if let Err(failure) = &joined {
             ticket.fail(failure.outcome);
         }
-        (joined, timing, ticket)
+        (joined, ticket)
     }
 }
 

@@ -88,7 +88,9 @@ pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Resul
         let choice = ParameterChoice::BoolParam(true);
         parameters.insert(FINAL.into(), InferParameter { parameter_choice: Some(choice) });
     }
-    let (result, timing, mut ticket) = inference.run(deployment).await;
+    let computed = inference.run(deployment).await;
+    let timing = computed.timing;
+    let (result, mut ticket) = heavy::run(computed.bytes(), || computed.join()).await;
     // Clients may have stopped taking answers while this one was computed.
     let tensors = result.and_then(|tensors| intake::check_room(site).map(|()| tensors)).map_err(|failure| {
         ticket.fail(failure.outcome);

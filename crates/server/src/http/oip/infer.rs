@@ -44,7 +44,9 @@ pub(super) async fn infer(
     };
     active.compute();
     let (own_id, kept) = (inference.id.clone(), inference.kept.clone());
-    let (result, timing, mut ticket) = inference.run(deployment).await;
+    let computed = inference.run(deployment).await;
+    let timing = computed.timing;
+    let (result, mut ticket) = heavy::run(computed.bytes(), || computed.join()).await;
     let coding = coding::of_answer(&head.headers);
     // Clients may have stopped taking answers while this one was computed.
     let written = match result.and_then(|tensors| intake::check_room(site).map(|()| tensors)) {
