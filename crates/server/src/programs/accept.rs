@@ -22,6 +22,9 @@ use tokio::task::{AbortHandle, JoinSet};
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// No first frame is longer.
 const LONGEST_DIAL: usize = 4 << 10;
+/// Programs at once, also those that have not said who they are yet: half of the descriptors that are kept beside those of
+/// requests.
+const CONNECTIONS: usize = 256;
 /// Requests of one program that are under way, or whose answers it has not taken; it is not read from while there are more.
 const REQUESTS: usize = 16_384;
 /// After this a socket that cannot accept is tried again.
@@ -31,15 +34,21 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve(listeners: Vec<Listener>, site: Arc<Site>, mut stop: watch::Receiver<bool>) {
     let mut doors = JoinSet::new();
     let connections = Arc::new(Mutex::new(JoinSet::new()));
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
     for listener in listeners {
-        let (site, stop, connections) = (site.clone(), stop.clone(), connections.clone());
+        let (site, stop, connections, places) = (site.clone(), stop.clone(), connections.clone(), places.clone());
         doors.spawn(async move {
-            loop {
+            // Who comes when all places are taken waits in the kernel's queue. The semaphore is never closed.
+            while let Ok(place) = places.clone().acquire_owned().await {
                 match listener.accept().await {
                     Ok(stream) => {
                         let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
                         while connections.try_join_next().is_some() {}
-                        connections.spawn(receive(stream, site.clone(), stop.clone()));
+                        let receiving = receive(stream, site.clone(), stop.clone());
+                        connections.spawn(async move {
+                            let _place = place;
+                            receiving.await;
+                        });
                     }
                     Err(error) => {
                         tracing::debug!(%error, "cannot accept a program; trying again");
@@ -246,5 +255,31 @@ mod tests {
         stop.send(true).unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(5), serving).await;
         assert!(ended.expect("it ends at once").unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn strangers_cannot_take_every_descriptor() {
+        use tokio::io::AsyncReadExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listeners = crate::http::bind(&[format!("unix:{}", path.display())]).await.unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let site = Arc::new(Site::of_a_test(1000));
+        site.set_readiness(crate::site::Readiness { ready: true, ..Default::default() });
+        let serving = tokio::spawn(serve(listeners, site, stopped));
+        let dial = || tokio::net::UnixStream::connect(&path);
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS {
+            silent.push(dial().await.unwrap());
+        }
+        let mut late = dial().await.unwrap();
+        late.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+        let mut welcome = [0; 4];
+        assert!(tokio::time::timeout(Duration::from_millis(50), late.read_exact(&mut welcome)).await.is_err());
+        silent.clear();
+        late.read_exact(&mut welcome).await.unwrap();
+        assert_eq!(welcome[3], Kind::Welcome as u8, "who waited is let in when others leave");
+        stop.send(true).unwrap();
+        serving.await.unwrap();
     }
 }
