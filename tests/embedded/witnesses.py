@@ -23,6 +23,14 @@ async def until(condition: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.005)
 
 
+def wait(condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition, in a test without a loop."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain: {what}"
+        time.sleep(0.005)
+
+
 class Witness:
     """The record, the gate, and the processes that belong to one test."""
 

@@ -11,6 +11,8 @@ from jitney.deployment import Deployment
 from jitney.errors import TargetError
 
 _MARK = "__jitney_deployment__"
+_MAINS = ("__main__", "__mp_main__")
+"""What a program's own file is called in it, and in what `multiprocessing` spawns."""
 
 
 def deployment_of(kind: Callable[..., Any]) -> Deployment:
@@ -28,7 +30,7 @@ def target_of(kind: Callable[..., Any]) -> str:
     if "." in kind.__qualname__:
         raise TargetError(f"{name} is defined inside something else; workers import it, so define it at the top level")
     module = sys.modules.get(kind.__module__)
-    if kind.__module__ == "__main__":
+    if kind.__module__ in _MAINS:
         return f"{_main_place(name, module)}:{kind.__name__}"
     return f"{kind.__module__}:{kind.__name__}"
 
@@ -42,7 +44,7 @@ def _main_place(name: str, main: ModuleType | None) -> str:
         )
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name != "__main__":  # python -m package.module
-        return str(spec.name).removesuffix(".__main__") if spec.name.endswith(".__main__") else str(spec.name)
+        return str(spec.name)
     return str(Path(str(getattr(main, "__file__", ""))).resolve())
 
 
