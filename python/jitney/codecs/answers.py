@@ -62,11 +62,17 @@ def host_array(value: Any) -> Any:
     """
     import numpy as np
 
-    array = np.asarray(_to_numpy(value))
-    if dtype_name(array.dtype) == "bfloat16":
-        array = array.astype(np.float32)
+    array = on_host(value)
     _check_dtype(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
+
+
+def on_host(value: Any) -> Any:
+    """Return a numpy array of any dtype and layout, copied from the device if it is on one."""
+    import numpy as np
+
+    array = np.asarray(_to_numpy(value))
+    return array.astype(np.float32) if dtype_name(array.dtype) == "bfloat16" else array
 
 
 def _to_numpy(value: Any) -> Any:
@@ -83,13 +89,19 @@ def _to_numpy(value: Any) -> Any:
     return np.from_dlpack(value)
 
 
-def _check_dtype(dtype: Any) -> None:
+def dtype_fault(dtype: Any) -> str | None:
+    """Say what of this dtype cannot cross to another process, and why; None if it can."""
     if dtype_name(dtype) not in DTYPES:
-        raise InvalidOutput(f"predict returned an array of {dtype.name}; arrays can hold {', '.join(DTYPES)}")
+        return f"an array of {dtype.name}; arrays can hold {', '.join(DTYPES)}"
     if not dtype.isnative:
-        raise InvalidOutput(
-            f"predict returned an array in foreign byte order ({dtype.str}); use .astype({dtype.name!r})"
-        )
+        return f"an array in foreign byte order ({dtype.str}); use .astype({dtype.name!r})"
+    return None
+
+
+def _check_dtype(dtype: Any) -> None:
+    fault = dtype_fault(dtype)
+    if fault is not None:
+        raise InvalidOutput(f"predict returned {fault}")
 
 
 def _check_rows(what: str, array: Any, count: int) -> None:

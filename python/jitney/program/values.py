@@ -37,6 +37,11 @@ def writer(declared: Mapping[str, Any]) -> Write:
 
 def _text(value: Any) -> tuple[int, Any]:
     if isinstance(value, str):
+        if not value.isascii():  # JSON's "\ud800" becomes a str that is no text
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidInput(f"expected text: {error}") from None
         return tags.TEXT, value
     raise InvalidInput(f"expected str, got {type(value).__qualname__}")
 
@@ -50,10 +55,11 @@ def _bytes(value: Any) -> tuple[int, Any]:
 def _image(value: Any) -> tuple[int, Any]:
     if isinstance(value, _BUFFERS):
         return tags.BYTES, cast("object", value)
-    if isinstance(value, Image):
-        return tags.BYTES, value.encode()
-    if is_pillow(value) or is_array(value):
-        return tags.BYTES, Image(value).encode()
+    if isinstance(value, Image) or is_pillow(value) or is_array(value):
+        try:
+            return tags.BYTES, (value if isinstance(value, Image) else Image(value)).encode()
+        except Exception as error:
+            raise InvalidInput(f"this {type(value).__qualname__} cannot be sent as an image: {error}") from error
     raise InvalidInput(f"expected a jitney.Image, a Pillow image, an array or bytes, got {type(value).__qualname__}")
 
 
@@ -88,17 +94,28 @@ def _by_name(value: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
     return [value[name] for name in names]
 
 
+_RANKS: Final = {"b": 0, "u": 1, "i": 1, "f": 2}
+"""Kinds of numbers: those in lists become what is meant unless that takes something from them. numpy would also make
+0 of 0.5, and NaN of None."""
+
+
 def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
     import numpy as np
 
     if is_array(value):
-        from jitney.codecs.answers import host_array
+        from jitney.codecs.answers import dtype_fault, on_host
 
-        array = np.ascontiguousarray(host_array(value))
+        array = np.ascontiguousarray(on_host(value))
+        fault = dtype_fault(array.dtype)
+        if fault is not None:
+            raise InvalidInput(f"expected an array of {dtype}, got {fault}")
     else:
         try:
+            found = np.asarray(value)
+            if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS.get(np.dtype(dtype).kind, -1):
+                raise InvalidInput(f"expected an array of {dtype}, got {found.dtype.name}")
             array = np.ascontiguousarray(value, dtype)  # numbers in lists have no dtype of their own
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"expected an array of {dtype}: {error}") from None
     shape = np.shape(value) if array.ndim == 1 else array.shape  # an array without axes is given one
     return array.dtype.name, tuple(int(axis) for axis in shape), array
