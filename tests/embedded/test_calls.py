@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jitney
 import numpy as np
 import pytest
-from witnesses import Witness, app, until
+from witnesses import Witness, app, until, wait
 
 
 def test_values_of_every_kind_come_back() -> None:
@@ -174,6 +174,23 @@ def test_ten_thousand_calls_at_once_are_all_answered() -> None:
             assert answers == [f"T{n}" for n in range(10_000)]
 
     asyncio.run(main())
+
+
+def test_a_start_that_nobody_finishes_leaves_nobody_behind(witness: Witness) -> None:
+    witness.shut_gate()
+    running = jitney.run(app("slow_load"))
+    starting = running.__aenter__()
+
+    async def begin() -> None:
+        starting.send(None)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    wait(witness.workers, "the model is being loaded")
+    loop.close()
+    starting.close()  # as the collector does
+    witness.assert_nobody_left()
+    assert running is not None, "it was not the collector that ended it"
 
 
 def test_two_engines_live_in_one_program() -> None:

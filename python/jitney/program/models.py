@@ -69,22 +69,22 @@ class Post:
     """
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._mailbox: Callable[[], _core.Mailbox | None] = _nothing
+        # Of the loop that called last, in one piece: loops of other threads change it too.
+        self._last: tuple[asyncio.AbstractEventLoop | None, Callable[[], _core.Mailbox | None]] = (None, _nothing)
         self._known: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_core.Mailbox]] = WeakKeyDictionary()
 
     def mailbox(self) -> "_core.Mailbox":
         """Return the mailbox of the running loop."""
         loop = asyncio.get_running_loop()
-        mailbox = self._mailbox()
-        if loop is self._loop and mailbox is not None:
+        of, last = self._last
+        if of is loop and (mailbox := last()) is not None:
             return mailbox
         mailbox = self._known.get(loop, _nothing)()
         if mailbox is None:
             mailbox = core.mailbox(loop)
-            self._known[loop] = ref(mailbox)
             loop.add_reader(mailbox.fileno(), mailbox.drain)
-        self._loop, self._mailbox = loop, self._known[loop]
+            self._known[loop] = ref(mailbox)
+        self._last = loop, ref(mailbox)
         return mailbox
 
     async def wait_for(self, starting: "_core.Starting") -> Any:
@@ -99,12 +99,15 @@ class Post:
 
     def close(self, reason: str, detail: str) -> None:
         """Let the running loop forget its mailbox; calls that are still under way fail for this reason."""
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # a coroutine that nobody finished is thrown away after its loop: nobody waits
+            return
         mailbox = self._known.pop(loop, _nothing)()
         if mailbox is not None:
             mailbox.fail_all(reason, detail)
             loop.remove_reader(mailbox.fileno())
-        self._loop, self._mailbox = None, _nothing
+        self._last = None, _nothing
 
 
 def _nothing() -> None:
