@@ -33,9 +33,22 @@ def is_out_of_memory(error: BaseException) -> bool:
         return False
 
 
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return the error and what it was raised from or beside: a library's own is often below."""
+    chain: list[BaseException] = []
+    left = [error]
+    while left:
+        each = left.pop()
+        if not any(each is known for known in chain):
+            chain.append(each)
+            left += [below for below in (each.__cause__, each.__context__) if below is not None]
+    return chain
+
+
 def let_go(error: BaseException) -> None:
     """Free what the failed call still holds: its frames keep its tensors, and torch keeps its cache."""
-    traceback.clear_frames(error.__traceback__)
+    for each in _chain(error):
+        traceback.clear_frames(each.__traceback__)
     gc.collect()
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():

@@ -103,14 +103,20 @@ def test_what_the_failed_call_holds_is_let_go(monkeypatch: pytest.MonkeyPatch) -
         def __del__(self) -> None:
             Tensor.alive -= 1
 
-    def predict() -> None:
+    def deep_in_a_library() -> None:
         tensors = [Tensor(), Tensor()]
-        raise MemoryError(len(tensors))
+        raise RuntimeError(len(tensors))
+
+    def predict() -> None:
+        try:
+            deep_in_a_library()
+        except RuntimeError as error:
+            raise jitney.OutOfMemory("the card is full") from error
 
     emptied: list[bool] = []
     cuda = types.SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: emptied.append(True))
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(MemoryError) as caught:
+    with pytest.raises(jitney.OutOfMemory) as caught:
         predict()
     assert Tensor.alive == 2
     let_go(caught.value)
