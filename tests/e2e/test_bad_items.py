@@ -141,8 +141,9 @@ def test_a_batch_that_is_too_large_for_the_device_is_computed_in_parts_and_later
     assert [answer.result().json() for answer in first[1:]] == [f"item-{n}"[::-1] for n in range(16)]
     told = server.get("/config").json()["deployments"]["small"]["batches"]["last_batches"]
     assert max(batch["items"] for batch in told) == 16
-    for _ in range(3):  # each batch that does not fit halves what is taken to fit
-        answers = [server.submit("/small", f"again-{n}") for n in range(16)]
+    for _ in range(2):  # each batch that does not fit halves what is taken to fit
+        answers = server.submit_held("/small", [f"again-{n}" for n in range(16)])
+        server.open_gate()
         assert all(answer.result().status == 200 for answer in answers)
     told = server.get("/config").json()["deployments"]["small"]["batches"]["last_batches"]
     assert max(batch["items"] for batch in told[:2]) <= 4

@@ -86,4 +86,4 @@ def test_it_says_what_it_has_learned_and_why_each_batch_was_closed(serve: Serve)
     }
     metrics = server.get("/metrics").body.decode()
     assert 'jitney_batches_total{deployment="sleepy",reason="returns"} 0' in metrics
-    assert 'jitney_launch_cost_seconds{deployment="sleepy"} 0.00' in metrics
+    assert 0 < server.metric("jitney_launch_cost_seconds", deployment="sleepy") < 60

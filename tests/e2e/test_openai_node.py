@@ -1,4 +1,4 @@
-"""The official JavaScript client, and a framework on top of it, against /v1. Needs node, and `npm ci` in tests/node."""
+"""The official JavaScript client, and a framework on top of it, against /v1: with node, after `make node-packages`."""
 
 import json
 import shutil
@@ -9,14 +9,18 @@ import pytest
 from harness import Serve
 
 FOLDER = Path(__file__).resolve().parents[1] / "node"
+NEEDS = 20
 KEY = "a-key-for-tests"
 TEXT = "How many people live in London?"
 
 
 def test_the_javascript_client_and_a_framework_are_served(serve: Serve) -> None:
     node = shutil.which("node")
-    if node is None or not (FOLDER / "node_modules").is_dir():
+    if node is None or not (FOLDER / "node_modules/.made").exists():
         pytest.skip("needs node, and the packages of tests/node: make node-packages")
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    if int(version.removeprefix("v").split(".")[0]) < NEEDS:
+        pytest.skip(f"the clients need node {NEEDS} or newer, here is {version}")
     server = serve("embedders.py", environment={"JITNEY_API_KEYS": KEY})
     address = f"http://127.0.0.1:{server.port}/v1"
     command = [node, "embeddings.js", address, KEY, TEXT]

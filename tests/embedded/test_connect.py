@@ -169,7 +169,7 @@ def test_a_server_that_ends_in_order_answers_what_is_in(serve: Serve, witness: W
             held = asyncio.create_task(models.sleepy("held"))
             await until(lambda: server.items_inside() == 1, "it is inside")
             server.terminate()
-            await asyncio.sleep(0.2)
+            await until(lambda: "shutting down" in server.log(), "it has begun to end")
             witness.open_gate()
             assert await asyncio.wait_for(held, 20) == "dleh"
 

@@ -19,7 +19,7 @@ import jitney.fastapi
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from witnesses import APPS, Witness, app
+from witnesses import APPS, Witness, app, wait
 
 if TYPE_CHECKING:
     from tests.e2e.harness import Server
@@ -50,20 +50,21 @@ def test_the_test_client_starts_and_ends_the_models_each_time(witness: Witness) 
 
 def test_errors_become_their_statuses(witness: Witness) -> None:
     options = {"poison.max_queued_items": 1}
-    with TestClient(application(options=options)) as client, ThreadPoolExecutor(2) as pool:
+    with TestClient(application(options=options)) as client, ThreadPoolExecutor(3) as pool:
         answer = client.get("/reverse", params={"text": "raise"})
         assert (answer.status_code, answer.headers["x-jitney-reason"]) == (500, "model_failed")
         assert answer.json() == {"detail": "RuntimeError: the model cannot do raise"}
+        before = len(witness.calls())
         witness.shut_gate()
+        held = pool.submit(client.get, "/reverse", params={"text": "held"})
+        wait(lambda: len(witness.calls()) > before, "the model is held")
         late = client.get("/reverse", params={"text": "late", "timeout_s": 0.1})
         assert (late.status_code, late.headers["x-jitney-reason"]) == (504, "deadline_exceeded")
         queued = pool.submit(client.get, "/reverse", params={"text": "queued"})
         refused = pool.submit(client.get, "/reverse", params={"text": "refused"})
-        end = time.monotonic() + 30
-        while not (queued.done() or refused.done()):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait(lambda: queued.done() or refused.done(), "one of them is refused")
         witness.open_gate()
+        assert held.result().json() == "dleh"
         assert sorted((queued.result().status_code, refused.result().status_code)) == [200, 429]
 
 
