@@ -78,6 +78,15 @@ class Overrides:
     file: _Layer = field(default_factory=_Layer)
     environment: _Layer = field(default_factory=_Layer)
     sets: _Layer = field(default_factory=_Layer)
+    program: _Layer = field(default_factory=_Layer)
+    """Constructor arguments that a program gives as values; its options are among `sets`."""
+
+    def give(self, key: str, value: object) -> None:
+        """Add NAME.init.ARGUMENT = value as a program says it, with the type that it has."""
+        name, _, argument = key.rpartition(".init.")
+        if value is not None:
+            _check_plain(f"options: `{key}`", value)
+        self.program.init.setdefault(name, {})[argument] = value
 
     def to_json(self) -> str:
         """As JSON, which is how overrides reach worker processes."""
@@ -89,8 +98,8 @@ class Overrides:
         return msgspec.json.decode(text, type=cls)
 
     def names(self) -> set[str]:
-        """All deployment names in the file and in `--set`, as written."""
-        return self.file.names() | self.sets.names()
+        """All deployment names in the file, in `--set` and in what a program gives, as written."""
+        return self.file.names() | self.sets.names() | self.program.names()
 
     def environment_names(self) -> set[str]:
         """All deployment names in the environment, in its own spelling, which no other layer may use."""
@@ -100,7 +109,12 @@ class Overrides:
         """One message for each name in a layer that is none of the deployments `known`."""
         known = list(known)
         spelled = [environment_name(name) for name in known]
-        layers = (("file", self.file, known), ("environment", self.environment, spelled), ("set", self.sets, known))
+        layers = (
+            ("file", self.file, known),
+            ("environment", self.environment, spelled),
+            ("set", self.sets, known),
+            ("options", self.program, known),
+        )
         return [
             f"{layer}: {unknown('deployment', name, names)}"
             for layer, held, names in layers
@@ -180,6 +194,7 @@ def resolve(name: str, declared: Mapping[str, object], overrides: Overrides) -> 
     _check_together(name, options, sources)
     init: dict[str, object] = dict(overrides.file.init.get(name, {}))
     init |= {key: SetText(text) for key, text in overrides.sets.init.get(name, {}).items()}
+    init |= overrides.program.init.get(name, {})
     return Resolved(options, sources, init)
 
 

@@ -123,6 +123,35 @@ def test_a_spawned_child_runs_a_class_of_the_script(tmp_path: Path) -> None:
     assert ran.stdout == "FROM A CHILD\n", ran.stderr
 
 
+def test_constructor_arguments_keep_their_types(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        """
+    import jitney
+
+    @jitney.deployment
+    class Told:
+        def __init__(self, scale=1, sizes=(), table=None, name="", none=1):
+            self.told = [scale, sizes, table, name, none]
+
+        def predict(self, texts: list[str]) -> list[str]:
+            return [repr(self.told)] * len(texts)
+
+    if __name__ == "__main__":
+        given = {"scale": 2, "sizes": [1, 2], "table": {"a": 1.5}, "name": "7", "none": None}
+        with jitney.run_sync(Told, options={f"told.init.{key}": value for key, value in given.items()}) as models:
+            print(models.told("x"))
+        try:
+            jitney.run_sync(Told, options={"told.init.scale": object()})
+        except jitney.ConfigError as error:
+            print(error)
+    """,
+    )
+    told, refused = ran.stdout.splitlines() or [ran.stderr, ""]
+    assert told == "[2, [1, 2], {'a': 1.5}, '7', None]", ran.stderr
+    assert refused == "options: `told.init.scale`: object is not supported; write it as a string"
+
+
 def test_a_missing_guard_is_told(tmp_path: Path) -> None:
     ran = run(
         tmp_path,
