@@ -18,8 +18,13 @@ const SCATTER_WEIGHT: f64 = 0.05;
 const DRIFT_WEIGHT: f64 = 0.125;
 /// … which is believed when they are off by this much: less would be noise, and more would stop half-way.
 const DRIFT: f64 = 0.25;
+/// A size that is not seen while the model changes follows by at most this factor. Changes are noticed in what scatters,
+/// and scatter alone would carry it away step by step, with nothing measured to bring it back.
+const FOLLOWS: f64 = 4.0;
 /// No batch takes less, in seconds: a model that costs nothing must not divide by it.
 const LEAST_S: f64 = 1e-7;
+/// Or more: whatever is computed from it stays a length of time.
+const MOST_S: f64 = 86_400.0;
 
 /// What is known of batches of about one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,8 +33,10 @@ pub struct Size {
     pub weight: f64,
     /// Their mean size.
     pub items: f64,
-    /// What they took, in the mean.
+    /// What they took, in the mean, or would take now that the model has changed.
     pub seconds: f64,
+    /// What they took when they were last seen.
+    measured_s: f64,
 }
 
 /// Measured batch durations by size: a mean per size, and a line a + b·n through the means.
@@ -67,7 +74,7 @@ impl Pace {
             return;
         }
         self.count += 1;
-        let mut seconds = length.as_secs_f64();
+        let mut seconds = length.as_secs_f64().min(MOST_S);
         let expected = self.seconds(items);
         if self.count > 5 {
             seconds = seconds.min(OUTLIER * expected);
@@ -87,6 +94,7 @@ impl Pace {
         size.weight = (size.weight + 1.0).min(MEMORY);
         size.items += (items as f64 - size.items) / size.weight;
         size.seconds += (seconds - size.seconds) / size.weight;
+        size.measured_s = size.seconds;
         self.recent_s += (seconds - self.recent_s) / self.count.min(LATELY) as f64;
         self.fit_line();
     }
@@ -105,7 +113,9 @@ impl Pace {
         self.drift += DRIFT_WEIGHT * (surprise - self.drift);
         if self.drift.abs() > DRIFT {
             let factor = 1.0 + self.drift;
-            self.sizes.iter_mut().for_each(|size| size.seconds *= factor);
+            for size in &mut self.sizes {
+                size.seconds = (size.seconds * factor).clamp(size.measured_s / FOLLOWS, size.measured_s * FOLLOWS);
+            }
             self.drift = 0.0;
         }
     }
@@ -162,7 +172,8 @@ impl Pace {
     /// then lets too much in for one batch, which is better than refusing the first burst of every quiet server.
     pub fn batch(&self, items: usize) -> Duration {
         let seen = self.sizes().next().filter(|_| !self.has_line);
-        Duration::from_secs_f64(seen.map_or_else(|| self.seconds(items.max(1)), |size| size.seconds))
+        let seconds = seen.map_or_else(|| self.seconds(items.max(1)), |size| size.seconds);
+        Duration::from_secs_f64(seconds.min(MOST_S))
     }
 
     /// What batches took lately, of whatever size they were.
@@ -182,7 +193,7 @@ impl Pace {
             }
             _ => self.launch_s + self.item_s * items as f64,
         };
-        seconds.max(LEAST_S)
+        seconds.clamp(LEAST_S, MOST_S)
     }
 
     /// What it takes if it takes long, in seconds.
@@ -306,6 +317,22 @@ mod tests {
         for items in 1..=1024 {
             let place = index(items as f64);
             assert!(items <= top(place) && (place == 0 || items > top(place - 1)), "{items}: {place}");
+        }
+    }
+
+    #[test]
+    fn scatter_alone_does_not_carry_away_a_size_that_is_not_seen() {
+        // Full batches of which every fifth takes three times as long; then some that take from once to twice as long.
+        for lengths in [&[1.0; 16][..], &[1.0, 2.0]] {
+            let mut pace = Pace::default();
+            (0..3).for_each(|_| pace.learn(1, ms(1.0)));
+            for _ in 0..2_000 {
+                lengths.iter().for_each(|&length| pace.learn(32, ms(length)));
+                (0..lengths.len() / 4).for_each(|_| pace.learn(32, ms(3.0)));
+            }
+            let alone_ms = pace.seconds(1) * 1e3;
+            assert!((0.25..=4.0).contains(&alone_ms), "{alone_ms}");
+            assert!(pace.launch_s() < 4e-3 && pace.batch(32) < ms(4.0), "{pace:?}");
         }
     }
 }
