@@ -78,7 +78,7 @@ async fn prepare(
     let chunks = intake.receive(&mut wanted).await?;
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
     let taken = if reading == Reading::Form {
-        form::read(manifest, headers, chunks, most).await?
+        Box::pin(form::read(manifest, headers, chunks, most)).await?
     } else {
         heavy::run(chunks.len(), || input::take(manifest, reading, chunks, most)).await?
     };

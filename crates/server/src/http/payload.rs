@@ -54,7 +54,6 @@ impl<T: Into<Bytes>> From<T> for Payload {
 
 impl Payload {
     /// An answer that comes in pieces while it is computed, such as that of a gRPC stream.
-    #[allow(dead_code, reason = "for doors that stream: gRPC")]
     pub(crate) fn stream(stream: Stream) -> Payload {
         Payload { content: Content::Stream(stream, None), active: None }
     }

@@ -107,9 +107,10 @@ async fn answer(site: &Arc<Site>, own_host: Option<&str>, request: Request<Incom
 async fn dispatch(site: &Arc<Site>, door: Door, request: Request<Incoming>, id: &RequestId, active: &Active) -> Reply {
     let result = match door {
         Door::Native => route(site, request, id, active).await,
-        Door::OpenAi => openai::answer(site, request, id, active).await,
-        Door::OpenInference => oip::answer(site, request, id, active).await,
-        Door::Grpc => grpc::answer(site, request, id, active).await,
+        // On the heap: what they need should not make the future of every request larger.
+        Door::OpenAi => Box::pin(openai::answer(site, request, id, active)).await,
+        Door::OpenInference => Box::pin(oip::answer(site, request, id, active)).await,
+        Door::Grpc => Box::pin(grpc::answer(site, request, id, active)).await,
     };
     result.unwrap_or_else(|problem| problem.reply(door, id, &Timing::default()))
 }
@@ -118,10 +119,12 @@ async fn dispatch(site: &Arc<Site>, door: Door, request: Request<Incoming>, id: 
 async fn route(site: &Site, request: Request<Incoming>, id: &RequestId, active: &Active) -> Result<Reply, Problem> {
     match (request.method() == Method::POST).then(|| called(site, &request)).flatten() {
         Some((deployment, Shape::One)) => return Ok(native::post(site, deployment, request, id, active).await),
-        Some((deployment, Shape::Many)) => return Ok(batch::post(site, deployment, request, id, active).await),
+        Some((deployment, Shape::Many)) => {
+            return Ok(Box::pin(batch::post(site, deployment, request, id, active)).await);
+        }
         None => {}
     }
-    let mut reply = page(site, &request).await.map_err(|problem| problem.instead_of(request.body()))?;
+    let mut reply = Box::pin(page(site, &request)).await.map_err(|problem| problem.instead_of(request.body()))?;
     id.stamp(reply.headers_mut(), &Timing::default());
     Ok(reply)
 }
