@@ -110,6 +110,21 @@ def test_a_lenient_stream_says_whose_error_it_is(channel: grpc.Channel) -> None:
     assert not second.error_message and second.infer_response.raw_output_contents == [b"\x01\x00\x00\x00a"]
 
 
+def test_answers_that_a_stream_does_not_take_are_counted(serve: Serve) -> None:
+    server = serve("tensors.py")
+
+    def untaken() -> int:
+        return int(server.metric("jitney_untaken_bytes"))
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        requests = (request_of("a" * (1 << 20)) for _ in range(64))
+        answers = stub.ModelStreamInfer(requests)
+        until(lambda: untaken() > 4 << 20, "what waits behind the first answers is counted")
+        answers.cancel()
+        until(lambda: untaken() == 0, "nothing is left of the stream")
+
+
 def test_a_stream_does_not_keep_the_server_from_ending(serve: Serve) -> None:
     server = serve("tensors.py")
     hold: queue.Queue[Any] = queue.Queue()

@@ -7,6 +7,7 @@ mod infer;
 mod reflection;
 mod reply;
 mod stream;
+mod waiting;
 
 use super::door::Door;
 use super::headers::{self, RequestId};

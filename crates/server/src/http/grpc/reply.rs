@@ -2,6 +2,7 @@
 
 use super::frame::Pieces;
 use super::message;
+use super::waiting::Counted;
 use crate::call::{Failure, Timing};
 use crate::http::headers::RequestId;
 use crate::http::payload::Payload;
@@ -95,6 +96,8 @@ impl Body for Whole {
 pub(crate) enum Piece {
     /// Bytes of messages.
     Data(Bytes),
+    /// The same, counted until the connection asks for them.
+    Counted(Counted),
     /// The status; nothing follows.
     End(HeaderMap),
 }
@@ -116,6 +119,7 @@ impl Body for Stream {
         self.pieces.poll_recv(cx).map(|piece| {
             let end = match piece {
                 Some(Piece::Data(data)) => return Some(Ok(Frame::data(data))),
+                Some(Piece::Counted(counted)) => return Some(Ok(Frame::data(counted.piece()))),
                 Some(Piece::End(trailers)) => trailers,
                 // Its maker ended without a word.
                 None => failed(&Failure::new(Outcome::Internal, "the server failed; the rest of the stream is lost")),

@@ -3,6 +3,7 @@
 use super::frame::{self, PREFIX, Pieces};
 use super::infer;
 use super::reply::{self, Piece};
+use super::waiting::{Counted, Waiting};
 use crate::call::{Chunks, Failure};
 use crate::http::coding::Coding;
 use crate::http::headers::RequestId;
@@ -122,7 +123,7 @@ fn account(site: &Site) -> Held {
 }
 
 /// One request that is being computed; dropping it cancels it.
-struct Computed(JoinHandle<Result<Pieces, Failure>>);
+struct Computed(JoinHandle<Result<Vec<Counted>, Failure>>);
 
 impl Drop for Computed {
     fn drop(&mut self) {
@@ -155,7 +156,7 @@ pub(super) fn answer(
                     Ok(message) => {
                         for piece in message {
                             // If nobody listens any more, this task is about to be aborted.
-                            let _ = pieces.send(Piece::Data(piece)).await;
+                            let _ = pieces.send(Piece::Counted(piece)).await;
                         }
                     }
                     Err(failure) => return Some(failure),
@@ -187,13 +188,18 @@ async fn read(
 ) -> Result<(), Failure> {
     let mut messages = Messages::new(site, body, coding);
     let mut ticks = interval(LOOK);
+    let waiting = Waiting::new(site.untaken.clone());
     loop {
         // A place first: what is read is computed.
         let Ok(place) = started.reserve().await else { return Ok(()) };
         let message = loop {
             let late = end.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+            let next = async {
+                waiting.room().await;
+                messages.next().await
+            };
             tokio::select! {
-                message = timeout_at(late, messages.next()) => break message,
+                message = timeout_at(late, next) => break message,
                 _ = ticks.tick() => if site.readiness().draining {
                     return Err(Failure::new(Outcome::Draining, "the server is shutting down; open a stream to another"));
                 },
@@ -205,7 +211,12 @@ async fn read(
         let Some(message) = message? else { return Ok(()) };
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         let wanted = Wanted { timeout, ..wanted };
-        place.send(Computed(tokio::spawn(compute(site.clone(), message, wanted, is_strict))));
+        let (site, waiting) = (site.clone(), waiting.clone());
+        let running = async move {
+            // Counted where it is computed: it may be long before those before it have been taken.
+            compute(site, message, wanted, is_strict).await.map(|pieces| waiting.add(pieces))
+        };
+        place.send(Computed(tokio::spawn(running)));
     }
 }
 

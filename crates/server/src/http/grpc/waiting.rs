@@ -1,0 +1,85 @@
+//! Answers of a stream that are there and that the connection has not asked for: counted with those that clients do not
+//! take, and a bound on how much further the stream is read.
+
+use super::frame::Pieces;
+use crate::http::held::Held;
+use bytes::Bytes;
+use prometheus::IntGauge;
+use tokio::sync::watch;
+
+/// A stream is read no further while this many bytes of its answers wait.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Those of one stream.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    bytes: watch::Sender<usize>,
+    untaken: IntGauge,
+}
+
+impl Waiting {
+    /// None yet. `untaken` counts those of the whole server.
+    pub(super) fn new(untaken: IntGauge) -> Waiting {
+        Waiting { bytes: watch::Sender::new(0), untaken }
+    }
+
+    /// The pieces of an answer, counted from now on.
+    pub(super) fn add(&self, pieces: Pieces) -> Vec<Counted> {
+        let count = |piece: Bytes| {
+            let mut held = Held::new(self.untaken.clone());
+            held.grow(piece.len(), u64::MAX);
+            self.bytes.send_modify(|bytes| *bytes += piece.len());
+            Counted { piece, bytes: self.bytes.clone(), _held: held }
+        };
+        pieces.into_iter().map(count).collect()
+    }
+
+    /// Waits until the client has taken enough for another request to be read.
+    pub(super) async fn room(&self) {
+        // It cannot be closed: the sender is here.
+        let _ = self.bytes.subscribe().wait_for(|bytes| *bytes < MOST_BYTES).await;
+    }
+}
+
+/// A piece of an answer, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    piece: Bytes,
+    bytes: watch::Sender<usize>,
+    _held: Held,
+}
+
+impl Counted {
+    /// The piece itself; whoever takes it over counts it as well.
+    pub(super) fn piece(&self) -> Bytes {
+        self.piece.clone()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.bytes.send_modify(|bytes| *bytes -= self.piece.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn a_stream_whose_answers_wait_is_read_no_further() {
+        let gauge = IntGauge::new("x", "x").unwrap();
+        let waiting = Waiting::new(gauge.clone());
+        let answer = || Pieces::from_iter([Bytes::from(vec![0; MOST_BYTES / 2])]);
+        let first = waiting.add(answer());
+        assert!(waiting.room().now_or_never().is_some());
+        let second = waiting.add(answer());
+        assert_eq!(gauge.get(), MOST_BYTES as i64);
+        assert!(waiting.room().now_or_never().is_none());
+        drop(first);
+        assert!(waiting.room().now_or_never().is_some());
+        drop(second);
+        assert_eq!(gauge.get(), 0);
+    }
+}
