@@ -6,7 +6,7 @@ use crate::call::{Chunks, Failure};
 use crate::site::Site;
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use flate2::bufread::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use hyper::HeaderMap;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
@@ -81,18 +81,35 @@ pub(crate) fn most_inflated(packed: usize) -> usize {
 /// The body as it was before it was compressed.
 pub(crate) fn inflate(coding: Coding, mut body: Chunks, site: &Site) -> Result<Bytes, Failure> {
     let packed = body.contiguous().clone();
-    match coding {
-        Coding::Gzip => read(MultiGzDecoder::new(&packed[..]), coding, site),
-        Coding::Deflate => read(ZlibDecoder::new(&packed[..]), coding, site),
+    let (inflated, rest) = match coding {
+        Coding::Gzip => {
+            let mut decoder = GzDecoder::new(&packed[..]);
+            (read(&mut decoder, coding, site)?, decoder.into_inner())
+        }
+        Coding::Deflate => {
+            let mut decoder = ZlibDecoder::new(&packed[..]);
+            (read(&mut decoder, coding, site)?, decoder.into_inner())
+        }
+    };
+    // gzip may go on with another member, which may hold nothing: half a million of them are ten megabytes that no limit
+    // of what comes out would stop.
+    if !rest.is_empty() {
+        let detail = format!(
+            "{} bytes follow the end of the body's {} data; compress it in one piece",
+            rest.len(),
+            coding.name()
+        );
+        return Err(Failure::new(Outcome::MalformedBody, detail));
     }
+    Ok(inflated)
 }
 
-fn read(mut decoder: impl Read, coding: Coding, site: &Site) -> Result<Bytes, Failure> {
+fn read(decoder: &mut impl Read, coding: Coding, site: &Site) -> Result<Bytes, Failure> {
     let (most, most_held) = (site.options.max_body_bytes, site.options.max_receiving_bytes);
     let mut held = Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]));
     let mut inflated = Vec::new();
     loop {
-        let read = (&mut decoder).take(STEP).read_to_end(&mut inflated).map_err(|error| {
+        let read = decoder.take(STEP).read_to_end(&mut inflated).map_err(|error| {
             let detail = format!("the body is not {} that can be read: {error}", coding.name());
             Failure::new(Outcome::MalformedBody, detail)
         })?;
@@ -147,6 +164,21 @@ mod tests {
             assert_eq!(failure.outcome, Outcome::TooLarge);
         }
         assert_eq!(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]).get(), 0);
+    }
+
+    #[test]
+    fn nothing_may_follow_what_was_compressed() {
+        let site = Site::of_a_test(100_000);
+        for coding in [Coding::Gzip, Coding::Deflate] {
+            let (whole, nothing) = (compress(coding, b"body"), compress(coding, b""));
+            assert_eq!(&inflate(coding, Bytes::from(whole.clone()).into(), &site).unwrap()[..], b"body");
+            assert!(inflate(coding, Bytes::from(nothing.clone()).into(), &site).unwrap().is_empty());
+            for rest in [vec![0], nothing.repeat(100_000)] {
+                let failure = inflate(coding, Bytes::from([&whole[..], &rest].concat()).into(), &site).unwrap_err();
+                assert_eq!(failure.outcome, Outcome::MalformedBody);
+                assert!(failure.detail.starts_with(&format!("{} bytes follow", rest.len())), "{}", failure.detail);
+            }
+        }
     }
 
     #[test]
