@@ -41,13 +41,13 @@ impl Binary {
 
 #[derive(Deserialize)]
 struct Head<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     id: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     parameters: Named,
     #[serde(borrow, default)]
     inputs: Vec<Input<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     outputs: Vec<Output>,
 }
 
@@ -58,7 +58,7 @@ struct Input<'a> {
     #[serde(borrow)]
     datatype: Cow<'a, str>,
     shape: Vec<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     parameters: Named,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
@@ -67,7 +67,7 @@ struct Input<'a> {
 #[derive(Deserialize)]
 struct Output {
     name: Box<str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_null")]
     parameters: Named,
 }
 
@@ -103,6 +103,11 @@ impl<'de> Visitor<'de> for Entries {
         }
         Ok(Named(entries))
     }
+}
+
+/// Clients write `null` for what they leave out.
+fn or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Reads a body. `json_bytes`: how many of them are JSON; `None` if all are. `most` bounds what JSON may grow to.

@@ -58,6 +58,16 @@ fn binary_tensors_follow_in_the_order_of_the_json() {
 }
 
 #[test]
+fn null_is_the_same_as_nothing() {
+    let json = r#"{"id": null, "parameters": null, "outputs": null,
+        "inputs": [{"name": "x", "shape": [1], "datatype": "INT8", "parameters": null, "data": [1]}]}"#;
+    let request = read_of(json, b"").unwrap().request;
+    assert_eq!((request.id.as_str(), request.parameters.len(), request.outputs.len()), ("", 0, 0));
+    let outputs = json.replace(r#""outputs": null"#, r#""outputs": [{"name": "o", "parameters": null}]"#);
+    assert_eq!(&*read_of(&outputs, b"").unwrap().request.outputs[0], "o");
+}
+
+#[test]
 fn what_does_not_fit_is_named() {
     for (wrong, told) in [
         (r#"{"name": "x", "shape": [2], "datatype": "INT32", "data": [1]}"#, "`x`: its shape is [2]"),
