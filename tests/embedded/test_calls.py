@@ -199,3 +199,34 @@ def test_two_engines_live_in_one_program() -> None:
             assert await asyncio.gather(left.shout("a"), right.sleepy("bc")) == ["A", "cb"]
 
     asyncio.run(main())
+
+
+def test_what_cannot_be_sent_is_the_callers_mistake() -> None:
+    with jitney.run_sync(app("noop"), app("arrays")) as models:
+        with pytest.raises(jitney.InvalidInput, match="surrogates"):
+            models.shout("\ud800")
+        wrong, right = models.shout.many(["\ud800", "ü"])
+        assert isinstance(wrong, jitney.InvalidInput) and right == "Ü"
+        with pytest.raises(jitney.InvalidInput, match="surrogates"):
+            models.noop("\ud800")
+        with pytest.raises(jitney.InvalidInput, match="float32, got an array of object; arrays can hold bool"):
+            models.double(np.array([object()]))
+
+
+def test_a_call_after_the_block_is_told_that_it_has_ended() -> None:
+    with jitney.run_sync(app("noop")) as models:
+        shout = models.shout
+        assert shout("a") == "A"
+    with pytest.raises(jitney.Draining, match="`with` block of this engine has ended"):
+        shout("a")
+    [error] = shout.many(["a"])
+    assert isinstance(error, jitney.Draining)
+
+    async def main() -> None:
+        async with jitney.run(app("noop")) as models:
+            shout = models.shout
+            assert await shout("a") == "A"
+        with pytest.raises(jitney.Draining, match="`with` block of this engine has ended"):
+            await shout("a")
+
+    asyncio.run(main())

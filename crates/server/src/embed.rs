@@ -3,12 +3,13 @@
 //! A call is a future that any thread may poll: it needs nothing of the runtime. Its first poll sends the items to the
 //! engine, its drop cancels them.
 
-use crate::call::Answer;
+use crate::call::{Answer, Failure, Timing};
 use crate::deployment::Deployment;
 use crate::host::{Fatal, Host, Settings};
 use crate::item::values::{self, Parts, Terms};
 use crate::site::{Readiness, Site};
 use crate::supervise::Stop;
+use jitney_core::outcome::Outcome;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,13 +34,18 @@ impl Entrance {
     /// Runs the items of one request: an answer each, in order.
     pub fn call(&self, items: Vec<Parts>, terms: Terms) -> Answering {
         let deployment = self.deployment.clone();
-        // Without one the engine is ending, and refuses what still comes.
         let inside = self.inside.upgrade();
         Box::pin(async move {
-            let _inside = inside;
+            let Some(_inside) = inside else { return items.iter().map(|_| ended()).collect() };
             values::run(&deployment, items, terms).await
         })
     }
+}
+
+fn ended() -> Answer {
+    let failure =
+        Failure::new(Outcome::Draining, "the `with` block of this engine has ended; call models inside of it");
+    Answer { result: Err(failure), timing: Timing::default(), tokens: None }
 }
 
 /// An engine inside this process.
