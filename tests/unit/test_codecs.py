@@ -480,6 +480,7 @@ def test_tags_are_those_of_the_frame_format() -> None:
         (prompts, b"prompt=hello&width=3", "(this looks like a form, key=value: send JSON instead)"),
         (models, b"prompt=hello", "(this looks like a form, key=value: send JSON instead)"),
         (prompts, b"{oops", None),
+        (texts, b'"\\ud800"', None),
     ],
 )
 def test_a_body_that_is_no_json_is_told_what_it_may_have_been(predict: Any, body: bytes, hint: str | None) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jitney._core import Batch
 
 Decode = Callable[[Any], Any]
+_JSON: Final = (b'"', b"[", b"{")
 _FORM: Final = re.compile(rb"[A-Za-z_][\w.\[\]-]*=")
 
 
@@ -64,7 +65,7 @@ class ItemReader:
 
     def _hint(self, body: bytes) -> str:
         if tags.TEXT in self._decoders and self._takes.startswith("text"):
-            return "for plain text send content-type: text/plain"
+            return "" if body.lstrip().startswith(_JSON) else "for plain text send content-type: text/plain"
         return "this looks like a form, key=value: send JSON instead" if _FORM.match(body) else ""
 
     def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
