@@ -16,11 +16,19 @@ use prometheus::{Histogram, IntCounter};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// An engine that is alive answers in microseconds; nobody who looks is kept waiting for one that is not.
 const EXPLAINS_WITHIN: Duration = Duration::from_millis(500);
+/// A later piece of a request that finds no room tries again after this long, or earlier.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// A piece of a request takes at most this part of the queue …
+const PART_OF_QUEUE: u64 = 8;
+/// … or as many batches per replica: one that runs and one that is next, so that no replica waits for items.
+const BATCHES_PER_REPLICA: u64 = 2;
 
 /// What protocols, links and the supervisor send to the engine task.
 #[derive(Debug)]
@@ -54,6 +62,8 @@ pub struct Deployment {
     pub signature: Arc<Signature>,
     inbound: mpsc::UnboundedSender<Inbound>,
     ended: Arc<Ended>,
+    /// For its clock: whoever polls a call may be no thread of it.
+    runtime: Handle,
 }
 
 /// Counts how requests end: the one place, for every protocol.
@@ -71,7 +81,7 @@ pub fn next_item_id() -> ItemId {
 }
 
 impl Deployment {
-    /// A handle to the engine task that reads `inbound`.
+    /// A handle to the engine task that reads `inbound`. Made in the runtime of that task.
     pub fn new(
         manifest: Arc<DeploymentManifest>,
         inbound: mpsc::UnboundedSender<Inbound>,
@@ -81,7 +91,7 @@ impl Deployment {
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
         let signature = Arc::new(Signature::of(&manifest));
         let ended = Ended { outcomes, seconds, statistics: Statistics::default() };
-        Deployment { manifest, signature, inbound, ended: Arc::new(ended) }
+        Deployment { manifest, signature, inbound, ended: Arc::new(ended), runtime: Handle::current() }
     }
 
     /// Runs one item. Dropping the future cancels it.
@@ -104,10 +114,41 @@ impl Deployment {
     }
 
     /// Runs the items of one request: they are admitted together, may ride in different batches and fail one by one.
-    /// Answers come in the order of `calls`. Dropping the future cancels what has not been answered.
+    /// A large request goes to the engine in pieces, one after the other. Answers come in the order of `calls`. Dropping
+    /// the future cancels what has not been answered.
     pub async fn open_many(&self, calls: Vec<Call>) -> (Vec<Answer>, Ticket<'_>) {
         let started = Instant::now();
-        let mut guard = CancelOnDrop::new(self, calls.iter().rev().map(|call| call.id).collect());
+        let mut guard = CancelOnDrop::new(self, SmallVec::new());
+        let (count, most) = (calls.len(), self.piece());
+        let mut calls = calls.into_iter();
+        let mut answers = self.submit(calls.by_ref().take(most).collect(), &mut guard).await;
+        if no_room(&answers).is_some() {
+            // The whole request is refused.
+            answers.resize(count, answers[0].clone());
+        }
+        while answers.len() < count {
+            let piece = calls.by_ref().take(most).collect();
+            answers.append(&mut self.submit_later(started, piece, &mut guard).await);
+        }
+        guard.disarm();
+        let outcomes = || answers.iter().map(Answer::outcome);
+        let outcome = outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next());
+        let slowest = answers.iter().map(|answer| answer.timing).max_by_key(|timing| timing.queue + timing.model);
+        let ticket = self.answered(started, outcome.unwrap_or(Outcome::Ok), &slowest.unwrap_or_default());
+        (answers, ticket)
+    }
+
+    /// How many items of one request the engine has at once. All of a large one would fill the queue many times over, and
+    /// everybody else would be refused until it is done; this leaves them most of the queue, and keeps all replicas busy.
+    fn piece(&self) -> usize {
+        let options = &self.manifest.options;
+        let busy = BATCHES_PER_REPLICA * u64::from(options.max_batch_size) * u64::from(options.replicas.max(1));
+        usize::try_from(busy.max(options.max_queued_items / PART_OF_QUEUE)).unwrap_or(usize::MAX)
+    }
+
+    /// Hands items to the engine and waits for their answers.
+    async fn submit(&self, calls: Vec<Call>, guard: &mut CancelOnDrop<'_>) -> Vec<Answer> {
+        guard.ids = calls.iter().rev().map(|call| call.id).collect();
         let (items, replies): (Vec<_>, Vec<_>) = calls
             .into_iter()
             .map(|call| {
@@ -122,12 +163,26 @@ impl Deployment {
             answers.push(reply.await.unwrap_or_else(|_| gone()));
             guard.ids.pop();
         }
-        guard.disarm();
-        let outcomes = || answers.iter().map(Answer::outcome);
-        let outcome = outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next());
-        let slowest = answers.iter().map(|answer| answer.timing).max_by_key(|timing| timing.queue + timing.model);
-        let ticket = self.answered(started, outcome.unwrap_or(Outcome::Ok), &slowest.unwrap_or_default());
-        (answers, ticket)
+        answers
+    }
+
+    /// Submits a later piece of a request that began at `started`. The request was let in, so a piece that finds no room
+    /// tries again for as long as the request has time.
+    async fn submit_later(&self, started: Instant, calls: Vec<Call>, guard: &mut CancelOnDrop<'_>) -> Vec<Answer> {
+        let default = Duration::try_from_secs_f64(self.manifest.options.request_timeout_s).unwrap_or(Duration::MAX);
+        let left = |call: &Call| call.timeout.unwrap_or(default).saturating_sub(started.elapsed());
+        loop {
+            let waited = started.elapsed();
+            let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
+            let mut answers = self.submit(piece.collect(), guard).await;
+            let longest = calls.iter().map(left).max().unwrap_or_default();
+            let Some(after) = no_room(&answers).filter(|_| !longest.is_zero()) else {
+                answers.iter_mut().for_each(|answer| answer.timing.queue += waited);
+                return answers;
+            };
+            // A task of the runtime, because this may be polled from outside, and after the runtime has ended.
+            drop(self.runtime.spawn(tokio::time::sleep(after.min(AGAIN_AFTER).min(longest))).await);
+        }
     }
 
     /// Lets nothing new in: the server, or the program that holds the engine, is ending.
@@ -181,6 +236,13 @@ impl Drop for Ticket<'_> {
     }
 }
 
+/// When to come back, if these answers are the refusal of a request for which there is no room.
+fn no_room(answers: &[Answer]) -> Option<Duration> {
+    let failure = answers.first()?.result.as_ref().err()?;
+    let is_full = matches!(failure.outcome, Outcome::QueueFull | Outcome::QueueBytesFull | Outcome::WaitTooLong);
+    failure.retry_after.filter(|_| is_full)
+}
+
 fn gone() -> Answer {
     let failure = Failure::new(Outcome::Internal, "the engine has ended; the server is going down");
     Answer { result: Err(failure), timing: Timing::default(), tokens: None }
@@ -189,25 +251,27 @@ fn gone() -> Answer {
 /// Cancels what has not been answered yet when its caller goes away.
 struct CancelOnDrop<'a> {
     deployment: &'a Deployment,
-    /// Those without an answer, the next one last.
+    /// Those that the engine has and that are without an answer, the next one last.
     ids: SmallVec<[ItemId; 1]>,
+    is_armed: bool,
 }
 
 impl<'a> CancelOnDrop<'a> {
     fn new(deployment: &'a Deployment, ids: SmallVec<[ItemId; 1]>) -> CancelOnDrop<'a> {
-        CancelOnDrop { deployment, ids }
+        CancelOnDrop { deployment, ids, is_armed: true }
     }
 
     fn disarm(mut self) {
-        self.ids.clear();
+        self.is_armed = false;
     }
 }
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if !self.ids.is_empty() {
-            self.deployment.count(Outcome::Cancelled);
+        if !self.is_armed {
+            return;
         }
+        self.deployment.count(Outcome::Cancelled);
         for &id in &self.ids {
             // The engine may be gone; then nobody computes the item either.
             let _ = self.deployment.inbound.send(Inbound::Cancel(id));

@@ -2,7 +2,7 @@
 
 use super::media::Accept;
 use crate::call::{Dtype, Encoding, Failure, OutputPart, Tag};
-use crate::item::{half, npy};
+use crate::item::{arrays, half, npy};
 use crate::link::frame::OWN_BYTES;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -305,6 +305,9 @@ impl Format for Msgpack {
 fn elements<F: Format>(out: &mut Vec<u8>, part: &OutputPart, format: &F) -> Result<(), Failure> {
     let array = part.tensor.as_ref().filter(|array| array.byte_len() == Some(part.data.len() as u64));
     let array = array.ok_or_else(|| Failure::new(Outcome::Internal, "the bytes of an array do not match its shape"))?;
+    arrays::check_shape(&array.shape).map_err(|what| {
+        Failure::new(Outcome::InvalidOutput, format!("the model's array cannot be written as lists: {what}"))
+    })?;
     let (shape, data) = (&array.shape[..], &part.data[..]);
     match array.dtype {
         Dtype::Bool => nest(out, shape, data, format, |out, [byte]: [u8; 1]| format.boolean(out, byte != 0)),
@@ -406,6 +409,18 @@ mod tests {
         assert_eq!(text(&[array("", Dtype::Int8, &[], &[255])], "*/*"), "-1");
         assert_eq!(text(&[array("", Dtype::Float16, &[1], &[0x00, 0x3c])], "*/*"), "[1.0]");
         assert_eq!(text(&[array("", Dtype::Uint8, &[2, 0], &[])], "*/*"), "[[],[]]");
+    }
+
+    #[test]
+    fn lists_without_end_are_not_begun() {
+        for shape in [&[1, 1 << 40, 0][..], &[1; 33]] {
+            let array = array("", Dtype::Uint8, shape, &vec![0; shape.iter().product::<u64>() as usize]);
+            for media in ["application/json", "application/msgpack"] {
+                let failure = answer(std::slice::from_ref(&array), &accept(media), true).unwrap_err();
+                assert_eq!(failure.outcome, Outcome::InvalidOutput, "{}", failure.detail);
+            }
+            assert!(answer(&[array], &accept("application/x-npy"), true).is_ok(), "its bytes are what they are");
+        }
     }
 
     #[test]

@@ -10,8 +10,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use smallvec::SmallVec;
 use std::fmt;
 
-/// numpy's own bound on axes; also what bounds the recursion below.
-const AXES: usize = 32;
+/// The most axes of an array that comes in, at every door. numpy's own bound for long; a worker needs one more for the
+/// batch. Also what bounds the recursion below.
+pub(crate) const AXES: usize = 32;
+/// The most lists that an array without elements may be. An array with elements has bytes for each of its lists; this
+/// one has none, and a hundred bytes of header could ask for lists without end.
+const EMPTY_LISTS: u64 = 1 << 20;
 
 /// One part per array of `specs`, in their order. One array is the document itself; several are an object by name.
 /// `most` bounds the bytes of all of them.
@@ -63,6 +67,8 @@ fn open_npy(mut file: Chunks) -> Result<(TensorType, Chunks), Failure> {
         _ => npy::parse(&front(&file, npy::HEADER_BYTES)).map_err(|what| malformed(&what))?,
     };
     drop(file.split_to(start));
+    // Of all rows together, if they are items of their own.
+    check_shape(&array.shape).map_err(|what| invalid("$", &what))?;
     let Some(expected) = array.byte_len() else {
         return Err(invalid("$", &format!("expected an array that memory can hold, got {}", describe(&array))));
     };
@@ -147,8 +153,26 @@ fn check_booleans(path: &str, array: &TensorType, data: &Chunks) -> Result<(), F
     Ok(())
 }
 
+/// Whether an array of this shape, however few its bytes, can be computed with and written as lists.
+pub(crate) fn check_shape(shape: &[u64]) -> Result<(), String> {
+    if shape.len() > AXES {
+        return Err(format!("expected at most {AXES} axes, got {}", shape.len()));
+    }
+    // No list has anything in it after the first axis of no length.
+    let Some(end) = shape.iter().position(|&axis| axis == 0) else { return Ok(()) };
+    let lists = shape[..end].iter().try_fold((1u64, 1u64), |(outer, all), &axis| {
+        let inner = outer.checked_mul(axis)?;
+        Some((inner, all.checked_add(inner)?))
+    });
+    if lists.is_none_or(|(_, lists)| lists > EMPTY_LISTS) {
+        return Err(format!("expected an array without elements to be at most {EMPTY_LISTS} lists, got more"));
+    }
+    Ok(())
+}
+
 /// Whether an array is what its parameter takes.
 fn check(spec: &ArraySpec, path: &str, array: &TensorType) -> Result<(), Failure> {
+    check_shape(&array.shape).map_err(|what| invalid(path, &what))?;
     let fits = spec.shape.as_ref().is_none_or(|shape| {
         shape.len() == array.shape.len()
             && shape.iter().zip(&array.shape).all(|(axis, length)| axis.is_none_or(|axis| axis == *length))

@@ -1,5 +1,6 @@
 //! numpy's file format: a short header, then the elements.
 
+use super::arrays::AXES;
 use crate::call::{Dtype, TensorType};
 use smallvec::SmallVec;
 
@@ -7,8 +8,6 @@ use smallvec::SmallVec;
 pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Longest header that is read. numpy pads to 64 bytes; only huge struct dtypes, which no model takes, need more.
 const LONGEST: usize = 64 * 1024;
-/// numpy's own bound on axes.
-const AXES: usize = 32;
 
 /// What a header says: the type of the array, and where its elements begin.
 pub fn parse(file: &[u8]) -> Result<(TensorType, usize), String> {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Pieces below this are copied next to each other: a copy is cheaper than an entry of a vectored write.
 const COPY_BELOW: usize = 8 << 10;
-/// No array has more axes.
+/// No array has more axes: whoever sends more breaks the link. The doors and numpy let in fewer.
 const MAX_AXES: usize = 64;
 const NO_DTYPE: u8 = u8::MAX;
 

@@ -138,6 +138,7 @@ fn check_empty(shape: &[u64]) -> Result<(), String> {
 
 /// Whether the data is what shape and type say.
 fn check_length(tensor: &mut Tensor) -> Result<(), String> {
+    arrays::check_shape(&tensor.shape)?;
     let shape = shown(&tensor.shape);
     match tensor.datatype {
         Datatype::Fixed(dtype) => {

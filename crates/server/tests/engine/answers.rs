@@ -6,11 +6,13 @@ use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::{BatchId, ItemId};
 use jitney_core::scheduler::Door;
+use jitney_server::call::{Answer, Call};
 use jitney_server::deployment::Inbound;
 use jitney_server::supervise::Report;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// A worker that answers in reverse order, twice, for items of others too, and for batches that never were.
@@ -211,28 +213,34 @@ async fn a_request_of_many_items_enters_whole_and_each_item_is_on_its_own() {
             answers
         })
     };
-    // Larger than a batch and than what is left of the queue: it enters, because the queue is below its bound.
+    // Larger than a batch and than the queue: it enters, because the queue is below its bound, and leaves room for others.
     let large = many(30);
     rig.settle().await;
-    assert_eq!(rig.gauge(metrics::QUEUED_ITEMS), 30 - 8 - 8, "one batch runs, one waits at the worker");
-    let refused = many(2);
-    assert!(refused.await.unwrap().iter().all(|answer| outcome(answer) == Outcome::QueueFull));
+    assert_eq!(
+        rig.gauge(metrics::QUEUED_ITEMS),
+        0,
+        "one batch runs, one waits at the worker, the others are not in yet"
+    );
+    let other = many(2);
+    rig.settle().await;
+    assert_eq!(rig.gauge(metrics::QUEUED_ITEMS), 2);
     let mut sizes = vec![];
-    for _ in 0..4 {
+    for _ in 0..5 {
         let batch = worker.batch().await;
         sizes.push(batch.items.len());
         // The last item of each batch gets no result.
         let said: Vec<Said> = texts(&batch).into_iter().map(|(id, text)| (id, Some(right(&text)))).collect();
         worker.finish(batch.id, &said[..said.len() - 1]).await;
     }
-    assert_eq!(sizes, [8, 8, 8, 6]);
+    assert_eq!(sizes, [8, 8, 2, 8, 6]);
+    assert_eq!(other.await.unwrap().iter().map(outcome).collect::<Vec<_>>(), [Outcome::Ok, Outcome::Internal]);
     for (n, answer) in large.await.unwrap().iter().enumerate() {
         match outcome(answer) {
             Outcome::Internal => assert!([7, 15, 23, 29].contains(&n), "{n}"),
             _ => assert_eq!(text(answer), right(&n.to_string())),
         }
     }
-    assert_eq!((rig.ended(Outcome::Ok), rig.ended(Outcome::QueueFull)), (1, 1), "a request counts once");
+    assert_eq!(rig.ended(Outcome::Ok), 2, "a request counts once");
 
     let leaves = many(12);
     let batch = worker.batch().await;
@@ -242,4 +250,104 @@ async fn a_request_of_many_items_enters_whole_and_each_item_is_on_its_own() {
     worker.answer(&batch).await;
     assert_eq!(rig.ended(Outcome::Cancelled), 1);
     rig.assert_empty().await;
+}
+
+/// Items that somebody else has put into the queue at once.
+fn fill(rig: &Rig, count: usize) -> Vec<oneshot::Receiver<Answer>> {
+    let (items, replies) = (0..count)
+        .map(|_| {
+            let (reply, answer) = oneshot::channel();
+            ((Box::new(call("other")), reply), answer)
+        })
+        .unzip();
+    rig.inbound.send(Inbound::SubmitMany(items)).unwrap();
+    replies
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_piece_of_a_request_waits_for_room_until_the_time_of_the_request_is_over() {
+    let timeout = Duration::from_secs(5);
+    for has_end in [true, false] {
+        let mut rig = Rig::running(|options| options.max_queued_items = 10);
+        let mut worker = rig.worker().await;
+        rig.settle().await;
+        let (deployment, began) = (rig.deployment.clone(), Instant::now());
+        let large = tokio::spawn(async move {
+            let within = |n: usize| Call { timeout: Some(timeout), ..call(&n.to_string()) };
+            deployment.open_many((0..20).map(within).collect()).await.0
+        });
+        rig.settle().await;
+        let others = fill(&rig, 40);
+        for _ in 0..2 {
+            let batch = worker.batch().await;
+            worker.answer(&batch).await;
+        }
+        rig.settle().await;
+        assert_eq!(rig.gauge(metrics::QUEUED_ITEMS), 40 - 8 - 8, "the second piece is not in");
+        if has_end {
+            // All of the others, then the second piece.
+            for size in [8, 8, 8, 8, 8, 4] {
+                let batch = worker.batch().await;
+                assert_eq!(batch.items.len(), size);
+                worker.answer(&batch).await;
+            }
+        }
+        let answers = large.await.unwrap();
+        let (first, second) = answers.split_at(16);
+        assert!(first.iter().enumerate().all(|(n, answer)| text(answer) == right(&n.to_string())));
+        assert_eq!(second.len(), 4);
+        if has_end {
+            assert!(began.elapsed() < timeout);
+            assert!(second.iter().all(|answer| outcome(answer) == Outcome::Ok));
+        } else {
+            assert!(second.iter().all(|answer| outcome(answer) == Outcome::QueueFull));
+            assert!(began.elapsed() >= timeout && began.elapsed() < timeout + Duration::from_secs(1));
+        }
+        drop(others);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_many_items_that_finds_no_room_is_refused_as_a_whole() {
+    let mut rig = Rig::running(|options| options.max_queued_items = 10);
+    let worker = rig.worker().await;
+    rig.settle().await;
+    let others = fill(&rig, 8 + 8 + 10);
+    let calls = (0..40).map(|n| call(&n.to_string())).collect();
+    let (answers, ticket) = rig.deployment.open_many(calls).await;
+    drop(ticket);
+    rig.settle().await;
+    assert_eq!(answers.len(), 40);
+    assert!(answers.iter().all(|answer| outcome(answer) == Outcome::QueueFull));
+    assert_eq!((rig.gauge(metrics::QUEUED_ITEMS), rig.ended(Outcome::QueueFull)), (10, 1));
+    drop((others, worker));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_between_the_pieces_of_its_request_is_counted_and_leaves_nothing() {
+    let mut rig = Rig::running(|options| options.max_queued_items = 10);
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let deployment = rig.deployment.clone();
+    let large = tokio::spawn(async move {
+        let calls = (0..20).map(|n| call(&n.to_string())).collect();
+        drop(deployment.open_many(calls).await);
+    });
+    rig.settle().await;
+    let others = fill(&rig, 40);
+    for _ in 0..2 {
+        let batch = worker.batch().await;
+        worker.answer(&batch).await;
+    }
+    rig.settle().await;
+    large.abort();
+    assert!(large.await.unwrap_err().is_cancelled());
+    assert_eq!(rig.ended(Outcome::Cancelled), 1);
+    for _ in 0..5 {
+        let batch = worker.batch().await;
+        assert!(texts(&batch).iter().all(|(_, text)| text == "other"));
+        worker.answer(&batch).await;
+    }
+    rig.assert_empty().await;
+    drop(others);
 }

@@ -1,7 +1,8 @@
 //! The body of an infer request: JSON, and behind it the tensors that the JSON says are binary.
 
 use crate::call::{Chunks, Dtype, Failure};
-use crate::item::{Document, arrays};
+use crate::item::Document;
+use crate::item::arrays::{self, AXES};
 use crate::tensors::datatype::Datatype;
 use crate::tensors::request::{Parameter, Request, check_of_tensor};
 use crate::tensors::signature::{Form, Signature};
@@ -15,9 +16,6 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// Lists within lists that are followed.
-const AXES: usize = 32;
 
 /// A request, and which of its outputs come back as bytes behind the JSON.
 #[derive(Debug, Default)]

@@ -180,3 +180,26 @@ proptest! {
         let _ = one(&spec("x", "float32", None), &text);
     }
 }
+
+#[test]
+fn an_array_of_few_bytes_may_not_be_lists_without_end() {
+    for (shape, fits) in [
+        (&[0, 1 << 40][..], true),
+        (&[(1 << 20) - 1, 0], true),
+        (&[1 << 20, 0], false),
+        (&[1 << 10, 1 << 9, 0, 1 << 20], true),
+        (&[1 << 19, 1, 1, 0], false),
+        (&[1, 1 << 40, 0], false),
+        (&[1 << 40, 1 << 40, 0], false),
+        (&[1; 32], true),
+        (&[1; 33], false),
+    ] {
+        assert_eq!(check_shape(shape).is_ok(), fits, "{shape:?}");
+        let array = TensorType { dtype: Dtype::Uint8, shape: SmallVec::from_slice(shape) };
+        if array.byte_len().is_some_and(|bytes| bytes <= 1) {
+            let data = Chunks::from(Bytes::from(vec![0; array.byte_len().unwrap() as usize]));
+            let part = Part { tag: Tag::Tensor, tensor: Some(array), data };
+            assert_eq!(check_part(&spec("x", "uint8", None), "$", &part).is_ok(), fits, "{shape:?}");
+        }
+    }
+}
