@@ -82,7 +82,7 @@ fn no_model(site: &Site, model: &str) -> Failure {
         format!("there is no model {asked}")
     };
     let others = if names.is_empty() {
-        "there is none here that does".to_owned()
+        "no deployment here says task=\"embedding\"".to_owned()
     } else {
         format!("models: {}", names.join(", "))
     };
