@@ -2,10 +2,11 @@
 
 jitney serve examples/triton_models.py
 curl -s 127.0.0.1:8000/v2/models/simple
-pip install "tritonclient[http,grpc]"; NVIDIA's examples for it are in the repository triton-inference-server/client,
-folder src/python/examples. Those for inference pass with `-u localhost:8000` (the gRPC ones ask port 8001 otherwise):
-simple_{http,grpc}_infer_client.py, _string_infer_, _async_infer_, _aio_infer_, simple_grpc_keepalive_client.py. Those for
-sequences, shared memory and model control do not, nor those for metadata, which insist that the server is called triton.
+pip install "tritonclient[http,grpc]"; NVIDIA's examples for it are in the repository
+triton-inference-server/client, folder src/python/examples. Those for inference pass with `-u localhost:8000`
+(the gRPC ones ask port 8001 otherwise): simple_{http,grpc}_infer_client.py, _string_infer_, _async_infer_,
+_aio_infer_, simple_grpc_keepalive_client.py. Those for sequences, shared memory and model control do not, nor
+those for metadata, which insist that the server is called triton.
 """
 
 from typing import Annotated, NamedTuple

@@ -188,7 +188,8 @@ async fn read(
 ) -> Result<(), Failure> {
     let mut messages = Messages::new(site, body, coding);
     let mut ticks = interval(LOOK);
-    let waiting = Waiting::new(site.untaken.clone());
+    let receiving = site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]);
+    let waiting = Waiting::new(receiving, site.untaken.clone());
     loop {
         // A place first: what is read is computed.
         let Ok(place) = started.reserve().await else { return Ok(()) };
@@ -212,7 +213,9 @@ async fn read(
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         let wanted = Wanted { timeout, ..wanted };
         let (site, waiting) = (site.clone(), waiting.clone());
+        let asked = waiting.ask(message.message.len());
         let running = async move {
+            let _asked = asked;
             // Counted where it is computed: it may be long before those before it have been taken.
             compute(site, message, wanted, is_strict).await.map(|pieces| waiting.add(pieces))
         };

@@ -1,5 +1,5 @@
-//! Answers of a stream that are there and that the connection has not asked for: counted with those that clients do not
-//! take, and a bound on how much further the stream is read.
+//! What a stream holds: requests that are computed, and answers that the connection has not asked for. Both are counted
+//! for the whole server, and bound how much further the stream is read.
 
 use super::frame::Pieces;
 use crate::http::held::Held;
@@ -7,20 +7,29 @@ use bytes::Bytes;
 use prometheus::IntGauge;
 use tokio::sync::watch;
 
-/// A stream is read no further while this many bytes of its answers wait.
-const MOST_BYTES: usize = 4 << 20;
+/// A stream is read no further while its requests that are computed and its answers that wait have this many bytes.
+const MOST_BYTES: usize = 8 << 20;
 
 /// Those of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     bytes: watch::Sender<usize>,
+    receiving: IntGauge,
     untaken: IntGauge,
 }
 
 impl Waiting {
-    /// None yet. `untaken` counts those of the whole server.
-    pub(super) fn new(untaken: IntGauge) -> Waiting {
-        Waiting { bytes: watch::Sender::new(0), untaken }
+    /// None yet. `receiving` counts the requests of the whole server, `untaken` the answers.
+    pub(super) fn new(receiving: IntGauge, untaken: IntGauge) -> Waiting {
+        Waiting { bytes: watch::Sender::new(0), receiving, untaken }
+    }
+
+    /// A request of this length, counted until what is returned is dropped.
+    pub(super) fn ask(&self, length: usize) -> Asked {
+        let mut held = Held::new(self.receiving.clone());
+        held.grow(length, u64::MAX);
+        self.bytes.send_modify(|bytes| *bytes += length);
+        Asked { length, bytes: self.bytes.clone(), _held: held }
     }
 
     /// The pieces of an answer, counted from now on.
@@ -38,6 +47,20 @@ impl Waiting {
     pub(super) async fn room(&self) {
         // It cannot be closed: the sender is here.
         let _ = self.bytes.subscribe().wait_for(|bytes| *bytes < MOST_BYTES).await;
+    }
+}
+
+/// A request that is computed, counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Asked {
+    length: usize,
+    bytes: watch::Sender<usize>,
+    _held: Held,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.bytes.send_modify(|bytes| *bytes -= self.length);
     }
 }
 
@@ -70,7 +93,8 @@ mod tests {
     #[test]
     fn a_stream_whose_answers_wait_is_read_no_further() {
         let gauge = IntGauge::new("x", "x").unwrap();
-        let waiting = Waiting::new(gauge.clone());
+        let asked = IntGauge::new("y", "y").unwrap();
+        let waiting = Waiting::new(asked.clone(), gauge.clone());
         let answer = || Pieces::from_iter([Bytes::from(vec![0; MOST_BYTES / 2])]);
         let first = waiting.add(answer());
         assert!(waiting.room().now_or_never().is_some());
@@ -81,5 +105,11 @@ mod tests {
         assert!(waiting.room().now_or_never().is_some());
         drop(second);
         assert_eq!(gauge.get(), 0);
+        let request = waiting.ask(MOST_BYTES);
+        assert_eq!(asked.get(), MOST_BYTES as i64);
+        assert!(waiting.room().now_or_never().is_none(), "requests that are computed count too");
+        drop(request);
+        assert!(waiting.room().now_or_never().is_some());
+        assert_eq!(asked.get(), 0);
     }
 }
