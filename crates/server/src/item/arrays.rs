@@ -165,7 +165,7 @@ pub(crate) fn check_shape(shape: &[u64]) -> Result<(), String> {
         Some((inner, all.checked_add(inner)?))
     });
     if lists.is_none_or(|(_, lists)| lists > EMPTY_LISTS) {
-        return Err(format!("expected an array without elements to be at most {EMPTY_LISTS} lists, got more"));
+        return Err(format!("expected an array without elements to be at most {EMPTY_LISTS} empty lists, got more"));
     }
     Ok(())
 }

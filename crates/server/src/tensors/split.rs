@@ -14,9 +14,6 @@ use jitney_core::manifest::DeploymentManifest;
 use jitney_core::outcome::Outcome;
 use smallvec::{SmallVec, smallvec};
 
-/// Lists without elements that one tensor may stand for.
-const MOST_EMPTY_LISTS: u64 = 1 << 16;
-
 /// One call per row, in order.
 pub fn split(
     manifest: &DeploymentManifest,
@@ -112,9 +109,6 @@ fn fitting<'a>(signature: &Signature, slot: &'a Slot, mut tensor: Tensor) -> Res
         return Err(wrong(format!("the model takes [{}], got {}", expected.join(", "), shown(&tensor.shape))));
     }
     check_length(&mut tensor).map_err(wrong)?;
-    if matches!(slot.form, Form::Value(_)) {
-        check_empty(&tensor.shape).map_err(wrong)?;
-    }
     let elements = match slot.form {
         Form::Array(..) => Elements::new(tensor.datatype, bytes::Bytes::new()),
         _ => Elements::new(tensor.datatype, tensor.data.contiguous().clone()),
@@ -125,15 +119,6 @@ fn fitting<'a>(signature: &Signature, slot: &'a Slot, mut tensor: Tensor) -> Res
         _ => axes,
     };
     Ok(Given { slot, tensor, axes, elements })
-}
-
-/// Bounds what nothing else does: a shape with a 0 in it has no data, but each list before the 0 is written.
-fn check_empty(shape: &[u64]) -> Result<(), String> {
-    let lists = shape.iter().take_while(|&&axis| axis > 0).fold(1u64, |lists, &axis| lists.saturating_mul(axis));
-    if !shape.contains(&0) || lists <= MOST_EMPTY_LISTS {
-        return Ok(());
-    }
-    Err(format!("its shape {} is of {lists} empty lists; at most {MOST_EMPTY_LISTS} are taken", shown(shape)))
 }
 
 /// Whether the data is what shape and type say.
