@@ -180,8 +180,9 @@ impl Deployment {
                 answers.iter_mut().for_each(|answer| answer.timing.queue += waited);
                 return answers;
             };
+            let wait = after.min(AGAIN_AFTER).min(longest);
             // A task of the runtime, because this may be polled from outside, and after the runtime has ended.
-            drop(self.runtime.spawn(tokio::time::sleep(after.min(AGAIN_AFTER).min(longest))).await);
+            drop(self.runtime.spawn(async move { tokio::time::sleep(wait).await }).await);
         }
     }
 

@@ -11,6 +11,8 @@ use jitney_server::deployment::Inbound;
 use jitney_server::supervise::Report;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -305,6 +307,50 @@ async fn a_later_piece_of_a_request_waits_for_room_until_the_time_of_the_request
         }
         drop(others);
     }
+}
+
+/// Polls a call as the event loop of a program does: on a thread that is none of the runtime's.
+fn elsewhere<T: Send + 'static>(calling: impl Future<Output = T> + Send + 'static) -> oneshot::Receiver<T> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let (tell, told) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut calling = std::pin::pin!(calling);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        loop {
+            if let Poll::Ready(value) = calling.as_mut().poll(&mut Context::from_waker(&waker)) {
+                let _ = tell.send(value);
+                return;
+            }
+            std::thread::park();
+        }
+    });
+    told
+}
+
+#[tokio::test]
+async fn a_later_piece_waits_for_room_whoever_polls_it() {
+    let mut rig = Rig::running(|options| options.max_queued_items = 10);
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let deployment = rig.deployment.clone();
+    let large = elsewhere(async move {
+        let within = |n: usize| Call { timeout: Some(Duration::from_secs(2)), ..call(&n.to_string()) };
+        deployment.open_many((0..20).map(within).collect()).await.0
+    });
+    let first = worker.batch().await;
+    let others = fill(&rig, 40);
+    worker.answer(&first).await;
+    let second = worker.batch().await;
+    worker.answer(&second).await;
+    let answers = large.await.expect("it was polled to its end");
+    assert!(answers[..16].iter().all(|answer| outcome(answer) == Outcome::Ok));
+    assert!(answers[16..].iter().all(|answer| outcome(answer) == Outcome::QueueFull));
+    drop(others);
 }
 
 #[tokio::test(start_paused = true)]
