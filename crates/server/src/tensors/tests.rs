@@ -256,7 +256,8 @@ fn a_shape_without_elements_is_not_written_out_for_ever() {
     assert_eq!(first(&of(&[1, 2, 0]).unwrap()), [r#"{"grid":[[],[]]}"#]);
     assert_eq!(first(&of(&[2, 0, 9]).unwrap()), [r#"{"grid":[]}"#; 2]);
     for shape in [&[1, 1 << 59, 0], &[1000, 1 << 40, 0]] {
-        assert!(of(shape).unwrap_err().contains("empty lists"), "{shape:?}");
+        let refused = of(shape).unwrap_err();
+        assert!(refused.contains("empty") || refused.contains("without elements"), "{shape:?}: {refused}");
     }
 }
 
