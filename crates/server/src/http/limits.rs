@@ -9,6 +9,9 @@ pub(crate) const H1_HEAD_BYTES: usize = 32 * 1024;
 /// HTTP/1: most that one connection buffers in either direction; bodies move in pieces of at most this.
 pub(crate) const H1_BUFFER_BYTES: usize = 256 * 1024;
 
+/// The first read of a connection, from which its protocol is told; most heads fit.
+pub(crate) const SNIFF_BYTES: usize = 1024;
+
 /// HTTP/1: what a client that waits for an answer has sent beyond its request is read up to this, to see whether it leaves.
 pub(crate) const AHEAD_BYTES: usize = 16 * 1024;
 

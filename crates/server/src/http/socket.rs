@@ -1,6 +1,6 @@
 //! One accepted socket: TCP or Unix, with the bytes that were read to find out the protocol, and notes for the time-outs.
 
-use super::limits::AHEAD_BYTES;
+use super::limits::{AHEAD_BYTES, SNIFF_BYTES};
 use super::untaken::Untaken;
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
@@ -166,14 +166,13 @@ impl Socket {
 
     /// Reads until the protocol is clear; what was read will be read again. `None` if the peer left.
     pub(crate) async fn sniff(&mut self) -> io::Result<Option<Protocol>> {
-        let mut first = [0; PREFACE.len()];
-        let mut have = 0;
+        // Room for a whole head: hyper would ask again after a short piece, and double its buffer for that.
+        let mut first = BytesMut::with_capacity(SNIFF_BYTES);
         let protocol = loop {
-            let read = self.read(&mut first[have..]).await?;
-            if read == 0 {
+            if self.read_buf(&mut first).await? == 0 {
                 return Ok(None);
             }
-            have += read;
+            let have = first.len().min(PREFACE.len());
             if first[..have] != PREFACE[..have] {
                 break Protocol::Http1;
             }
@@ -181,7 +180,7 @@ impl Socket {
                 break Protocol::Http2;
             }
         };
-        self.prefix.extend_from_slice(&first[..have]);
+        self.prefix = first;
         self.protocol = protocol;
         Ok(Some(protocol))
     }
