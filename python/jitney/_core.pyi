@@ -1,7 +1,7 @@
 """The Rust side as Python sees it. Every frame is read and written there; Python sees lists and buffers."""
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 __version__: str
@@ -18,6 +18,17 @@ def serve(settings: str) -> int:
 
 def adopt_parent(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies; exits at once if that has happened already."""
+
+def bench(plan: str, inputs: Sequence[tuple[str, bytes]], on_interval: Callable[[str], object]) -> str:
+    """Load a server as the plan (JSON) says with inputs (content type, body), in turn; returns a run (JSON).
+
+    `on_interval` sees each interval (JSON) as it ends. What it raises ends the run and is raised here, and so is
+    KeyboardInterrupt. ValueError: the plan makes no sense; OSError: the server cannot be reached. Plan, interval and
+    run are described in docs/design/0011. Releases the interpreter lock.
+    """
+
+def merge_histograms(encoded: Sequence[str]) -> str:
+    """Merge what `latency_histogram_us` holds: JSON of [count, quantiles in milliseconds, curve]."""
 
 @final
 class Link:

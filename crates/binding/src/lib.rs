@@ -1,6 +1,7 @@
 //! The rim: what Python sees of the Rust side, as one list. No rule lives here.
 
 mod batch;
+mod bench;
 mod buffer;
 mod link;
 mod program;
@@ -21,6 +22,8 @@ mod _core {
 
     #[pymodule_export]
     use super::batch::Batch;
+    #[pymodule_export]
+    use super::bench::{bench, merge_histograms};
     #[pymodule_export]
     use super::buffer::Tensor;
     #[pymodule_export]

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from jitney.cli import check, models, serve
+from jitney.cli import bench, check, models, serve
 from jitney.errors import ConfigError, JitneyError
 from jitney.options import deployment_options
 
-COMMANDS = {"serve": serve, "check": check, "models": models}
+COMMANDS = {"serve": serve, "check": check, "bench": bench, "models": models}
 USAGE_ERROR = 2
 _REPLICAS = {"workers", "worker", "processes", "instances"}
 """What other servers call replicas."""

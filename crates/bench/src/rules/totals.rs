@@ -1,0 +1,175 @@
+//! What came of the requests that were due in the window.
+
+use super::answer::{Answer, Loss};
+use super::histogram::Durations;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A request that found a free connection and is sent later than this was kept waiting by the generator itself.
+pub const LATE_NS: u64 = 1_000_000;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// With a result.
+    Answered,
+    /// The server has too much to do.
+    Refused,
+    /// Any other way.
+    Failed,
+}
+
+/// The kind of an end.
+pub fn kind(end: &Result<Answer, Loss>) -> Kind {
+    match end {
+        Ok(answer) if (200..300).contains(&answer.status) => Kind::Answered,
+        Ok(answer) if matches!(answer.status, 429 | 503) => Kind::Refused,
+        Ok(_) | Err(_) => Kind::Failed,
+    }
+}
+
+/// Counts of one thread, or of all.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Items of answered requests, without those that failed.
+    pub items_answered: u64,
+    /// Latencies of answered requests.
+    pub latency: Durations,
+    /// Latencies of refused ones.
+    pub refused_latency: Durations,
+    /// How late requests of an open loop were sent although a connection was free.
+    pub late: Durations,
+    /// Of those, how many were more than `LATE_NS` late.
+    pub late_count: u64,
+    /// Connections opened, at any time.
+    pub connections_opened: u64,
+    pub(super) queue: Durations,
+    pub(super) batch: Durations,
+    pub(super) model: Durations,
+    pub(super) batch_sizes: BTreeMap<u32, u64>,
+    pub(super) ends: BTreeMap<(Kind, u16, String), u64>,
+}
+
+impl Totals {
+    /// Counts one request; its latency is from the instant at which it was due.
+    pub fn record(&mut self, latency_ns: u64, items: u32, end: &Result<Answer, Loss>) {
+        let kind = kind(end);
+        let (status, reason) = match end {
+            Ok(answer) => (answer.status, answer.reason.as_deref().unwrap_or("")),
+            Err(loss) => (0, loss.reason()),
+        };
+        match kind {
+            Kind::Answered => self.latency.record_ns(latency_ns),
+            Kind::Refused => self.refused_latency.record_ns(latency_ns),
+            Kind::Failed => {}
+        }
+        if kind == Kind::Answered {
+            self.record_answered(items, end);
+        }
+        // Nearly all requests end like the one before: no text is made for them.
+        if let Some(count) = self.ends.iter_mut().find(|((k, s, r), _)| (*k, *s, r.as_str()) == (kind, status, reason))
+        {
+            *count.1 += 1;
+        } else {
+            self.ends.insert((kind, status, reason.to_owned()), 1);
+        }
+    }
+
+    fn record_answered(&mut self, items: u32, end: &Result<Answer, Loss>) {
+        let Ok(answer) = end else { return };
+        self.items_answered += u64::from(items.saturating_sub(answer.failed_items));
+        if let Some(timing) = answer.timing {
+            self.queue.record_us(timing.queue_us);
+            self.batch.record_us(timing.batch_us);
+            self.model.record_us(timing.model_us);
+        }
+        if let Some(size) = answer.batch_size {
+            *self.batch_sizes.entry(size).or_default() += 1;
+        }
+    }
+
+    /// Counts a request that was sent at once, or should have been.
+    pub fn record_sent(&mut self, late_ns: u64) {
+        self.late.record_ns(late_ns);
+        self.late_count += u64::from(late_ns > LATE_NS);
+    }
+
+    /// Adds another thread's.
+    pub fn merge(&mut self, other: &Totals) {
+        self.items_answered += other.items_answered;
+        self.late_count += other.late_count;
+        self.connections_opened += other.connections_opened;
+        for (ours, theirs) in [
+            (&mut self.latency, &other.latency),
+            (&mut self.refused_latency, &other.refused_latency),
+            (&mut self.late, &other.late),
+            (&mut self.queue, &other.queue),
+            (&mut self.batch, &other.batch),
+            (&mut self.model, &other.model),
+        ] {
+            ours.merge(theirs);
+        }
+        other.batch_sizes.iter().for_each(|(&size, count)| *self.batch_sizes.entry(size).or_default() += count);
+        other.ends.iter().for_each(|(end, count)| *self.ends.entry(end.clone()).or_default() += count);
+    }
+
+    /// Requests that ended in this way.
+    pub fn count(&self, kind: Kind) -> u64 {
+        self.ends.iter().filter(|((one, _, _), _)| *one == kind).map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16) -> Answer {
+        Answer { status, ..Answer::default() }
+    }
+
+    #[test]
+    fn every_end_has_one_kind() {
+        for (end, expected) in [
+            (Ok(answer(200)), Kind::Answered),
+            (Ok(answer(204)), Kind::Answered),
+            (Ok(answer(429)), Kind::Refused),
+            (Ok(answer(503)), Kind::Refused),
+            (Ok(answer(500)), Kind::Failed),
+            (Ok(answer(302)), Kind::Failed),
+            (Err(Loss::Timeout), Kind::Failed),
+        ] {
+            assert_eq!(kind(&end), expected, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn ends_are_told_apart_by_status_and_reason() {
+        let mut totals = Totals::default();
+        for reason in ["queue_full", "queue_full", "wait_too_long"] {
+            totals.record(5, 1, &Ok(Answer { status: 429, reason: Some(reason.into()), ..Answer::default() }));
+        }
+        totals.record(5, 1, &Err(Loss::Closed));
+        assert_eq!(totals.ends[&(Kind::Refused, 429, "queue_full".into())], 2);
+        assert_eq!((totals.count(Kind::Refused), totals.count(Kind::Failed), totals.count(Kind::Answered)), (3, 1, 0));
+    }
+
+    #[test]
+    fn items_that_failed_in_a_good_answer_are_not_answered() {
+        let mut totals = Totals::default();
+        totals.record(5, 64, &Ok(Answer { status: 200, failed_items: 3, ..Answer::default() }));
+        assert_eq!(totals.items_answered, 61);
+    }
+
+    #[test]
+    fn merging_adds_up() {
+        let mut one = Totals::default();
+        one.record(5_000, 1, &Ok(answer(200)));
+        one.record_sent(2 * LATE_NS);
+        let mut two = one.clone();
+        two.record(9_000, 1, &Ok(answer(500)));
+        two.merge(&one);
+        assert_eq!((two.count(Kind::Answered), two.count(Kind::Failed), two.late_count), (2, 1, 2));
+        assert_eq!(two.latency.count(), 2);
+    }
+}

@@ -1,0 +1,109 @@
+"""The document of a measurement: what it says, and how it is read back. Its fields: docs/design/0011."""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+from jitney.bench.doors import Requests
+from jitney.bench.options import Run
+from jitney.errors import ConfigError
+
+FORMAT = "jitney-bench"
+VERSION = 1
+SUMMARY = {"rate_per_s": ("rate_per_s",), **{f"{p}_ms": ("latency_ms", p) for p in ("p50", "p95", "p99")}}
+"""Figures of the summary → where they are in a run."""
+
+
+def plan(about: Mapping[str, Any], requests: Requests, source: str, run: Run, repeat: int) -> dict[str, Any]:
+    """Write down all that is needed to do it again, but for keys and headers."""
+    sizes = sorted(len(body) for _, body in requests.bodies)
+    inputs = {
+        "source": source,
+        "count": len(sizes),
+        "bytes_min": sizes[0],
+        "bytes_median": int(statistics.median(sizes)),
+        "bytes_max": sizes[-1],
+    }
+    return {
+        **about,
+        "items_per_request": requests.items_per_request,
+        "inputs": inputs,
+        **run.to_dict(),
+        "repeat": repeat,
+    }
+
+
+def document(kind: str, plan: Mapping[str, Any], server: str | None) -> dict[str, Any]:
+    """Begin a document of this kind."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": kind,
+        "created": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "plan": dict(plan),
+        "versions": {"jitney": metadata.version("jitney"), "python": platform.python_version(), "server": server},
+        "machine": machine(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Say where this ran."""
+    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_mb": memory_mb,
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the medians over the runs; None where no run has the figure."""
+    return {name: _median([figure(run, path) for run in runs]) for name, path in SUMMARY.items()}
+
+
+def figure(run: Mapping[str, Any], path: Sequence[str]) -> float | None:
+    """Return the figure at a path of keys; None where it is not there."""
+    value: Any = run
+    for key in path:
+        value = None if value is None else value.get(key)
+    return value
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def write(path: str, document: Mapping[str, Any]) -> None:
+    """Write a document."""
+    Path(path).write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+
+
+def read(path: str) -> dict[str, Any]:
+    """Read one; ConfigError says what is wrong with it."""
+    try:
+        found = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict) or cast("dict[str, Any]", found).get("format") != FORMAT:
+        raise ConfigError(f"{path} is not written by jitney bench --json")
+    document = cast("dict[str, Any]", found)
+    if document["version"] != VERSION:
+        raise ConfigError(f"{path} is of version {document['version']}, and this program reads {VERSION}")
+    return document

@@ -1,0 +1,122 @@
+"""Runs a load against a server and puts together what both sides say of it."""
+
+import json
+import resource
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from jitney.bench.doors import Requests
+from jitney.bench.options import Run
+from jitney.bench.served import Address, ServerError, Site, Used, used_by
+
+Progress = Callable[[dict[str, Any]], None]
+"""Sees each interval as the series of the document has it."""
+_LABEL = "jitney_batches_total{reason="
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured."""
+
+    address: Address
+    requests: Requests
+    site: Site | None = None
+    model: str | None = None
+    pid: int | None = None
+    """The front, if it was started for this."""
+
+
+def try_out(subject: Subject, timeout_s: float) -> None:
+    """Send the first input once: what is refused once would be refused a thousand times."""
+    content_type, body = subject.requests.bodies[0]
+    path = subject.requests.path
+    status, answer = subject.address.request("POST", path, body, content_type, timeout_s)
+    if not (200 <= status < 300 or status in (429, 503)):
+        text = " ".join(answer.decode(errors="replace").split())[:500]
+        raise ServerError(f"the first input is answered with {status} at {subject.address.url}{path}: {text}")
+
+
+def measure(subject: Subject, run: Run, progress: Progress) -> dict[str, Any]:
+    """Carry out one run; returns it as the document has it."""
+    from jitney import _core  # noqa: PLC0415 - only here
+
+    _allow_connections()
+    plan = {
+        "host": subject.address.host,
+        "port": subject.address.port,
+        "path": subject.requests.path,
+        "headers": list(subject.address.headers),
+        "items_per_request": subject.requests.items_per_request,
+        **run.to_dict(),
+    }
+
+    def on_interval(text: str) -> None:
+        progress(json.loads(text))
+
+    started = datetime.now(UTC)
+    before = Side.look(subject)
+    try:
+        text = _core.bench(json.dumps(plan), list(subject.requests.bodies), on_interval)
+    except (OSError, ValueError) as error:
+        raise ServerError(f"{subject.address.url} cannot be measured: {error}") from None
+    after = Side.look(subject)
+    return {
+        "started": started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        **json.loads(text),
+        "closed_by": after.closed_by(before),
+        "server": after.since(before),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The server's side at one instant."""
+
+    at_s: float
+    metrics: Mapping[str, float]
+    used: Used | None
+
+    @classmethod
+    def look(cls, subject: Subject) -> "Side":
+        """Look now."""
+        metrics = subject.site.metrics(subject.model) if subject.site and subject.model else {}
+        return cls(time.monotonic(), metrics, used_by(subject.pid) if subject.pid else None)
+
+    def closed_by(self, before: "Side") -> dict[str, int] | None:
+        """Count batches by the reason for which they were closed."""
+        counts = {
+            name.removeprefix(_LABEL).strip('"}'): int(value - before.metrics.get(name, 0))
+            for name, value in self.metrics.items()
+            if name.startswith(_LABEL)
+        }
+        return {reason: count for reason, count in counts.items() if count} if self.metrics else None
+
+    def since(self, before: "Side") -> dict[str, float | None]:
+        """Say what was used between two instants; times as shares of the time between."""
+        length_s = max(self.at_s - before.at_s, 1e-9)
+        replicas = self.metrics.get("jitney_ready_replicas")
+        model = "jitney_model_duration_seconds_sum"
+        busy = None
+        if replicas and model in self.metrics:
+            busy = (self.metrics[model] - before.metrics.get(model, 0.0)) / length_s / replicas
+        front = cpu = resident = None
+        if self.used and before.used:
+            front = (self.used.front_cpu_s - before.used.front_cpu_s) / length_s
+            cpu = (self.used.cpu_s - before.used.cpu_s) / length_s
+            resident = self.used.resident_mb
+        return {"model_busy": busy, "replicas": replicas, "cpu": cpu, "front_cpu": front, "resident_mb": resident}
+
+
+def _allow_connections() -> None:
+    """As many sockets as this user may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def error_share(run: Mapping[str, Any]) -> float:
+    """Return the share of requests that were refused or failed; 1 if there were none at all."""
+    requests = run["requests"]
+    return 1.0 if not requests["due"] else (requests["refused"] + requests["failed"]) / requests["due"]

@@ -1,0 +1,120 @@
+"""Finds out what is to be measured: which server, which model, by which door, with which inputs."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jitney.bench import doors, inputs
+from jitney.bench.inputs import Item
+from jitney.bench.measure import Subject
+from jitney.bench.served import Address, Child, Site
+from jitney.errors import ConfigError
+from jitney.options import unknown
+from jitney.server import find_target
+
+EXAMPLES = "the deployment's examples"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for."""
+
+    where: str
+    door: str | None = None
+    model: str | None = None
+    items: int | None = None
+    input: str | None = None
+    content_type: str | None = None
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    """May hold a key."""
+    serve: Sequence[str] = ()
+    """Further arguments of `jitney serve`."""
+
+    @property
+    def is_url(self) -> bool:
+        """Whether somebody else has started the server."""
+        return "://" in self.where
+
+    def check(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.items is not None and self.door in (None, "native"):
+            raise ConfigError(f"--items {self.items}: the native door takes one item per request; add --door batch")
+        if self.items is not None and self.items < 1:
+            raise ConfigError(f"--items {self.items}: a request needs at least one item")
+        if self.content_type is not None and self.input is None:
+            raise ConfigError(f"--content-type {self.content_type} says what --input holds; there is no --input")
+        if self.is_url and self.serve:
+            raise ConfigError(f"--set and --config are for a TARGET that is started here; {self.where} runs already")
+
+
+def read_key(file: str | None, environment: str | None) -> str | None:
+    """Return the API key: the first line of a file, or what the environment holds."""
+    if file is None:
+        return environment
+    try:
+        lines = Path(file).read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--key-file {file} cannot be read: {error}") from None
+    if len(lines) != 1:
+        raise ConfigError(f"--key-file {file} holds {len(lines)} words; it must hold one key and nothing else")
+    return lines[0]
+
+
+@contextmanager
+def subject(wanted: Wanted) -> Generator[tuple[Subject, str]]:
+    """Give the subject, and where its inputs are from; a target is served for as long as this lasts."""
+    wanted.check()
+    if wanted.is_url:
+        yield _found(Address.parse(wanted.where, wanted.headers), wanted, None)
+        return
+    find_target(wanted.where)
+    with Child(wanted.where, wanted.serve) as child:
+        yield _found(child.wait_ready(wanted.headers), wanted, child.pid)
+
+
+def _found(address: Address, wanted: Wanted, pid: int | None) -> tuple[Subject, str]:
+    site = Site.look(address)
+    if site is None:
+        return _of_another(address, wanted, "it is no jitney server"), str(wanted.input)
+    models, route = site.models(), address.path.strip("/")
+    if route and route not in models:
+        subject = _of_another(address, wanted, f"it has {', '.join(models)}")
+        return Subject(address, subject.requests, site, wanted.model, pid), str(wanted.input)
+    name = wanted.model or route or (models[0] if len(models) == 1 else "")
+    if not name:
+        raise ConfigError(f"{wanted.where} has {', '.join(models)}: name one with --model")
+    if name not in models:
+        raise ConfigError(f"{wanted.where}: {unknown('deployment', name, models)}")
+    if route and name != route:
+        raise ConfigError(f"--model {name} contradicts {wanted.where}; leave one of them away")
+    items, source = _items(wanted, site, name)
+    requests = doors.DOORS[wanted.door or "native"](_model(site, name, wanted), items, wanted.items or 1)
+    return Subject(address, requests, site, name, pid), source
+
+
+def _model(site: Site, name: str, wanted: Wanted) -> doors.Model:
+    if wanted.door != "oip":
+        return doors.Model(name)
+    return doors.Model(name, site.tensors(name), bool(site.config(name).get("batched", True)))
+
+
+def _items(wanted: Wanted, site: Site, name: str) -> tuple[list[Item], str]:
+    if wanted.input is not None:
+        return inputs.read(wanted.input, wanted.content_type), wanted.input
+    examples = site.examples(name)
+    if not examples:
+        raise ConfigError(f"{name} has no examples; add examples=[…] to @jitney.deployment, or say --input FILE")
+    return inputs.of_documents(examples), EXAMPLES
+
+
+def _of_another(address: Address, wanted: Wanted, why: str) -> Subject:
+    """Measure whatever answers at that path: bodies are sent as they are."""
+    if wanted.input is None:
+        raise ConfigError(f"{wanted.where}: {why}; say what to send there with --input FILE")
+    if wanted.door is not None:
+        raise ConfigError(
+            f"--door {wanted.door}: {wanted.where} is not a deployment's route ({why}); leave --door away"
+        )
+    items = inputs.read(wanted.input, wanted.content_type)
+    return Subject(address, doors.Requests(address.path, [(item.content_type, item.body) for item in items]))

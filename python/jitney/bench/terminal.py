@@ -1,0 +1,117 @@
+"""What a person sees: a line that changes while it runs, and a plain table at the end."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+CLEAR = "\r\x1b[K"
+
+
+class Live:
+    """One line on a terminal; says nothing where nobody looks."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._is_shown = self._stream.isatty()
+        self._is_open = False
+
+    def show(self, text: str) -> None:
+        """Put this in place of what was there."""
+        if self._is_shown:
+            self._stream.write(CLEAR + text)
+            self._stream.flush()
+            self._is_open = True
+
+    def close(self) -> None:
+        """Leave the line to others."""
+        if self._is_open:
+            self._stream.write(CLEAR)
+            self._stream.flush()
+            self._is_open = False
+
+
+def live_line(point: Mapping[str, Any], duration_s: float, label: str = "") -> str:
+    """Write an interval in one line."""
+    errors = point["refused"] + point["failed"]
+    latency = "no answers" if point["p50_ms"] is None else f"p50 {ms(point['p50_ms'])}  p99 {ms(point['p99_ms'])}"
+    refused = f"  {errors} refused or failed" if errors else ""
+    return f"{label}{point['to_s']:.0f} of {duration_s:.0f} s  {point['rate_per_s']:,.0f}/s  {latency}{refused}"
+
+
+def run_lines(run: Mapping[str, Any]) -> list[str]:
+    """Write a run as the lines of its table."""
+    requests, rows = run["requests"], list[tuple[str, str]]()
+    rows.append(("requests", f"{requests['due']:,} due in {run['window_s']:g} s: {_shares(requests)}"))
+    rows += [
+        ("", f"{count['requests']:,} of {_end(count)}") for count in run["outcomes"] if count["kind"] != "answered"
+    ]
+    items = f", {run['items_per_s']:,.1f} items/s" if run["items_answered"] != requests["answered"] else ""
+    rows.append(("rate", f"{run['rate_per_s']:,.1f} answers/s{items}"))
+    rows.append(("latency", quantiles(run["latency_ms"])))
+    if run["refused_latency_ms"]:
+        rows.append(("of refusals", quantiles(run["refused_latency_ms"])))
+    rows += _server_rows(run)
+    client = run["client"]
+    said = f"{client['cpu']:.0%} of a core, {client['connections_opened']:,} connections"
+    if client["late_ms"]:
+        said += f", p99 of lateness {ms(client['late_ms']['p99'])}"
+    rows.append(("client", said))
+    lines = table(rows)
+    if client["is_limit"]:
+        lines.append(f"warning: this measured the client, not the server: {client['why']}")
+    return lines
+
+
+def _server_rows(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for name, what in (("queue", "in the queue"), ("batch", "around the model"), ("model", "in the model")):
+        if run["server_ms"] and run["server_ms"][name]:
+            yield what, quantiles(run["server_ms"][name])
+    sizes = run["batch_sizes"]
+    if sizes:
+        total = sum(sizes.values())
+        mean = sum(int(size) * count for size, count in sizes.items()) / total
+        most = sorted(sizes.items(), key=lambda one: -one[1])[:4]
+        shares = ", ".join(f"{count / total:.0%} in {size}" for size, count in most)
+        yield "batches", f"a request rides with {mean:.1f} items on average: {shares}"
+    if run["closed_by"]:
+        total = sum(run["closed_by"].values())
+        reasons = sorted(run["closed_by"].items(), key=lambda one: -one[1])
+        yield "closed by", ", ".join(f"{reason} {count / total:.0%}" for reason, count in reasons)
+    server = run["server"]
+    if server["model_busy"] is not None:
+        text = f"the model computed {server['model_busy']:.0%} of the time"
+        if server["cpu"] is not None:
+            text += f"; {server['cpu']:.2f} cores, {server['front_cpu']:.2f} of them the front"
+            text += f"; {server['resident_mb']:.0f} MB"
+        yield "server", text
+
+
+def _shares(requests: Mapping[str, int]) -> str:
+    parts = [f"{requests[kind]:,} {kind}" for kind in ("answered", "refused", "failed")]
+    return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing came of them"
+
+
+def _end(outcome: Mapping[str, Any]) -> str:
+    status = str(outcome["status"]) if outcome["status"] else "no answer,"
+    return f"{status} {outcome['reason']}".strip()
+
+
+def quantiles(values: Mapping[str, float] | None) -> str:
+    """Write the usual quantiles in one line."""
+    if values is None:
+        return "none was answered"
+    names = {"p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p99_9": "p99.9", "max": "max"}
+    return "  ".join(f"{shown} {ms(values[name])}" for name, shown in names.items())
+
+
+def ms(value: float) -> str:
+    """Write milliseconds with three digits that matter."""
+    if value >= 1000:
+        return f"{value / 1000:.2f} s"
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
+
+
+def table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Align the second column."""
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:{width}}  {text}" for name, text in rows]

@@ -1,0 +1,146 @@
+"""`jitney bench` against real servers, by every door."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import APPS, COLOUR, Serve, until
+
+SHORT = ("--duration", "0.6", "--warmup", "0.1", "--users", "4")
+
+
+def apps_environment(folder: Path) -> dict[str, str]:
+    """What the apps of the tests need; nothing is inherited, so no key either."""
+    files = {"JITNEY_TEST_CALLS": str(folder / "calls"), "JITNEY_TEST_GATE": str(folder / "gate")}
+    return {"PATH": os.environ["PATH"], "HOME": str(folder), **files}
+
+
+def bench(
+    folder: Path, *arguments: str, code: int = 0, environment: dict[str, str] | None = None
+) -> tuple[dict[str, Any], str]:
+    """Run it as a user does; returns what it wrote and what it said."""
+    out = folder / "out.json"
+    out.unlink(missing_ok=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", "jitney", "bench", *arguments, "--json", str(out)],
+        cwd=APPS,
+        env=apps_environment(folder) | (environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return json.loads(out.read_text()) if out.exists() else {}, ran.stdout + ran.stderr
+
+
+def items(folder: Path, *documents: object) -> str:
+    path = folder / "items.jsonl"
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    return str(path)
+
+
+def test_a_target_is_served_loaded_and_ended(tmp_path: Path) -> None:
+    made, said = bench(tmp_path, "embedders.py", "--model", "words", *SHORT)
+    (run,) = made["runs"]
+    assert made["format"] == "jitney-bench" and made["version"] == 1 and made["kind"] == "load"
+    assert made["plan"]["load"] == {"kind": "closed", "users": 4, "ramp_s": 0.0, "think_s": [0.0, 0.0]}
+    assert run["requests"]["answered"] == run["requests"]["due"] > 0
+    assert made["summary"]["p50_ms"] == run["latency_ms"]["p50"]
+    assert sum(run["batch_sizes"].values()) == run["requests"]["answered"]
+    assert sum(run["closed_by"].values()) > 0
+    assert 0 < run["server"]["model_busy"] < 1.2
+    assert run["server"]["resident_mb"] > 10
+    assert run["client"]["connections_opened"] == 4
+    assert re.search(r"latency +p50 ", said)
+    assert not COLOUR.search(said)
+
+
+def test_an_open_loop_keeps_its_rate(tmp_path: Path, serve: Serve) -> None:
+    server = serve("noop.py")
+    url = f"http://127.0.0.1:{server.port}/shout"
+    made, _ = bench(
+        tmp_path, url, "--rate", "100", "--arrivals", "constant", "--duration", "1", "--warmup", "0",
+        "--input", items(tmp_path, "a", "b"),
+    )  # fmt: skip
+    assert made["runs"][0]["requests"]["due"] == 99
+    assert made["runs"][0]["client"]["late_ms"] is not None
+
+
+@pytest.mark.parametrize(
+    "door", [("native",), ("batch", "--items", "8"), ("openai", "--items", "3"), ("oip", "--items", "2")]
+)
+def test_every_door_is_loaded_as_its_clients_do(door: tuple[str, ...], tmp_path: Path, serve: Serve) -> None:
+    server = serve("embedders.py")
+    url = f"http://127.0.0.1:{server.port}"
+    made, _ = bench(tmp_path, url, "--model", "words", "--door", *door, *SHORT, "--input", items(tmp_path, "a", "b c"))
+    (run,) = made["runs"]
+    size = int(door[-1]) if len(door) > 1 else 1
+    assert run["items_answered"] == run["requests"]["answered"] * size > 0
+    assert set(run["server_ms"]) == {"queue", "batch", "model"}
+
+
+def test_a_key_is_sent_and_never_written(tmp_path: Path, serve: Serve) -> None:
+    server = serve("noop.py", environment={"JITNEY_API_KEYS": "sesame"})
+    url = f"http://127.0.0.1:{server.port}/shout"
+    arguments = (url, *SHORT, "--input", items(tmp_path, "a"))
+    _, said = bench(tmp_path, *arguments, code=2)
+    assert "JITNEY_API_KEY" in said
+    made, said = bench(tmp_path, *arguments, environment={"JITNEY_API_KEY": "sesame"})
+    assert made["runs"][0]["requests"]["answered"] > 0
+    assert "sesame" not in json.dumps(made) + said
+
+
+def test_an_input_that_the_model_does_not_take_is_told_before_the_load(tmp_path: Path, serve: Serve) -> None:
+    server = serve("noop.py")
+    _, said = bench(tmp_path, f"http://127.0.0.1:{server.port}/shout", *SHORT, "--input", items(tmp_path, 5), code=2)
+    assert "422" in said and "Expected `str`" in said
+
+
+def test_too_many_errors_are_an_exit_code(tmp_path: Path, serve: Serve) -> None:
+    server = serve("noop.py", arguments=("--set", "noop.max_queued_items=1"))
+    url = f"http://127.0.0.1:{server.port}"
+    arguments = (url, "--model", "shout", *SHORT, "--input", items(tmp_path, "a", 5))
+    made, said = bench(tmp_path, *arguments, code=1)
+    assert "were refused or failed" in said
+    assert {outcome["reason"] for outcome in made["runs"][0]["outcomes"]} == {"ok", "invalid_input"}
+    bench(tmp_path, *arguments, "--max-error-share", "0.6")
+
+
+def test_what_is_missing_is_named(tmp_path: Path, serve: Serve) -> None:
+    server = serve("noop.py")
+    url = f"http://127.0.0.1:{server.port}"
+    for arguments, told in [
+        ((url,), "name one with --model"),
+        ((url, "--model", "nop"), "did you mean"),
+        ((f"{url}/shout",), "has no examples"),
+        ((f"{url}/nowhere",), "--input"),
+        (("fails_to_load.py",), "cannot be served"),
+    ]:
+        assert told in bench(tmp_path, *arguments, code=2)[1], arguments
+
+
+def test_runs_are_repeated(tmp_path: Path) -> None:
+    made, said = bench(tmp_path, "embedders.py", "--model", "words", *SHORT, "--repeat", "2")
+    assert len(made["runs"]) == 2
+    assert "run 2 of 2" in said
+
+
+def test_ctrl_c_ends_the_run_and_the_server(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jitney", "bench", "embedders.py", "--model", "words", "--duration", "600"]
+    with subprocess.Popen(
+        command, cwd=APPS, env=apps_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout
+        assert "http://127.0.0.1:" in process.stdout.readline()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        (child,) = children.read_text().split()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        until(lambda: not Path(f"/proc/{child}").exists(), "the server has ended")

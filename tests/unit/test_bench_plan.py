@@ -1,0 +1,169 @@
+"""What `jitney bench` is told: loads, inputs and doors, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jitney.bench import doors, inputs
+from jitney.bench.doors import Model
+from jitney.bench.inputs import Item, of_documents
+from jitney.bench.options import Closed, Open, Run, load_of, think
+from jitney.bench.served import Address, read_metrics
+from jitney.bench.subject import Wanted, read_key
+from jitney.cli.main import main
+from jitney.errors import ConfigError
+
+NOTHING: dict[str, Any] = dict.fromkeys(("users", "ramp", "think", "rate", "arrivals", "burst", "connections"))
+
+
+def test_without_a_rate_there_are_users() -> None:
+    assert load_of(NOTHING) == Closed(32, 0.0, (0.0, 0.0))
+    assert load_of(NOTHING | {"users": 3, "ramp": 9.0, "think": (1.0, 2.0)}) == Closed(3, 9.0, (1.0, 2.0))
+
+
+def test_with_a_rate_there_is_a_schedule() -> None:
+    assert load_of(NOTHING | {"rate": 50.0}) == Open(50.0, "poisson", 1, 1000)
+    assert load_of(NOTHING | {"rate": 50.0, "arrivals": "bursts"}) == Open(50.0, "bursts", 10, 1000)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"rate": 5.0, "users": 3}, "--users makes no sense.*--rate 5"),
+        ({"rate": 5.0, "think": (1.0, 1.0)}, "--think makes no sense"),
+        ({"arrivals": "poisson"}, "--arrivals makes no sense.*add --rate"),
+        ({"rate": 5.0, "burst": 3}, "--burst 3 makes no sense.*--arrivals bursts"),
+    ],
+)
+def test_options_of_the_other_loop_are_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_of(NOTHING | given)
+
+
+def test_a_time_to_think_is_one_or_a_range() -> None:
+    assert think("0.5") == (0.5, 0.5)
+    assert think("0.5..2") == (0.5, 2.0)
+
+
+def test_a_short_run_has_intervals_too() -> None:
+    assert Run(Closed(), duration_s=1.0).to_dict()["interval_s"] == 0.05
+    assert Run(Closed(), duration_s=600.0).to_dict()["interval_s"] == 1.0
+    assert Run(Closed(), duration_s=0.01).to_dict()["interval_s"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "say what to measure"),
+        (["http://x:1/y", "--users", "0"], "1 or more, not '0'"),
+        (["http://x:1/y", "--duration", "-3"], "not '-3'"),
+        (["http://x:1/y", "--rate", "fast"], "not 'fast'"),
+        (["http://x:1/y", "--items", "5"], "--door batch"),
+        (["http://x:1/y", "--content-type", "a/b"], "--input"),
+        (["http://x:1/y", "--set", "a.replicas=2"], "runs already"),
+        (["https://x:1/y"], "only http://"),
+        (["http://x:1/y", "--header", "nonsense"], "NAME: VALUE"),
+        (["http://x:1/y", "--user", "3"], "did you mean '--users'"),
+        (["no_such_file.py"], "there is no file"),
+        (["http://x:1/y", "--key-file", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_makes_no_sense_is_named(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_key_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sesame\n")
+    key = read_key(str(tmp_path / "key"), None)
+    assert key == "sesame"
+    assert "sesame" not in repr(Wanted("http://x", headers=[("authorization", f"Bearer {key}")]))
+    (tmp_path / "key").write_text("open sesame\n")
+    with pytest.raises(ConfigError, match="2 words") as raised:
+        read_key(str(tmp_path / "key"), None)
+    assert "sesame" not in str(raised.value)
+
+
+def test_addresses_are_taken_apart() -> None:
+    address = Address.parse("http://[::1]:9000/a/b?c=d", [])
+    assert (address.host, address.port, address.path, address.url) == ("::1", 9000, "/a/b?c=d", "http://[::1]:9000")
+    assert Address.parse("http://host", []).port == 80
+
+
+def test_lines_are_items(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_text('{"a": 1}\n\n"two"\n')
+    assert inputs.read(str(tmp_path / "items.jsonl"), None) == [
+        Item("application/json", b'{"a": 1}'),
+        Item("application/json", b'"two"'),
+    ]
+    (tmp_path / "texts.txt").write_text("one text\nanother\n")
+    assert inputs.read(str(tmp_path / "texts.txt"), None) == [
+        Item("text/plain", b"one text"),
+        Item("text/plain", b"another"),
+    ]
+
+
+def test_files_are_items_of_the_type_of_their_name(tmp_path: Path) -> None:
+    for name in ("b.png", "a.jpg", "c.npy", "d.unknown"):
+        (tmp_path / name).write_bytes(name.encode())
+    found = inputs.read(str(tmp_path), None)
+    assert [item.content_type for item in found] == [
+        "image/jpeg",
+        "image/png",
+        "application/x-npy",
+        "application/octet-stream",
+    ]
+    assert inputs.read(str(tmp_path / "b.png"), "x/y") == [Item("x/y", b"b.png")]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.jsonl", "{1}\n"), ("a.jsonl", "\n"), ("a.txt", ""), (".", "")])
+def test_inputs_that_are_none_are_named(name: str, text: str, tmp_path: Path) -> None:
+    if name != ".":
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match="--input"):
+        inputs.read(str(tmp_path / name), None)
+
+
+def test_the_native_door_sends_items_as_they_are() -> None:
+    requests = doors.native(Model("m"), [Item("image/png", b"x")], 1)
+    assert (requests.path, requests.bodies) == ("/m", [("image/png", b"x")])
+
+
+def test_many_items_ride_in_one_request_and_all_are_used() -> None:
+    requests = doors.batch(Model("m"), of_documents(["a", "b", "c"]), 2)
+    assert requests.path == "/m/batch"
+    assert [json.loads(body) for _, body in requests.bodies] == [["a", "b"], ["c", "a"]]
+
+
+def test_embeddings_are_asked_for_as_clients_of_the_api_do() -> None:
+    (one,) = doors.openai(Model("m"), of_documents(["a"]), 1).bodies
+    assert json.loads(one[1]) == {"model": "m", "input": "a"}
+    (two,) = doors.openai(Model("m"), [Item("text/plain", b"a"), Item("text/plain", b"b")], 2).bodies
+    assert json.loads(two[1]) == {"model": "m", "input": ["a", "b"]}
+    (struct,) = doors.openai(Model("m"), of_documents([{"input": [1, 2], "dimensions": 3}]), 1).bodies
+    assert json.loads(struct[1]) == {"model": "m", "input": [1, 2], "dimensions": 3}
+
+
+def test_tensors_have_the_batch_first() -> None:
+    one = Model("m", [{"name": "x", "datatype": "FP32"}])
+    (body,) = doors.oip(one, of_documents([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]), 2).bodies
+    assert json.loads(body[1])["inputs"] == [
+        {"name": "x", "datatype": "FP32", "shape": [2, 2, 2], "data": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]}
+    ]
+    fields = Model("m", [{"name": "text", "datatype": "BYTES"}, {"name": "width", "datatype": "INT64"}])
+    (body,) = doors.oip(fields, of_documents([{"text": "a"}]), 1).bodies
+    assert json.loads(body[1])["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}]
+
+
+def test_an_image_has_no_form_in_a_document() -> None:
+    with pytest.raises(ConfigError, match=r"image/png.*--door native"):
+        doors.batch(Model("m"), [Item("image/png", b"x")], 2)
+
+
+def test_metrics_of_other_deployments_are_left_alone() -> None:
+    text = '# HELP x y\na_total{deployment="m",reason="full"} 3\na_total{deployment="n",reason="full"} 4\nb 5\n'
+    assert read_metrics(text, "m") == {'a_total{reason="full"}': 3.0}
