@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
 DEV := $(VENV)/.dev
 EMBEDDING := $(VENV)/.embedding
+# What the stories are told with: large, and of no use to anything else.
+STORIES_ENV ?= .venv-stories
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -120,6 +122,21 @@ bench-peers: ## install the servers that `make bench` compares with, into .venv-
 	@"$$(scripts/find-python)" -m venv .venv-bench
 	@.venv-bench/bin/python -m pip install --quiet -r benchmarks/requirements-peers.txt
 
+$(STORIES_ENV)/.made: $(wildcard benchmarks/stories/requirements/*.txt) | $(VENV)/.made
+	@echo "· what the stories need, in $(STORIES_ENV)"
+	@$(BIN)/python -m venv $(STORIES_ENV)
+	@$(STORIES_ENV)/bin/python -m pip install --quiet -r benchmarks/stories/requirements/base.txt
+	@for part in minilm ctranslate2 ray; do \
+		$(STORIES_ENV)/bin/python -m pip install --quiet -r benchmarks/stories/requirements/$$part.txt || \
+		echo "· $$part could not be installed: what needs it is left out"; done
+	@touch $@
+
+.PHONY: bench-stories
+bench-stories: $(BUILT) $(STORIES_ENV)/.made ## tell the five stories again (STORIES=1,4 BUDGET_MINUTES=12 SECONDS=8 ARGS=--fresh)
+	@cd benchmarks && PYTHONPATH=.:../python $(abspath $(STORIES_ENV))/bin/python -m stories \
+		--folder $(abspath $(STORIES_ENV))/made $(if $(STORIES),--stories $(STORIES)) \
+		$(if $(BUDGET_MINUTES),--minutes $(BUDGET_MINUTES)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+
 .PHONY: docs
 docs: $(BUILT) ## write the reference pages from the tables, and check all links
 	@$(BIN)/python scripts/reference.py
@@ -141,6 +158,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-bench target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
+	@rm -rf $(VENV) .venv-bench .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
 	@find python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The servers of the stories as their authors described them: what jitney is compared with."""

@@ -1,0 +1,88 @@
+"""Story 3: how much more do R replicas answer than one?"""
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import Callable
+
+from stories import starting
+from stories.clients import Load, Talk
+from stories.story import Medians, Plot, Sample, Settings, Story, Target, Variant, all_right
+from stories.tokens import Started
+
+COUNTS, RAY_COUNTS = (1, 2, 4, 8, 16), (1, 4, 8)
+BATCH_S, SIZE = 0.2, 8
+USERS_PER_REPLICA = 2 * SIZE
+DOOR = starting.Door("/upper", json.dumps({"text": "the first"}).encode())
+
+
+def question(number: int) -> bytes:
+    return json.dumps({"text": f"text number {number}"}).encode()
+
+
+def is_answer(number: int, answer: bytes) -> bool:
+    return json.loads(answer) == {"text": f"TEXT NUMBER {number}"}
+
+
+TALK = Talk("/upper", question, is_answer)
+
+
+def named(system: str, count: int) -> str:
+    return f"{system}, {count} replica{'s' if count > 1 else ''}"
+
+
+def through(start: Callable[[], Started], count: int, seconds: float) -> Callable[[], Sample]:
+    def measure() -> Sample:
+        with start() as running:
+            load = Load(running.port, TALK, 2.0, seconds)
+            figures = asyncio.run(load.closed(USERS_PER_REPLICA * count)).figures()
+            figures["of_ceiling"] = figures["rps"] / (count * SIZE / BATCH_S)
+            return Sample(figures, [(count, figures["rps"])])
+
+    return measure
+
+
+def least_efficiency(system: str) -> Callable[[Medians], float]:
+    """The worst of (R replicas) / (R times one replica), over all R."""
+
+    def value(medians: Medians) -> float:
+        one = medians[named(system, 1)]["rps"]
+        return min(medians[named(system, count)]["rps"] / (count * one) for count in COUNTS)
+
+    return value
+
+
+def stories(settings: Settings) -> list[Story]:
+    seconds = max(2.0, settings.seconds / 4)
+    has_ray = importlib.util.find_spec("ray") is not None
+
+    def ours(count: int) -> Callable[[], Sample]:
+        return through(lambda: starting.jitney("replicas", DOOR, {}, f"upper.replicas={count}"), count, seconds)
+
+    def rays(count: int) -> Callable[[], Sample]:
+        return through(lambda: starting.ray("replicas", DOOR, count), count, seconds)
+
+    variants = [Variant(named("jitney", count), "jitney", ours(count), line="jitney") for count in COUNTS]
+    if has_ray:
+        variants += [
+            Variant(named("Ray Serve", count), "baseline", rays(count), line="Ray Serve") for count in RAY_COUNTS
+        ]
+    return [
+        Story(
+            key="3",
+            name="replicas",
+            what="Batches of up to 8; 16 users per replica ask again at once; all on one machine.",
+            scaled="A batch sleeps 0.2 s, so that replicas do not fight for the cores: theirs had a core each, 60 "
+            "times one on 128 cores. One machine, 16 replicas at most.",
+            theirs={"replicas": 128, "times_one": 60},
+            variants=variants,
+            targets=[
+                Target("R replicas / (R x one replica), worst of 1 to 16", 0.95, False, least_efficiency("jitney")),
+                all_right(),
+            ],
+            compared=(named("jitney", RAY_COUNTS[-1]), named("Ray Serve", RAY_COUNTS[-1])),
+            plot=Plot("replicas", "requests/s"),
+            share=0.18,
+            missing="" if has_ray else "Ray is not installed: jitney alone",
+        )
+    ]

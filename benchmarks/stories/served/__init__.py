@@ -1,0 +1,1 @@
+"""The same models as jitney serves them."""

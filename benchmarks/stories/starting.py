@@ -1,0 +1,82 @@
+"""How the stories start their servers: each in a process of its own, with the Python that runs this."""
+
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import servers
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def importing() -> str:
+    """PYTHONPATH under which the stories and jitney are found."""
+    own = [str(HERE.parent), str(ROOT / "python")]
+    return os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+class Door(NamedTuple):
+    """Where to ask, and a body to find out with whether the server answers."""
+
+    path: str
+    first: bytes
+
+
+@contextmanager
+def fastapi(name: str, door: Door, environment: Mapping[str, str]) -> Iterator[servers.Running]:
+    """`baselines/NAME.py` under uvicorn, answering."""
+    port = servers.free_port()
+    command = [
+        sys.executable, "-m", "uvicorn", f"stories.baselines.{name}:app", "--port", str(port),
+        "--log-level", "warning", "--no-access-log",
+    ]  # fmt: skip
+    with _running(f"FastAPI {name}", command, port, door, environment) as running:
+        yield running
+
+
+@contextmanager
+def jitney(name: str, door: Door, environment: Mapping[str, str], *options: str) -> Iterator[servers.Running]:
+    """`served/NAME.py` under `jitney serve`, answering."""
+    port = servers.free_port()
+    command = [sys.executable, "-m", "jitney", "serve", str(HERE / "served" / f"{name}.py"), "--port", str(port)]
+    command += [part for option in options for part in ("--set", option)]
+    with _running(f"jitney {name}", command, port, door, environment) as running:
+        while not _is_ready(port):  # the first answer came from one replica; the others may still be loading
+            time.sleep(0.05)
+        yield running
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return False
+
+
+@contextmanager
+def ray(name: str, door: Door, replicas: int) -> Iterator[servers.Running]:
+    """`baselines/NAME.py` as a Ray Serve application with so many replicas, answering."""
+    port = servers.free_port()
+    command = [sys.executable, "-m", f"stories.baselines.{name}", str(port), str(replicas)]
+    with _running(f"Ray {name}", command, port, door, {"RAY_USAGE_STATS_ENABLED": "0"}) as running:
+        yield running
+
+
+@contextmanager
+def _running(
+    name: str, command: list[str], port: int, door: Door, environment: Mapping[str, str]
+) -> Iterator[servers.Running]:
+    running = servers.Running(name, command, port, door.path, {**environment, "PYTHONPATH": importing()})
+    try:
+        running.wait_ready(door.first, "application/json")
+        yield running
+    finally:
+        running.stop()

@@ -1,0 +1,162 @@
+"""Story 4: 40 users ask for 10 tokens of a language model."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import servers
+
+from stories import language, starting
+from stories.clients import Load, Talk
+from stories.story import Plot, Sample, Settings, Story, Target, Variant, all_right, ratio
+
+USERS = 40
+LOOP, BATCHED, OURS, CEILING = (
+    "FastAPI, the model in its event loop",
+    "FastAPI, batched by hand (50, 100 ms)",
+    "jitney, defaults",
+    "the model alone, batches of 40",
+)
+DOOR = starting.Door("/generate", json.dumps({"prompt": "the first"}).encode())
+Started = AbstractContextManager[servers.Running]
+
+
+def question(number: int) -> bytes:
+    return json.dumps({"prompt": f"prompt number {number}"}).encode()
+
+
+def is_answer(number: int, answer: bytes) -> bool:
+    """The sleeping model's tokens follow from the prompt."""
+    prompt = f"prompt number {number}"
+    return json.loads(answer) == {"prompt": prompt, "tokens": language.tokens_of(prompt)}
+
+
+def looks_like_an_answer(number: int, answer: bytes) -> bool:
+    """The computing model's do not: it must be about this prompt and have all tokens."""
+    found = json.loads(answer)
+    return found["prompt"] == f"prompt number {number}" and len(found["tokens"]) == language.TOKENS
+
+
+def through(start: Callable[[], Started], seconds: float, is_real: bool) -> Callable[[], Sample]:
+    def measure() -> Sample:
+        with start() as running:
+            talk = Talk("/generate", question, looks_like_an_answer if is_real else is_answer)
+
+            async def load() -> Sample:
+                outcome = await Load(running.port, talk, max(1.0, seconds / 3), seconds).closed(USERS)
+                return Sample(outcome.figures(), outcome.curve())
+
+            return asyncio.run(load())
+
+    return measure
+
+
+def alone(folder: Path, seconds: float) -> Sample:
+    """The computing model without a server, in a process of its own."""
+    command = [sys.executable, "-c", ALONE, str(folder), str(seconds), str(USERS)]
+    environment = {**os.environ, "PYTHONPATH": starting.importing()}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return Sample({"rps": float(ran.stdout)})
+
+
+ALONE = """
+import sys, time
+from stories.language import Computing
+model, seconds, users = Computing(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+prompts = [f"prompt number {n}" for n in range(users)]
+model.generate(prompts)
+begin, batches = time.perf_counter(), 0
+while time.perf_counter() < begin + seconds:
+    model.generate(prompts)
+    batches += 1
+print(users * batches / (time.perf_counter() - begin))
+"""
+
+
+def variants(environment: Mapping[str, str], seconds: float, is_real: bool) -> list[Variant]:
+    def baseline(variant: str) -> Callable[[], Sample]:
+        chosen = {**environment, "STORY_VARIANT": variant}
+        return through(lambda: starting.fastapi("tokens", DOOR, chosen), seconds, is_real)
+
+    def ours() -> Started:
+        return starting.jitney("tokens", DOOR, environment)
+
+    return [
+        Variant(LOOP, "baseline", baseline("loop")),
+        Variant(BATCHED, "baseline", baseline("batched")),
+        Variant(OURS, "jitney", through(ours, seconds, is_real)),
+    ]
+
+
+def ceiling_of_cost() -> Sample:
+    return Sample({"rps": USERS / (language.BASE_S + USERS * language.ITEM_S)})
+
+
+def sleeping(settings: Settings) -> Story:
+    return Story(
+        key="4",
+        name="40 users, 10 tokens from a model of 125M",
+        what="40 users ask again as soon as they are answered; batches of at most 50.",
+        scaled="The model sleeps 23 ms + 1.8 ms per prompt: their 40 requests/s one at a time, 404 in batches of 40. "
+        "Time is not scaled.",
+        theirs={"fastapi_rps": 40, "rust_rps": 404},
+        variants=[
+            *variants({}, settings.seconds / 2, is_real=False),
+            Variant(CEILING, "ceiling", ceiling_of_cost, "computed"),
+        ],
+        targets=[
+            Target("requests/s / FastAPI whose loop the model blocks", 10, False, ratio("rps", OURS, LOOP)),
+            Target("requests/s / FastAPI batched by hand", 1.8, False, ratio("rps", OURS, BATCHED)),
+            Target("requests/s / the model's own ceiling", 0.95, False, ratio("rps", OURS, CEILING)),
+            all_right(),
+        ],
+        compared=(OURS, BATCHED),
+        plot=Plot("percentile of requests", "latency, ms"),
+        share=0.09,
+    )
+
+
+def real(settings: Settings) -> Story:
+    folder = settings.folder / "opt-125m"
+    is_there = importlib.util.find_spec("ctranslate2") is not None
+
+    def prepare() -> None:
+        if not (folder / "model.bin").exists():
+            command = [sys.executable, "-m", "stories.language", str(folder)]
+            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": starting.importing()})
+
+    environment = {"STORY_OPT_FOLDER": str(folder)}
+    seconds = settings.seconds * 0.6
+    found = [
+        *variants(environment, seconds, is_real=True),
+        Variant(CEILING, "ceiling", lambda: alone(folder, seconds), "measured without a server"),
+    ]
+    return Story(
+        key="4-opt",
+        name="the same with a model that computes",
+        what="Random weights in the shape of OPT-125m, 8-bit integers, CTranslate2 on one thread; 40 users, 10 tokens.",
+        scaled="The weights are random, their shape and cost are not. On a CPU a batch gains less than on their GPU, "
+        "so the bounds of the sleeping model do not apply; the one of its own ceiling does.",
+        theirs={"fastapi_rps": 40, "rust_rps": 404},
+        variants=found if is_there else [],
+        targets=[
+            Target("requests/s / the model's own ceiling", 0.95, False, ratio("rps", OURS, CEILING)),
+            Target("requests/s / FastAPI batched by hand", 1, False, ratio("rps", OURS, BATCHED)),
+            all_right(),
+        ],
+        compared=(OURS, BATCHED),
+        plot=Plot("percentile of requests", "latency, ms"),
+        share=0.13,
+        missing="" if is_there else "ctranslate2 is not installed",
+        prepare=prepare,
+    )
+
+
+def stories(settings: Settings) -> list[Story]:
+    return [sleeping(settings), real(settings)]
