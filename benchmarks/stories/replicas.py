@@ -1,12 +1,11 @@
 """Story 3: how much more do R replicas answer than one?"""
 
-import asyncio
 import importlib.util
 import json
 from collections.abc import Callable
 
 from stories import starting
-from stories.clients import Load, Talk
+from stories.clients import Load, Talk, run
 from stories.story import Medians, Plot, Sample, Settings, Story, Target, Variant, all_right
 from stories.tokens import Started
 
@@ -35,7 +34,7 @@ def through(start: Callable[[], Started], count: int, seconds: float) -> Callabl
     def measure() -> Sample:
         with start() as running:
             load = Load(running.port, TALK, 2.0, seconds)
-            figures = asyncio.run(load.closed(USERS_PER_REPLICA * count)).figures()
+            figures = run(load.closed(USERS_PER_REPLICA * count)).figures()
             figures["of_ceiling"] = figures["rps"] / (count * SIZE / BATCH_S)
             return Sample(figures, [(count, figures["rps"])])
 

@@ -35,7 +35,7 @@ def fastapi(name: str, door: Door, environment: Mapping[str, str]) -> Iterator[s
     port = servers.free_port()
     command = [
         sys.executable, "-m", "uvicorn", f"stories.baselines.{name}:app", "--port", str(port),
-        "--log-level", "warning", "--no-access-log",
+        "--log-level", "warning", "--no-access-log", "--timeout-keep-alive", "75",
     ]  # fmt: skip
     with _running(f"FastAPI {name}", command, port, door, environment) as running:
         yield running

@@ -1,11 +1,10 @@
 """Story 5: 250 requests a second, steadily; when is a batch closed?"""
 
-import asyncio
 import json
 from collections.abc import Callable
 
 from stories import starting
-from stories.clients import Load, Outcome, Talk
+from stories.clients import Load, Outcome, Talk, run
 from stories.story import Plot, Sample, Settings, Story, Target, Variant, all_right, ratio
 from stories.tokens import Started
 
@@ -43,7 +42,7 @@ async def offered(port: int) -> Outcome:
 def through(start: Callable[[], Started]) -> Callable[[], Sample]:
     def measure() -> Sample:
         with start() as running:
-            outcome = asyncio.run(offered(running.port))
+            outcome = run(offered(running.port))
             return Sample(outcome.figures(), outcome.curve())
 
     return measure

@@ -1,6 +1,5 @@
 """Story 4: 40 users ask for 10 tokens of a language model."""
 
-import asyncio
 import importlib.util
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 import servers
 
 from stories import language, starting
-from stories.clients import Load, Talk
+from stories.clients import Load, Talk, run
 from stories.story import Plot, Sample, Settings, Story, Target, Variant, all_right, ratio
 
 USERS = 40
@@ -52,7 +51,7 @@ def through(start: Callable[[], Started], seconds: float, is_real: bool) -> Call
                 outcome = await Load(running.port, talk, max(1.0, seconds / 3), seconds).closed(USERS)
                 return Sample(outcome.figures(), outcome.curve())
 
-            return asyncio.run(load())
+            return run(load())
 
     return measure
 

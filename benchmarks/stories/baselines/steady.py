@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -36,10 +37,11 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 if VARIANT == "unbatched":
+    threads = ThreadPoolExecutor(64)
 
     @app.post("/upper")
-    def alone(text: Text) -> Text:  # not async: FastAPI calls it in a thread, and the accelerator has its own queue
-        return predict([text])[0]
+    async def alone(text: Text) -> Text:  # the accelerator has its own queue, and is never without work
+        return (await asyncio.get_running_loop().run_in_executor(threads, predict, [text]))[0]
 
 else:
 
