@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     from harness import Server
 
-PAGES = ["README.md", "docs/guide.md", "docs/protocols.md", "docs/embedding-in-python.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/protocols.md", "docs/embedding-in-python.md", "docs/bench.md"]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Blocks that cannot be run here. A new one is added to this list, or the test fails.
 NOT_RUN = [
@@ -129,10 +129,10 @@ def test_a_command_does_what_the_page_says(
         for variable in variables:
             monkeypatch.setenv(*variable.split("=", 1))
         check_serve(arguments, request.getfixturevalue("server"), monkeypatch)
-    elif program == "curl" or (program, arguments[0]) in {("jitney", "check"), ("python", "-c")}:
+    elif program == "curl" or (program, arguments[0]) in {("jitney", "bench"), ("jitney", "check"), ("python", "-c")}:
         if program == "curl":
             skip_without_curl(command)
-        port = request.getfixturevalue("server").port if program == "curl" else 0
+        port = request.getfixturevalue("server").port if program == "curl" or "8000" in command.line else 0
         output = shell(command.line, folder, port)
         assert command.prints(output), f"it prints\n{output}\nand not\n{command.output}"
     else:

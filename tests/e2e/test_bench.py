@@ -130,6 +130,37 @@ def test_runs_are_repeated(tmp_path: Path) -> None:
     made, said = bench(tmp_path, "embedders.py", "--model", "words", *SHORT, "--repeat", "2")
     assert len(made["runs"]) == 2
     assert "run 2 of 2" in said
+    from jitney import _core  # noqa: PLC0415 - the unit tests have another one
+
+    count, quantiles, _ = json.loads(_core.merge_histograms([run["latency_histogram_us"] for run in made["runs"]]))
+    assert count == sum(run["requests"]["answered"] for run in made["runs"])
+    assert quantiles["max"] == max(run["latency_ms"]["max"] for run in made["runs"])
+
+
+def test_a_sweep_finds_a_knee_and_draws_it(tmp_path: Path) -> None:
+    html = tmp_path / "out.html"
+    made, said = bench(
+        tmp_path, "embedders.py", "--model", "words", "--sweep", "--users", "4", "--duration", "0.5",
+        "--warmup", "0.1", "--html", str(html),
+    )  # fmt: skip
+    assert [point["label"] for point in made["points"]] == ["1 user", "2 users", "4 users"]
+    assert made["kind"] == "sweep"
+    assert made["knee"] in range(3)
+    assert made["limit"]["who"] in ("model", "front", "clients", "unknown")
+    assert "← knee" in said
+    page = html.read_text()
+    assert "http://" not in page.split("<script>")[0].replace(made["plan"]["url"], "")
+    (held,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert json.loads(held) == made
+
+
+def test_what_is_no_histogram_is_not_merged() -> None:
+    from jitney import _core  # noqa: PLC0415 - the unit tests have another one
+
+    with pytest.raises(ValueError, match="no histogram"):
+        _core.merge_histograms(["nonsense"])
+    count, quantiles, curve = json.loads(_core.merge_histograms([]))
+    assert (count, quantiles, curve) == (0, None, [])
 
 
 def test_ctrl_c_ends_the_run_and_the_server(tmp_path: Path) -> None:

@@ -5,6 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 CLEAR = "\r\x1b[K"
+FULL = 0.85
+"""From this share on something has nothing in reserve worth the name."""
+NOTABLE = 0.1
+"""A smaller share of the time waited for a core is not worth a word."""
 
 
 class Live:
@@ -38,8 +42,19 @@ def live_line(point: Mapping[str, Any], duration_s: float, label: str = "") -> s
     return f"{label}{point['to_s']:.0f} of {duration_s:.0f} s  {point['rate_per_s']:,.0f}/s  {latency}{refused}"
 
 
-def run_lines(run: Mapping[str, Any]) -> list[str]:
-    """Write a run as the lines of its table."""
+def others(run: Mapping[str, Any], cores: int) -> str | None:
+    """Say so if the client had to wait for a core that neither it nor the server used; None if not, or not known."""
+    client, server = run["client"], run["server"]
+    if server["cpu"] is None or client["waited"] < NOTABLE or client["cpu"] + server["cpu"] >= FULL * cores:
+        return None
+    return (
+        f"the client waited for a core {client['waited']:.0%} of the time, though it and the server used only "
+        f"{client['cpu'] + server['cpu']:.1f} of {cores}: something else uses this machine"
+    )
+
+
+def run_lines(run: Mapping[str, Any], cores: int) -> list[str]:
+    """Write a run as the lines of its table; `cores` are those of the machine."""
     requests, rows = run["requests"], list[tuple[str, str]]()
     rows.append(("requests", f"{requests['due']:,} due in {run['window_s']:g} s: {_shares(requests)}"))
     rows += [
@@ -53,12 +68,16 @@ def run_lines(run: Mapping[str, Any]) -> list[str]:
     rows += _server_rows(run)
     client = run["client"]
     said = f"{client['cpu']:.0%} of a core, {client['connections_opened']:,} connections"
+    if client["waited"] >= NOTABLE:
+        said += f", waited for a core {client['waited']:.0%} of the time"
     if client["late_ms"]:
         said += f", p99 of lateness {ms(client['late_ms']['p99'])}"
     rows.append(("client", said))
     lines = table(rows)
     if client["is_limit"]:
         lines.append(f"warning: this measured the client, not the server: {client['why']}")
+    elif (why := others(run, cores)) is not None:
+        lines.append(f"warning: {why}")
     return lines
 
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from jitney.bench import document, terminal
+from jitney.bench import compare, document, page, session
 from jitney.bench.doors import DOORS
-from jitney.bench.measure import error_share, measure, try_out
+from jitney.bench.measure import error_share, try_out
 from jitney.bench.options import ARRIVALS, BURST, CONNECTIONS, USERS, Run, load_of, seconds, think
 from jitney.bench.subject import Wanted, read_key, subject
 from jitney.cli.options import add_layers
@@ -21,6 +21,9 @@ from jitney.errors import ConfigError
 HELP = "load a model and say how fast it answers"
 API_KEY = "JITNEY_API_KEY"
 FAILED = 1
+DURATION_S, WARMUP_S = 10, 2
+POINT_S, POINT_WARMUP_S = 3, 1
+"""Of each load of a sweep."""
 
 Value = TypeVar("Value")
 
@@ -32,6 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_inputs(parser.add_argument_group("what is sent"))
     results = parser.add_argument_group("results")
     results.add_argument("--json", metavar="FILE", help="write all that was measured")
+    results.add_argument("--html", metavar="FILE", help="write it as a page with plots, in one file")
+    results.add_argument(
+        "--sweep",
+        action="store_true",
+        help="from little load to too much: users doubling up to --users, or rates up to --rate",
+    )
+    results.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A.json", "B.json"),
+        help="tell two measurements apart, or from noise; measures nothing",
+    )
     results.add_argument(
         "--max-error-share",
         type=_of(float, "a share from 0 to 1", lambda share: 0 <= share <= 1),
@@ -59,8 +74,18 @@ def _add_load(group: Any) -> None:
     group.add_argument(
         "--connections", type=count, metavar="N", help=f"open at most; further requests wait (default: {CONNECTIONS})"
     )
-    group.add_argument("--duration", type=positive, default=10.0, metavar="S", help="what is measured (default: 10)")
-    group.add_argument("--warmup", type=length, default=2.0, metavar="S", help="what comes before (default: 2)")
+    group.add_argument(
+        "--duration",
+        type=positive,
+        metavar="S",
+        help=f"what is measured (default: {DURATION_S}; {POINT_S} for each load of a sweep)",
+    )
+    group.add_argument(
+        "--warmup",
+        type=length,
+        metavar="S",
+        help=f"what comes before (default: {WARMUP_S}; {POINT_WARMUP_S} in a sweep)",
+    )
     group.add_argument("--timeout", type=positive, default=60.0, metavar="S", help="for one request (default: 60)")
     group.add_argument("--interval", type=positive, metavar="S", help="of the series (default: a 20th, 1 at most)")
     group.add_argument("--threads", type=count, default=1, metavar="N", help="of the load generator (default: 1)")
@@ -98,11 +123,9 @@ def _of(
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; returns 1 if too little was answered."""
-    return _load(arguments)
-
-
-def _load(arguments: argparse.Namespace) -> int:
+    """Measure or compare; returns 1 if too little was answered."""
+    if arguments.compare is not None:
+        return _compare(arguments)
     wanted, run = _wanted(arguments), _run(arguments)
     with subject(wanted) as (found, source):
         try_out(found, run.timeout_s)
@@ -113,25 +136,44 @@ def _load(arguments: argparse.Namespace) -> int:
             "model": found.model,
         }
         plan = document.plan(about, found.requests, source, run, arguments.repeat)
-        print(f"{plan['url']}: {run.load}, {run.duration_s:g} s after {run.warmup_s:g} s of warm-up", flush=True)
-        live, runs = terminal.Live(), list[dict[str, Any]]()
-        for number in range(arguments.repeat):
-            label = f"run {number + 1} of {arguments.repeat}: " if arguments.repeat > 1 else ""
-            live.show(f"{label}warming up")
-
-            def progress(point: Mapping[str, Any], label: str = label) -> None:
-                live.show(terminal.live_line(point, run.duration_s, label))
-
-            try:
-                runs.append(measure(found, run, progress))
-            finally:
-                live.close()
-            print("\n".join([*([label.rstrip(": ")] if label else []), *terminal.run_lines(runs[-1])]), flush=True)
-    made = document.document("load", plan, found.site.version if found.site else None)
-    made |= {"summary": document.summary(runs), "runs": runs}
+        kind = "sweep" if arguments.sweep else "load"
+        made = document.document(kind, plan, found.site.version if found.site else None)
+        _say(f"{plan['url']}: {_briefly(run, arguments)}")
+        if arguments.sweep:
+            made |= session.swept(found, run, is_bounded=arguments.users is not None, say=_say)
+        else:
+            made |= session.repeated(found, run, arguments.repeat, _say)
     if arguments.json:
         document.write(arguments.json, made)
-    return _verdict(runs, arguments.max_error_share)
+    if arguments.html:
+        page.write(arguments.html, made)
+    # A sweep goes on until it is refused.
+    return _verdict(made["runs"], arguments.max_error_share) if kind == "load" else _answered(made)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _briefly(run: Run, arguments: argparse.Namespace) -> str:
+    what = "a sweep" if arguments.sweep else str(run.load)
+    return f"{what}, {run.duration_s:g} s after {run.warmup_s:g} s of warm-up"
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    given = [name for name in ("where", "json", "html", "sweep") if getattr(arguments, name)]
+    if given:
+        raise ConfigError(f"--compare reads two files and measures nothing; leave {given[0]} away")
+    left, right = (document.read(path) for path in arguments.compare)
+    _say("\n".join(compare.told(left, right, (arguments.compare[0], arguments.compare[1]))))
+    return 0
+
+
+def _answered(made: Mapping[str, Any]) -> int:
+    if any(point["run"]["requests"]["answered"] for point in made["points"]):
+        return 0
+    print("jitney: nothing was answered", file=sys.stderr)
+    return FAILED
 
 
 def _verdict(runs: list[dict[str, Any]], most: float) -> int:
@@ -151,10 +193,13 @@ def _verdict(runs: list[dict[str, Any]], most: float) -> int:
 
 def _run(arguments: argparse.Namespace) -> Run:
     load = load_of(vars(arguments))
+    if arguments.sweep and arguments.repeat > 1:
+        raise ConfigError(f"--repeat {arguments.repeat} makes no sense with --sweep: leave one of them away")
+    duration_s, warmup_s = (POINT_S, POINT_WARMUP_S) if arguments.sweep else (DURATION_S, WARMUP_S)
     return Run(
         load,
-        arguments.duration,
-        arguments.warmup,
+        duration_s if arguments.duration is None else arguments.duration,
+        warmup_s if arguments.warmup is None else arguments.warmup,
         arguments.timeout,
         arguments.interval,
         arguments.threads,

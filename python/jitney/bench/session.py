@@ -1,0 +1,47 @@
+"""One measurement from beginning to end: runs or points of a sweep, each said as soon as it is there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from jitney.bench import document, sweep, terminal
+from jitney.bench.measure import Subject, measure
+from jitney.bench.options import Run
+
+Say = Callable[[str], None]
+
+
+def repeated(subject: Subject, run: Run, times: int, say: Say) -> dict[str, Any]:
+    """Carry out a run several times; returns the parts of the document."""
+    runs, cores = list[dict[str, Any]](), document.cores()
+    for number in range(1, times + 1):
+        label = f"run {number} of {times}" if times > 1 else ""
+        runs.append(_watched(subject, run, f"{label}: " if label else ""))
+        say("\n".join([*([label] if label else []), *terminal.run_lines(runs[-1], cores)]))
+    return {"summary": document.summary(runs), "runs": runs}
+
+
+def swept(subject: Subject, run: Run, is_bounded: bool, say: Say) -> dict[str, Any]:
+    """Carry out a sweep; returns the parts of the document."""
+    points: list[dict[str, Any]] = []
+    for load in sweep.loads(run.load, is_bounded):
+        done = _watched(subject, replace(run, load=load), f"{load}: ")
+        points.append({"load": load.to_dict(), "label": str(load), "run": done})
+        if not is_bounded and sweep.is_over(points):
+            break
+    parts = {"points": points, "knee": sweep.knee(points), "limit": sweep.limit(points, document.cores())}
+    say("\n".join(sweep.told(parts)))
+    return parts
+
+
+def _watched(subject: Subject, run: Run, label: str) -> dict[str, Any]:
+    live = terminal.Live()
+    live.show(f"{label}warming up")
+
+    def progress(point: Mapping[str, Any]) -> None:
+        live.show(terminal.live_line(point, run.duration_s, label))
+
+    try:
+        return measure(subject, run, progress)
+    finally:
+        live.close()

@@ -1,0 +1,311 @@
+"""What is said of measurements: noise and differences, knees and limits, and the page."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jitney.bench import compare, document, page, sweep, terminal
+from jitney.bench.options import Closed, Open
+from jitney.cli.main import main
+from jitney.errors import ConfigError
+
+
+def run_of(rate: float = 1000.0, ms: float = 10.0, **changes: Any) -> dict[str, Any]:
+    """A run as the load generator writes it."""
+    times = dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "p99_9", "max"), ms)
+    point = {
+        "from_s": 0.0, "to_s": 1.0, "due": 10, "answered": 10, "refused": 0, "failed": 0, "rate_per_s": rate,
+        "p50_ms": ms, "p95_ms": ms, "p99_ms": ms, "max_ms": ms, "queue_mean_ms": 1.0, "model_mean_ms": 2.0,
+        "batch_mean_items": 3.0, "client_cpu": 0.1, "client_waited": 0.0,
+    }  # fmt: skip
+    client = {
+        "cpu": 0.1, "waited": 0.0, "connections_opened": 4, "late_ms": None, "late_share": 0.0, "is_limit": False,
+        "why": None,
+    }  # fmt: skip
+    server = {"model_busy": 0.2, "replicas": 1.0, "cpu": 0.3, "front_cpu": 0.1, "resident_mb": 80.0}
+    base: dict[str, Any] = {
+        "started": "2026-11-21T22:00:00Z", "window_s": 1.0,
+        "requests": {"due": 10, "answered": 10, "refused": 0, "failed": 0}, "items_answered": 10,
+        "outcomes": [{"status": 200, "reason": "ok", "kind": "answered", "requests": 10}],
+        "rate_per_s": rate, "items_per_s": rate, "latency_ms": times, "refused_latency_ms": None,
+        "latency_curve": [[0.0, ms / 2], [0.5, ms], [1.0, ms]], "latency_histogram_us": "",
+        "server_ms": {"queue": times, "batch": times, "model": times}, "batch_sizes": {"3": 10},
+        "closed_by": {"full": 3}, "series": [point], "client": client, "server": server,
+    }  # fmt: skip
+    for name, value in changes.items():
+        base[name] = base[name] | value if isinstance(value, dict) else value
+    return base
+
+
+def document_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    plan = {"url": "http://127.0.0.1:8000/m", "load": Closed().to_dict(), "threads": 1}
+    return document.document("load", plan, None) | {"summary": document.summary(runs), "runs": runs}
+
+
+def noisy(rate: float, ms: float, runs: int, seed: int, spread: float = 0.05) -> dict[str, Any]:
+    """Runs that differ as those of a busy machine do."""
+    draw = random.Random(seed)
+    return document_of(
+        [run_of(rate * draw.lognormvariate(0, spread), ms * draw.lognormvariate(0, spread)) for _ in range(runs)]
+    )
+
+
+def verdicts(left: dict[str, Any], right: dict[str, Any]) -> dict[str, bool]:
+    return {one.name: one.is_noise for one in compare.differences(left, right)}
+
+
+def test_the_same_measured_twice_is_noise() -> None:
+    told = [verdicts(noisy(1000, 10, 5, seed), noisy(1000, 10, 5, seed + 1000)) for seed in range(200)]
+    claimed = sum(not is_noise for one in told for is_noise in one.values())
+    # One in a hundred is what 99 % means; p50, p95 and p99 of these runs are one figure.
+    assert claimed <= 0.03 * 200 * len(told[0])
+
+
+def test_twice_as_fast_is_a_difference() -> None:
+    for seed in range(20):
+        assert not any(verdicts(noisy(1000, 10, 3, seed), noisy(2000, 5, 3, seed + 1000)).values())
+
+
+def test_a_single_run_is_judged_by_its_intervals_and_only_large_differences_are_claimed() -> None:
+    def single(rate: float) -> dict[str, Any]:
+        draw = random.Random(1)
+        run = run_of(rate)
+        run["series"] = [run["series"][0] | {"rate_per_s": rate * draw.uniform(0.99, 1.01)} for _ in range(20)]
+        return document_of([run])
+
+    assert verdicts(single(1000), single(1070))["rate_per_s"]
+    assert not verdicts(single(1000), single(1200))["rate_per_s"]
+    assert any("--repeat" in line for line in compare.told(single(1), single(2), ("a", "b")))
+
+
+def test_too_few_samples_say_nothing() -> None:
+    (rate, *_) = compare.differences(document_of([run_of(1)]), document_of([run_of(100)]))
+    assert rate.is_noise
+    assert rate.verdict == "too little was measured to say"
+
+
+def test_better_and_worse_know_which_way_is_up() -> None:
+    found = {one.name: one.verdict for one in compare.differences(noisy(1000, 10, 5, 1), noisy(2000, 20, 5, 2))}
+    assert found["rate_per_s"].startswith("better")
+    assert found["p99_ms"].startswith("worse")
+
+
+def test_what_else_differs_is_told() -> None:
+    left, right = noisy(1, 1, 3, 1), noisy(1, 1, 3, 2)
+    right["plan"]["load"]["users"] = 64
+    right["runs"][0]["client"]["is_limit"] = True
+    told = compare.told(left, right, ("a.json", "b.json"))
+    assert "not alike: load.users is 32 and 64" in told
+    assert "warning: in b.json the client was the limit" in told
+
+
+def test_files_that_are_no_measurement_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (
+        ("a.json", "{}"),
+        ("b.json", "nonsense"),
+        ("c.json", '{"format": "jitney-bench", "version": 9}'),
+    ):
+        (tmp_path / name).write_text(text)
+        assert main(["bench", "--compare", str(tmp_path / name), str(tmp_path / name)]) == 2
+        assert name in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="a sweep cannot be compared"):
+        compare.differences(noisy(1, 1, 3, 1) | {"kind": "sweep"}, noisy(1, 1, 3, 1))
+
+
+def test_what_was_written_is_read_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document.write(str(tmp_path / "a.json"), noisy(1000, 10, 5, 1))
+    document.write(str(tmp_path / "b.json"), noisy(3000, 10, 5, 2))
+    assert main(["bench", "--compare", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"rate .* better: [23]\.\d\d times", told)
+    assert re.search(r"p50 .* noise", told)
+    assert main(["bench", "--compare", "a.json", "b.json", "--json", "c.json"]) == 2
+    assert "leave json away" in capsys.readouterr().err
+
+
+def points_of(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
+    return [{"label": f"{place} users", "load": {}, "run": run_of(rate, ms)} for place, (rate, ms) in enumerate(pairs)]
+
+
+def test_users_double_and_rates_rise_evenly() -> None:
+    assert [str(load) for load in sweep.loads(Closed(6), is_bounded=True)] == [
+        "1 user",
+        "2 users",
+        "4 users",
+        "6 users",
+    ]
+    assert len(list(sweep.loads(Closed(6), is_bounded=False))) == 11
+    rates = [load.rate_per_s for load in sweep.loads(Open(80.0), is_bounded=True) if isinstance(load, Open)]
+    assert rates == [10, 20, 30, 40, 50, 60, 70, 80]
+
+
+def test_the_knee_is_where_most_is_had_for_the_wait() -> None:
+    assert sweep.knee(points_of((100, 10), (200, 10), (390, 12), (400, 40), (400, 90))) == 2
+    dead = points_of((0, 1))
+    dead[0]["run"]["latency_ms"] = None
+    assert sweep.knee(dead) is None
+
+
+def test_a_sweep_ends_when_more_load_brings_nothing() -> None:
+    assert not sweep.is_over(points_of((100, 1), (200, 1), (390, 1)))
+    assert not sweep.is_over(points_of((200, 1), (390, 1), (395, 1)))
+    assert sweep.is_over(points_of((390, 1), (395, 1), (392, 1)))
+    refused = points_of((100, 1))
+    refused[0]["run"]["requests"] |= {"answered": 4, "refused": 6}
+    assert sweep.is_over(refused)
+
+
+@pytest.mark.parametrize(
+    ("changes", "who", "evidence"),
+    [
+        ({"client": {"is_limit": True, "why": "it was late"}}, "clients", "it was late"),
+        ({"server": {"model_busy": 0.95}}, "model", "95% of the time; a request rode with 3.0 items"),
+        ({"server": {"cpu": 1.8, "front_cpu": 1.5}}, "front", "front 1.50"),
+        ({"server": {"cpu": 1.8, "front_cpu": 0.1}}, "model", "worker processes"),
+        ({"client": {"waited": 0.4}}, "unknown", "something else uses this machine"),
+        ({}, "front", "the model computed only 20%"),
+        ({"server": {"model_busy": None, "cpu": None}}, "unknown", "says nothing of its model"),
+    ],
+)
+def test_what_limits_is_said_with_its_evidence(changes: dict[str, Any], who: str, evidence: str) -> None:
+    points = points_of((100, 1), (200, 1), (201, 1))
+    points[2]["run"] = run_of(201, 1, **changes)
+    found = sweep.limit(points, cores=2)
+    assert found["who"] == who
+    assert evidence in found["why"]
+    assert found["why"].startswith("at 2 users")
+
+
+def test_a_rate_that_still_grows_has_no_limit_yet() -> None:
+    assert "sweep further" in sweep.limit(points_of((100, 1), (200, 1)), cores=2)["why"]
+
+
+class Reader(HTMLParser):
+    """Collects scripts, and whatever a page would load from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.scripts: list[str] = []
+        self.stack: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loaded += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag == "script":
+            self.scripts.append("")
+        if tag not in ("meta", "link"):
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.stack[-1:] == ["script"]:
+            self.scripts[-1] += data
+
+
+def read_page(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.stack == []
+    return reader
+
+
+def test_the_page_holds_all_that_was_measured_and_loads_nothing() -> None:
+    made = noisy(1000, 10, 2, 1)
+    made["plan"]["url"] = "http://x/<script>alert(1)</script>%%DATA%%"
+    reader = read_page(page.render(made))
+    assert reader.loaded == []
+    assert len(reader.scripts) == 3
+    assert json.loads(reader.scripts[0]) == json.loads(json.dumps(made))
+    assert "Permission is hereby granted" in page.render(made)
+
+
+def sweep_document() -> dict[str, Any]:
+    points = points_of((100, 10), (200, 12), (201, 50))
+    parts = {"points": points, "knee": 1, "limit": sweep.limit(points, 2)}
+    return document.document("sweep", {"url": "http://x/m"}, None) | parts
+
+
+# As much of a browser as the page needs: it says which plots are drawn, with how many values.
+BROWSER = """
+const drawn = [];
+const element = () => ({ append() {}, clientWidth: 500, firstChild: {}, lastChild: {}, set innerHTML(text) {} });
+const find = (id) => (id === "data" ? { textContent: DATA } : element());
+globalThis.document = { getElementById: find, createElement: element };
+globalThis.uPlot = class { constructor(options, columns) {
+  const lengths = columns.map((column) => column.length);
+  if (new Set(lengths).size !== 1 || columns.length !== options.series.length) throw new Error("columns: " + lengths);
+  drawn.push(options.axes[0].label + "/" + options.axes[1].label + "/" + lengths[0]);
+} };
+uPlot.paths = { bars: () => null };
+uPlot.join = (tables) => tables[0].concat(...tables.slice(1).map(([, y]) => [y]));
+process.on("exit", () => console.log(JSON.stringify(drawn)));
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "plots"),
+    [
+        (
+            document_of([run_of()]),
+            ["percentile/ms/2", "s/ms/1", "s/requests/s/1", "s/ms/1", "s/share of a core/1", "items/requests/1",
+             "reason/batches/1"],
+        ),
+        (document_of([run_of(), run_of()]), None),
+        (document_of([run_of() | dict.fromkeys(("latency_ms", "server_ms", "batch_sizes", "closed_by"))]), None),
+        (sweep_document(), ["answers/s/ms/3", "load/answers/s/3", "load/share/3"]),
+    ],
+)  # fmt: skip
+def test_the_script_of_the_page_draws_the_plots(made: dict[str, Any], plots: list[str] | None) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    data, _, script = read_page(page.render(made)).scripts
+    program = f"const DATA = {json.dumps(data)};{BROWSER}{script}"
+    ran = subprocess.run([node, "-e", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert plots is None or json.loads(ran.stdout) == plots
+
+
+def test_the_table_says_what_went_wrong() -> None:
+    outcomes = [
+        {"status": 429, "reason": "queue_full", "kind": "refused", "requests": 3},
+        {"status": 0, "reason": "timeout", "kind": "failed", "requests": 2},
+    ]
+    requests = {"due": 5, "answered": 0, "refused": 3, "failed": 2}
+    lines = "\n".join(terminal.run_lines(run_of(outcomes=outcomes, requests=requests, latency_ms=None), 2))
+    assert "3 refused, 2 failed" in lines
+    assert "3 of 429 queue_full" in lines
+    assert "2 of no answer, timeout" in lines
+    assert "none was answered" in lines
+
+
+def test_a_client_that_was_the_limit_is_warned_of() -> None:
+    limited = run_of(client={"is_limit": True, "why": "it was late"})
+    assert terminal.run_lines(limited, 2)[-1] == "warning: this measured the client, not the server: it was late"
+    assert "something else" in terminal.run_lines(run_of(client={"waited": 0.5}), 2)[-1]
+
+
+def test_times_have_three_digits_that_matter() -> None:
+    assert [terminal.ms(value) for value in (0.123, 1.5, 12.34, 123.4, 1234)] == [
+        "0.12 ms",
+        "1.50 ms",
+        "12.3 ms",
+        "123 ms",
+        "1.23 s",
+    ]
+
+
+def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    live = terminal.Live()
+    live.show("hello")
+    live.close()
+    assert capsys.readouterr().err == ""
