@@ -117,10 +117,23 @@ bench: $(EMBEDDING) ## measure docs' figures beside a bare hyper server (ARGS=--
 	@cargo build --release --quiet --locked --manifest-path benchmarks/echo/Cargo.toml
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
+# Environments of other servers: PEERS_ENV names another folder. A budget chooses what fits: see docs/design/0012-proof.md.
+export PEERS_ENV
+BENCH_PEERS = $(BIN)/python benchmarks/bench_peers.py $(if $(PEERS),--peers $(PEERS))
+
+.PHONY: peers
+peers: $(EMBEDDING) ## install the other servers, each into an environment of its own (PEERS=mosec,fastapi)
+	@$(BENCH_PEERS) --install-only
+
 .PHONY: bench-peers
-bench-peers: ## install the servers that `make bench` compares with, into .venv-bench
-	@"$$(scripts/find-python)" -m venv .venv-bench
-	@.venv-bench/bin/python -m pip install --quiet -r benchmarks/requirements-peers.txt
+bench-peers: $(EMBEDDING) ## measure jitney beside other servers (PEERS= LOADS= REPETITIONS= SECONDS= BUDGET_MINUTES= RESUME=)
+	@$(BENCH_PEERS) $(if $(LOADS),--loads $(LOADS)) $(if $(POINTS),--points $(POINTS)) $(if $(REPETITIONS),--repetitions $(REPETITIONS)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(BUDGET_MINUTES),--budget-minutes $(BUDGET_MINUTES)) \
+		$(if $(RESUME),--resume $(RESUME)) $(if $(TUNED),--tuned $(TUNED)) $(if $(GENERATOR),--generator $(GENERATOR))
+
+.PHONY: bench-page
+bench-page: $(VENV)/.made ## write benchmarks/README.md, its plots and README's figures from benchmarks/results
+	@$(BIN)/python benchmarks/bench_page.py $(ARGS)
 
 $(STORIES_ENV)/.made: $(wildcard benchmarks/stories/requirements/*.txt) | $(VENV)/.made
 	@echo "· what the stories need, in $(STORIES_ENV)"
@@ -158,6 +171,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-bench .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
+	@rm -rf $(VENV) .venv-peers .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
 	@find python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

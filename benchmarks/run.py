@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import servers
+from peers.environments import is_installed, version
 from scenarios import SCENARIOS, TARGETS, Figures, Scenario, Settings, in_program, start
 
 HERE = Path(__file__).resolve().parent
@@ -56,10 +57,9 @@ def versions() -> dict[str, str]:
         found["jitney"] = importlib.metadata.version("jitney")
     except importlib.metadata.PackageNotFoundError:
         found["jitney"] = "none"
-    if servers.PEERS_PYTHON.exists():
-        for name in ("mosec", "fastapi", "uvicorn"):
-            code = f"import importlib.metadata as m; print(m.version('{name}'))"
-            found[name] = said_by([str(servers.PEERS_PYTHON), "-c", code])
+    for name, peer in servers.PEERS.items():
+        if is_installed(peer):
+            found[name] = version(peer)
     return found
 
 

@@ -14,10 +14,15 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from peers.catalog import SERVED, SERVERS, Place
+from peers.environments import is_installed, python_of
+
 HERE = Path(__file__).resolve().parent
 APPS = {"sleepy": "sleepy.py", "grouped": "sleepy.py", "rows": "tensors.py", "echo": "vectors.py"}
 TICKS = os.sysconf("SC_CLK_TCK")
-PEERS_PYTHON = HERE.parent / ".venv-bench/bin/python"
+# The other servers serve the models of `make bench-peers`, at the settings that their files take without any.
+PEERS = {"mosec": SERVERS["mosec"], "fastapi": SERVERS["fastapi-batched"]}
+PEERS_MODELS = {"raw": "bytes"}
 
 
 class Running:
@@ -115,12 +120,6 @@ def echo_binary() -> Path:
     return target / "release/echo"
 
 
-def has_peers(module: str) -> bool:
-    if not PEERS_PYTHON.exists():
-        return False
-    return subprocess.run([PEERS_PYTHON, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
-
-
 def available() -> tuple[list[str], list[str]]:
     """Names of the servers that can be started here, and one line about each that cannot."""
     present, missing = [], []
@@ -132,11 +131,11 @@ def available() -> tuple[list[str], list[str]]:
         present.append("hyper")
     else:
         missing.append("hyper: benchmarks/echo is not built (make bench builds it)")
-    for name, module in (("mosec", "mosec"), ("fastapi", "uvicorn")):
-        if has_peers(module):
+    for name, peer in PEERS.items():
+        if is_installed(peer):
             present.append(name)
         else:
-            missing.append(f"{name}: not installed in .venv-bench (make bench-peers)")
+            missing.append(f"{name}: not installed (make peers)")
     return present, missing
 
 
@@ -145,6 +144,11 @@ def start(
 ) -> Running:
     """Start server `name` with this model of `apps`."""
     port = free_port()
+    if name in PEERS:
+        peer = PEERS[name]
+        place = Place(python_of(peer), port, model)
+        told = {"BENCH_MODEL": PEERS_MODELS.get(model, model), "BENCH_PORT": str(port), "PYTHONPATH": str(SERVED)}
+        return Running(name, peer.command(place, peer.cells[0]), port, "/inference", told)
     environment = {"BENCH_MODEL": model, **(environment or {})}
     app = HERE / "apps" / APPS.get(model, "noop.py")
     commands: dict[str, tuple[list[str], str]] = {
@@ -153,14 +157,6 @@ def start(
             f"/{model}",
         ),
         "hyper": ([str(echo_binary()), str(port)], "/"),
-        "mosec": ([str(PEERS_PYTHON), "peers/mosec_server.py", "--port", str(port)], "/inference"),
-        "fastapi": (
-            [
-                str(PEERS_PYTHON), "-m", "uvicorn", "--app-dir", "peers", "fastapi_server:app",
-                "--port", str(port), "--log-level", "warning", "--no-access-log",
-            ],
-            "/inference",
-        ),
-    }  # fmt: skip
+    }
     command, path = commands[name]
     return Running(name, command, port, path, environment)

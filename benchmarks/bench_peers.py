@@ -1,0 +1,142 @@
+"""`make bench-peers`: installs other servers, measures them and jitney side by side, and writes results/peers-….json.
+
+Each figure is written as soon as it is there; `--resume FILE` goes on where a run ended. How the comparison is made
+fair: docs/design/0012-proof.md.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import platform
+import signal
+import sys
+import time
+from pathlib import Path
+
+import run
+from peers import environments
+from peers.catalog import SERVERS, Server
+from peers.environments import NotInstalledError
+from peers.generator import Generator, named
+from peers.loads import LOADS
+from peers.measure import Run
+from peers.plan import POINTS, Plan, choose, estimate_s
+from peers.report import Report
+
+RESULTS = run.HERE / "results"
+
+
+def arguments_of() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--peers", default="", help=f"only these beside jitney: {','.join(SERVERS)} (fastapi: all three)"
+    )
+    parser.add_argument("--loads", default="", help=f"only these: {','.join(LOADS)}")
+    parser.add_argument("--points", default="", help=f"only these: {','.join(POINTS)}")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5, help="length of one measurement (default: %(default)s)")
+    parser.add_argument("--budget-minutes", type=float, default=90, help="measure what fits (default: %(default)s)")
+    parser.add_argument("--generator", choices=("bench", "wrk"), default="bench", help="default: %(default)s")
+    parser.add_argument("--tuned", type=Path, help="take the best settings from this file of an earlier run")
+    parser.add_argument("--resume", type=Path, help="go on with this file")
+    parser.add_argument("--install-only", action="store_true", help="make the environments and measure nothing")
+    return parser.parse_args()
+
+
+def words(text: str, known: list[str], what: str) -> list[str]:
+    """The names in a list with commas; all of them if it is empty."""
+    chosen = [word.strip() for word in text.split(",") if word.strip()]
+    found = [
+        name for name in known if not chosen or any(name == word or name.startswith(f"{word}-") for word in chosen)
+    ]
+    for word in chosen:
+        if not any(name == word or name.startswith(f"{word}-") for name in known):
+            raise SystemExit(f"{what}: there is no {word!r}; there are {', '.join(known)}")
+    return found
+
+
+def install(servers: list[Server], report: Report | None) -> list[Server]:
+    """Those that can be used here; the others are noted with their reason."""
+    usable: list[Server] = []
+    for server in servers:
+        try:
+            environments.install(server)
+        except NotInstalledError as error:
+            print(f"not installed: {server.name}: {error}", file=sys.stderr)
+            if report:
+                report.set_server(server, "not installed", "", str(error))
+            continue
+        if report:
+            report.set_server(server, "measured", environments.version(server))
+        usable.append(server)
+    return usable
+
+
+def describe(plan: Plan, generator: Generator, arguments: argparse.Namespace) -> dict[str, object]:
+    """The head of the file."""
+    notes = [f"left out by the budget of {arguments.budget_minutes:g} minutes: {line}" for line in plan.left_out]
+    if not generator.has_open_loops:
+        notes.append(f"no open loops: {generator.name} has none")
+    if arguments.tuned:
+        notes.append(f"the servers' settings were tuned in an earlier run ({arguments.tuned.name})")
+    method = {
+        "repetitions": plan.repetitions,
+        "seconds": plan.seconds,
+        "tune_seconds": plan.tune_seconds,
+        "loads": list(plan.loads),
+        "points": list(plan.points),
+        "budget_minutes": arguments.budget_minutes,
+        "notes": notes,
+    }
+    return {
+        "kind": "peers",
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": run.machine(),
+        "versions": {
+            "commit": run.said_by(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
+            "python": platform.python_version(),
+        },
+        "generator": {"name": generator.name, "version": generator.version},
+        "method": method,
+    }
+
+
+def main() -> int:
+    arguments = arguments_of()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are ended and the file is closed
+    chosen = words(arguments.peers, [name for name in SERVERS if name != "jitney"], "PEERS")
+    servers = [SERVERS["jitney"], *(SERVERS[name] for name in chosen)]
+    if arguments.install_only:
+        return 0 if install(servers, None) == servers else 1
+
+    generator = named(arguments.generator)
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d-%H%M%S")
+    report = Report(arguments.resume or RESULTS / f"peers-{stamp}.json", {})
+    if arguments.tuned:
+        report.take_tuning(arguments.tuned)
+    usable = install(servers, report)
+    began = time.monotonic()
+
+    asked = Plan(
+        tuple(words(arguments.loads, list(LOADS), "LOADS")),
+        tuple(words(arguments.points, list(POINTS), "POINTS")),
+        arguments.repetitions,
+        arguments.seconds,
+    )
+    plan = choose(asked, usable, arguments.budget_minutes * 60, report.tuned())
+    report.data = {**describe(plan, generator, arguments), **report.data}
+    report.save()
+    minutes = estimate_s(plan, usable, report.tuned()) / 60
+    print(f"about {minutes:.0f} minutes: {dataclasses.replace(plan, left_out=())}", file=sys.stderr)
+    for line in plan.left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    try:
+        Run(plan, usable, generator, report).everything(began + arguments.budget_minutes * 60)
+    finally:
+        report.close()
+        print(f"written to {report.path}; `make bench-page` makes the page", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The page: made from the files in `results`, and from nothing else."""

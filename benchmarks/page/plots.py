@@ -1,0 +1,121 @@
+"""The page with plots: one file of HTML without scripts; bars are SVG, the spread is a line on the bar."""
+
+import html
+
+from page.compare import OURS, Row, Spread, lost, rows_of
+from page.markdown import COLUMNS, LOAD_TITLES, POINT_TITLES, headline, number, titles
+from page.results import Found, Sources
+
+STYLE = """
+:root { color-scheme: light dark; --ours: #c2410c; --theirs: #64748b; --line: #94a3b8; --bg: #fff; --fg: #0f172a; }
+@media (prefers-color-scheme: dark) { :root { --theirs: #94a3b8; --line: #475569; --bg: #0f172a; --fg: #e2e8f0; } }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem;
+       background: var(--bg); color: var(--fg); }
+figure { display: inline-block; margin: .5rem 1.5rem 1rem 0; vertical-align: top; }
+figcaption { font-weight: 600; } .lost { color: #dc2626; }
+svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
+.ours { fill: var(--ours); } .theirs { fill: var(--theirs); } .spread { stroke: currentColor; stroke-width: 1.5; }
+"""
+ROW, LABEL, WIDTH, VALUE = 20, 190, 260, 110
+
+Bar = tuple[str, Spread, bool]
+"""Label, value, is it ours."""
+
+
+def bars(title: str, values: list[Bar], mark: str = "") -> str:
+    """Horizontal bars on one linear scale from zero."""
+    most = max((spread.high for _, spread, _ in values), default=0.0) or 1.0
+
+    def at(value: float) -> float:
+        return round(LABEL + value / most * WIDTH, 1)
+
+    parts: list[str] = []
+    for index, (label, spread, is_ours) in enumerate(values):
+        top = index * ROW
+        kind = "ours" if is_ours else "theirs"
+        parts.append(f'<text x="{LABEL - 6}" y="{top + 14}" text-anchor="end">{html.escape(label)}</text>')
+        width = round(at(spread.median) - LABEL, 1)
+        parts.append(f'<rect class="{kind}" x="{LABEL}" y="{top + 3}" width="{width}" height="{ROW - 6}"/>')
+        if spread.high > spread.low:
+            low, high, middle = at(spread.low), at(spread.high), top + ROW // 2
+            parts.append(f'<line class="spread" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>')
+        parts.append(f'<text x="{at(spread.high) + 6}" y="{top + 14}">{number(spread.median)}</text>')
+    size = f'width="{LABEL + WIDTH + VALUE}" height="{len(values) * ROW}"'
+    caption = html.escape(title) + (f' <span class="lost">{html.escape(mark)}</span>' if mark else "")
+    return f'<figure><figcaption>{caption}</figcaption><svg {size} role="img">{"".join(parts)}</svg></figure>'
+
+
+def of_row(names: dict[str, str], row: Row, metric: str) -> str:
+    values = [
+        (names[entry.server], entry.metrics[metric], entry.server == OURS)
+        for entry in row.entries
+        if metric in entry.metrics
+    ]
+    values.sort(key=lambda bar: bar[1].median, reverse=metric == "rps")
+    verdict = row.verdicts.get(metric)
+    mark = "lost" if verdict and verdict.outcome == "lost" else ""
+    return bars(f"{COLUMNS[metric]}, {POINT_TITLES[row.point]}", values, mark)
+
+
+def peers(found: Found | None) -> list[str]:
+    if found is None:
+        return []
+    document, rows = found.document, rows_of(found.document)
+    names = titles(document)
+    score = "\n".join(f"<li>{html.escape(line[2:])}</li>" for line in headline(document, rows) if line.startswith("- "))
+    parts = ["<h2>Other servers</h2>", f"<ul>{score}</ul>", f"<p>{len(lost(rows))} figures lost, each marked.</p>"]
+    for load in document["method"]["loads"]:
+        of_load = [row for row in rows if row.load == load]
+        if of_load:
+            parts.append(f"<h3>{html.escape(LOAD_TITLES[load])}</h3>")
+            parts += [of_row(names, row, metric) for row in of_load for metric in ("rps", "p50_ms", "p95_ms")]
+            last = of_load[-1]
+            parts.append(of_row(names, last, "memory_mb"))
+    return parts
+
+
+def stories(found: Found | None) -> list[str]:
+    if found is None:
+        return []
+    parts = ["<h2>Stories</h2>"]
+    for story in found.document["stories"]:
+        parts.append(f"<h3>{html.escape(story['name'])}</h3><p>{html.escape(story.get('what', ''))}</p>")
+        metrics = dict.fromkeys(name for row in story["rows"] for name in row["metrics"])
+        for metric in metrics:
+            values: list[Bar] = []
+            for row in (row for row in story["rows"] if row["metrics"].get(metric) is not None):
+                median = row["metrics"][metric]
+                low, high = row.get("spread", {}).get(metric) or (median, median)
+                values.append((row["variant"], Spread(median, low, high), row.get("side") == "jitney"))
+            parts.append(bars(metric, values))
+    return parts
+
+
+def targets(sources: Sources) -> list[str]:
+    parts = ["<h2>make bench</h2>"] if sources.scenarios else []
+    for scenario, run in sources.scenarios.items():
+        of = run.document["medians"][scenario]
+        parts.append(f"<h3>{html.escape(scenario)}</h3>")
+        for metric in ("rps", "p50_ms", "p99_ms", "resident_mb", "of_ceiling"):
+            having = {server: figures[metric] for server, figures in of.items() if metric in figures}
+            if having:
+                title = {**COLUMNS, "resident_mb": "memory, MB", "of_ceiling": "share of the ceiling"}[metric]
+                parts.append(bars(title, [(name, Spread(v, v, v), name == OURS) for name, v in having.items()]))
+    return parts
+
+
+def report(sources: Sources) -> str:
+    """benchmarks/report.html."""
+    body = [*peers(sources.peers), *stories(sources.stories), *targets(sources)]
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>jitney beside others</title>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<style>{STYLE}</style>",
+            "<h1>How fast it is, beside what</h1>",
+            "<p>Medians; the thin line is the spread of the repetitions. Tables, versions and method: ",
+            '<a href="README.md">README.md</a>.</p>',
+            *body,
+            "</html>\n",
+        ]
+    )

@@ -1,0 +1,83 @@
+"""What the page is made from: the newest run of each kind, and of `make bench` the newest of each scenario."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A document and the name of its file."""
+
+    name: str
+    document: Document
+
+
+@dataclass(frozen=True)
+class TargetRow:
+    """One promise, and the run that measured it."""
+
+    row: dict[str, Any]
+    run: Found | None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything that the page shows."""
+
+    peers: Found | None = None
+    stories: Found | None = None
+    targets: list[TargetRow] = field(default_factory=list[TargetRow])
+    scenarios: dict[str, Found] = field(default_factory=dict[str, Found])
+    """Scenario of `make bench` → the run whose figures are shown."""
+
+    def files(self) -> list[str]:
+        runs = [self.peers, self.stories, *(target.run for target in self.targets), *self.scenarios.values()]
+        return sorted({run.name for run in runs if run})
+
+
+def read(folder: Path) -> Sources:
+    found = [Found(path.name, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+    benches = [
+        run for run in found if "targets" in run.document and "medians" in run.document and "quick" not in run.name
+    ]
+    return Sources(newest(found, "peers"), newest(found, "stories"), targets(benches), scenarios(benches))
+
+
+def newest(found: list[Found], kind: str) -> Found | None:
+    of_kind = [run for run in found if run.document.get("kind") == kind]
+    return max(of_kind, key=date, default=None)
+
+
+def date(run: Found) -> str:
+    return run.document["date"]
+
+
+def repeats(run: Found) -> bool:
+    return run.document["method"]["repetitions"] > 1
+
+
+def targets(benches: list[Found]) -> list[TargetRow]:
+    """Each target from the newest run that measured it, repeated if any is; in the order of the newest."""
+    if not benches:
+        return []
+    listed: dict[str, TargetRow] = {}
+    for run in sorted(benches, key=lambda run: (repeats(run), date(run))):
+        for row in run.document["targets"]:
+            if row["verdict"] != "not measured":
+                listed[row["target"]] = TargetRow(row, run)
+    last = max(benches, key=date).document["targets"]
+    return [listed.get(row["target"], TargetRow(row, None)) for row in last]
+
+
+def scenarios(benches: list[Found]) -> dict[str, Found]:
+    """Each scenario from the run with the most servers side by side, the newest of those."""
+    chosen: dict[str, Found] = {}
+    for run in sorted(benches, key=lambda run: (repeats(run), date(run))):
+        for name, servers in run.document["medians"].items():
+            if name not in chosen or len(servers) >= len(chosen[name].document["medians"][name]):
+                chosen[name] = run
+    return chosen

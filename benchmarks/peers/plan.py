@@ -1,0 +1,72 @@
+"""What is measured within a budget: rules without clock or I/O."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from peers.catalog import Server
+
+POINTS = ("closed 1", "closed 64", "closed 256", "open 60%", "open 150%")
+TUNED_AT = "closed 64"
+WARM_S = 0.7
+# What a measurement takes besides its seconds: processes of the generator, connections, memory.
+OVERHEAD_S = 0.5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and for how long."""
+
+    loads: tuple[str, ...]
+    points: tuple[str, ...] = POINTS
+    repetitions: int = 3
+    seconds: float = 5
+    tune_seconds: float = 3
+    left_out: tuple[str, ...] = ()
+    """One sentence for the page about each thing that the budget did not allow."""
+
+
+def estimate_s(plan: Plan, servers: Iterable[Server], tuned: frozenset[tuple[str, str]] = frozenset()) -> float:
+    """How long a plan takes. `tuned`: (load, server) that need no tuning any more."""
+    total = 0.0
+    for server in servers:
+        for load in (load for load in plan.loads if load in server.loads):
+            if len(server.cells) > 1 and (load, server.name) not in tuned:
+                total += len(server.cells) * (server.start_s + WARM_S + plan.tune_seconds + OVERHEAD_S)
+            points = len(plan.points) * (plan.seconds + OVERHEAD_S) + WARM_S
+            total += server.start_s + plan.repetitions * points
+    return total
+
+
+def rungs(asked: Plan) -> list[Plan]:
+    """From all that was asked for to the least that is worth a table; what the page misses least goes first."""
+    ladder = [asked]
+
+    def step(text: str, **changes: Any) -> None:
+        last = ladder[-1]
+        ladder.append(replace(last, left_out=(*last.left_out, text), **changes))
+
+    for seconds in (3.0, 2.0, 1.5):
+        if seconds < asked.seconds:
+            text = f"measurements of {seconds:g} s"
+            kept = tuple(line for line in ladder[-1].left_out if not line.startswith("measurements of"))
+            tune = min(asked.tune_seconds, max(1.0, seconds - 0.5))
+            ladder.append(replace(ladder[-1], seconds=seconds, tune_seconds=tune, left_out=(*kept, text)))
+    for point in ("open 150%", "open 60%"):
+        if point in ladder[-1].points:
+            points = tuple(name for name in ladder[-1].points if name != point)
+            step(f"no point `{point}`", points=points)
+    for load in reversed(asked.loads[1:]):
+        step(f"no load `{load}`", loads=tuple(name for name in ladder[-1].loads if name != load))
+    while ladder[-1].repetitions > 1:
+        left = ladder[-1].repetitions - 1
+        step(f"{left} repetition{'s' if left > 1 else ''}", repetitions=left)
+    return ladder
+
+
+def choose(
+    asked: Plan, servers: Iterable[Server], budget_s: float, tuned: frozenset[tuple[str, str]] = frozenset()
+) -> Plan:
+    """The fullest plan that fits the budget; the least one if none does."""
+    listed, ladder = list(servers), rungs(asked)
+    return next((plan for plan in ladder if estimate_s(plan, listed, tuned) <= budget_s), ladder[-1])

@@ -1,0 +1,1 @@
+"""What runs in the environments of the servers; only `models` is imported by anybody else."""
