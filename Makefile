@@ -119,7 +119,8 @@ bench: $(EMBEDDING) ## measure docs' figures beside a bare hyper server (ARGS=--
 
 # Environments of other servers: PEERS_ENV names another folder. A budget chooses what fits: see docs/design/0012-proof.md.
 export PEERS_ENV
-BENCH_PEERS = $(BIN)/python benchmarks/bench_peers.py $(if $(PEERS),--peers $(PEERS))
+BENCH_PEERS = $(BIN)/python benchmarks/bench_peers.py $(if $(PEERS),--peers $(PEERS)) \
+	$(if $(MAX_DOWNLOAD_GB),--max-download-gb $(MAX_DOWNLOAD_GB))
 
 .PHONY: peers
 peers: $(EMBEDDING) ## install the other servers, each into an environment of its own (PEERS=mosec,fastapi)

@@ -39,6 +39,7 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--generator", choices=("bench", "wrk"), default="bench", help="default: %(default)s")
     parser.add_argument("--tuned", type=Path, help="take the best settings from this file of an earlier run")
     parser.add_argument("--resume", type=Path, help="go on with this file")
+    parser.add_argument("--max-download-gb", type=float, default=1, help="for one environment (default: %(default)s)")
     parser.add_argument("--install-only", action="store_true", help="make the environments and measure nothing")
     return parser.parse_args()
 
@@ -55,12 +56,12 @@ def words(text: str, known: list[str], what: str) -> list[str]:
     return found
 
 
-def install(servers: list[Server], report: Report | None) -> list[Server]:
+def install(servers: list[Server], max_download_gb: float, report: Report | None) -> list[Server]:
     """Those that can be used here; the others are noted with their reason."""
     usable: list[Server] = []
     for server in servers:
         try:
-            environments.install(server)
+            environments.install(server, max_download_gb)
         except NotInstalledError as error:
             print(f"not installed: {server.name}: {error}", file=sys.stderr)
             if report:
@@ -107,14 +108,14 @@ def main() -> int:
     chosen = words(arguments.peers, [name for name in SERVERS if name != "jitney"], "PEERS")
     servers = [SERVERS["jitney"], *(SERVERS[name] for name in chosen)]
     if arguments.install_only:
-        return 0 if install(servers, None) == servers else 1
+        return 0 if install(servers, arguments.max_download_gb, None) == servers else 1
 
     generator = named(arguments.generator)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d-%H%M%S")
     report = Report(arguments.resume or RESULTS / f"peers-{stamp}.json", {})
     if arguments.tuned:
         report.take_tuning(arguments.tuned)
-    usable = install(servers, report)
+    usable = install(servers, arguments.max_download_gb, report)
     began = time.monotonic()
 
     asked = Plan(

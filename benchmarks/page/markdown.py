@@ -150,7 +150,8 @@ def peers(found: Found | None) -> list[str]:
         "",
         f"`make bench-peers`, {document['date']}, [{found.name}](results/{found.name}): {method['repetitions']} "
         f"interleaved repetitions of {method['seconds']:g} s, medians (least to most). "
-        f"Generator: {document['generator']['name']} {document['generator']['version']}. {machine(document)}; {versions(document)}.",
+        f"Generator: {document['generator']['name']} {document['generator']['version']}. "
+        f"{machine(document)}; {versions(document)}.",
         "",
         *servers_table(document),
         "",
@@ -301,8 +302,8 @@ def page(sources: Sources) -> str:
         lines += [f"Of the project's own targets {held} hold, {failed} do not, {rest} were not measured.", ""]
     lines += [
         "The machines are shared and the generator runs on the same cores as the servers, so read ratios within one "
-        "table and nothing across tables. The same with plots: [report.html](report.html). How it is made fair, what is "
-        "simulated, and why rows are lost: [0012](../docs/design/0012-proof.md). Make it again: `make bench`, "
+        "table and nothing across tables. The same with plots: [report.html](report.html). How it is made fair, what "
+        "is simulated, and why rows are lost: [0012](../docs/design/0012-proof.md). Make it again: `make bench`, "
         "`make bench-peers`, `make bench-stories`, then `make bench-page`.",
         "",
         *peers(sources.peers),

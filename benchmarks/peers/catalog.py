@@ -71,6 +71,8 @@ class Server:
     answer: Callable[[str, bytes, dict[str, str]], Any] = field(
         default=lambda load, body, _: body if load == "bytes" else json.loads(body)
     )
+    download_gb: float = 0.2
+    """About what its environment fetches; more than `MAX_DOWNLOAD_GB` is not fetched unasked."""
     start_s: float = 3
     """How long it takes to start, for the plan only."""
     environment: dict[str, str] = field(default_factory=dict[str, str])
@@ -289,6 +291,7 @@ SERVERS: dict[str, Server] = {
             source="https://pypi.org/project/infinity-emb/",
             package="infinity-emb",
             requirements="infinity.txt",
+            download_gb=3,  # torch, which on Linux comes with all of CUDA
             command=infinity_command,
             cells=one_of("batch_size", 32, 64),
             loads=("minilm",),

@@ -43,10 +43,15 @@ def is_installed(server: Server) -> bool:
     return stamp.exists() and stamp.read_text() == wanted(server)
 
 
-def install(server: Server) -> None:
+def install(server: Server, max_download_gb: float) -> None:
     """Make the environment, unless it is there; raise with the reason if it cannot be made."""
     if is_installed(server):
         return
+    if server.download_gb > max_download_gb:
+        raise NotInstalledError(
+            f"its environment would fetch about {server.download_gb:g} GB, above MAX_DOWNLOAD_GB={max_download_gb:g} "
+            "(it needs torch, and the package index has no torch for Linux without the libraries of CUDA)"
+        )
     folder = python_of(server).parent.parent
     print(f"· installing {server.name} into {folder}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)

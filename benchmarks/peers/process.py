@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import random
 import re
 import signal
 import socket
@@ -28,7 +29,9 @@ class DoesNotStartError(Exception):
 def free_port() -> int:
     """A port of the range that `BENCH_PORTS` allows ("18200-18299"), or any."""
     first, _, last = os.environ.get("BENCH_PORTS", "0-0").partition("-")
-    for port in range(int(first), int(last) + 1):
+    ports = list(range(int(first), int(last) + 1))
+    random.shuffle(ports)  # two runs at once do not reach for the same one
+    for port in ports:
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

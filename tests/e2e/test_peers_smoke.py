@@ -1,0 +1,115 @@
+"""`make bench-peers` in small: jitney and plain FastAPI, one cell, real processes, answers checked."""
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+catalog: Any = importlib.import_module("peers.catalog")
+environments: Any = importlib.import_module("peers.environments")
+generator: Any = importlib.import_module("peers.generator")
+measure: Any = importlib.import_module("peers.measure")
+plan: Any = importlib.import_module("peers.plan")
+process: Any = importlib.import_module("peers.process")
+reports: Any = importlib.import_module("peers.report")
+
+FASTAPI = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn"))
+TINY = plan.Plan(("noop",), ("closed 1", "open 60%"), repetitions=1, seconds=0.5)
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers run with this Python: no environment is installed by a test."""
+
+    def python_of(_: object) -> Path:
+        return Path(sys.executable)
+
+    monkeypatch.setattr(environments, "python_of", python_of)
+
+
+@pytest.mark.skipif(not FASTAPI, reason="FastAPI and uvicorn are not installed here")
+@pytest.mark.timeout(180)
+def test_one_cell_of_jitney_and_fastapi_is_measured_and_written(tmp_path: Path) -> None:
+    servers = [catalog.SERVERS["jitney"], catalog.SERVERS["fastapi-naive"]]
+    report = reports.Report(tmp_path / "peers.json", {"method": {"notes": []}})
+    run = measure.Run(TINY, servers, generator.named("bench"), report)
+    run.everything()
+    written = json.loads(report.path.read_text())
+    assert written["problems"] == []
+    assert {(sample["server"], sample["point"]) for sample in written["samples"]} == {
+        (server, point) for server in ("jitney", "fastapi-naive") for point in TINY.points
+    }
+    for sample in written["samples"]:
+        assert sample["figures"]["rps"] > 0
+        assert sample["figures"]["p50_ms"] > 0
+        assert sample["figures"]["memory_mb"] > 10
+    assert all(run.is_done("noop", server) for server in servers), "a second run has nothing left to do"
+
+
+@pytest.mark.timeout(180)
+def test_a_server_that_answers_wrongly_is_not_measured(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(
+        "import http.server, os\n"
+        "class Wrong(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_POST(self):\n"
+        "        self.rfile.read(int(self.headers['content-length']))\n"
+        '        body = b\'{"text": "of somebody else"}\'\n'
+        "        self.send_response(200)\n"
+        "        self.send_header('content-length', str(len(body)))\n"
+        "        self.end_headers()\n"
+        "        self.wfile.write(body)\n"
+        "http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['BENCH_PORT'])), Wrong).serve_forever()\n"
+    )
+    server = catalog.Server("wrong", "Wrong", "", "none", lambda place, _: [sys.executable, str(wrong)])
+    report = reports.Report(tmp_path / "peers.json", {"method": {"notes": []}})
+    measure.Run(TINY, [server], generator.named("bench"), report).everything()
+    (problem,) = report.data["problems"]
+    assert problem["reason"].startswith("16 of 16 answers were not right")
+    assert report.data["samples"] == []
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_stands_still_goes_on_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+    script = (
+        child + "import http.server; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), "
+        "type('H', (http.server.BaseHTTPRequestHandler,), {'do_POST': lambda self: (self.send_response(200), "
+        "self.send_header('content-length', '0'), self.end_headers())})).serve_forever()"
+    )
+    port = process.free_port()
+    running = process.Process([sys.executable, "-c", script, str(port)], port, {}, tmp_path)
+    request = catalog.Request("/", b"{}")
+    try:
+        running.wait_ready(request, 30)
+        family = running.pids()
+        assert len(family) == 2
+        running.hold()
+        end = time.monotonic() + 10
+        while not all(state(pid) == "T" for pid in family):
+            assert time.monotonic() < end, "a signal does not take effect at once, but soon"
+        running.go_on()
+        assert running.wait_ready(request, 30)[0] == 200
+    finally:
+        running.stop()
+    assert not any(is_alive(pid) for pid in family)
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def is_alive(pid: int) -> bool:
+    """Ended processes that nobody waited for are not alive."""
+    try:
+        os.kill(pid, 0)
+        return state(pid) != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
