@@ -68,7 +68,11 @@ def test_a_server_that_answers_wrongly_is_not_measured(tmp_path: Path) -> None:
         "        self.wfile.write(body)\n"
         "http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['BENCH_PORT'])), Wrong).serve_forever()\n"
     )
-    server = catalog.Server("wrong", "Wrong", "", "none", lambda place, _: [sys.executable, str(wrong)])
+
+    def command(_place: object, _cell: object) -> list[str]:
+        return [sys.executable, str(wrong)]
+
+    server = catalog.Server("wrong", "Wrong", "", "none", command)
     report = reports.Report(tmp_path / "peers.json", {"method": {"notes": []}})
     measure.Run(TINY, [server], generator.named("bench"), report).everything()
     (problem,) = report.data["problems"]

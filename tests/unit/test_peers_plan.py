@@ -49,7 +49,8 @@ def test_more_time_never_measures_less() -> None:
 
 def test_what_was_tuned_before_leaves_time_for_more() -> None:
     tuned = frozenset((load, server.name) for load in loads.LOADS for server in SERVERS)
-    fresh, known = (plan.choose(EVERYTHING, SERVERS, 20 * 60, found) for found in (frozenset(), tuned))
+    fresh = plan.choose(EVERYTHING, SERVERS, 20 * 60)
+    known = plan.choose(EVERYTHING, SERVERS, 20 * 60, tuned)
     assert set(fresh.loads) < set(known.loads)
 
 
@@ -88,7 +89,14 @@ def test_a_run_goes_on_with_the_figures_that_it_has(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     first = reports.Report(path, {"kind": "peers"})
     first.add_tuning("noop", "mosec", {"max_wait_time=1": 10.0, "max_wait_time=5": 20.0}, "max_wait_time=5")
-    sample = {"load": "noop", "repetition": 1, "server": "mosec", "point": "closed 1", "cell": "x", "figures": {}}
+    sample: dict[str, Any] = {
+        "load": "noop",
+        "repetition": 1,
+        "server": "mosec",
+        "point": "closed 1",
+        "cell": "x",
+        "figures": {},
+    }
     first.add_sample(sample)
     first.add_problem("bytes", "mosec", "it ended")
 
