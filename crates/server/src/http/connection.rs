@@ -6,6 +6,7 @@
 use super::limits::{self, GOAWAY_LINGER, LINGER};
 use super::service::Service;
 use super::socket::{Activity, Protocol, Seen, Socket, Stream};
+use super::turn::Turn;
 use crate::site::Site;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -155,8 +156,9 @@ impl Driver {
         // Polled once: its waker stays with the channel, and this task's waker never changes.
         let mut listening = false;
         let mut timer = pin!(sleep_until(self.deadline()));
+        let mut turn = Turn::default();
         poll_fn(|cx| {
-            if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+            if let Poll::Ready(result) = turn.poll(connection.as_mut(), cx) {
                 return Poll::Ready(result);
             }
             if !listening {
@@ -166,7 +168,7 @@ impl Driver {
             if self.closing_since.is_none() && closing.flag.load(Ordering::Acquire) {
                 self.closing_since = Some(Instant::now());
                 connection.as_mut().close_gracefully();
-                if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+                if let Poll::Ready(result) = turn.poll(connection.as_mut(), cx) {
                     return Poll::Ready(result);
                 }
             }

@@ -30,6 +30,7 @@ mod problem;
 mod render;
 mod service;
 mod socket;
+mod turn;
 mod untaken;
 
 pub(crate) use batch::most_items;
