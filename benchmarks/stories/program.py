@@ -9,18 +9,19 @@ is `jitney.run`. Prints figures as JSON.
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from stories import work
 from stories.clients import quantile
 
-IO_S, HANDLERS, CALLERS, WARM_CALLS = 0.005, 8, 8, 25
+HANDLERS, CALLERS, WARM_CALLS = 8, 8, 25
 APP = Path(__file__).with_name("served") / "beside.py"
 Model = Callable[[str], Awaitable[Any]]
 _predict: work.Predict
@@ -62,8 +63,27 @@ async def loaded(variant: str, model: str) -> AsyncIterator[Model]:
         yield in_loop
 
 
-async def io(_: str) -> None:
-    await asyncio.sleep(IO_S)
+@contextmanager
+def database() -> Iterator[int]:
+    """A database in a process of its own; its port."""
+    command = [sys.executable, "-m", "stories.database"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+async def queries(port: int, seconds: float) -> list[float]:
+    """One handler that asks the database again and again; how long each answer took, in ms."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def query(_: str) -> bytes:
+        writer.write(b"?")
+        return await reader.readexactly(1)
+
+    took_ms = await repeat(query, seconds)
+    writer.close()
+    return took_ms
 
 
 async def repeat(call: Callable[[str], Awaitable[Any]], seconds: float, wrong: "Wrong | None" = None) -> list[float]:
@@ -91,21 +111,26 @@ class Wrong:
         self.count += not is_right
 
 
+async def all_handlers(seconds: float) -> list[float]:
+    with database() as port:
+        each = await asyncio.gather(*(queries(port, seconds) for _ in range(HANDLERS)))
+    return [took_ms for one in each for took_ms in one]
+
+
 async def measure(variant: str, model: str, seconds: float) -> dict[str, float]:
     """I/O beside one caller of the model, then calls of eight at once."""
-    handlers = [io] * HANDLERS
     if variant in ("none", "pool", "jitney"):  # where the model is in this process both share all cores
         os.environ["STORY_CORES"] = ",".join(map(str, work.cores()))
         work.leave_model_core()
     if variant == "none":
-        took = [one for each in await asyncio.gather(*(repeat(io, seconds) for _ in handlers)) for one in each]
+        took = await all_handlers(seconds)
         return {"io_p50_ms": quantile(took, 0.5), "io_p99_ms": quantile(took, 0.99), "wrong": 0}
     async with loaded(variant, model) as call:
         for _ in range(WARM_CALLS):
             await call("a text to warm up with")
         wrong = Wrong()
         calls = asyncio.create_task(repeat(call, seconds, wrong))
-        took = [one for each in await asyncio.gather(*(repeat(io, seconds) for _ in handlers)) for one in each]
+        took = await all_handlers(seconds)
         own = await calls
         begin = time.perf_counter()
         at_once = await asyncio.gather(*(repeat(call, seconds / 2, wrong) for _ in range(CALLERS)))
