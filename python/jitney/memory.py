@@ -11,11 +11,11 @@ from jitney.errors import OutOfMemory
 _TYPE_NAME: Final = "OutOfMemoryError"
 """What torch and cupy call theirs; neither is imported for it."""
 _SAID: Final = re.compile(
-    r"out of memory|failed to allocate (memory|\d+ bytes)|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+    r"out of memory|DefaultCPUAllocator|failed to allocate (memory|\d+ bytes)|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
     r"|RESOURCE_EXHAUSTED|std::bad_alloc",
     re.IGNORECASE,
 )
-"""What libraries say that have no type for it: torch before 1.13, onnxruntime, JAX, TensorFlow."""
+"""What libraries say that have no type for it: torch on a processor and before 1.13, onnxruntime, JAX, TensorFlow."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -18,11 +18,12 @@ from jitney.codecs import Codec
 from jitney.config import Overrides, Resolved, resolve
 from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
-from jitney.errors import ConfigError, JitneyError, TargetError
+from jitney.errors import JitneyError, TargetError
 from jitney.failures import Told, one_line, print_failure, sayable, told_of_load
 from jitney.pipeline import run
 from jitney.replica import Replica
 from jitney.targets import failed_import
+from jitney.warming import warm_up
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
@@ -38,8 +39,6 @@ THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
     "RAYON_NUM_THREADS",  # tokenizers and polars; TOKENIZERS_PARALLELISM stays alone: a worker does not fork
 )
-SLOW_WARM_UP_S = 5.0
-"""A full batch is tried out only if one item alone, times the size of the batch, promises to take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +167,8 @@ class Worker:
         load_s = perf_counter() - began
         self._enter("warming")
         began = perf_counter()
-        warm_up(predict, codec, resolved, deployment.examples)
-        self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began})
+        curve = warm_up(predict, codec, resolved.options, deployment.examples)
+        self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": curve})
         told = Told(f"{assignment.deployment}/{assignment.replica}", as_json=self._as_json)
         return Replica(self._link, predict, codec, resolved.options, self._new_results, told=told)
 
@@ -205,38 +204,6 @@ class Worker:
 
     def _send(self, kind: str, body: Any) -> None:
         self._link.send(kind, json.dumps(body).encode())
-
-
-def warm_up(predict: Callable[..., object], codec: Codec, resolved: Resolved, examples: Sequence[object]) -> None:
-    """Call `predict` on an example, and on a full batch of it: what is built at the first call is built now.
-
-    A batch of one example, because different ones need not belong to one group.
-    """
-    if not examples:
-        return
-    for example in examples:
-        for _, error in codec.from_python([example]).errors:
-            raise ConfigError(not_taken(example, error)) from error.__cause__
-    options = resolved.options
-    one = list(examples[:1])
-    alone_s = min(_try_out(predict, codec, one) for _ in range(2))
-    size = options.max_batch_size
-    if options.batched and size > 1 and alone_s * size <= SLOW_WARM_UP_S:
-        _try_out(predict, codec, one * size)
-
-
-def not_taken(example: object, error: JitneyError) -> str:
-    """Say that an example is not an input of its deployment."""
-    return f"the example {sayable(repr(example))[:100]} is not what predict takes: {error}"
-
-
-def _try_out(predict: Callable[..., object], codec: Codec, values: list[object]) -> float:
-    arguments = codec.arguments(codec.from_python(values))
-    began = perf_counter()
-    output = predict(*arguments)
-    took_s = perf_counter() - began
-    codec.validate(output, len(values))
-    return took_s
 
 
 def _leave(code: int) -> NoReturn:

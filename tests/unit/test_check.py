@@ -118,6 +118,11 @@ def test_without_examples_it_warns_that_nothing_was_run(capsys: pytest.CaptureFi
     assert "warning: no examples: nothing was run; add examples=[…]" in capsys.readouterr().out
 
 
+def test_a_profile_without_examples_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace(', examples=["one", "three"]', ""), "--profile") == 1
+    assert "length: there is nothing to measure: --profile runs the examples" in capsys.readouterr().err
+
+
 def test_a_call_too_short_to_measure_has_no_line_of_speed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ class Unsayable(RuntimeError):
         jitney.OutOfMemory("the card is full"),
         OutOfMemoryError("Tried to allocate 2.00 GiB"),
         RuntimeError("CUDA error: out of memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:73] . DefaultCPUAllocator: can't allocate memory: error code 12"),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeException("Failed to allocate memory for requested buffer of size 1024"),
     ],

@@ -2,12 +2,13 @@
 
 import pytest
 from jitney.cli import profile
+from jitney.warming import sizes
 
 
 def test_sizes_double_up_to_the_largest_batch() -> None:
-    assert profile.sizes(1) == [1]
-    assert profile.sizes(8) == [1, 2, 4, 8]
-    assert profile.sizes(50) == [1, 2, 4, 8, 16, 32, 50]
+    assert sizes(1) == [1]
+    assert sizes(8) == [1, 2, 4, 8]
+    assert sizes(50) == [1, 2, 4, 8, 16, 32, 50]
 
 
 def test_the_median_of_three_runs_counts() -> None:

@@ -92,11 +92,12 @@ def test_the_manifest_names_every_deployment_of_the_target(tmp_path: Path) -> No
     assert [deployment["name"] for deployment in manifest["deployments"]] == ["shout", "whisper"]
 
 
-def test_warm_up_is_one_item_and_then_a_full_batch(tmp_path: Path) -> None:
-    place = target(tmp_path, GOOD)
-    live(spec(place), FakeLink())
+def test_warm_up_is_one_item_then_a_full_batch_and_then_each_size_twice(tmp_path: Path) -> None:
+    place, link = target(tmp_path, GOOD), FakeLink()
+    live(spec(place), link)
     calls = sys.modules[Path(place).stem].CALLS
-    assert [len(call) for call in calls] == [1, 1, 4]
+    assert [len(call) for call in calls] == [1, 1, 4, 2, 2, 4]
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2, 4]
 
 
 def test_a_scout_waits_to_be_told_which_replica_it_is(tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ pub struct QueueState<'a> {
     pub allowed: Allowed,
     /// What batches take.
     pub pace: &'a Pace,
+    /// How many times as long as what was measured those take that wait, because they cost more.
+    pub weight: f64,
+}
+
+impl QueueState<'_> {
+    /// What a full batch of those that wait takes.
+    fn full(&self) -> Duration {
+        self.pace.batch(self.max_batch_size).mul_f64(self.weight)
+    }
 }
 
 /// Why a request may not enter, and when to come back.
@@ -94,7 +103,7 @@ pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
     if queue.idle && queue.is_empty {
         return Some(Duration::ZERO);
     }
-    let full = queue.pace.batch(queue.max_batch_size);
+    let full = queue.full();
     // All replicas are busy: the next one frees after a fraction of what runs, which under little load is far less than
     // a full batch; then each batch ahead takes its turn.
     let runs = if queue.ahead == 0 { queue.pace.recent().min(full) } else { full };
@@ -110,7 +119,7 @@ pub fn admit(
     remaining: Duration,
 ) -> Result<(), Refusal> {
     let wait = predicted_wait(queue);
-    let full = queue.pace.batch(queue.max_batch_size);
+    let full = queue.full();
     let batches = match queue.allowed {
         Allowed::FewBatches => full * ALLOWED_HALVES_IN_OVERLOAD / 2,
         Allowed::Batches | Allowed::Target => full * ALLOWED_BATCHES,
@@ -131,7 +140,7 @@ pub fn admit(
         return refuse(Outcome::WaitTooLong);
     }
     // Only a wait that is there can make a deadline unreachable: with nobody ahead the model itself decides.
-    if wait > Duration::ZERO && wait + queue.pace.batch(1) > remaining {
+    if wait > Duration::ZERO && wait + queue.pace.batch(1).mul_f64(queue.weight) > remaining {
         return Err(Refusal { outcome: Outcome::DeadlineUnreachable, predicted_wait: Some(wait), retry_after: None });
     }
     Ok(())
@@ -161,6 +170,7 @@ mod tests {
             idle: false,
             allowed: Allowed::Batches,
             pace,
+            weight: 1.0,
         }
     }
 

@@ -2,9 +2,13 @@
 //! who were just answered, the rest of a burst) or while another replica will be free so soon that it should have the next
 //! batch; and it takes fewer than all where that answers sooner.
 
+use crate::lane::Waiting;
 use crate::lanes::LaneId;
+use crate::load::Measure;
 use crate::pace::Pace;
 use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
+use crate::request::{ItemId, Priority};
+use crate::riders::{self, Bounds};
 use crate::time::Time;
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -87,6 +91,18 @@ impl BatchPolicy for Auto {
         take(view, view.pace, full, view.traffic.rate(view.now, view.pace)) == full
     }
 
+    fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
+        let curve = view.curve_of(lane);
+        if curve.measure() != Measure::Padded || view.lanes.lane(lane).len() < 2 {
+            return None;
+        }
+        let waiting: Vec<(Priority, Waiting)> = view.lanes.in_order(lane).take(riders::window(size)).collect();
+        let rate = view.traffic.rate(view.now, view.pace);
+        let behind = (behind(view, view.pace, waiting.len(), size, rate) - waiting.len() as f64).max(0.0);
+        let bounds = Bounds { items: size, cost: view.lanes.limits().max_cost, behind };
+        riders::alike(&waiting, curve, bounds, view.now)
+    }
+
     fn take(&self, view: &View, waiting: usize) -> usize {
         take(view, view.pace, waiting, view.traffic.rate(view.now, view.pace))
     }
@@ -104,8 +120,10 @@ impl Auto {
     fn launch(&mut self, view: &View, lane: LaneId, rate: f64, cut_short: Option<CloseReason>) -> Decision {
         let waiting = view.lanes.lane(lane).len();
         let most = share(view, waiting).min(view.limit(lane));
-        let taken =
-            if self.shares < LOOK_AGAIN { take(view, view.pace_of(lane), waiting, rate).min(most) } else { most };
+        // Where a batch is cut for its padding, smaller ones are chosen there.
+        let is_padded = view.curve_of(lane).measure() == Measure::Padded;
+        let takes_all = is_padded || self.shares >= LOOK_AGAIN;
+        let taken = if takes_all { most } else { take(view, view.pace_of(lane), waiting, rate).min(most) };
         self.shares = if taken < most { self.shares + 1 } else { 0 };
         let size = view.in_time(lane, taken);
         let reason = match () {
@@ -128,7 +146,7 @@ impl Auto {
             return Wait::NONE;
         }
         // Whoever waits for company must still be answered in time with one more in the batch.
-        let left = view.slack_s(lane) - view.pace_of(lane).upper(view.lanes.lane(lane).len() + 1);
+        let left = view.slack_s(lane) - view.upper_with_one_more(lane);
         if left < wait.seconds { Wait { seconds: left.max(0.0), motive: Some(CloseReason::Deadline) } } else { wait }
     }
 
@@ -190,13 +208,17 @@ fn share(view: &View, waiting: usize) -> usize {
 /// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,
 /// all at once is best unless launches are almost free, when those behind wait for less if the batch is smaller.
 fn take(view: &View, pace: &Pace, waiting: usize, rate: f64) -> usize {
-    let limit = view.lanes.limits().max_items;
     let most = share(view, waiting);
     if !pace.has_line() || most <= 1 {
         return most;
     }
-    let replicas = f64::from(view.replicas);
-    let load = (CAUTION * rate / (replicas * pace.best_rate(limit))).min(0.99);
-    let behind = (waiting as f64 + rate * pace.seconds(most) / replicas) / (replicas * (1.0 - load));
+    let behind = behind(view, pace, waiting, most, rate);
     pace.best_size(most, |items, seconds| seconds * (behind / items as f64 + 1.0))
+}
+
+/// How many are delayed by each second that a batch takes longer: those who wait, and those who come until nobody waits.
+fn behind(view: &View, pace: &Pace, waiting: usize, most: usize, rate: f64) -> f64 {
+    let (limit, replicas) = (view.lanes.limits().max_items, f64::from(view.replicas));
+    let load = (CAUTION * rate / (replicas * pace.best_rate(limit))).min(0.99);
+    (waiting as f64 + rate * pace.seconds(most) / replicas) / (replicas * (1.0 - load))
 }

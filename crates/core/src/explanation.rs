@@ -1,6 +1,6 @@
 //! What a deployment says of its batches: what it has learned, and what it did lately and why.
 
-use crate::pace::Pace;
+use crate::curve::Curve;
 use crate::policy::CloseReason;
 use crate::time::Time;
 use crate::traffic::Traffic;
@@ -24,6 +24,10 @@ pub struct Explanation {
     pub batches_measured: u64,
     /// What batches of each size took, in the mean.
     pub sizes: Vec<SizeSeen>,
+    /// What the time of a batch follows: `items`, their `cost`, or what that is when all are `padded` to the longest.
+    pub time_follows: &'static str,
+    /// What of a batch is padding, in the mean, if it is padded to its longest item; 0 if costs do not differ.
+    pub padding_ratio: f64,
     /// Arrivals now.
     pub arrivals_per_s: f64,
     /// Whether answers are followed by requests; absent while too little is known.
@@ -111,11 +115,12 @@ impl Explanation {
     /// Of what has been learned and done by now.
     pub fn new(
         now: Time,
-        pace: &Pace,
+        curve: &Curve,
         traffic: &Traffic,
         decisions: &Decisions,
         latency: Option<Duration>,
     ) -> Explanation {
+        let pace = curve.by_items();
         let sizes = pace.sizes().map(|size| SizeSeen { items: size.items, ms: rounded(size.seconds * 1e3) });
         let returns = traffic.lags().median();
         let returns = returns.map(|(share, after)| Returns {
@@ -128,6 +133,8 @@ impl Explanation {
             scatter: rounded(pace.scatter()),
             batches_measured: pace.count(),
             sizes: sizes.collect(),
+            time_follows: curve.measure().label(),
+            padding_ratio: rounded(curve.padding()),
             arrivals_per_s: rounded(traffic.rate(now, pace)),
             returns,
             predicted_latency_ms: latency.map(ms),

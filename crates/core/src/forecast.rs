@@ -1,6 +1,7 @@
 //! When an answer is to be expected, before its item has entered. The door of a deployment with a latency target rests on it.
 
 use crate::admission::Refusal;
+use crate::load::Load;
 use crate::outcome::Outcome;
 use crate::policy::{BatchPolicy, View};
 use std::time::Duration;
@@ -23,14 +24,24 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// For an item whose lane holds `own` items already; `None` while too little has been measured.
-    pub fn new(view: &View, policy: &dyn BatchPolicy, target: Option<Duration>, own: usize) -> Option<Forecast> {
+    /// For an item of this cost whose lane holds `own` items already; `None` while too little has been measured.
+    pub fn new(
+        view: &View,
+        policy: &dyn BatchPolicy,
+        target: Option<Duration>,
+        own: usize,
+        cost: u64,
+    ) -> Option<Forecast> {
         if !view.pace.is_known() {
             return None;
         }
         let (pace, lanes, limit) = (view.pace, view.lanes, view.lanes.limits().max_items);
+        let curve = view.paces.curve();
+        // Those that wait, and this one, may cost more or less than those that were measured.
+        let each = (lanes.cost() as f64 + cost as f64) / (lanes.items() + 1) as f64;
+        let weight = curve.weight(limit, each);
         let size = match target {
-            Some(target) => pace.fit(SHARE_OF_TARGET * target.as_secs_f64(), limit),
+            Some(target) => pace.fit(SHARE_OF_TARGET * target.as_secs_f64() / weight, limit),
             None => policy.take(view, lanes.items() + 1),
         };
         let frees = if view.idle > 0 { 0.0 } else { view.frees_in_s().unwrap_or(0.0) };
@@ -38,10 +49,11 @@ impl Forecast {
         let others = lanes.len() - usize::from(own > 0);
         let beside = (lanes.items() - own) as f64 / size as f64 + others as f64 * (1.0 - 1.0 / size as f64) / 2.0;
         let ahead = (own / size) as f64 + beside.max(others as f64);
-        let batch = pace.seconds(size);
+        let batch = pace.seconds(size) * weight;
         let wait = frees + ahead * batch / f64::from(view.replicas.max(1));
         let joins = (own % size + 1) as f64 + view.traffic.rate(view.now, pace) * frees;
-        let latency = wait + pace.seconds((joins as usize).clamp(1, size));
+        let own_batch = pace.seconds((joins as usize).clamp(1, size)) * weight;
+        let latency = wait + own_batch.max(curve.seconds(Load::one(cost)));
         let length = Duration::from_secs_f64;
         Some(Forecast { wait: length(wait), latency: length(latency), batch: length(batch) })
     }

@@ -3,11 +3,12 @@
 
 use crate::request::{ItemId, Priority};
 use crate::time::Time;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// One item that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     /// When it arrived; kept when a lost worker sends it back.
     pub arrival: Time,
@@ -17,6 +18,35 @@ pub struct Waiting {
     pub cost: u64,
     /// When its answer is wanted: its deadline, or the latency target if that is sooner.
     pub due: Time,
+    /// Launches that left it behind and took somebody of a later rank.
+    pub passed: u32,
+}
+
+impl Waiting {
+    fn key(&self) -> (Time, ItemId) {
+        (self.arrival, self.id)
+    }
+}
+
+// An item is the same however often it was passed.
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Waiting) -> Ordering {
+        self.key().cmp(&other.key())
+    }
 }
 
 /// What bounds one batch.
@@ -43,6 +73,25 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// What waits here, soonest first, each with its class.
+    pub fn in_order(&self, boost: Duration) -> impl Iterator<Item = (Priority, Waiting)> + '_ {
+        let mut classes = Priority::ALL.map(|class| (class, self.classes[class as usize].iter().peekable()));
+        std::iter::from_fn(move || {
+            let heads = classes.iter_mut().filter_map(|(class, items)| {
+                let head = **items.peek()?;
+                Some((rank(head.arrival, *class, boost), head, *class))
+            });
+            let (_, _, soonest) = heads.min()?;
+            let (class, items) = classes.iter_mut().find(|(class, _)| *class == soonest)?;
+            Some((*class, *items.next()?))
+        })
+    }
+
+    /// What all that wait here cost together.
+    pub fn cost(&self) -> u128 {
+        self.cost
+    }
+
     /// Items that wait here.
     pub fn len(&self) -> usize {
         self.len
@@ -124,6 +173,29 @@ impl Lane {
         taken
     }
 
+    /// Takes these, in order of rank, and counts those that they pass.
+    pub fn take_these(&mut self, chosen: &[ItemId], boost: Duration) -> Vec<ItemId> {
+        let mut missing = chosen.len();
+        let mut until_last = |item: &(Priority, Waiting)| {
+            let goes_on = missing > 0;
+            missing -= usize::from(goes_on && chosen.contains(&item.1.id));
+            goes_on
+        };
+        let order: Vec<(Priority, Waiting)> = self.in_order(boost).take_while(&mut until_last).collect();
+        let mut taken = Vec::with_capacity(chosen.len());
+        for (class, item) in order {
+            if chosen.contains(&item.id) {
+                self.remove(class, item);
+                taken.push(item.id);
+            } else {
+                let waits = &mut self.classes[class as usize];
+                let place = waits.binary_search(&item);
+                place.into_iter().for_each(|place| waits[place].passed += 1);
+            }
+        }
+        taken
+    }
+
     fn next(&self, boost: Duration) -> Option<(Priority, Waiting)> {
         let heads = Priority::ALL.iter().filter_map(|&p| Some((p, *self.classes[p as usize].front()?)));
         heads.min_by_key(|(p, item)| (rank(item.arrival, *p, boost), *item))
@@ -143,7 +215,7 @@ mod tests {
     const ANY: BatchLimits = BatchLimits { max_items: 8, max_cost: u64::MAX };
 
     fn item(arrival: u64) -> Waiting {
-        Waiting { arrival: Time(arrival), id: ItemId(arrival), cost: 1, due: Time(u64::MAX) }
+        Waiting { arrival: Time(arrival), id: ItemId(arrival), cost: 1, due: Time(u64::MAX), passed: 0 }
     }
 
     fn ids(lane: &mut Lane) -> Vec<u64> {

@@ -40,6 +40,7 @@ pub struct Lanes {
     by_age: BTreeSet<(Time, LaneId)>,
     full: BTreeSet<(Time, LaneId)>,
     items: usize,
+    cost: u128,
     batches: usize,
 }
 
@@ -57,6 +58,7 @@ impl Lanes {
             by_age: BTreeSet::new(),
             full: BTreeSet::new(),
             items: 0,
+            cost: 0,
             batches: 0,
         }
     }
@@ -64,6 +66,16 @@ impl Lanes {
     /// Items in all lanes.
     pub fn items(&self) -> usize {
         self.items
+    }
+
+    /// What the items of all lanes cost together.
+    pub fn cost(&self) -> u128 {
+        self.cost
+    }
+
+    /// What waits in a live lane, soonest first, each with its class.
+    pub fn in_order(&self, id: LaneId) -> impl Iterator<Item = (Priority, Waiting)> + '_ {
+        self.lane(id).in_order(self.boost)
     }
 
     /// Batches that it takes to empty all lanes.
@@ -167,6 +179,14 @@ impl Lanes {
         taken
     }
 
+    /// Takes these items of a live lane into one batch, and counts those that they pass.
+    pub fn take_these(&mut self, id: LaneId, chosen: &[ItemId]) -> Vec<ItemId> {
+        let boost = self.boost;
+        let taken = self.change(id, |lane| lane.take_these(chosen, boost));
+        self.items -= taken.len();
+        taken
+    }
+
     fn slot(&self, id: LaneId) -> &Slot {
         self.slots[id.0 as usize].as_ref().expect("the lane is live")
     }
@@ -193,11 +213,13 @@ impl Lanes {
     fn change<R>(&mut self, id: LaneId, act: impl FnOnce(&mut Lane) -> R) -> R {
         let slot = self.slots[id.0 as usize].as_mut().expect("the lane is live");
         let (old_head, was_full, old_batches) = (slot.head, slot.full, slot.lane.batches(self.limits));
+        let old_cost = slot.lane.cost();
         let was_oldest = slot.oldest;
         let result = act(&mut slot.lane);
         slot.head = slot.lane.head(self.boost);
         slot.oldest = slot.lane.oldest();
         slot.full = slot.lane.is_full(self.limits);
+        self.cost = self.cost + slot.lane.cost() - old_cost;
         self.batches = self.batches + slot.lane.batches(self.limits) - old_batches;
         let (old_rank, rank) = (old_head.map(|h| h.0), slot.head.map(|h| h.0));
         if old_rank != rank {

@@ -53,6 +53,10 @@ metrics! {
     MODEL_SECONDS = "jitney_model_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
     /// Items in a batch when it was launched.
     BATCH_ITEMS = "jitney_batch_items", Kind::Histogram(ITEMS), ["deployment"];
+    /// Cost units in batches when they were launched; without a cost every item counts 1.
+    BATCH_COST = "jitney_batch_cost_total", Kind::Counter, ["deployment"];
+    /// The same if each batch is padded to its largest item: what it exceeds `jitney_batch_cost_total` by is padding.
+    PADDED_COST = "jitney_batch_padded_cost_total", Kind::Counter, ["deployment"];
     /// Batches launched, by the reason for which they were closed.
     BATCHES = "jitney_batches_total", Kind::Counter, ["deployment", "reason"];
     /// Seconds for which a batch was held beside a free replica, of those that were held.

@@ -1,6 +1,8 @@
 //! What batches take, of the deployment and of each group key: a small picture does not cost what a large one does.
 
+use crate::curve::Curve;
 use crate::lanes::Kin;
+use crate::load::Load;
 use crate::pace::Pace;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -11,16 +13,16 @@ const MOST_GROUPS: usize = 32;
 /// The paces of a deployment.
 #[derive(Clone, Debug, Default)]
 pub struct Paces {
-    all: Pace,
+    all: Curve,
     /// The one group seen so far: while there is no other, its pace is that of all.
     only: Option<Kin>,
-    groups: FxHashMap<Kin, (Pace, u64)>,
+    groups: FxHashMap<Kin, (Curve, u64)>,
     learned: u64,
 }
 
 impl Paces {
     /// Learns that a batch of a group occupied a replica for `length`.
-    pub fn learn(&mut self, kin: Kin, items: usize, length: Duration) {
+    pub fn learn(&mut self, kin: Kin, load: Load, length: Duration) {
         self.learned += 1;
         let only = *self.only.get_or_insert(kin);
         if only != kin || !self.groups.is_empty() {
@@ -32,25 +34,35 @@ impl Paces {
                 oldest.map(|kin| self.groups.remove(&kin));
             }
             let own = self.groups.entry(kin).or_insert_with(|| (self.all.as_a_guess(), 0));
-            own.0.learn(items, length);
+            own.0.learn(load, length);
             own.1 = self.learned;
         }
-        self.all.learn(items, length);
+        self.all.learn(load, length);
     }
 
     /// Learns what was measured before anything was served.
-    pub fn profiled(&mut self, items: usize, length: Duration) {
-        self.all.learn(items, length);
+    pub fn profiled(&mut self, load: Load, length: Duration) {
+        self.all.learn(load, length);
     }
 
-    /// That of the deployment.
+    /// That of the deployment, by the number of items.
     pub fn all(&self) -> &Pace {
+        self.all.by_items()
+    }
+
+    /// That of a group, by the number of items.
+    pub fn of(&self, kin: Kin) -> &Pace {
+        self.curve_of(kin).by_items()
+    }
+
+    /// What batches of the deployment take.
+    pub fn curve(&self) -> &Curve {
         &self.all
     }
 
-    /// That of a group: its own, or else the deployment's.
-    pub fn of(&self, kin: Kin) -> &Pace {
-        self.groups.get(&kin).map_or(&self.all, |(pace, _)| pace)
+    /// What batches of a group take: its own curve, or else the deployment's.
+    pub fn curve_of(&self, kin: Kin) -> &Curve {
+        self.groups.get(&kin).map_or(&self.all, |(curve, _)| curve)
     }
 }
 
@@ -65,8 +77,8 @@ mod tests {
         let mut paces = Paces::default();
         for _ in 0..20 {
             [1, 4].iter().for_each(|&items| {
-                paces.learn(Kin(1), items, 10 * MS + MS * items as u32);
-                paces.learn(Kin(2), items, 100 * MS + 10 * MS * items as u32);
+                paces.learn(Kin(1), Load::alike(items, 1), 10 * MS + MS * items as u32);
+                paces.learn(Kin(2), Load::alike(items, 1), 100 * MS + 10 * MS * items as u32);
             });
         }
         let ms = |kin| (paces.of(Kin(kin)).seconds(4) * 1e3).round();
@@ -77,8 +89,8 @@ mod tests {
     #[test]
     fn a_new_group_begins_with_the_pace_of_all_and_soon_has_its_own() {
         let mut paces = Paces::default();
-        (0..50).for_each(|n| paces.learn(Kin(1), 1 + n % 4, 10 * MS));
-        (0..6).for_each(|_| paces.learn(Kin(2), 4, 50 * MS));
+        (0..50).for_each(|n| paces.learn(Kin(1), Load::alike(1 + n % 4, 1), 10 * MS));
+        (0..6).for_each(|_| paces.learn(Kin(2), Load::alike(4, 1), 50 * MS));
         let seconds = paces.of(Kin(2)).seconds(4);
         assert!((0.035..=0.055).contains(&seconds), "{seconds}");
         assert!(paces.of(Kin(1)).seconds(4) < 0.012);
@@ -87,7 +99,7 @@ mod tests {
     #[test]
     fn groups_are_bounded() {
         let mut paces = Paces::default();
-        (0..1000).for_each(|kin| paces.learn(Kin(kin), 1, MS));
+        (0..1000).for_each(|kin| paces.learn(Kin(kin), Load::one(1), MS));
         assert_eq!(paces.groups.len(), MOST_GROUPS);
         assert!(paces.groups.contains_key(&Kin(999)));
     }

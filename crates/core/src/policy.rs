@@ -1,16 +1,20 @@
 //! When to launch a batch, and of which lane. A policy is pure: it sees the lanes and the time, and decides.
 
 use crate::ceilings::Ceilings;
+use crate::curve::Curve;
 use crate::lanes::{LaneId, Lanes};
+use crate::load::{Load, Measure};
 use crate::pace::Pace;
 use crate::paces::Paces;
 use crate::replica::Replicas;
+use crate::request::ItemId;
 use crate::time::Time;
 use crate::traffic::Traffic;
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// Launches in a row in which a full lane may pass the lane with the oldest head.
+/// Launches in a row in which a full lane may pass the lane with the oldest head, and in which items of like length may pass
+/// one that came before them.
 pub const MOST_PASSES: u32 = 4;
 
 /// Why a batch was closed; a metric label.
@@ -34,11 +38,13 @@ pub enum CloseReason {
     Deadline,
     /// It is a part of what waited: other free replicas share, or smaller batches answer sooner.
     Share,
+    /// They are of like length, and what else waits is not.
+    Alike,
 }
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 9] = [
+    pub const ALL: [CloseReason; 10] = [
         CloseReason::Full,
         CloseReason::Drain,
         CloseReason::Delay,
@@ -48,6 +54,7 @@ impl CloseReason {
         CloseReason::Pacing,
         CloseReason::Deadline,
         CloseReason::Share,
+        CloseReason::Alike,
     ];
 
     /// The metric label.
@@ -62,6 +69,7 @@ impl CloseReason {
             CloseReason::Pacing => "pacing",
             CloseReason::Deadline => "deadline",
             CloseReason::Share => "share",
+            CloseReason::Alike => "alike",
         }
     }
 }
@@ -99,9 +107,32 @@ impl View<'_> {
         (self.lanes.head(lane).due - self.now).as_secs_f64()
     }
 
-    /// What batches of a lane take.
+    /// What batches of a lane take, by the number of items.
     pub fn pace_of(&self, lane: LaneId) -> &Pace {
         self.paces.of(self.lanes.kin(lane))
+    }
+
+    /// What batches of a lane take.
+    pub fn curve_of(&self, lane: LaneId) -> &Curve {
+        self.paces.curve_of(self.lanes.kin(lane))
+    }
+
+    /// The batches of one, two, … of the items that leave a lane first.
+    pub fn loads(&self, lane: LaneId) -> impl Iterator<Item = Load> + '_ {
+        self.lanes.in_order(lane).scan(Load::default(), |load, (_, item)| {
+            *load = load.with(item.cost);
+            Some(*load)
+        })
+    }
+
+    /// What all of a lane take with one more like them, if it takes long, in seconds.
+    pub fn upper_with_one_more(&self, lane: LaneId) -> f64 {
+        let curve = self.curve_of(lane);
+        if curve.measure() == Measure::Items {
+            return curve.by_items().upper(self.lanes.lane(lane).len() + 1);
+        }
+        let load = self.loads(lane).last().unwrap_or_default();
+        curve.upper(load.with(load.cost / load.items.max(1) as u64))
     }
 
     /// Most items of a lane that may leave together.
@@ -117,8 +148,13 @@ impl View<'_> {
     /// The largest part of `size` items of a lane that is done before its head is due. Without a target only what is known
     /// to be too large is too large; with one, sizes that were never seen are approached step by step.
     pub fn in_time(&self, lane: LaneId, size: usize) -> usize {
-        let pace = self.pace_of(lane);
-        if self.has_target || pace.has_line() { pace.fit(self.slack_s(lane), size) } else { size }
+        let curve = self.curve_of(lane);
+        let pace = curve.by_items();
+        match () {
+            () if !self.has_target && !pace.has_line() => size,
+            () if curve.measure() == Measure::Items => pace.fit(self.slack_s(lane), size),
+            () => curve.fit(self.slack_s(lane), self.loads(lane).take(size)),
+        }
     }
 
     /// When the next busy replica should be free, in seconds from now; `None` if none is busy.
@@ -154,6 +190,10 @@ pub trait BatchPolicy: Send + Debug {
     /// How many of `waiting` items it would take into one batch.
     fn take(&self, view: &View, waiting: usize) -> usize {
         waiting.min(view.lanes.limits().max_items)
+    }
+    /// Which items of a lane ride in the batch of at most `size` that leaves; `None`: the first ones.
+    fn riders(&self, _view: &View, _lane: LaneId, _size: usize) -> Option<Vec<ItemId>> {
+        None
     }
     /// A batch of `items` left a lane.
     fn on_launch(&mut self, _now: Time, _lane: LaneId, _items: usize) {}

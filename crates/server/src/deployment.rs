@@ -7,6 +7,7 @@ use crate::statistics::Statistics;
 use crate::telemetry::Telemetry;
 use crate::tensors::signature::Signature;
 use jitney_core::explanation::Explanation;
+use jitney_core::load::Load;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
@@ -43,6 +44,8 @@ pub enum Inbound {
     Started(BatchId),
     /// A worker has results.
     Results(ReplicaId, ReceivedResults),
+    /// What batches took when a worker tried them, before it was ready.
+    Profiled(Vec<(Load, Duration)>),
     /// A replica is loaded and free.
     Up(ReplicaId, Link),
     /// A replica is gone.

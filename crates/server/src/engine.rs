@@ -8,6 +8,7 @@ use crate::link::results_frame::{ItemOutcome, ReceivedResults};
 use crate::supervise::Report;
 use crate::telemetry::Telemetry;
 use jitney_core::admission::Refusal;
+use jitney_core::load::Measure;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
@@ -53,6 +54,8 @@ struct Meters {
     model_seconds: Histogram,
     batch_items: Histogram,
     batches: [IntCounter; CloseReason::ALL.len()],
+    batch_cost: IntCounter,
+    padded_cost: IntCounter,
     queued_items: IntGauge,
     queued_bytes: IntGauge,
     lanes: IntGauge,
@@ -75,6 +78,8 @@ impl Meters {
             model_seconds: histogram(metrics::MODEL_SECONDS),
             batch_items: histogram(metrics::BATCH_ITEMS),
             batches: CloseReason::ALL.map(|reason| telemetry.counter(metrics::BATCHES, &[deployment, reason.label()])),
+            batch_cost: telemetry.counter(metrics::BATCH_COST, &[deployment]),
+            padded_cost: telemetry.counter(metrics::PADDED_COST, &[deployment]),
             queued_items: gauge(metrics::QUEUED_ITEMS),
             queued_bytes: gauge(metrics::QUEUED_BYTES),
             lanes: gauge(metrics::LANES),
@@ -171,6 +176,7 @@ impl Engine {
             }
             Inbound::Started(batch) => self.scheduler.batch_started(batch),
             Inbound::Results(replica, results) => self.results(now, replica, results),
+            Inbound::Profiled(batches) => self.scheduler.profiled(batches),
             Inbound::Up(replica, link) => {
                 self.links.insert(replica, link);
                 self.scheduler.replica_up(now, replica);
@@ -190,7 +196,7 @@ impl Engine {
     fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, oneshot::Sender<Answer>)>) {
         let Some((first, _)) = items.first() else { return };
         let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
-        let admitted = self.scheduler.admit(now, &first.group, bytes, first.timeout);
+        let admitted = self.scheduler.admit(now, &first.group, first.cost, bytes, first.timeout);
         for (call, reply) in items {
             let entered = match admitted {
                 Ok(()) => self.scheduler.enter(now, new_item(call, reply)),
@@ -267,6 +273,8 @@ impl Engine {
     fn launch(&mut self, now: Time, launch: &Launch) {
         self.meters.batch_items.observe(launch.items.len() as f64);
         self.meters.batches[launch.reason as usize].inc();
+        self.meters.batch_cost.inc_by(launch.load.units(Measure::Cost) as u64);
+        self.meters.padded_cost.inc_by(launch.load.units(Measure::Padded) as u64);
         self.show_learned(now, launch.held);
         let mut items = Vec::with_capacity(launch.items.len());
         for &id in &launch.items {
@@ -308,7 +316,7 @@ impl Engine {
         let queued = self.scheduler.queued_items();
         let wait = refusal
             .predicted_wait
-            .map(|wait| format!(", a wait of about {:.1} s", wait.as_secs_f64()))
+            .map(|wait| format!(", a wait of about {}", sayable(wait)))
             .unwrap_or_default();
         let detail = match refusal.outcome {
             Outcome::QueueFull => {
@@ -385,6 +393,16 @@ fn new_item(mut call: Box<Call>, reply: oneshot::Sender<Answer>) -> NewItem<Pend
         priority: call.priority,
         timeout: call.timeout,
         payload: Pending { call, reply },
+    }
+}
+
+/// As people say it: a wait of 40 ms is not one of "0.0 s".
+fn sayable(length: Duration) -> String {
+    let ms = length.as_secs_f64() * 1e3;
+    match ms {
+        _ if ms >= 1000.0 => format!("{:.1} s", ms / 1e3),
+        _ if ms >= 10.0 => format!("{ms:.0} ms"),
+        _ => format!("{ms:.1} ms"),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod keys;
 pub mod link;
 pub mod messages;
 pub mod plan;
+pub mod profile;
 pub mod programs;
 pub mod serve;
 pub mod site;

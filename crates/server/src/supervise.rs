@@ -7,6 +7,7 @@ use crate::host::{Fatal, Settings};
 use crate::link::frame::{FrameReader, Kind};
 use crate::link::front::Link;
 use crate::plan::{Assignment, Plan};
+use crate::profile;
 use crate::site::{Readiness, Site};
 use crate::spawn::{self, Launch, Spawner};
 use bytes::Bytes;
@@ -89,6 +90,7 @@ struct Slot {
 struct Served {
     engine: mpsc::UnboundedSender<Inbound>,
     min_ready: usize,
+    example_cost: Option<u64>,
 }
 
 /// All workers of a server.
@@ -241,6 +243,10 @@ impl Supervisor {
             Kind::Ready => {
                 tracing::info!("{name}: loaded and warm");
                 self.slots[index].error = None;
+                let assignment = self.slots[index].assignment.as_ref();
+                if let Some(served) = assignment.and_then(|assignment| self.served.get(&assignment.deployment)) {
+                    tell(&served.engine, Inbound::Profiled(profile::measured(body, served.example_cost)));
+                }
                 self.event(index, Event::Ready)?;
             }
             Kind::Failed => {
@@ -450,8 +456,9 @@ impl Supervisor {
             self.engines.spawn(task.run());
             let min_ready = manifest.options.min_ready_replicas.min(manifest.options.replicas) as usize;
             load_timeouts.insert(name.clone(), Duration::from_secs_f64(manifest.options.load_timeout_s));
+            let example_cost = profile::example_cost(&manifest);
             deployments.insert(name.clone(), Deployment::new(manifest, engine.clone(), telemetry));
-            self.served.insert(name, Served { engine, min_ready });
+            self.served.insert(name, Served { engine, min_ready, example_cost });
         }
         self.site.open(deployments);
         for (target, replicas) in plan.replicas.into_iter().enumerate() {

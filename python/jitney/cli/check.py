@@ -80,6 +80,8 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
         codec = Codec(deployment.signature, resolved.options)
         predict = deployment.instantiate(resolved.init)
         print(f"  loaded in {_time(perf_counter() - began)}")
+        if not deployment.examples and arguments.profile:
+            raise ConfigError("there is nothing to measure: --profile runs the examples; add examples=[…] to it")
         if not deployment.examples:
             print("  warning: no examples: nothing was run; add examples=[…] to @jitney.deployment")
             return True

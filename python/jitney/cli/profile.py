@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from jitney.warming import sizes
+
 RUNS = 3
 """Runs of each size; their median counts, so that one stall of the machine changes nothing."""
 WIDTH = 40
@@ -20,12 +22,6 @@ class Line:
     def seconds(self, size: int) -> float:
         """Return what a batch of `size` takes by the line."""
         return self.launch_s + self.item_s * size
-
-
-def sizes(most: int) -> list[int]:
-    """Return 1, 2, 4, … up to `most`, which is always among them."""
-    powers = [1 << power for power in range(most.bit_length()) if 1 << power < most]
-    return [*powers, most]
 
 
 def measure(run: Callable[[int], float], most: int) -> list[tuple[int, float]]:

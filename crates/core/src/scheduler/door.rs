@@ -28,25 +28,32 @@ impl<P: Payload> Scheduler<P> {
 
     /// Lets a request of one item in, or gives it back with the reason.
     pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
-        match self.admit(now, &item.group, item.bytes, item.timeout) {
+        match self.admit(now, &item.group, item.cost, item.bytes, item.timeout) {
             Ok(()) => self.enter(now, item),
             Err(refusal) => Err((item.payload, refusal)),
         }
     }
 
     /// Whether a request may enter: asked once for all its items, so that none is refused for its size alone.
-    pub fn admit(&mut self, now: Time, group: &GroupKey, bytes: u64, timeout: Option<Duration>) -> Result<(), Refusal> {
+    pub fn admit(
+        &mut self,
+        now: Time,
+        group: &GroupKey,
+        cost: u64,
+        bytes: u64,
+        timeout: Option<Duration>,
+    ) -> Result<(), Refusal> {
         if let Door::Closed(outcome) = self.door {
             return Err(Refusal::soon(outcome));
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
-        let mut queue = self.queue_state(group);
+        let mut queue = self.queue_state(group, cost);
         if now < self.overloaded_until && queue.allowed == Allowed::Batches {
             queue.allowed = Allowed::FewBatches;
         }
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
-        let admitted = admitted.and_then(|()| self.in_time(now, group));
+        let admitted = admitted.and_then(|()| self.in_time(now, group, cost));
         if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
             self.overloaded_until = now + self.paces.all().batch(self.rules.batch.max_items) * OVERLOADED_FOR;
         }
@@ -55,23 +62,24 @@ impl<P: Payload> Scheduler<P> {
 
     /// With a latency target: whether the answer would be in time. With nobody ahead the model decides: were all refused,
     /// nothing would run, and what was once believed of its pace could never be seen to be wrong.
-    fn in_time(&mut self, now: Time, group: &GroupKey) -> Result<(), Refusal> {
+    fn in_time(&mut self, now: Time, group: &GroupKey, cost: u64) -> Result<(), Refusal> {
         let Some(target) = self.rules.target.filter(|_| !self.is_empty()) else { return Ok(()) };
-        let Some(forecast) = self.forecast(now, group) else { return Ok(()) };
+        let Some(forecast) = self.forecast(now, group, cost) else { return Ok(()) };
         if forecast.too_late_by(target).is_zero() { Ok(()) } else { Err(forecast.refusal(target)) }
     }
 
     /// What somebody is told who was let in and is refused after all, because the answer would be late.
     pub fn late(&mut self, now: Time) -> Refusal {
-        let forecast = self.forecast(now, &GroupKey::default());
+        let cost = self.usual_cost();
+        let forecast = self.forecast(now, &GroupKey::default(), cost);
         let told = self.rules.target.zip(forecast).map(|(target, forecast)| forecast.refusal(target));
         told.unwrap_or(Refusal::soon(Outcome::WouldBeLate))
     }
 
-    /// What an item of this group that arrives now has before it; `None` while too little has been measured.
-    pub fn forecast(&mut self, now: Time, group: &GroupKey) -> Option<Forecast> {
+    /// What an item of this group and cost that arrives now has before it; `None` while too little has been measured.
+    pub fn forecast(&mut self, now: Time, group: &GroupKey, cost: u64) -> Option<Forecast> {
         let (target, own) = (self.rules.target, self.lanes.waiting_in(group));
-        self.ask(now, |policy, view| Forecast::new(view, policy, target, own))
+        self.ask(now, |policy, view| Forecast::new(view, policy, target, own, cost))
     }
 
     /// Puts an item of an admitted request into its lane, or gives it back with the reason.
@@ -85,7 +93,7 @@ impl<P: Payload> Scheduler<P> {
         }
         let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
         let due = self.rules.target.map_or(deadline, |target| deadline.min(now + target));
-        let waiting = Waiting { arrival: now, id: item.id, cost: item.cost, due };
+        let waiting = Waiting { arrival: now, id: item.id, cost: item.cost, due, passed: 0 };
         let lane = self.lanes.push(&item.group, item.priority, waiting);
         self.queued_bytes += item.bytes;
         self.deadlines.insert((deadline, item.id));
@@ -108,7 +116,13 @@ impl<P: Payload> Scheduler<P> {
         Ok(())
     }
 
-    fn queue_state(&self, group: &GroupKey) -> QueueState<'_> {
+    /// What an item costs that could be any of those that wait.
+    pub(super) fn usual_cost(&self) -> u64 {
+        self.lanes.cost().checked_div(self.lanes.items() as u128).map_or(1, |cost| cost.min(u64::MAX.into()) as u64)
+    }
+
+    fn queue_state(&self, group: &GroupKey, cost: u64) -> QueueState<'_> {
+        let each = (self.lanes.cost() as f64 + cost as f64) / (self.lanes.items() + 1) as f64;
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
@@ -119,11 +133,12 @@ impl<P: Payload> Scheduler<P> {
             idle: self.replicas.idle().is_some(),
             allowed: if self.rules.target.is_some() { Allowed::Target } else { Allowed::Batches },
             pace: self.paces.all(),
+            weight: self.paces.curve().weight(self.rules.batch.max_items, each),
         }
     }
 
     /// How long a new item without a group key would wait, if that can be said.
     pub fn predicted_wait(&self) -> Option<Duration> {
-        admission::predicted_wait(&self.queue_state(&GroupKey::default()))
+        admission::predicted_wait(&self.queue_state(&GroupKey::default(), self.usual_cost()))
     }
 }

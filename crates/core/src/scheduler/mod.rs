@@ -4,19 +4,22 @@
 //! whoever finishes an item gets it back exactly once.
 
 mod door;
+mod launch;
 mod losses;
 mod shed;
 
 use crate::auto::Auto;
 use crate::ceilings::Ceilings;
-use crate::explanation::{Decided, Decisions, Explanation};
+use crate::curve::Curve;
+use crate::explanation::{Decisions, Explanation};
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
 use crate::lanes::{Kin, LaneId, Lanes};
+use crate::load::Load;
 use crate::outcome::Outcome;
 use crate::pace::Pace;
 use crate::paces::Paces;
-use crate::policy::{BatchPolicy, CloseReason, Decision, Fixed, MOST_PASSES, View};
+use crate::policy::{BatchPolicy, CloseReason, Fixed};
 use crate::quarantine::Quarantine;
 use crate::replica::Replicas;
 use crate::request::{BatchId, ItemId, Priority, ReplicaId};
@@ -95,6 +98,8 @@ pub struct Launch {
     pub replica: ReplicaId,
     /// In order; their payloads are still with the scheduler.
     pub items: Vec<ItemId>,
+    /// How many they are and what they cost.
+    pub load: Load,
     /// Why it was closed.
     pub reason: CloseReason,
     /// For how long a replica had been free beside it.
@@ -144,8 +149,8 @@ struct Batch {
     kin: Option<Kin>,
     items: Vec<ItemId>,
     size: usize,
-    /// How many of them `predict` was called with, as far as is known.
-    computed: usize,
+    /// Those of them that `predict` was called with, as far as is known.
+    computed: Load,
     started: bool,
     /// When it is taken for a hang; set while it is the running one.
     hangs_at: Option<Time>,
@@ -271,7 +276,7 @@ impl<P: Payload> Scheduler<P> {
                     self.paces.learn(kin, batch.computed, now - since);
                 }
                 if is_clean {
-                    self.ceilings.fitted(kin, batch.computed, self.rules.batch.max_items);
+                    self.ceilings.fitted(kin, batch.computed.items, self.rules.batch.max_items);
                 }
                 self.traffic.answered(now, kin, batch.size, self.paces.all());
             }
@@ -285,8 +290,10 @@ impl<P: Payload> Scheduler<P> {
     /// So many items of a batch that ends were computed: the others were refused by the worker, or nobody waited for them any
     /// more. Only they say what a batch of their number takes.
     pub fn computed(&mut self, id: BatchId, items: usize) {
-        if let Some(batch) = self.batches.get_mut(&id) {
-            batch.computed = batch.size.min(items);
+        if let Some(batch) = self.batches.get_mut(&id).filter(|batch| items < batch.size) {
+            // Which ones is not known: as if each had cost the same.
+            let cost = batch.computed.cost / batch.size.max(1) as u64 * items as u64;
+            batch.computed = Load { items, cost, largest: batch.computed.largest };
         }
     }
 
@@ -296,9 +303,12 @@ impl<P: Payload> Scheduler<P> {
         Some(self.ceilings.too_large(batch.kin?, batch.size, now))
     }
 
-    /// A batch of `items` took so long when it was tried before serving.
-    pub fn profiled(&mut self, items: usize, length: Duration) {
-        self.paces.profiled(items, length);
+    /// Batches took so long when they were tried before serving. What was measured while serving says more: then, and when
+    /// another replica has told already, this is passed over.
+    pub fn profiled(&mut self, batches: impl IntoIterator<Item = (Load, Duration)>) {
+        if self.paces.all().count() == 0 {
+            batches.into_iter().for_each(|(load, length)| self.paces.profiled(load, length));
+        }
     }
 
     // ------------------------------------------------------------------------------------------ decisions
@@ -335,138 +345,6 @@ impl<P: Payload> Scheduler<P> {
         batch.hangs_at = None;
         self.replicas.condemn(batch.replica);
         Some(Action::Kill(batch.replica))
-    }
-
-    fn launch(&mut self, now: Time) -> Option<Action<P>> {
-        if !self.has_news && now < self.ask_again {
-            return None; // A timer that was set for something else changes nothing.
-        }
-        self.ask_again = Time(u64::MAX);
-        if self.quarantine.is_ready()
-            && let Some(replica) = self.replicas.idle()
-        {
-            let id = self.quarantine.launch()?;
-            return Some(self.dispatch(now, replica, None, vec![id], CloseReason::Suspect));
-        }
-        if self.lanes.is_empty() {
-            if self.held_since.take().is_some() {
-                self.policy.on_empty();
-            }
-            return None;
-        }
-        let Some(replica) = self.replicas.idle() else {
-            return self.launch_ahead(now);
-        };
-        self.shed(now);
-        if let Some(refused) = self.pending.pop_front() {
-            return Some(refused);
-        }
-        match self.ask(now, |policy, view| policy.decide(view)) {
-            Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
-            Decision::AskAgain(at) => {
-                (self.ask_again, self.has_news) = (at, false);
-                self.held_since.get_or_insert(now);
-                None
-            }
-        }
-    }
-
-    fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
-        let view = View {
-            now,
-            lanes: &self.lanes,
-            idle: self.replicas.idle_count() as u32,
-            replicas: self.replicas.len() as u32,
-            passes: self.passes,
-            pace: self.paces.all(),
-            paces: &self.paces,
-            traffic: &self.traffic,
-            held: &self.replicas,
-            ceilings: &self.ceilings,
-            has_target: self.rules.target.is_some(),
-        };
-        question(&mut *self.policy, &view)
-    }
-
-    /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
-    /// A partly filled one must not: who rides in it would be fixed too early.
-    /// Nor may anything go ahead while a suspect waits: under full load no replica would ever be free for it.
-    fn launch_ahead(&mut self, now: Time) -> Option<Action<P>> {
-        if self.quarantine.is_ready() {
-            return None;
-        }
-        let lane = self.lanes.first_full()?;
-        let replica = self.replicas.ready_for_ahead()?;
-        let size = self.rules.batch.max_items;
-        // Not past older heads: a lane that is ahead of its turn here would starve them.
-        if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
-            return None;
-        }
-        // With a target it must still be in time when its turn comes.
-        let in_time =
-            |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace_of(lane).upper(size);
-        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
-            return None;
-        }
-        Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
-    }
-
-    fn launch_lane(
-        &mut self,
-        now: Time,
-        replica: ReplicaId,
-        lane: LaneId,
-        size: usize,
-        reason: CloseReason,
-    ) -> Action<P> {
-        self.passes = if self.lanes.by_rank().next() == Some(lane) { 0 } else { self.passes + 1 };
-        let kin = self.lanes.kin(lane);
-        // Whatever the policy asked for: more would not fit into the memory of the device.
-        let size = size.min(self.ceilings.most(kin, self.rules.batch.max_items, now));
-        let items = self.lanes.take(lane, size);
-        self.policy.on_launch(now, lane, items.len());
-        self.dispatch(now, replica, Some(kin), items, reason)
-    }
-
-    fn dispatch(
-        &mut self,
-        now: Time,
-        replica: ReplicaId,
-        kin: Option<Kin>,
-        items: Vec<ItemId>,
-        reason: CloseReason,
-    ) -> Action<P> {
-        let id = BatchId(self.next_batch);
-        self.next_batch += 1;
-        self.has_news = true;
-        for item in &items {
-            let entry = self.entries.get_mut(item).expect("what waits is known");
-            entry.place = Place::Batch(id);
-            entry.launched = Some(now);
-            entry.batch_size = items.len() as u32;
-            self.queued_bytes -= entry.bytes;
-        }
-        let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
-        let batch = Batch {
-            replica,
-            kin,
-            items: items.clone(),
-            size: items.len(),
-            computed: items.len(),
-            started: false,
-            hangs_at: None,
-            runs_since: None,
-            suspect,
-        };
-        self.batches.insert(id, batch);
-        let takes =
-            Duration::from_secs_f64(kin.map_or(self.paces.all(), |kin| self.paces.of(kin)).seconds(items.len()));
-        if self.replicas.launch(replica, id, takes, suspect.is_some(), now) {
-            self.runs_from(id, now);
-        }
-        let held = self.held_since.take().map_or(Duration::ZERO, |since| now - since);
-        self.decisions.add(Decided { at: now, items: items.len(), left: self.lanes.items(), held, reason });
-        Action::Launch(Launch { batch: id, replica, items, reason, held })
     }
 
     fn runs_from(&mut self, id: BatchId, now: Time) {
@@ -532,8 +410,14 @@ impl<P: Payload> Scheduler<P> {
 
     /// What it has learned, and what it did lately and why.
     pub fn explain(&mut self, now: Time) -> Explanation {
-        let latency = self.forecast(now, &GroupKey::default()).map(|forecast| forecast.latency);
-        Explanation::new(now, self.paces.all(), &self.traffic, &self.decisions, latency)
+        let cost = self.usual_cost();
+        let latency = self.forecast(now, &GroupKey::default(), cost).map(|forecast| forecast.latency);
+        Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency)
+    }
+
+    /// What batches take, by what they hold.
+    pub fn curve(&self) -> &Curve {
+        self.paces.curve()
     }
 
     /// What batches take.

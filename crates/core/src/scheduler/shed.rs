@@ -3,6 +3,7 @@
 
 use super::{Payload, Scheduler};
 use crate::lanes::LaneId;
+use crate::load::{Load, Measure};
 use crate::outcome::Outcome;
 use crate::policy::{MOST_PASSES, View};
 use crate::time::Time;
@@ -36,11 +37,21 @@ fn hopeless(view: &View) -> Option<LaneId> {
 }
 
 fn is_hopeless(view: &View, lane: LaneId, rate: f64) -> bool {
-    let (pace, slack) = (view.pace_of(lane), view.slack_s(lane));
+    let (curve, slack) = (view.curve_of(lane), view.slack_s(lane));
     let most = view.lanes.lane(lane).len().min(view.lanes.limits().max_items);
-    if slack < pace.upper(1) {
+    if curve.measure() == Measure::Items {
+        let pace = curve.by_items();
+        let fits = pace.fit(slack, most);
+        return slack < pace.upper(1) || fits < most && too_slow(view, fits, pace.seconds(fits), rate);
+    }
+    if slack < curve.upper(Load::one(view.lanes.head(lane).cost)) {
         return true;
     }
-    let fits = pace.fit(slack, most);
-    fits < most && f64::from(view.replicas) * fits as f64 / pace.seconds(fits) < rate
+    let fits = curve.fit(slack, view.loads(lane).take(most));
+    fits < most && too_slow(view, fits, curve.seconds(view.loads(lane).take(fits).last().unwrap_or_default()), rate)
+}
+
+/// Whether batches of so many could not keep up with arrivals.
+fn too_slow(view: &View, items: usize, seconds: f64, rate: f64) -> bool {
+    f64::from(view.replicas) * items as f64 / seconds < rate
 }

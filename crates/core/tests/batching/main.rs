@@ -7,6 +7,7 @@ mod cells;
 mod drawn;
 mod invariants;
 mod lanes;
+mod padding;
 mod random;
 mod scenarios;
 mod simulator;

@@ -5,6 +5,7 @@ use crate::random::Random;
 use jitney_core::admission::QueueLimits;
 use jitney_core::group_key::{GroupKey, KeyPart};
 use jitney_core::lane::BatchLimits;
+use jitney_core::load::{Load, Measure};
 use jitney_core::policy::BatchPolicy;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
@@ -29,10 +30,13 @@ pub(crate) struct Service {
     pub(crate) drift: (f64, f64),
     /// A share of batches takes this many times as long.
     pub(crate) slow: (f64, f64),
+    /// What n is.
+    pub(crate) follows: Measure,
 }
 
 pub(crate) const fn service(a: f64, b: f64) -> Service {
-    Service { a, b, knee: (usize::MAX, 0.0), is_padded: false, cv: 0.0, drift: (f64::INFINITY, 1.0), slow: (0.0, 1.0) }
+    let follows = Measure::Items;
+    Service { a, b, follows, knee: (usize::MAX, 0.0), is_padded: false, cv: 0.0, drift: (f64::INFINITY, 1.0), slow: (0.0, 1.0) }
 }
 
 impl Service {
@@ -42,11 +46,11 @@ impl Service {
         self.a + self.b * items.min(knee) as f64 + slope * items.saturating_sub(knee) as f64
     }
 
-    pub(crate) fn sample(&self, items: usize, now: f64, random: &mut Random) -> f64 {
+    pub(crate) fn sample(&self, load: Load, now: f64, random: &mut Random) -> f64 {
         let drift = if now >= self.drift.0 { self.drift.1 } else { 1.0 };
         let noise = if self.cv > 0.0 { random.lognormal(self.cv) } else { 1.0 };
         let slow = if self.slow.0 > 0.0 && random.unit() < self.slow.0 { self.slow.1 } else { 1.0 };
-        self.seconds(items) * drift * noise * slow
+        self.seconds(load.units(self.follows)) * drift * noise * slow
     }
 }
 
@@ -61,6 +65,21 @@ pub(crate) enum Drop {
     Window(usize),
 }
 
+/// Lengths spread as those of texts are: lognormal, cut off at both ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    pub(crate) mean: f64,
+    pub(crate) cv: f64,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl Lengths {
+    fn draw(&self, random: &mut Random) -> u64 {
+        ((self.mean * random.lognormal(self.cv)) as u64).clamp(self.least, self.most)
+    }
+}
+
 /// What is simulated.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -72,6 +91,8 @@ pub(crate) struct Scenario {
     pub(crate) users: Option<Users>,
     /// Batches of odd lanes take this many times as long.
     pub(crate) odd_lanes: f64,
+    /// Lengths of requests; without them all cost 1.
+    pub(crate) lengths: Option<Lengths>,
     /// Answers should come within this.
     pub(crate) target: Option<f64>,
     pub(crate) drop: Drop,
@@ -81,7 +102,7 @@ pub(crate) struct Scenario {
     pub(crate) warm: f64,
     /// Head start of the high priority, in seconds.
     pub(crate) boost: f64,
-    /// Sizes measured before serving: 1, 2, 4, … three times each.
+    /// Sizes measured before serving: 1, 2, 4, …
     pub(crate) has_profile: bool,
     /// The scheduler is also polled between events, as by a timer that was set for something else.
     pub(crate) polls_for_nothing: bool,
@@ -97,6 +118,7 @@ impl Scenario {
             open: None,
             users: None,
             odd_lanes: 1.0,
+            lengths: None,
             target: None,
             drop: Drop::ByPolicy,
             ends: 3000,
@@ -129,6 +151,7 @@ struct Request {
     is_user: bool,
     /// Latency that was predicted when it arrived.
     predicted: Option<f64>,
+    cost: u64,
 }
 
 impl Payload for Request {
@@ -152,6 +175,7 @@ pub(crate) struct Answered {
     pub(crate) lane: usize,
     pub(crate) is_high: bool,
     pub(crate) predicted: Option<f64>,
+    pub(crate) cost: u64,
 }
 
 /// Somebody who was refused, after so long.
@@ -166,6 +190,7 @@ pub(crate) struct Refused {
 pub(crate) struct Ran {
     pub(crate) at: f64,
     pub(crate) items: usize,
+    pub(crate) load: Load,
     /// For how long a replica was free beside its items, at most.
     pub(crate) held_s: f64,
 }
@@ -186,6 +211,7 @@ pub(crate) struct Simulation {
     next: u64,
     stream: Option<Stream>,
     work_random: Random,
+    length_random: Random,
     arrival_random: Random,
     replicas: BTreeMap<ReplicaId, Replica>,
     holding_since: Option<f64>,
@@ -222,6 +248,7 @@ impl Simulation {
             next: 0,
             stream,
             work_random: Random(seed),
+            length_random: Random(seed + 2000),
             arrival_random,
             replicas: BTreeMap::new(),
             holding_since: None,
@@ -241,12 +268,12 @@ impl Simulation {
         }
         if self.scenario.has_profile {
             let sizes = std::iter::successors(Some(1), |size| Some(size * 2));
-            for size in sizes.take_while(|&size| size <= self.scenario.max_batch) {
-                let mut times = [0.0; 3];
-                times.fill_with(|| self.scenario.service.sample(size, 0.0, &mut self.work_random));
-                times.sort_by(f64::total_cmp);
-                self.scheduler.profiled(size, Duration::from_secs_f64(times[1]));
-            }
+            let sizes = sizes.take_while(|&size| size <= self.scenario.max_batch);
+            let measured = sizes.map(|size| {
+                let load = Load::alike(size, 1);
+                (load, Duration::from_secs_f64(self.scenario.service.sample(load, 0.0, &mut self.work_random)))
+            });
+            self.scheduler.profiled(measured);
         }
         self.next_stranger();
         if let Some(users) = self.scenario.users {
@@ -302,15 +329,16 @@ impl Simulation {
         }
         self.next += 1;
         let (id, group) = (ItemId(self.next), self.keys[coming.lane].clone());
-        let predicted = self.scheduler.forecast(self.now, &group).map(|forecast| forecast.latency.as_secs_f64());
+        let cost = self.scenario.lengths.map_or(1, |lengths| lengths.draw(&mut self.length_random));
+        let predicted = self.scheduler.forecast(self.now, &group, cost).map(|forecast| forecast.latency.as_secs_f64());
         let item = NewItem {
             id,
             group,
-            cost: 1,
+            cost,
             bytes: 1,
             priority: if coming.is_high { Priority::High } else { Priority::Normal },
             timeout: None,
-            payload: Request { lane: coming.lane, is_high: coming.is_high, is_user, predicted },
+            payload: Request { lane: coming.lane, is_high: coming.is_high, is_user, predicted, cost },
         };
         if self.scenario.drop == Drop::ByPolicy && self.scenario.target.is_some() {
             if self.scheduler.submit(self.now, item).is_err() {
@@ -370,7 +398,7 @@ impl Simulation {
     fn launched(&mut self, launch: Launch) {
         let now = self.now.as_secs_f64();
         let held_s = self.holding_since.take().map_or(0.0, |since| now - since);
-        self.result.batches.push(Ran { at: now, items: launch.items.len(), held_s });
+        self.result.batches.push(Ran { at: now, items: launch.items.len(), load: launch.load, held_s });
         self.waiting.drain(..launch.items.len().min(self.waiting.len()));
         let id = launch.replica;
         let replica = self.replicas.get_mut(&id).expect("launches go to replicas that are up");
@@ -383,7 +411,7 @@ impl Simulation {
     fn begin(&mut self, id: ReplicaId) {
         let now = self.now.as_secs_f64();
         if let Some(launch) = self.replicas[&id].batches.front() {
-            let seconds = self.scenario.service.sample(launch.items.len(), now, &mut self.work_random);
+            let seconds = self.scenario.service.sample(launch.load, now, &mut self.work_random);
             let first = self.scheduler.look(launch.items[0], self.now);
             let is_odd = first.is_some_and(|(request, _)| request.lane % 2 == 1);
             let seconds = if is_odd { seconds * self.scenario.odd_lanes } else { seconds };
@@ -403,10 +431,10 @@ impl Simulation {
     }
 
     fn answered(&mut self, ended: &Ended<Request>, place: usize) {
-        let Request { lane, is_high, is_user, predicted } = ended.payload;
+        let Request { lane, is_high, is_user, predicted, cost } = ended.payload;
         let now = self.now.as_secs_f64();
         let latency = (self.now - ended.arrival).as_secs_f64();
-        self.result.answered.push(Answered { at: now, latency, lane, is_high, predicted });
+        self.result.answered.push(Answered { at: now, latency, lane, is_high, predicted, cost });
         if let Some(users) = self.scenario.users.filter(|_| is_user) {
             let at = now + users.returns_after(place, &mut self.arrival_random);
             self.push(at, Event::Arrive(Coming { at, lane, is_high: false }, true));
@@ -425,6 +453,11 @@ pub(crate) struct Figures {
     pub(crate) mean: f64,
     pub(crate) p50: f64,
     pub(crate) p95: f64,
+    pub(crate) p99: f64,
+    /// Padded cost over cost.
+    pub(crate) padding: f64,
+    /// Mean latency of the twentieth with the longest requests.
+    pub(crate) long: f64,
     pub(crate) batch: f64,
     /// Share of batches that were held beside a free replica.
     pub(crate) held: f64,
@@ -466,6 +499,15 @@ impl Figures {
         let ratios = late.iter().filter_map(|one| one.predicted.filter(|&p| p > 0.0).map(|p| p / one.latency));
         let mut ratios: Vec<f64> = ratios.collect();
         ratios.sort_by(f64::total_cmp);
+        let (cost, padded) = batches
+            .iter()
+            .filter(|ran| ran.at >= start)
+            .fold((0, 0), |sums, ran| (sums.0 + ran.load.cost, sums.1 + ran.load.padded()));
+        let mut costs: Vec<u64> = late.iter().map(|answered| answered.cost).collect();
+        costs.sort_unstable();
+        let longest = costs.get(costs.len() * 19 / 20).copied().unwrap_or(0);
+        let long = late.iter().filter(|answered| answered.cost >= longest).map(|answered| answered.latency);
+        let long: Vec<f64> = long.collect();
         Figures {
             goodput: in_time as f64 / span,
             late: 1.0 - in_time as f64 / all.len().max(1) as f64,
@@ -476,6 +518,9 @@ impl Figures {
             mean: all.iter().sum::<f64>() / all.len().max(1) as f64,
             p50: quantile(&all, 0.5),
             p95: quantile(&all, 0.95),
+            p99: quantile(&all, 0.99),
+            padding: padded as f64 / cost as f64,
+            long: mean(&long),
             batch: batches.iter().map(|ran| ran.items).sum::<usize>() as f64 / batches.len().max(1) as f64,
             held: share(batches.iter().filter(|ran| ran.held_s > 0.0).count(), batches.len()),
             lone_held: share(ones.iter().filter(|ran| ran.held_s > 0.0).count(), ones.len()),

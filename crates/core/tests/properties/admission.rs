@@ -57,7 +57,7 @@ proptest! {
         pace in paces(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(),
     ) {
         let wait = |ahead, is_empty| {
-            let queue = QueueState { items: 0, bytes: 0, ahead, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, pace: &pace };
+            let queue = QueueState { items: 0, bytes: 0, ahead, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
             predicted_wait(&queue)
         };
         let waits: Vec<_> = std::iter::once(wait(0, true)).chain((0..50).map(|ahead| wait(ahead, false))).collect();
@@ -98,7 +98,7 @@ proptest! {
         let limits = QueueLimits { max_items: 1000, max_bytes: 1000 };
         let (ahead, is_empty) = (items / 8, items == 0);
         let queue =
-            QueueState { items, bytes, ahead, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, pace: &pace };
+            QueueState { items, bytes, ahead, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
         let (timeout, remaining) = (Duration::from_millis(timeouts.0), Duration::from_millis(timeouts.1));
         if let Err(refusal) = admit(&queue, limits, 10, timeout, remaining) {
             let expected = refusal.outcome == Outcome::DeadlineUnreachable;

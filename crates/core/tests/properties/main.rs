@@ -3,6 +3,7 @@
 mod admission;
 mod ops;
 mod poison;
+mod riders;
 mod schedules;
 mod simulation;
 mod supervisor;

@@ -1,0 +1,194 @@
+//! What batches of one kind take. If their items differ in cost, the time may follow their number, their cost, or what
+//! padding to the longest makes of it: all three are learned, and whichever explains what was measured is believed.
+
+use crate::load::{Load, Measure};
+use crate::pace::Pace;
+use std::time::Duration;
+
+/// Batches over which a measure is judged …
+const JUDGED_OVER: f64 = 32.0;
+/// … and that must have been predicted by it before it is.
+const JUDGED_AFTER: u32 = 12;
+/// Another measure must be wrong by less than this share of what the present one is wrong by.
+const BETTER: f64 = 0.8;
+/// No prediction is wrong by more: one stall of the machine says nothing of the model.
+const WORST_MISFIT: f64 = 1.0;
+/// Weight of the newest batch in how much padding batches have.
+const PADDING_WEIGHT: f64 = 0.05;
+/// What waits counts as at most so many times, and at least as such a part of, what was measured.
+const MOST_WEIGHT: f64 = 100.0;
+
+/// How wrong a measure is: the mean of |ln(measured / predicted)|.
+#[derive(Clone, Copy, Debug, Default)]
+struct Misfit {
+    mean: f64,
+    count: u32,
+}
+
+/// The paces by each measure.
+#[derive(Clone, Debug, Default)]
+pub struct Curve {
+    by_items: Pace,
+    /// By cost and padded; absent while every item costs 1.
+    by_units: Option<Box<[Pace; 2]>>,
+    misfits: [Misfit; 3],
+    measure: Measure,
+    /// Padded cost over cost, minus 1, in the mean.
+    padding: f64,
+}
+
+impl Curve {
+    /// Learns that a batch occupied a replica for `length`.
+    pub fn learn(&mut self, load: Load, length: Duration) {
+        if load.items == 0 {
+            return;
+        }
+        if load.cost != load.items as u64 || self.by_units.is_some() {
+            self.by_units.get_or_insert_default();
+            self.judge(load, length);
+            let padding = load.padded() as f64 / load.cost.max(1) as f64 - 1.0;
+            self.padding += PADDING_WEIGHT * (padding.clamp(0.0, MOST_WEIGHT) - self.padding);
+        }
+        self.by_items.learn(load.items, length);
+        if let Some(paces) = &mut self.by_units {
+            paces[0].learn(load.units(Measure::Cost), length);
+            paces[1].learn(load.units(Measure::Padded), length);
+        }
+    }
+
+    /// The same, as a first guess of something alike: it gives way to what is measured.
+    #[must_use]
+    pub fn as_a_guess(&self) -> Curve {
+        let by_units = self.by_units.as_ref().map(|paces| Box::new([paces[0].as_a_guess(), paces[1].as_a_guess()]));
+        Curve { by_items: self.by_items.as_a_guess(), by_units, ..*self }
+    }
+
+    /// By the number of items.
+    pub fn by_items(&self) -> &Pace {
+        &self.by_items
+    }
+
+    /// What the time follows, as far as is known.
+    pub fn measure(&self) -> Measure {
+        self.measure
+    }
+
+    /// By the measure that is believed.
+    pub fn pace(&self) -> &Pace {
+        self.by(self.measure)
+    }
+
+    /// What of a batch is padding, in the mean, if it is padded to its longest item: 0 to 1.
+    pub fn padding(&self) -> f64 {
+        self.padding / (1.0 + self.padding)
+    }
+
+    /// What this batch takes, in seconds.
+    pub fn seconds(&self, load: Load) -> f64 {
+        self.pace().seconds(load.units(self.measure))
+    }
+
+    /// What it takes if it takes long, in seconds.
+    pub fn upper(&self, load: Load) -> f64 {
+        self.pace().upper(load.units(self.measure))
+    }
+
+    /// How many times as long as measured batches of as many items those take that cost `each` in the mean.
+    pub fn weight(&self, items: usize, each: f64) -> f64 {
+        let units = match self.measure {
+            Measure::Items => return 1.0,
+            Measure::Cost => each * items as f64,
+            Measure::Padded => each * items as f64 * (1.0 + self.padding),
+        };
+        let seconds = self.pace().seconds(units.clamp(1.0, 1e15) as usize);
+        (seconds / self.by_items.seconds(items.max(1))).clamp(1.0 / MOST_WEIGHT, MOST_WEIGHT)
+    }
+
+    /// The longest beginning of these loads, each with one item more than the last, that ends within `slack` seconds.
+    pub fn fit(&self, slack: f64, loads: impl Iterator<Item = Load>) -> usize {
+        loads.take_while(|&load| load.items == 1 || self.upper(load) <= slack).last().map_or(1, |load| load.items)
+    }
+
+    fn by(&self, measure: Measure) -> &Pace {
+        match (&self.by_units, measure) {
+            (Some(paces), Measure::Cost) => &paces[0],
+            (Some(paces), Measure::Padded) => &paces[1],
+            _ => &self.by_items,
+        }
+    }
+
+    /// Compares what each measure would have predicted with what came.
+    fn judge(&mut self, load: Load, length: Duration) {
+        let seconds = length.as_secs_f64().max(1e-9);
+        for (place, measure) in Measure::ALL.into_iter().enumerate() {
+            let pace = self.by(measure);
+            if !pace.is_known() || !pace.has_line() {
+                continue;
+            }
+            let wrong = (seconds / pace.seconds(load.units(measure))).ln().abs().min(WORST_MISFIT);
+            let misfit = &mut self.misfits[place];
+            misfit.count += 1;
+            misfit.mean += (wrong - misfit.mean) / f64::from(misfit.count).min(JUDGED_OVER);
+        }
+        let known = |measure: Measure| Some(self.misfits[measure as usize]).filter(|m| m.count >= JUDGED_AFTER);
+        let best = Measure::ALL.into_iter().filter_map(|measure| Some((known(measure)?.mean, measure)));
+        if let Some((least, best)) = best.min_by(|a, b| a.0.total_cmp(&b.0))
+            && known(self.measure).is_none_or(|present| least < BETTER * present.mean)
+        {
+            self.measure = best;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths that differ as those of sentences do.
+    fn batches() -> impl Iterator<Item = Load> {
+        (0..200u64).map(|n| {
+            let items = 1 + n * 7 % 16;
+            (0..items).map(|i| 4 + (n * 31 + i * i * 17) % 120).collect()
+        })
+    }
+
+    fn learned(seconds: impl Fn(Load) -> f64) -> Curve {
+        let mut curve = Curve::default();
+        batches().for_each(|load| curve.learn(load, Duration::from_secs_f64(seconds(load))));
+        curve
+    }
+
+    #[test]
+    fn it_finds_out_what_the_time_follows() {
+        let models: [(fn(Load) -> f64, Measure); 3] = [
+            (|load| 0.005 + 0.001 * load.items as f64, Measure::Items),
+            (|load| 0.005 + 0.000_1 * load.cost as f64, Measure::Cost),
+            (|load| 0.005 + 0.000_1 * load.padded() as f64, Measure::Padded),
+        ];
+        for (seconds, measure) in models {
+            let curve = learned(seconds);
+            assert_eq!(curve.measure(), measure);
+            let long = Load::alike(4, 200);
+            let ratio = curve.seconds(long) / seconds(long);
+            assert!((0.9..1.1).contains(&ratio), "{measure:?}: predicted / actual {ratio}");
+        }
+    }
+
+    #[test]
+    fn items_that_all_cost_one_are_learned_once() {
+        let mut curve = Curve::default();
+        (1..40).for_each(|items| curve.learn(Load::alike(items, 1), Duration::from_millis(5 + items as u64)));
+        assert_eq!((curve.measure(), curve.by_units.is_none()), (Measure::Items, true));
+        assert!((curve.weight(8, 1.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_waits_weighs_as_much_as_it_costs_beside_what_was_measured() {
+        let curve = learned(|load| 0.001 + 0.000_1 * load.cost as f64);
+        let mean = batches().map(|load| load.cost).sum::<u64>() as f64
+            / batches().map(|load| load.items).sum::<usize>() as f64;
+        let (same, heavy) = (curve.weight(8, mean), curve.weight(8, 4.0 * mean));
+        assert!((0.8..1.25).contains(&same), "{same}");
+        assert!((3.0..4.5).contains(&heavy), "{heavy}");
+    }
+}

@@ -1,0 +1,156 @@
+//! What leaves next: the policy is asked when, and who rides.
+
+use super::{Action, Batch, Launch, Payload, Place, Scheduler};
+use crate::explanation::Decided;
+use crate::lanes::{Kin, LaneId};
+use crate::load::Load;
+use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
+use crate::request::{BatchId, ItemId, ReplicaId};
+use crate::time::Time;
+use std::time::Duration;
+
+impl<P: Payload> Scheduler<P> {
+    pub(super) fn launch(&mut self, now: Time) -> Option<Action<P>> {
+        if !self.has_news && now < self.ask_again {
+            return None; // A timer that was set for something else changes nothing.
+        }
+        self.ask_again = Time(u64::MAX);
+        if self.quarantine.is_ready()
+            && let Some(replica) = self.replicas.idle()
+        {
+            let id = self.quarantine.launch()?;
+            return Some(self.dispatch(now, replica, None, vec![id], CloseReason::Suspect));
+        }
+        if self.lanes.is_empty() {
+            if self.held_since.take().is_some() {
+                self.policy.on_empty();
+            }
+            return None;
+        }
+        let Some(replica) = self.replicas.idle() else {
+            return self.launch_ahead(now);
+        };
+        self.shed(now);
+        if let Some(refused) = self.pending.pop_front() {
+            return Some(refused);
+        }
+        match self.ask(now, |policy, view| policy.decide(view)) {
+            Decision::Launch { lane, size, reason } => self.launch_lane(now, replica, lane, size, reason, false),
+            Decision::AskAgain(at) => {
+                (self.ask_again, self.has_news) = (at, false);
+                self.held_since.get_or_insert(now);
+                None
+            }
+        }
+    }
+
+    pub(super) fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
+        let view = View {
+            now,
+            lanes: &self.lanes,
+            idle: self.replicas.idle_count() as u32,
+            replicas: self.replicas.len() as u32,
+            passes: self.passes,
+            pace: self.paces.all(),
+            paces: &self.paces,
+            traffic: &self.traffic,
+            held: &self.replicas,
+            ceilings: &self.ceilings,
+            has_target: self.rules.target.is_some(),
+        };
+        question(&mut *self.policy, &view)
+    }
+
+    /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
+    /// A partly filled one must not: who rides in it would be fixed too early.
+    /// Nor may anything go ahead while a suspect waits: under full load no replica would ever be free for it.
+    fn launch_ahead(&mut self, now: Time) -> Option<Action<P>> {
+        if self.quarantine.is_ready() {
+            return None;
+        }
+        let lane = self.lanes.first_full()?;
+        let replica = self.replicas.ready_for_ahead()?;
+        let size = self.rules.batch.max_items;
+        // Not past older heads: a lane that is ahead of its turn here would starve them.
+        if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
+            return None;
+        }
+        // With a target it must still be in time when its turn comes.
+        let in_time =
+            |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace_of(lane).upper(size);
+        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
+            return None;
+        }
+        self.launch_lane(now, replica, lane, size, CloseReason::Full, true)
+    }
+
+    fn launch_lane(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        lane: LaneId,
+        size: usize,
+        reason: CloseReason,
+        is_ahead: bool,
+    ) -> Option<Action<P>> {
+        let kin = self.lanes.kin(lane);
+        // Whatever the policy asked for: more would not fit into the memory of the device.
+        let size = size.min(self.ceilings.most(kin, self.rules.batch.max_items, now));
+        let riders = self.ask(now, |policy, view| policy.riders(view, lane, size));
+        let is_part = riders.as_ref().is_some_and(|riders| riders.len() < size.min(self.lanes.lane(lane).len()));
+        if is_part && is_ahead {
+            return None; // Only full ones go ahead: who else is of their length may come meanwhile.
+        }
+        let reason = if is_part { CloseReason::Alike } else { reason };
+        self.passes = if self.lanes.by_rank().next() == Some(lane) { 0 } else { self.passes + 1 };
+        let items = match riders {
+            Some(riders) => self.lanes.take_these(lane, &riders),
+            None => self.lanes.take(lane, size),
+        };
+        self.policy.on_launch(now, lane, items.len());
+        Some(self.dispatch(now, replica, Some(kin), items, reason))
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        kin: Option<Kin>,
+        items: Vec<ItemId>,
+        reason: CloseReason,
+    ) -> Action<P> {
+        let id = BatchId(self.next_batch);
+        self.next_batch += 1;
+        self.has_news = true;
+        let mut load = Load::default();
+        for item in &items {
+            let entry = self.entries.get_mut(item).expect("what waits is known");
+            entry.place = Place::Batch(id);
+            entry.launched = Some(now);
+            entry.batch_size = items.len() as u32;
+            self.queued_bytes -= entry.bytes;
+            load = load.with(entry.waiting.cost);
+        }
+        let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
+        let batch = Batch {
+            replica,
+            kin,
+            items: items.clone(),
+            size: items.len(),
+            computed: load,
+            started: false,
+            hangs_at: None,
+            runs_since: None,
+            suspect,
+        };
+        self.batches.insert(id, batch);
+        let curve = kin.map_or(self.paces.curve(), |kin| self.paces.curve_of(kin));
+        let takes = Duration::from_secs_f64(curve.seconds(load));
+        if self.replicas.launch(replica, id, takes, suspect.is_some(), now) {
+            self.runs_from(id, now);
+        }
+        let held = self.held_since.take().map_or(Duration::ZERO, |since| now - since);
+        self.decisions.add(Decided { at: now, items: items.len(), left: self.lanes.items(), held, reason });
+        Action::Launch(Launch { batch: id, replica, items, load, reason, held })
+    }
+}
