@@ -1,7 +1,8 @@
 """`auto` against `drain` and a small grid of `fixed`, with real processes and a model that sleeps.
 
 `python benchmarks/policies.py` runs every story with every policy, interleaved, prints medians of mean latency and
-throughput, and writes JSON to results/. Figures beside the simulated ones: docs/design/0007-auto.md.
+throughput beside those of the simulation (`crates/core/tests/batching/stories.rs`), and writes JSON to results/.
+It takes `--minutes`; with fewer stories (`--only`) each is measured for longer.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import datetime
 import json
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -23,6 +25,9 @@ import servers
 BASE_S, ITEM_S, SIZE = 0.020, 0.001, 32
 CAPACITY = SIZE / (BASE_S + ITEM_S * SIZE)
 GRID = [(delay, size) for delay in (2, 5, 10) for size in (8, 32)]
+START_S = 1.5
+"""What it takes to start a server, roughly."""
+SHORTEST_S = 2.0
 TARGET_MS = 150
 
 Story = Callable[[servers.Running, float], Awaitable[load.Outcome]]
@@ -109,12 +114,44 @@ def options(case: Case, policy: str) -> list[str]:
     return [part for option in chosen for part in ("--set", option)]
 
 
+def simulated() -> dict[str, dict[str, dict[str, float]]]:
+    """The same stories in virtual time; nothing where the tests cannot be built."""
+    command = "cargo test --quiet -p jitney-core --test batching stories_of_the_benchmark -- --ignored --nocapture"
+    try:
+        ran = subprocess.run(command.split(), cwd=servers.HERE.parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return {}
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for line in ran.stderr.splitlines():
+        if line.startswith("story\t"):
+            _, story, policy, mean_ms, rps, in_time = line.split("\t")
+            row = {"mean_ms": float(mean_ms), "rps": float(rps), "in_time_rps": float(in_time)}
+            figures.setdefault(story, {})[policy] = row
+    return figures
+
+
+def table(case: Case, measured: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]) -> list[str]:
+    """Rows of a table: each policy beside `drain`, measured and simulated."""
+    rows: list[str] = []
+    what = "in_time_rps" if case.target_ms else "rps"
+    for policy, found in measured.items():
+        row = f"| {case.name} | {policy} | {found['mean_ms']:.1f} | {found[what]:.0f} |"
+        for figures in (measured, expected):
+            if policy in figures and figures.get("drain", {}).get(what):
+                mean = figures[policy]["mean_ms"] / figures["drain"]["mean_ms"]
+                row += f" {mean:.2f} | {figures[policy][what] / figures['drain'][what]:.2f} |"
+            else:
+                row += " | |"
+        rows.append(row)
+    return rows
+
+
 def measure(case: Case, policy: str, seconds: float) -> dict[str, float]:
     environment = {"BENCH_BASE_S": str(BASE_S), "BENCH_ITEM_S": str(ITEM_S)}
     running = servers.start("jitney", case.model, options(case, policy), environment)
     try:
         running.wait_ready(b'{"text": "first"}', "application/json")
-        asyncio.run(case.story(running, max(2.0, seconds / 3)))  # what is to be learned is learned
+        asyncio.run(case.story(running, max(1.5, seconds / 3)))  # what is to be learned is learned
         outcome = asyncio.run(case.story(running, seconds))
     finally:
         running.stop()
@@ -131,29 +168,40 @@ def measure(case: Case, policy: str, seconds: float) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--no-grid", action="store_true", help="auto and drain alone")
+    parser.add_argument("--minutes", type=float, default=12, help="how long all of it may take")
+    parser.add_argument("--repetitions", type=int, default=1)
+    parser.add_argument("--only", default="", help="stories whose name contains one of these, separated by commas")
+    parser.add_argument("--grid", type=int, default=3, help="how many cells of `fixed`: 0 to 6")
+    parser.add_argument("--no-simulation", action="store_true", help="only what is measured")
     arguments = parser.parse_args()
-    grid = [] if arguments.no_grid else [f"fixed/{delay}/{size}" for delay, size in GRID]
+    expected = {} if arguments.no_simulation else simulated()
+    grid = [f"fixed/{delay}/{size}" for delay, size in GRID[1::2] + GRID[::2]][: arguments.grid]
+    policies = ("auto", "drain", *grid)
+    wanted = [part.strip() for part in arguments.only.split(",")]
+    cases = [case for case in CASES if any(part in case.name for part in wanted)]
+    runs = len(cases) * len(policies) * arguments.repetitions
+    if not runs:
+        parser.error(f"no story is called {arguments.only!r}")
+    # A third as much again goes to what is learned first.
+    seconds = max(SHORTEST_S, (arguments.minutes * 60 / runs - START_S) / (1 + 1 / 3))
+    print(f"{runs} runs of {seconds:.1f} s", file=sys.stderr, flush=True)
     figures: dict[str, dict[str, dict[str, float]]] = {}
-    for case in (case for case in CASES if arguments.only in case.name):
+    head = "| story | policy | mean ms | req/s | mean/drain | req/s/drain | simulated: mean/drain | req/s/drain |"
+    print(head, "| --- | --- | --- | --- | --- | --- | --- | --- |", sep="\n", flush=True)
+    for case in cases:
         samples: dict[str, list[dict[str, float]]] = {}
         for _ in range(arguments.repetitions):
-            for policy in ("auto", "drain", *grid):
-                samples.setdefault(policy, []).append(measure(case, policy, arguments.seconds))
+            for policy in policies:
+                samples.setdefault(policy, []).append(measure(case, policy, seconds))
         figures[case.name] = {
             policy: {name: statistics.median(run[name] for run in runs) for name in runs[0]}
             for policy, runs in samples.items()
         }
-        print(case.name)
-        for policy, found in figures[case.name].items():
-            print(f"  {policy:14}" + "  ".join(f"{name} {value:8.1f}" for name, value in found.items()), flush=True)
+        print(*table(case, figures[case.name], expected.get(case.name, {})), sep="\n", flush=True)
     now = datetime.datetime.now(datetime.UTC)
     path = Path(__file__).parent / "results" / f"policies-{now:%Y-%m-%d-%H%M%S}.json"
-    method = {"seconds": arguments.seconds, "repetitions": arguments.repetitions}
-    path.write_text(json.dumps({"method": method, "medians": figures}, indent=1) + "\n")
+    method = {"seconds": seconds, "repetitions": arguments.repetitions}
+    path.write_text(json.dumps({"method": method, "medians": figures, "simulated": expected}, indent=1) + "\n")
     print(f"written to {path.name}")
     return 0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import jitney
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jitney.memory import is_out_of_memory, let_go
 from jitney.splitting import predict_split
@@ -69,6 +69,7 @@ class Device:
         return list(positions)
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(2, 200), st.integers(1, 200))
 def test_every_item_is_answered_in_parts_that_fit(n: int, room: int) -> None:
     device = Device(room)

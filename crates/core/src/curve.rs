@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn it_finds_out_what_the_time_follows() {
-        let models: [(fn(Load) -> f64, Measure); 3] = [
+        type Seconds = fn(Load) -> f64;
+        let models: [(Seconds, Measure); 3] = [
             (|load| 0.005 + 0.001 * load.items as f64, Measure::Items),
             (|load| 0.005 + 0.000_1 * load.cost as f64, Measure::Cost),
             (|load| 0.005 + 0.000_1 * load.padded() as f64, Measure::Padded),

@@ -47,7 +47,8 @@ pub fn alike(waiting: &[(Priority, Waiting)], curve: &Curve, bounds: Bounds, now
     let lowest = waiting.iter().map(|&(class, _)| class).max()?;
     let is_owed = |(class, item): &(Priority, Waiting)| item.passed >= MOST_PASSES || *class < lowest;
     let owed = waiting.iter().position(is_owed);
-    let is_meant = |batch: &(usize, usize)| owed.is_none_or(|at| by_length[batch.0..batch.1].iter().any(|&(_, i)| i == at));
+    let is_meant =
+        |batch: &(usize, usize)| owed.is_none_or(|at| by_length[batch.0..batch.1].iter().any(|&(_, i)| i == at));
     let (from, until) = batches(&ends).find(is_meant)?;
     Some(by_length[from..until].iter().map(|&(_, at)| waiting[at].1.id).collect())
 }
@@ -128,9 +129,7 @@ mod tests {
             let bounds = Bounds { items: 4, behind, ..BOUNDS };
             let planned: f64 = cut(&costs, 0.01, 0.001, bounds)
                 .into_iter()
-                .map(|batch| {
-                    seconds(&costs, batch, 0.01, 0.001) * ((costs.len() - batch.0) as f64 + behind)
-                })
+                .map(|batch| seconds(&costs, batch, 0.01, 0.001) * ((costs.len() - batch.0) as f64 + behind))
                 .sum();
             assert!((planned - least(&costs, 0, bounds)).abs() < 1e-9, "{behind} behind: {planned}");
         }

@@ -314,10 +314,8 @@ impl Engine {
     fn refused(&self, refusal: Refusal) -> Failure {
         let name = &self.deployment;
         let queued = self.scheduler.queued_items();
-        let wait = refusal
-            .predicted_wait
-            .map(|wait| format!(", a wait of about {}", sayable(wait)))
-            .unwrap_or_default();
+        let wait =
+            refusal.predicted_wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
         let detail = match refusal.outcome {
             Outcome::QueueFull => {
                 format!("{queued} items wait for {name}{wait}: no more may (max_queued_items); come back later")

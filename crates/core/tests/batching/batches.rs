@@ -95,30 +95,3 @@ fn the_first_hundred_requests_are_no_slower_than_with_drain() {
         assert!(ratio <= 1.05, "{}: mean latency {ratio:.3} of drain's", short.name);
     }
 }
-
-/// The stories of `benchmarks/policies.py`, to be printed beside what was measured.
-#[test]
-#[ignore = "prints figures for people"]
-fn stories_of_the_benchmark() {
-    use crate::arrivals::{Open, Users, poisson, users};
-    let service = crate::simulator::service(0.021, 0.001);
-    let capacity = 32.0 / service.seconds(32);
-    let soon = |count| Some(Users { rtt: 0.0007, each: 0.000_05, ..users(count) });
-    let bursts = Some(Open::Fanout { rate: 5.0, size: 12, spread: 0.001 });
-    for (name, replicas, open, users) in [
-        ("1 user", 1, None, soon(1)),
-        ("8 users", 1, None, soon(8)),
-        ("24 users", 1, None, soon(24)),
-        ("strangers, load 0.3", 1, Some(poisson(0.3 * capacity)), None),
-        ("strangers, load 0.6", 1, Some(poisson(0.6 * capacity)), None),
-        ("bursts of 12, 5 a second", 1, bursts, None),
-        ("strangers, load 0.4, 2 replicas", 2, Some(poisson(0.8 * capacity)), None),
-        ("strangers, load 0.3, 4 replicas", 4, Some(poisson(1.2 * capacity)), None),
-        ("24 users, 2 replicas", 2, None, soon(24)),
-    ] {
-        let scenario = Scenario { replicas, open, users, ..Scenario::new(name, service) };
-        let [auto, drain] = [&auto as &dyn Fn() -> _, &drain].map(|policy| measure(&scenario, policy, &SEEDS));
-        let [_, mean, _, p95] = ratio(&auto, &drain);
-        eprintln!("{name}: auto / drain mean {mean:.2}, p95 {p95:.2}, req/s {:.2}", auto.throughput / drain.throughput);
-    }
-}

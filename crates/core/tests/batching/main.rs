@@ -11,4 +11,5 @@ mod padding;
 mod random;
 mod scenarios;
 mod simulator;
+mod stories;
 mod targets;

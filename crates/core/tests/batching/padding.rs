@@ -55,7 +55,7 @@ impl BatchPolicy for SortWindow {
         let mut drain = Fixed::DRAIN;
         match drain.decide(view) {
             Decision::Launch { lane, reason, .. } => Decision::Launch { lane, size: self.size, reason },
-            ask_again => ask_again,
+            ask_again @ Decision::AskAgain(_) => ask_again,
         }
     }
     fn sends_ahead(&mut self, _: &View) -> bool {
@@ -109,7 +109,9 @@ fn scenarios() -> Vec<Scenario> {
 #[test]
 fn items_of_like_length_ride_together_when_it_pays() {
     let (mut failed, mut firsts, mut bests) = (Vec::new(), Vec::new(), Vec::new());
-    eprintln!("| scenario | best window | mean ms | auto: mean, p95, p99, longest, req/s, padding | first come | drain |");
+    eprintln!(
+        "| scenario | best window | mean ms | auto: mean, p95, p99, longest, req/s, padding | first come | drain |"
+    );
     for scenario in scenarios() {
         let (cell, best) = best_window(&scenario);
         let auto = measure(&scenario, &auto, &SEEDS);

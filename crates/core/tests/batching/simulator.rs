@@ -36,7 +36,16 @@ pub(crate) struct Service {
 
 pub(crate) const fn service(a: f64, b: f64) -> Service {
     let follows = Measure::Items;
-    Service { a, b, follows, knee: (usize::MAX, 0.0), is_padded: false, cv: 0.0, drift: (f64::INFINITY, 1.0), slow: (0.0, 1.0) }
+    Service {
+        a,
+        b,
+        follows,
+        knee: (usize::MAX, 0.0),
+        is_padded: false,
+        cv: 0.0,
+        drift: (f64::INFINITY, 1.0),
+        slow: (0.0, 1.0),
+    }
 }
 
 impl Service {

@@ -98,6 +98,13 @@ impl Story {
             assert!(taken.contains(&first.id), "{first:?} was passed again, by {taken:?} of {looked_at:?}");
         }
         assert!(taken.iter().all(|id| looked_at.iter().any(|known| known.id == *id)), "{taken:?}");
+        let riding: Vec<u64> =
+            looked_at.iter().filter(|known| taken.contains(&known.id)).map(|known| known.cost).collect();
+        let (shortest, longest) =
+            (riding.iter().min().expect("somebody rides"), riding.iter().max().expect("somebody rides"));
+        let left = looked_at.iter().filter(|known| !taken.contains(&known.id));
+        let between = left.filter(|known| (shortest + 1..*longest).contains(&known.cost)).count();
+        assert_eq!(between, 0, "{riding:?} ride, and somebody of a length between is left of {looked_at:?}");
         let last = self.waiting.iter().rposition(|known| taken.contains(&known.id)).expect("they waited");
         let passed = self.waiting[..last].iter_mut().filter(|known| !taken.contains(&known.id));
         self.passing += u32::from(passed.map(|known| known.passed += 1).count() > 0);
