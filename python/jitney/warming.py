@@ -19,8 +19,8 @@ def warm_up(
 ) -> list[tuple[int, float]]:
     """Call `predict` on an example, on a full batch of it, and if they are quick on batches of 2, 4, … of it.
 
-    Batches of one example, because different ones need not belong to one group. Returns (size, seconds), each of the second
-    call: a model may compile for a size when it first sees it. Without examples nothing is called.
+    Batches of one example, because different ones need not belong to one group. Returns (size, seconds), each of
+    a second call: a model may compile for a size when it first sees it. Without examples nothing is called.
     """
     if not examples:
         return []
