@@ -84,6 +84,7 @@ def describe(plan: Plan, generator: Generator, arguments: argparse.Namespace) ->
         "repetitions": plan.repetitions,
         "seconds": plan.seconds,
         "tune_seconds": plan.tune_seconds,
+        "tuned_on": plan.tuned_on,
         "loads": list(plan.loads),
         "points": list(plan.points),
         "budget_minutes": arguments.budget_minutes,

@@ -13,12 +13,13 @@ from peers import environments
 from peers.catalog import SERVED, Cell, Place, Server
 from peers.generator import Figures, Generator, Offer
 from peers.loads import LOADS, is_right
-from peers.plan import TUNED_AT, WARM_S, Plan
-from peers.process import DoesNotStartError, Process, free_port, send
+from peers.plan import TUNED_AT, WARM_S, Plan, tuning_load
+from peers.process import Process, free_port, send
 from peers.report import Report, cell_named
 
 CHECKED = 16
-START_WITHIN_S = 150
+# A server that failed to start in so many loads is not tried in the others: each try takes minutes.
+MAX_FAILED_STARTS = 2
 
 
 class WrongAnswerError(Exception):
@@ -60,7 +61,7 @@ def start(server: Server, load: str, cell: Cell) -> Standing:
     requests = [server.request(load, item) for item in LOADS[load].items()]
     standing = Standing(server, cell, process, Offer(place.port, requests))
     try:
-        process.wait_ready(requests[0], START_WITHIN_S)
+        process.wait_ready(requests[0], max(30, 8 * server.start_s))
         check(standing, load)
     except BaseException:
         process.stop()
@@ -90,6 +91,7 @@ class Run:
 
     def __init__(self, plan: Plan, servers: list[Server], generator: Generator, report: Report) -> None:
         self.plan, self.servers, self.generator, self.report = plan, servers, generator, report
+        self.failed_starts: dict[str, int] = {}
 
     def everything(self, end_s: float | None = None) -> None:
         """All loads; none is begun after `end_s` on the monotonic clock."""
@@ -127,10 +129,15 @@ class Run:
                 continue
             if self.is_done(load, server):
                 continue
+            if self.failed_starts.get(server.name, 0) >= MAX_FAILED_STARTS:
+                reason = f"not tried: it could not be started for {MAX_FAILED_STARTS} loads before"
+                self.report.add_problem(load, server.name, reason)
+                continue
             say(f"  {load}: {server.name}")
             try:
                 one = start(server, load, self.best_cell(load, server))
             except Exception as error:  # whatever it is, it costs this server's row and nothing else
+                self.failed_starts[server.name] = self.failed_starts.get(server.name, 0) + 1
                 self.report.add_problem(load, server.name, str(error))
                 say(f"    not measured: {error}")
                 continue
@@ -149,6 +156,7 @@ class Run:
         """The settings with the most answers per second at one point."""
         if len(server.cells) == 1:
             return server.cells[0]
+        load = tuning_load(self.plan, server, load)
         if found := self.report.chosen(load, server.name):
             return cell_named(server, found)
         rps: dict[str, float] = {}
@@ -156,7 +164,7 @@ class Run:
         for cell in server.cells:
             try:
                 one = start(server, load, cell)
-            except (DoesNotStartError, WrongAnswerError) as error:
+            except WrongAnswerError as error:
                 reasons.append(f"{cell.name}: {error}")
                 continue
             try:
@@ -166,7 +174,7 @@ class Run:
                 one.process.stop()
             say(f"    {cell.name}: {rps[cell.name]:,.0f} requests/s")
         if not rps:
-            raise DoesNotStartError("; ".join(reasons))
+            raise WrongAnswerError("; ".join(reasons))
         best = max(rps, key=lambda name: rps[name])
         self.report.add_tuning(load, server.name, rps, best)
         return cell_named(server, best)

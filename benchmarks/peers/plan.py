@@ -8,6 +8,9 @@ from peers.catalog import Server
 
 POINTS = ("closed 1", "closed 64", "closed 256", "open 60%", "open 150%")
 TUNED_AT = "closed 64"
+# The load that says most about a batcher's settings, if there is no time to tune on each.
+TUNED_ON = "sleepy"
+SHORTER = "measurements of"
 WARM_S = 0.7
 # What a measurement takes besides its seconds: processes of the generator, connections, memory.
 OVERHEAD_S = 0.5
@@ -22,16 +25,26 @@ class Plan:
     repetitions: int = 3
     seconds: float = 5
     tune_seconds: float = 3
+    tuned_on: str | None = None
+    """The one load that settings are tuned on, for all loads; without it each load is tuned for itself."""
     left_out: tuple[str, ...] = ()
     """One sentence for the page about each thing that the budget did not allow."""
+
+
+def tuning_load(plan: Plan, server: Server, load: str) -> str:
+    """Which load decides about the settings that a server has in `load`."""
+    return plan.tuned_on if plan.tuned_on and plan.tuned_on in server.loads else load
 
 
 def estimate_s(plan: Plan, servers: Iterable[Server], tuned: frozenset[tuple[str, str]] = frozenset()) -> float:
     """How long a plan takes. `tuned`: (load, server) that need no tuning any more."""
     total = 0.0
     for server in servers:
+        known = {load for load, name in tuned if name == server.name}
         for load in (load for load in plan.loads if load in server.loads):
-            if len(server.cells) > 1 and (load, server.name) not in tuned:
+            tune = tuning_load(plan, server, load)
+            if len(server.cells) > 1 and tune not in known:
+                known.add(tune)
                 total += len(server.cells) * (server.start_s + WARM_S + plan.tune_seconds + OVERHEAD_S)
             points = len(plan.points) * (plan.seconds + OVERHEAD_S) + WARM_S
             total += server.start_s + plan.repetitions * points
@@ -46,12 +59,18 @@ def rungs(asked: Plan) -> list[Plan]:
         last = ladder[-1]
         ladder.append(replace(last, left_out=(*last.left_out, text), **changes))
 
-    for seconds in (3.0, 2.0, 1.5):
+    def shorten(seconds: float) -> None:
         if seconds < asked.seconds:
-            text = f"measurements of {seconds:g} s"
-            kept = tuple(line for line in ladder[-1].left_out if not line.startswith("measurements of"))
+            kept = tuple(line for line in ladder[-1].left_out if not line.startswith(SHORTER))
             tune = min(asked.tune_seconds, max(1.0, seconds - 0.5))
-            ladder.append(replace(ladder[-1], seconds=seconds, tune_seconds=tune, left_out=(*kept, text)))
+            said = (*kept, f"{SHORTER} {seconds:g} s")
+            ladder.append(replace(ladder[-1], seconds=seconds, tune_seconds=tune, left_out=said))
+
+    shorten(3)
+    shorten(2)
+    if TUNED_ON in asked.loads:
+        step(f"settings tuned on the load `{TUNED_ON}` alone, for all loads", tuned_on=TUNED_ON)
+    shorten(1.5)
     for point in ("open 150%", "open 60%"):
         if point in ladder[-1].points:
             points = tuple(name for name in ladder[-1].points if name != point)
