@@ -27,6 +27,12 @@ MODULES = (tokens, steady, images, beside, replicas)
 PACKAGES = ("fastapi", "uvicorn", "locust", "ray", "ctranslate2", "onnxruntime", "numpy", "msgspec")
 MOST_REPETITIONS = 5
 
+NOTES = [
+    "medians of interleaved repetitions, of which slow stories have fewer than `method` says",
+    "every answer is compared with what it must be",
+    "ratio: jitney's median over that of the variant which `compared` names",
+]
+
 Samples = dict[str, dict[str, list[Sample]]]
 """key of the story → variant → what was measured"""
 
@@ -96,11 +102,13 @@ def tell(story: Story, progress: Progress, allowed_s: float, most: int) -> list[
 def show(told: dict[str, Any]) -> None:
     """Print one story: theirs, ours, the ratio, and whether it kept its promises."""
     print(f"\n{told['key']}. {told['name']}\n   {told['what']}\n   {told['scaled']}")
-    for name, value in told["theirs"]["metrics"].items():
-        print(f"   theirs: {name} {run.number(value)}")
     columns = list(dict.fromkeys(name for row in told["rows"] for name in row["metrics"]))
     width = max((len(row["variant"]) for row in told["rows"]), default=0) + 2
-    print(f"\n   {'':{width}}" + "".join(f"{name:>14}" for name in columns))
+    print(f"   theirs: {told['theirs']['label']}\n")
+    print(f"   {'':{width}}" + "".join(f"{name:>14}" for name in columns))
+    values = told["theirs"]["metrics"]
+    cells = (run.number(values[name]) if name in values else "" for name in columns)
+    print(f"   {'theirs':{width}}" + "".join(f"{cell:>14}" for cell in cells))
     for row in told["rows"]:
         cells = (run.number(row["metrics"][name]) if name in row["metrics"] else "" for name in columns)
         print(f"   {row['variant']:{width}}" + "".join(f"{cell:>14}" for cell in cells))
@@ -153,13 +161,12 @@ def main() -> int:
         show(told[-1])
 
     now = datetime.datetime.now(datetime.UTC)
-    notes = [f"{story.name}: {story.scaled}" for story in chosen if story.scaled]
     document = {
         "kind": "stories",
         "date": now.isoformat(timespec="seconds"),
         "machine": run.machine(),
         "versions": found,
-        "method": {"repetitions": max(one["repetitions"] for one in told), "seconds": seconds, "notes": notes},
+        "method": {"repetitions": max(one["repetitions"] for one in told), "seconds": seconds, "notes": NOTES},
         "not_measured": problems + [f"{story.key}: {story.missing}" for story in chosen if story.missing],
         "stories": sorted(told, key=lambda one: one["key"]),
     }

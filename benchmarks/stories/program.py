@@ -12,9 +12,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,27 +63,26 @@ async def loaded(variant: str, model: str) -> AsyncIterator[Model]:
         yield in_loop
 
 
-@contextmanager
-def database() -> Iterator[int]:
-    """A database in a process of its own; its port."""
+@asynccontextmanager
+async def queries() -> AsyncIterator[list[Model]]:
+    """What each handler calls to ask a database, which is in a process of its own."""
     command = [sys.executable, "-m", "stories.database"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin and process.stdout
-        yield int(process.stdout.readline())
-        process.stdin.close()
+        assert process.stdout
+        port = int(process.stdout.readline())
+        connected = [await asyncio.open_connection("127.0.0.1", port) for _ in range(HANDLERS)]
 
+        def query(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Model:
+            async def ask(_: str) -> bytes:
+                writer.write(b"?")
+                return await reader.readexactly(1)
 
-async def queries(port: int, seconds: float) -> list[float]:
-    """One handler that asks the database again and again; how long each answer took, in ms."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            return ask
 
-    async def query(_: str) -> bytes:
-        writer.write(b"?")
-        return await reader.readexactly(1)
-
-    took_ms = await repeat(query, seconds)
-    writer.close()
-    return took_ms
+        try:
+            yield [query(*connection) for connection in connected]
+        finally:  # the end of its input would not reach it: a process of the pool may hold a copy
+            process.terminate()
 
 
 async def repeat(call: Callable[[str], Awaitable[Any]], seconds: float, wrong: "Wrong | None" = None) -> list[float]:
@@ -111,9 +110,8 @@ class Wrong:
         self.count += not is_right
 
 
-async def all_handlers(seconds: float) -> list[float]:
-    with database() as port:
-        each = await asyncio.gather(*(queries(port, seconds) for _ in range(HANDLERS)))
+async def all_handlers(handlers: list[Model], seconds: float) -> list[float]:
+    each = await asyncio.gather(*(repeat(query, seconds) for query in handlers))
     return [took_ms for one in each for took_ms in one]
 
 
@@ -123,14 +121,15 @@ async def measure(variant: str, model: str, seconds: float) -> dict[str, float]:
         os.environ["STORY_CORES"] = ",".join(map(str, work.cores()))
         work.leave_model_core()
     if variant == "none":
-        took = await all_handlers(seconds)
+        async with queries() as handlers:
+            took = await all_handlers(handlers, seconds)
         return {"io_p50_ms": quantile(took, 0.5), "io_p99_ms": quantile(took, 0.99), "wrong": 0}
-    async with loaded(variant, model) as call:
+    async with loaded(variant, model) as call, queries() as handlers:
         for _ in range(WARM_CALLS):
             await call("a text to warm up with")
         wrong = Wrong()
         calls = asyncio.create_task(repeat(call, seconds, wrong))
-        took = await all_handlers(seconds)
+        took = await all_handlers(handlers, seconds)
         own = await calls
         begin = time.perf_counter()
         at_once = await asyncio.gather(*(repeat(call, seconds / 2, wrong) for _ in range(CALLERS)))

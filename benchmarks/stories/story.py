@@ -55,7 +55,7 @@ class Target:
     def verdict(self, medians: Medians) -> dict[str, Any]:
         try:
             measured = self.value(medians)
-        except KeyError:
+        except (KeyError, ZeroDivisionError):  # a variant that was not measured, or too briefly to be answered
             measured = None
         holds = measured is not None and (measured <= self.bound if self.is_lower_better else measured >= self.bound)
         return {
@@ -75,6 +75,14 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Theirs:
+    """What its author measured: in words where the metrics of the story do not have it."""
+
+    label: str
+    metrics: Figures
+
+
+@dataclass(frozen=True)
 class Story:
     """One story with one model."""
 
@@ -85,7 +93,7 @@ class Story:
     """Model and load, in one sentence."""
     scaled: str
     """What is scaled or simulated, and from which figures; empty if nothing is."""
-    theirs: Figures
+    theirs: Theirs
     variants: list[Variant]
     targets: list[Target]
     compared: tuple[str, str]
@@ -158,7 +166,7 @@ def report(story: Story, samples: dict[str, list[Sample]]) -> dict[str, Any]:
         "what": story.what,
         "scaled": story.scaled,
         "missing": story.missing,
-        "theirs": {"label": "as its author measured it", "metrics": story.theirs},
+        "theirs": {"label": story.theirs.label, "metrics": story.theirs.metrics},
         "rows": rows,
         "compared": list(story.compared),
         "ratio": {name: ours[name] / other[name] for name in ours if other.get(name)},

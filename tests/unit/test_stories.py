@@ -167,7 +167,7 @@ def told(*names: str) -> Any:
         name="a story",
         what="",
         scaled="",
-        theirs={"rps": 1.0},
+        theirs=story.Theirs("as measured", {"rps": 1.0}),
         variants=[story.Variant(name, "jitney" if name == "ours" else "baseline", lambda: None) for name in names],
         targets=[story.Target("ours / theirs", 2, False, story.ratio("rps", "ours", "theirs")), story.all_right()],
         compared=("ours", "theirs"),
