@@ -243,8 +243,10 @@ def story(found: dict[str, Any]) -> list[str]:
         cells.append([name, *values, row.get("note", "")])
     if found.get("ratio"):
         values = [number(found["ratio"][name]) if name in found["ratio"] else "" for name in columns]
-        cells.append(["ratio, ours / theirs", *values, ""])
+        cells.append([f"ratio, {' / '.join(found.get('compared', ('ours', 'theirs')))}", *values, ""])
     lines = [f"### {found['name']}", "", found.get("what", ""), ""]
+    if found.get("missing"):
+        lines += [f"Left out: {found['missing']}", ""]
     if found.get("scaled"):
         lines += [f"Scaled or simulated: {found['scaled']}", ""]
     lines += [*table(["variant", *columns, "note"], cells), ""]
@@ -270,6 +272,7 @@ def stories(found: Found | None) -> list[str]:
         f"{machine(document)}; {versions(document)}.",
         "",
         *(f"- {note}" for note in method.get("notes", [])),
+        *(f"- not measured: {line}" for line in document.get("not_measured", [])),
         "",
     ]
     for one in document["stories"]:

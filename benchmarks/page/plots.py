@@ -1,6 +1,7 @@
 """The page with plots: one file of HTML without scripts; bars are SVG, the spread is a line on the bar."""
 
 import html
+from typing import Any
 
 from page.compare import OURS, Row, Spread, lost, rows_of
 from page.markdown import COLUMNS, LOAD_TITLES, POINT_TITLES, headline, number, titles
@@ -14,6 +15,8 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto
 figure { display: inline-block; margin: .5rem 1.5rem 1rem 0; vertical-align: top; }
 figcaption { font-weight: 600; } .lost { color: #dc2626; }
 svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
+.axis { fill: none; stroke: var(--line); } .line { fill: none; stroke-width: 2; }
+.ours-line { stroke: var(--ours); } .theirs-line { stroke: var(--theirs); }
 .ours { fill: var(--ours); } .theirs { fill: var(--theirs); } .spread { stroke: currentColor; stroke-width: 1.5; }
 """
 ROW, LABEL, WIDTH, VALUE = 20, 190, 260, 110
@@ -42,6 +45,37 @@ def bars(title: str, values: list[Bar], mark: str = "") -> str:
         parts.append(f'<text x="{at(spread.high) + 6}" y="{top + 14}">{number(spread.median)}</text>')
     size = f'width="{LABEL + WIDTH + VALUE}" height="{len(values) * ROW}"'
     caption = html.escape(title) + (f' <span class="lost">{html.escape(mark)}</span>' if mark else "")
+    return f'<figure><figcaption>{caption}</figcaption><svg {size} role="img">{"".join(parts)}</svg></figure>'
+
+
+def lines(x: str, y: str, series: list[dict[str, Any]]) -> str:
+    """Lines through points (x, y), both axes from zero; jitney's has its colour, the others differ by dashes."""
+    points = [point for one in series for point in one["points"]]
+    most_x, most_y = (max((point[axis] for point in points), default=0) or 1 for axis in (0, 1))
+    wide, high, left = 520, 260, 60
+
+    def at(point: list[float]) -> str:
+        return f"{left + point[0] / most_x * wide:.1f},{high - point[1] / most_y * (high - 20):.1f}"
+
+    parts = [f'<path class="axis" d="M{left},10 V{high} H{left + wide}"/>']
+    for share in (0.5, 1):
+        row = high - share * (high - 20)
+        parts.append(f'<text x="{left - 6}" y="{row + 4}" text-anchor="end">{number(most_y * share)}</text>')
+        column = left + share * wide
+        parts.append(f'<text x="{column}" y="{high + 16}" text-anchor="middle">{number(most_x * share)}</text>')
+    others = 0
+    for index, one in enumerate(series):
+        is_ours = one["side"] == OURS
+        others += not is_ours
+        style = (
+            'class="line ours-line"' if is_ours else f'class="line theirs-line" stroke-dasharray="{2 * others + 1} 3"'
+        )
+        parts.append(f'<polyline {style} points="{" ".join(at(point) for point in sorted(one["points"]))}"/>')
+        top = 20 + index * 18
+        parts.append(f'<path {style} d="M{left + wide + 12},{top - 4} h24"/>')
+        parts.append(f'<text x="{left + wide + 42}" y="{top}">{html.escape(one["name"])}</text>')
+    size = f'width="{left + wide + 320}" height="{max(high + 24, 20 + len(series) * 18)}"'
+    caption = html.escape(f"{y}, by {x}")
     return f'<figure><figcaption>{caption}</figcaption><svg {size} role="img">{"".join(parts)}</svg></figure>'
 
 
@@ -80,6 +114,9 @@ def stories(found: Found | None) -> list[str]:
     parts = ["<h2>Stories</h2>"]
     for story in found.document["stories"]:
         parts.append(f"<h3>{html.escape(story['name'])}</h3><p>{html.escape(story.get('what', ''))}</p>")
+        plot = story.get("plot") or {"series": []}
+        if plot["series"]:
+            parts.append(lines(plot["x"], plot["y"], plot["series"]))
         metrics = dict.fromkeys(name for row in story["rows"] for name in row["metrics"])
         for metric in metrics:
             values: list[Bar] = []

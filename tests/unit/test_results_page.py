@@ -191,7 +191,14 @@ def test_stories_are_shown_with_theirs_ours_and_ratio() -> None:
             },
             {"variant": "defaults", "side": "jitney", "metrics": {"images_s": 1.5, "p50_ms": 2.0}},
         ],
+        "compared": ["defaults", "batch 8"],
         "ratio": {"images_s": 1.5},
+        "missing": "no GPU here",
+        "plot": {
+            "x": "users",
+            "y": "images/s",
+            "series": [{"name": "b8", "side": "baseline", "points": [[1, 2], [8, 4]]}],
+        },
         "targets": [{"target": "images/s", "bound": ">= 1", "measured": 1.5, "verdict": "FAIL"}],
     }
     found = results.Found("s.json", {"kind": "stories", **HEAD, "method": {"notes": ["n"]}, "stories": [story]})
@@ -201,7 +208,11 @@ def test_stories_are_shown_with_theirs_ours_and_ratio() -> None:
     assert "| **defaults** | 1.5 | 2 |  |" in text
     assert "| images/s | >= 1 | 1.5 | **FAIL** |" in text
     assert "Scaled or simulated: time by 20" in text
-    assert "text to image" in plots.report(results.Sources(stories=found))
+    assert "| ratio, defaults / batch 8 | 1.5 |  |  |" in text
+    assert "Left out: no GPU here" in text
+    drawn = plots.report(results.Sources(stories=found))
+    assert "text to image" in drawn
+    assert 'points="125.0,140.0 580.0,20.0"' in drawn
 
 
 def test_plots_need_no_network_and_no_script() -> None:
