@@ -66,6 +66,9 @@ def test_a_short_run_has_intervals_too() -> None:
         (["http://x:1/y", "--header", "nonsense"], "NAME: VALUE"),
         (["http://x:1/y", "--user", "3"], "did you mean '--users'"),
         (["no_such_file.py"], "there is no file"),
+        (["http://x:1/y", "--json", "no/such/folder/out.json"], "no/such/folder/out.json cannot be written"),
+        (["http://x:1/y", "--sweep", "--repeat", "3"], "--repeat 3 makes no sense with --sweep"),
+        (["--compare", "a.json"], "expected 2 arguments"),
         (["http://x:1/y", "--key-file", "nowhere"], "nowhere"),
     ],
 )

@@ -95,6 +95,13 @@ def _median(values: Sequence[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
+def check_writable(path: str) -> None:
+    """Refuse a place at which nothing can be written, before anything is measured for it."""
+    place = Path(path)
+    if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise ConfigError(f"{path} cannot be written; name a file in a folder that is there")
+
+
 def write(path: str, document: Mapping[str, Any]) -> None:
     """Write a document."""
     Path(path).write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n")

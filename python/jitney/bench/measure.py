@@ -3,7 +3,7 @@
 import json
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -108,6 +108,14 @@ class Side:
             cpu = (self.used.cpu_s - before.used.cpu_s) / length_s
             resident = self.used.resident_mb
         return {"model_busy": busy, "replicas": replicas, "cpu": cpu, "front_cpu": front, "resident_mb": resident}
+
+
+def merged(runs: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Return the quantiles of all runs together; None if nothing was answered."""
+    from jitney import _core  # noqa: PLC0415 - see `measure`
+
+    _, quantiles, _ = json.loads(_core.merge_histograms([run["latency_histogram_us"] for run in runs]))
+    return quantiles
 
 
 def _allow_connections() -> None:

@@ -98,7 +98,9 @@ class Site:
     def look(cls, address: Address) -> "Site | None":
         """Find out whether this is a jitney server."""
         api = address.document("/openapi.json")
-        return cls(address, api) if api.get("info", {}).get("title") == "jitney" else None
+        info = api.get("info")
+        is_jitney = isinstance(info, dict) and cast("dict[str, Any]", info).get("title") == "jitney"
+        return cls(address, api) if is_jitney else None
 
     @property
     def version(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from jitney.bench import document, sweep, terminal
-from jitney.bench.measure import Subject, measure
+from jitney.bench.measure import Subject, measure, merged
 from jitney.bench.options import Run
 
 Say = Callable[[str], None]
@@ -18,7 +18,10 @@ def repeated(subject: Subject, run: Run, times: int, say: Say) -> dict[str, Any]
         label = f"run {number} of {times}" if times > 1 else ""
         runs.append(_watched(subject, run, f"{label}: " if label else ""))
         say("\n".join([*([label] if label else []), *terminal.run_lines(runs[-1], cores)]))
-    return {"summary": document.summary(runs), "runs": runs}
+    together = merged(runs)
+    if times > 1:
+        say("\n".join([f"all {times} runs", *terminal.together_lines(runs, together)]))
+    return {"summary": {**document.summary(runs), "latency_ms": together}, "runs": runs}
 
 
 def swept(subject: Subject, run: Run, is_bounded: bool, say: Say) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a person sees: a line that changes while it runs, and a plain table at the end."""
 
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
@@ -79,6 +80,13 @@ def run_lines(run: Mapping[str, Any], cores: int) -> list[str]:
     elif (why := others(run, cores)) is not None:
         lines.append(f"warning: {why}")
     return lines
+
+
+def together_lines(runs: Sequence[Mapping[str, Any]], latency_ms: Mapping[str, float] | None) -> list[str]:
+    """Write several runs as one: the median of their rates, and the latencies of all their answers."""
+    rates = sorted(run["rate_per_s"] for run in runs)
+    rate = f"{statistics.median(rates):,.1f} answers/s ({rates[0]:,.1f} to {rates[-1]:,.1f})"
+    return table([("rate", rate), ("latency", quantiles(latency_ms))])
 
 
 def _server_rows(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -127,6 +127,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compare is not None:
         return _compare(arguments)
     wanted, run = _wanted(arguments), _run(arguments)
+    for path in (arguments.json, arguments.html):
+        if path is not None:
+            document.check_writable(path)
     with subject(wanted) as (found, source):
         try_out(found, run.timeout_s)
         about = {

@@ -6,19 +6,27 @@ use std::time::{Duration, Instant};
 /// Below this it is not worth going to sleep: the task gives way to others and looks again.
 const SHORT: Duration = Duration::from_micros(20);
 
+/// After so many instants that have passed already the other tasks get a turn: answers must be read, too.
+const IN_A_ROW: u32 = 64;
+
 /// One timer, for one task.
 #[derive(Debug)]
 pub(super) struct Alarm {
+    passed: u32,
     #[cfg(target_os = "linux")]
     timer: tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>,
 }
 
 impl Alarm {
-    /// Waits until `at`; also when that has passed, others get their turn.
+    /// Waits until `at`.
     pub(super) async fn until(&mut self, at: Instant) -> io::Result<()> {
         loop {
             let left = at.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                self.passed += 1;
+                if self.passed.is_multiple_of(IN_A_ROW) {
+                    tokio::task::yield_now().await;
+                }
                 return Ok(());
             }
             if left <= SHORT {
@@ -37,7 +45,7 @@ impl Alarm {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Alarm { timer: tokio::io::unix::AsyncFd::new(timer)? })
+        Ok(Alarm { passed: 0, timer: tokio::io::unix::AsyncFd::new(timer)? })
     }
 
     async fn sleep(&mut self, length: Duration) -> io::Result<()> {
@@ -59,7 +67,7 @@ impl Alarm {
 #[cfg(not(target_os = "linux"))]
 impl Alarm {
     pub(super) fn new() -> io::Result<Alarm> {
-        Ok(Alarm {})
+        Ok(Alarm { passed: 0 })
     }
 
     async fn sleep(&mut self, length: Duration) -> io::Result<()> {

@@ -94,6 +94,19 @@ fn an_open_loop_opens_no_more_connections_than_it_may() {
 }
 
 #[test]
+fn a_rate_that_cannot_be_kept_does_not_keep_answers_from_being_read() {
+    let server = serve(|_| Some(OK.into()));
+    let mut plan = open(server.port, 1e6, 4, 0.4);
+    plan.timeout_s = 0.2;
+    let run = measure(plan, &["a"]);
+    let in_the_window: u64 =
+        run["series"].as_array().unwrap().iter().map(|one| one["answered"].as_u64().unwrap()).sum();
+    assert!(in_the_window > 0);
+    assert!(run["requests"]["due"].as_u64().unwrap() > 399_000);
+    assert_eq!(run["outcomes"].as_array().unwrap().last().unwrap()["reason"], "timeout");
+}
+
+#[test]
 fn a_burst_is_sent_at_once() {
     let (inside, full) = (Mutex::new(0), Condvar::new());
     // Nobody is answered before the whole burst is there.
