@@ -133,14 +133,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-stories", description=__doc__)
     parser.add_argument("--stories", default="", help="numbers or keys with commas between, as in 1,4-opt; all")
     parser.add_argument("--minutes", type=float, default=30, help="for all that were chosen together (default: 30)")
-    parser.add_argument("--seconds", type=float, help="of one measurement, about (default: two thirds of the minutes)")
+    parser.add_argument(
+        "--seconds", type=float, help="of one measurement, about (default: half of the minutes, at most 15)"
+    )
     parser.add_argument("--repetitions", type=int, default=MOST_REPETITIONS, help="at most (default: %(default)s)")
     parser.add_argument("--folder", type=Path, required=True, help="where what is made for the stories is kept")
     parser.add_argument("--fresh", action="store_true", help="forget what an interrupted run has measured")
     parser.add_argument("--output", type=Path, help="file of results (default: results/stories-DATE.json)")
     arguments = parser.parse_args()
 
-    seconds = arguments.seconds or min(20.0, max(3.0, arguments.minutes * 2 / 3))
+    seconds = arguments.seconds or min(15.0, max(3.0, arguments.minutes / 2))
     settings = Settings(seconds, arguments.folder.resolve())
     wanted = [one for one in arguments.stories.split(",") if one]
     everything = [story for module in MODULES for story in module.stories(settings)]

@@ -216,11 +216,15 @@ class Load:
         return self._checked()
 
 
+LONGEST_S = 180
+"""A load that lasts longer has lost its server."""
+
+
 def run(load: Coroutine[Any, Any, T]) -> T:
     """Run a load in the fastest event loop that is installed."""
     uvloop = importlib.import_module("uvloop") if importlib.util.find_spec("uvloop") else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop else None) as runner:
-        return runner.run(load)
+        return runner.run(asyncio.wait_for(load, LONGEST_S))
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
