@@ -125,6 +125,10 @@ def test_what_was_written_is_read_and_compared(tmp_path: Path, capsys: pytest.Ca
     told = capsys.readouterr().out
     assert re.search(r"rate .* better: [23]\.\d\d times", told)
     assert re.search(r"p50 .* noise", told)
+    html = tmp_path / "c.html"
+    assert main(["bench", "--compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--html", str(html)]) == 0
+    assert "better: " in html.read_text()
+    capsys.readouterr()
     assert main(["bench", "--compare", "a.json", "b.json", "--json", "c.json"]) == 2
     assert "leave json away" in capsys.readouterr().err
 
@@ -234,6 +238,12 @@ def sweep_document() -> dict[str, Any]:
     return document.document("sweep", {"url": "http://x/m"}, None) | parts
 
 
+def comparison() -> dict[str, Any]:
+    sides = [noisy(1000, 10, 3, 1), noisy(1000, 10, 2, 2)]
+    sides[1]["runs"][0]["latency_ms"] = None
+    return document.document("compare", {"url": "a and b"}, None) | {"names": ["a", "b"], "sides": sides}
+
+
 # As much of a browser as the page needs: it says which plots are drawn, with how many values.
 BROWSER = """
 const drawn = [];
@@ -261,6 +271,7 @@ process.on("exit", () => console.log(JSON.stringify(drawn)));
         ),
         (document_of([run_of(), run_of()]), None),
         (document_of([run_of() | dict.fromkeys(("latency_ms", "server_ms", "batch_sizes", "closed_by"))]), None),
+        (comparison(), ["percentile/ms/2", "run/answers/s/5", "run/ms/5"]),
         (sweep_document(), ["answers/s/ms/3", "load/answers/s/3", "load/share/3"]),
     ],
 )  # fmt: skip

@@ -108,7 +108,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2f} times" if ratio >= 2 or ratio <= 0.5 else f"{ratio - 1:+.1%}"
 
 
-def told(left: Mapping[str, Any], right: Mapping[str, Any], names: tuple[str, str]) -> list[str]:
+def told(left: Mapping[str, Any], right: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Write the comparison as lines."""
     found = differences(left, right)
     lines = table([("", f"{names[0]:>28}  {names[1]:>28}  {'ratio':>6}  99 % interval"), *(_row(one) for one in found)])

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jitney.bench import sweep, terminal
+from jitney.bench import compare, sweep, terminal
 
 _ASSETS = files("jitney.bench") / "assets"
 
@@ -44,6 +44,9 @@ def _asset(name: str) -> str:
 def _lines(document: Mapping[str, Any]) -> list[str]:
     if document["kind"] == "sweep":
         return sweep.told(document)
+    if document["kind"] == "compare":
+        left, right = document["sides"]
+        return compare.told(left, right, document["names"])
     runs: Sequence[Mapping[str, Any]] = document["runs"]
     parts = [
         [*([f"run {place}"] if len(runs) > 1 else []), *terminal.run_lines(run, document["machine"]["cores"])]

@@ -164,11 +164,16 @@ def _briefly(run: Run, arguments: argparse.Namespace) -> str:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    given = [name for name in ("where", "json", "html", "sweep") if getattr(arguments, name)]
+    given = [name for name in ("where", "json", "sweep") if getattr(arguments, name)]
     if given:
         raise ConfigError(f"--compare reads two files and measures nothing; leave {given[0]} away")
-    left, right = (document.read(path) for path in arguments.compare)
-    _say("\n".join(compare.told(left, right, (arguments.compare[0], arguments.compare[1]))))
+    if arguments.html is not None:
+        document.check_writable(arguments.html)
+    sides, names = [document.read(path) for path in arguments.compare], arguments.compare
+    _say("\n".join(compare.told(sides[0], sides[1], names)))
+    if arguments.html is not None:
+        plan = {"url": " and ".join(names)}
+        page.write(arguments.html, document.document("compare", plan, None) | {"names": names, "sides": sides})
     return 0
 
 

@@ -44,10 +44,10 @@
     return uPlot.join(lines.map((line) => [line.x, line.y]));
   }
 
-  function percentiles(runs) {
-    const lines = runs.filter((run) => run.latency_ms).map((run, place) => {
+  function percentiles(runs, names) {
+    const lines = runs.map((run, place) => ({ run, label: names[place] })).filter(({ run }) => run.latency_ms).map(({ run, label }) => {
       const curve = run.latency_curve.filter(([share]) => share < 1);
-      return { label: `run ${place + 1}`, x: curve.map(([share]) => 1 / (1 - share)), y: curve.map(([, ms]) => ms) };
+      return { label, x: curve.map(([share]) => 1 / (1 - share)), y: curve.map(([, ms]) => ms) };
     });
     if (lines.length === 0) return;
     const [x, ...ys] = join(lines);
@@ -76,7 +76,7 @@
   }
 
   function load(runs) {
-    percentiles(runs);
+    percentiles(runs, runs.map((_, place) => `run ${place + 1}`));
     runs.forEach((run, place) => {
       const label = runs.length > 1 ? `, run ${place + 1}` : "";
       overTime(run, label);
@@ -100,6 +100,15 @@
     if (busy.length > 0) bars("How busy the model was", "share of the time, over all replicas", "load", "share", Object.fromEntries(busy.map((point) => [point.label, point.run.server.model_busy])));
   }
 
+  function compare(sides) {
+    const runs = sides.flatMap((side, place) => side.runs.map((run, number) => ({ run, name: `${"AB"[place]}${number + 1}` })));
+    percentiles(runs.map(({ run }) => run), runs.map(({ name }) => name));
+    const of = (read) => Object.fromEntries(runs.map(({ run, name }) => [name, read(run)]));
+    bars("Throughput by run", "A is the first file, B the second", "run", "answers/s", of((run) => run.rate_per_s));
+    bars("p99 by run", "", "run", "ms", of((run) => run.latency_ms?.p99 ?? null));
+  }
+
   if (data.kind === "sweep") sweep(data.points);
+  else if (data.kind === "compare") compare(data.sides);
   else load(data.runs);
 })();
