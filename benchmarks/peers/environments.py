@@ -30,9 +30,15 @@ def python_of(server: Server) -> Path:
     return root() / Path(server.requirements).stem / "bin/python"
 
 
+def requirements(server: Server) -> list[Path]:
+    """What is asked for, and beside it the versions of all that comes along, if they were written down."""
+    asked = REQUIREMENTS / str(server.requirements)
+    return [path for path in (asked, asked.with_suffix(".lock")) if path.exists()]
+
+
 def wanted(server: Server) -> str:
     """What an environment is made from: if it changes, the environment is made again."""
-    files = [REQUIREMENTS / (server.requirements or ""), REQUIREMENTS / "model.txt"]
+    files = [*requirements(server), REQUIREMENTS / "model.txt"]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
@@ -58,7 +64,9 @@ def install(server: Server, max_download_gb: float) -> None:
     python = str(python_of(server))
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check", "--no-input"]
-    run([*pip, "install", "--no-compile", "-r", str(REQUIREMENTS / str(server.requirements))])
+    asked, *locked = requirements(server)
+    constraints = [part for path in locked for part in ("-c", str(path))]
+    run([*pip, "install", "--no-compile", "-r", str(asked), *constraints])
     if server.name == "infinity":
         assemble_minilm(folder, python)
     (folder / ".installed").write_text(wanted(server))
