@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ import servers
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+DEPLOYED_WITHIN_S = 180
 
 
 def importing() -> str:
@@ -63,11 +65,23 @@ def _is_ready(port: int) -> bool:
 
 @contextmanager
 def ray(name: str, door: Door, replicas: int) -> Iterator[servers.Running]:
-    """`baselines/NAME.py` as a Ray Serve application with so many replicas, answering."""
+    """`baselines/NAME.py` as a Ray Serve application, all of whose replicas are there."""
     port = servers.free_port()
-    command = [sys.executable, "-m", f"stories.baselines.{name}", str(port), str(replicas)]
-    with _running(f"Ray {name}", command, port, door, {"RAY_USAGE_STATS_ENABLED": "0"}) as running:
-        yield running
+    with tempfile.TemporaryDirectory() as folder:
+        deployed = Path(folder) / "deployed"
+        command = [sys.executable, "-m", f"stories.baselines.{name}", str(port), str(replicas), str(deployed)]
+        environment = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": importing()}
+        running = servers.Running(f"Ray {name}", command, port, door.path, environment)
+        try:
+            end = time.monotonic() + DEPLOYED_WITHIN_S
+            while not deployed.exists():
+                if running.process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"Ray did not deploy {replicas} replicas within {DEPLOYED_WITHIN_S} s")
+                time.sleep(0.2)
+            running.wait_ready(door.first, "application/json")
+            yield running
+        finally:
+            running.stop()
 
 
 @contextmanager

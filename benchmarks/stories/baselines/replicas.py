@@ -1,8 +1,9 @@
-"""Ray Serve with as many replicas, batches as its documentation forms them. Arguments: PORT REPLICAS."""
+"""Ray Serve with as many replicas, batches as its documentation forms them. Arguments: PORT REPLICAS DEPLOYED."""
 
 import asyncio
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -27,10 +28,12 @@ class Upper:
         return {"text": await self.predict((await request.json())["text"])}
 
 
-def main(port: int, replicas: int) -> None:
+def main(port: int, replicas: int, deployed: Path) -> None:
+    """Serve until SIGTERM; write the file `deployed` when all replicas are there."""
     ray.init(include_dashboard=False, log_to_driver=False, num_cpus=2)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(Upper.options(num_replicas=replicas).bind(), route_prefix="/upper")
+    deployed.touch()
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     serve.shutdown()
     ray.shutdown()
@@ -38,4 +41,4 @@ def main(port: int, replicas: int) -> None:
 
 if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
