@@ -6,8 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from harness import APPS, COLOUR, Serve, until
@@ -124,6 +126,46 @@ def test_what_is_missing_is_named(tmp_path: Path, serve: Serve) -> None:
         (("fails_to_load.py",), "cannot be served"),
     ]:
         assert told in bench(tmp_path, *arguments, code=2)[1], arguments
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Another HTTP server, which takes images."""
+
+    protocol_version = "HTTP/1.1"
+    seen: ClassVar[list[tuple[str, str | None, str | None, bytes]]] = []
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.seen.append((self.path, self.headers["content-type"], self.headers["x-extra"], body))
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, format: str, *args: object) -> None:
+        del format, args
+
+
+def test_any_other_server_is_loaded_with_a_folder_of_files(tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"first")
+    (folder / "b.jpg").write_bytes(b"second")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/v3/classify?top=1"
+        made, _ = bench(tmp_path, url, "--input", str(folder), "--header", "X-Extra: yes", *SHORT)
+        server.shutdown()
+    (run,) = made["runs"]
+    assert run["requests"]["answered"] > 0
+    assert run["server_ms"] is None and run["closed_by"] is None and run["server"]["model_busy"] is None
+    assert made["plan"]["headers"] == ["x-extra"]
+    assert made["plan"]["inputs"]["content_types"] == ["image/jpeg", "image/png"]
+    path = "/v3/classify?top=1"
+    assert set(Stranger.seen) == {(path, "image/png", "yes", b"first"), (path, "image/jpeg", "yes", b"second")}
 
 
 def test_runs_are_repeated(tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ SUMMARY = {"rate_per_s": ("rate_per_s",), **{f"{p}_ms": ("latency_ms", p) for p 
 
 
 def plan(about: Mapping[str, Any], requests: Requests, source: str, run: Run, repeat: int) -> dict[str, Any]:
-    """Write down all that is needed to do it again, but for keys and headers."""
+    """Write down all that is needed to do it again, but for the values of headers: one of them may be a key."""
     sizes = sorted(len(body) for _, body in requests.bodies)
     inputs = {
         "source": source,
         "count": len(sizes),
+        "content_types": sorted({content_type for content_type, _ in requests.bodies}),
         "bytes_min": sizes[0],
         "bytes_median": int(statistics.median(sizes)),
         "bytes_max": sizes[-1],

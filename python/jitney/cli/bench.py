@@ -137,6 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
             "url": found.address.url + found.requests.path,
             "door": wanted.door or "native",
             "model": found.model,
+            "headers": [name for name, _ in wanted.headers],
         }
         plan = document.plan(about, found.requests, source, run, arguments.repeat)
         kind = "sweep" if arguments.sweep else "load"
