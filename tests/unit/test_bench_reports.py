@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from jitney.bench import compare, document, page, sweep, terminal
+from jitney.bench.measure import error_share
 from jitney.bench.options import Closed, Open
 from jitney.cli.main import main
 from jitney.errors import ConfigError
@@ -297,6 +298,13 @@ def test_the_table_says_what_went_wrong() -> None:
     assert "3 of 429 queue_full" in lines
     assert "2 of no answer, timeout" in lines
     assert "none was answered" in lines
+
+
+def test_a_window_in_which_nothing_was_due_is_no_error_but_is_told() -> None:
+    empty = run_of(requests=dict.fromkeys(("due", "answered", "refused", "failed"), 0), outcomes=[], latency_ms=None)
+    assert error_share(empty) == 0
+    assert "raise --duration" in terminal.run_lines(empty, 2)[0]
+    assert error_share(run_of(requests={"refused": 3, "failed": 1, "answered": 6})) == 0.4
 
 
 def test_a_client_that_was_the_limit_is_warned_of() -> None:

@@ -125,6 +125,6 @@ def _allow_connections() -> None:
 
 
 def error_share(run: Mapping[str, Any]) -> float:
-    """Return the share of requests that were refused or failed; 1 if there were none at all."""
+    """Return the share of requests that were refused or failed; 0 if none was due."""
     requests = run["requests"]
-    return 1.0 if not requests["due"] else (requests["refused"] + requests["failed"]) / requests["due"]
+    return (requests["refused"] + requests["failed"]) / max(requests["due"], 1)

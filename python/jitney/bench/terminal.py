@@ -8,6 +8,7 @@ from typing import Any, TextIO
 CLEAR = "\r\x1b[K"
 FULL = 0.85
 """From this share on something has nothing in reserve worth the name."""
+NONE_DUE = "the users waited for earlier answers all the time; raise --duration"
 NOTABLE = 0.1
 """A smaller share of the time waited for a core is not worth a word."""
 
@@ -115,7 +116,7 @@ def _server_rows(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _shares(requests: Mapping[str, int]) -> str:
     parts = [f"{requests[kind]:,} {kind}" for kind in ("answered", "refused", "failed")]
-    return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing came of them"
+    return ", ".join(part for part in parts if not part.startswith("0 ")) or NONE_DUE
 
 
 def _end(outcome: Mapping[str, Any]) -> str:
