@@ -5,7 +5,10 @@ leaves the replica's event loop alone, as its page on asyncio advises.
 """
 
 import asyncio
+import os
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import models
@@ -13,6 +16,8 @@ import ray
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
+
+START_WITHIN_S = 75
 
 
 @serve.deployment(max_ongoing_requests=1024, ray_actor_options={"num_cpus": 1})
@@ -32,9 +37,21 @@ class Served:
         return await self.infer(await request.json())
 
 
+def give_up() -> None:
+    """Ray waits for ever for a node that died; what the node said last is the reason."""
+    said = Path("/tmp/ray/session_latest/logs/raylet.out").read_text(errors="replace").splitlines()
+    print("Ray does not start:", *[line for line in said if "Check failed" in line][-1:], flush=True)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    # A thread: where it waits, Ray does not look at signals.
+    watch = threading.Timer(START_WITHIN_S, give_up)
+    watch.daemon = True
+    watch.start()
     ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, num_cpus=2)
     serve.start(http_options={"host": "127.0.0.1", "port": models.PORT})
     serve.run(Served.bind(), route_prefix="/inference")
+    watch.cancel()
     while True:
         time.sleep(60)
