@@ -91,6 +91,10 @@ impl BatchPolicy for Auto {
         take(view, view.pace, full, view.traffic.rate(view.now, view.pace)) == full
     }
 
+    fn heeds_deadlines(&self) -> bool {
+        true
+    }
+
     fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
         let curve = view.curve_of(lane);
         if curve.measure() != Measure::Padded || view.lanes.lane(lane).len() < 2 {

@@ -1,7 +1,11 @@
 //! Mean latency and throughput in every kind of traffic.
 
-use crate::scenarios::{SEEDS, auto, batch_scenarios, best_cell, drain, measure};
+use crate::scenarios::{LAUNCH, MIXED, SEEDS, at_load, auto, batch_scenarios, best_cell, drain, measure};
 use crate::simulator::{Figures, Scenario, geomean};
+use jitney_core::auto::Auto;
+use jitney_core::lanes::LaneId;
+use jitney_core::policy::{BatchPolicy, Decision, View};
+use jitney_core::time::Time;
 
 /// 1/throughput, mean, p50 and p95 as ratios: above 1 is worse.
 fn ratio(figures: &Figures, reference: &Figures) -> [f64; 4] {
@@ -93,5 +97,47 @@ fn the_first_hundred_requests_are_no_slower_than_with_drain() {
         let ratio = measure(&short, &auto, &seeds).mean / measure(&short, &drain, &seeds).mean;
         eprintln!("{}: {ratio:.2}", short.name);
         assert!(ratio <= 1.05, "{}: mean latency {ratio:.3} of drain's", short.name);
+    }
+}
+
+#[test]
+fn eight_and_sixteen_replicas_are_used_as_well_as_by_the_best_cell() {
+    for (replicas, service, load, most) in [(8, LAUNCH, 0.3, 1.10), (8, MIXED, 0.7, 1.0), (16, LAUNCH, 0.5, 1.15)] {
+        let open = Some(at_load(&service, load, replicas));
+        let scenario = Scenario { replicas, open, ends: 6000, ..Scenario::new("many replicas", service) };
+        let (cell, best) = best_cell(&scenario, &SEEDS);
+        let [auto, drain] =
+            [&auto as &dyn Fn() -> _, &drain].map(|policy| measure(&scenario, policy, &SEEDS).mean / best.mean);
+        eprintln!("{replicas} replicas, load {load}: best {}, auto {auto:.3}, drain {drain:.3}", cell.name());
+        assert!(auto <= most, "{replicas} replicas, load {load}: mean latency {auto:.3} of the best cell's");
+    }
+}
+
+/// `auto` that keeps everything until a replica is free.
+#[derive(Debug, Default)]
+struct NothingAhead(Auto);
+
+impl BatchPolicy for NothingAhead {
+    fn decide(&mut self, view: &View) -> Decision {
+        self.0.decide(view)
+    }
+    fn sends_ahead(&mut self, _: &View) -> bool {
+        false
+    }
+    fn on_launch(&mut self, now: Time, lane: LaneId, items: usize) {
+        self.0.on_launch(now, lane, items);
+    }
+}
+
+/// A full batch that waits at a busy worker is bound to it; that must cost nothing, since what it gains is not simulated.
+#[test]
+fn full_batches_sent_ahead_make_nobody_wait_longer() {
+    for (replicas, load) in [(1, 0.9), (1, 1.2), (4, 0.9)] {
+        let open = Some(at_load(&LAUNCH, load, replicas));
+        let scenario = Scenario { replicas, open, ends: 6000, ..Scenario::new("ahead", LAUNCH) };
+        let kept = measure(&scenario, &|| Box::new(NothingAhead::default()), &SEEDS).mean;
+        let ratio = measure(&scenario, &auto, &SEEDS).mean / kept;
+        eprintln!("{replicas} replicas, load {load}: mean latency {ratio:.3} of that with nothing ahead");
+        assert!(ratio <= 1.02, "{replicas} replicas, load {load}: {ratio:.3}");
     }
 }

@@ -1,6 +1,6 @@
 //! Several group keys, and priorities.
 
-use crate::arrivals::Open;
+use crate::arrivals::{Open, Users, users};
 use crate::scenarios::{LAUNCH, MIXED, auto, drain};
 use crate::simulator::{Figures, Scenario, Service, Simulation, mean, quantile};
 
@@ -36,4 +36,24 @@ fn a_priority_is_a_head_start_and_no_more() {
     let (none, some, much) = (of(0.0), of(0.5), of(5.0));
     assert!(much.0 < some.0 && some.0 < none.0, "{none:?}, {some:?}, {much:?}");
     assert!(much.0 <= 0.5 * none.0 && much.1 <= 1.2 * none.1, "{none:?}, {much:?}");
+}
+
+/// Users in lockstep, whom it pays to hold for, and strangers of whom some are urgent.
+#[test]
+fn a_hold_costs_an_urgent_request_no_more_than_a_launch() {
+    let users = Some(Users { rtt: 0.005, ..users(12) });
+    let open = Some(Open::Poisson { rate: 20.0, lanes: 1, skew: 0.0, high: 0.3 });
+    let scenario = Scenario { open, users, boost: 1.0, ends: 6000, ..Scenario::new("urgent", LAUNCH) };
+    let [auto, drain] = [auto(), drain()].map(|policy| Simulation::run(&scenario, policy, 1));
+    let [urgent, urgent_drain] = [&auto, &drain].map(|figures| mean(&figures.classes[0]));
+    let held = auto.batches.iter().filter(|ran| ran.held_s > 0.0).count();
+    eprintln!(
+        "urgent {:.1} ms, with drain {:.1}; all {:.2} of drain's; {held} of {} batches held",
+        urgent * 1e3,
+        urgent_drain * 1e3,
+        auto.mean / drain.mean,
+        auto.batches.len()
+    );
+    assert!(held > 100, "nobody was held: this says nothing");
+    assert!(auto.mean <= 1.02 * drain.mean && urgent <= urgent_drain + LAUNCH.a, "{urgent}, {urgent_drain}");
 }

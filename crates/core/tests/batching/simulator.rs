@@ -1,11 +1,13 @@
 //! One deployment in virtual time: the scheduler of production with simulated arrivals and workers. Seconds throughout.
 
 use crate::arrivals::{Coming, Open, Stream, Users};
+pub(crate) use crate::figures::{Figures, geomean, mean, quantile};
 use crate::random::Random;
-use jitney_core::admission::QueueLimits;
+use jitney_core::admission::{QueueLimits, Refusal};
 use jitney_core::group_key::{GroupKey, KeyPart};
 use jitney_core::lane::BatchLimits;
 use jitney_core::load::{Load, Measure};
+use jitney_core::outcome::Outcome as Unanswered;
 use jitney_core::policy::BatchPolicy;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
@@ -102,6 +104,12 @@ pub(crate) struct Scenario {
     pub(crate) odd_lanes: f64,
     /// Lengths of requests; without them all cost 1.
     pub(crate) lengths: Option<Lengths>,
+    /// The scheduler is not told what requests cost.
+    pub(crate) hides_costs: bool,
+    /// A share of requests has a deadline of its own, so many seconds after its arrival.
+    pub(crate) hurried: (f64, f64),
+    /// Who is refused comes back when it is told to, so many times.
+    pub(crate) retries: u32,
     /// Answers should come within this.
     pub(crate) target: Option<f64>,
     pub(crate) drop: Drop,
@@ -128,6 +136,9 @@ impl Scenario {
             users: None,
             odd_lanes: 1.0,
             lengths: None,
+            hides_costs: false,
+            hurried: (0.0, 0.0),
+            retries: 0,
             target: None,
             drop: Drop::ByPolicy,
             ends: 3000,
@@ -153,7 +164,7 @@ impl Scenario {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Request {
     lane: usize,
     is_high: bool,
@@ -161,6 +172,8 @@ struct Request {
     /// Latency that was predicted when it arrived.
     predicted: Option<f64>,
     cost: u64,
+    /// How often it was sent.
+    tries: u32,
 }
 
 impl Payload for Request {
@@ -174,6 +187,8 @@ impl Payload for Request {
 enum Event {
     Done(ReplicaId),
     Arrive(Coming, bool),
+    /// Somebody who was refused comes back.
+    Return(Request),
 }
 
 /// One answer.
@@ -185,6 +200,7 @@ pub(crate) struct Answered {
     pub(crate) is_high: bool,
     pub(crate) predicted: Option<f64>,
     pub(crate) cost: u64,
+    pub(crate) tries: u32,
 }
 
 /// Somebody who was refused, after so long.
@@ -302,7 +318,7 @@ impl Simulation {
     }
 
     fn push(&mut self, at: f64, event: Event) {
-        let kind = u8::from(matches!(event, Event::Arrive(..)));
+        let kind = u8::from(!matches!(event, Event::Done(_)));
         self.next += 1;
         self.events.push(Reverse((time(at), kind, self.next)));
         self.what.insert(self.next, event);
@@ -326,6 +342,7 @@ impl Simulation {
             match self.what.remove(&number).expect("each number has its event") {
                 Event::Arrive(coming, is_user) => self.arrive(coming, is_user),
                 Event::Done(replica) => self.done(replica),
+                Event::Return(request) => self.enter(request),
             }
             self.act();
         }
@@ -336,22 +353,30 @@ impl Simulation {
         if !is_user {
             self.next_stranger();
         }
-        self.next += 1;
-        let (id, group) = (ItemId(self.next), self.keys[coming.lane].clone());
         let cost = self.scenario.lengths.map_or(1, |lengths| lengths.draw(&mut self.length_random));
+        let Coming { lane, is_high, .. } = coming;
+        self.enter(Request { lane, is_high, is_user, predicted: None, cost, tries: 1 });
+    }
+
+    fn enter(&mut self, request: Request) {
+        self.next += 1;
+        let (id, group) = (ItemId(self.next), self.keys[request.lane].clone());
+        let cost = if self.scenario.hides_costs { 1 } else { request.cost };
         let predicted = self.scheduler.forecast(self.now, &group, cost).map(|forecast| forecast.latency.as_secs_f64());
+        let (share, deadline) = self.scenario.hurried;
+        let is_hurried = share > 0.0 && self.length_random.unit() < share;
         let item = NewItem {
             id,
             group,
             cost,
             bytes: 1,
-            priority: if coming.is_high { Priority::High } else { Priority::Normal },
-            timeout: None,
-            payload: Request { lane: coming.lane, is_high: coming.is_high, is_user, predicted, cost },
+            priority: if request.is_high { Priority::High } else { Priority::Normal },
+            timeout: is_hurried.then(|| Duration::from_secs_f64(deadline)),
+            payload: Request { predicted, ..request },
         };
         if self.scenario.drop == Drop::ByPolicy && self.scenario.target.is_some() {
-            if self.scheduler.submit(self.now, item).is_err() {
-                self.refused(self.now);
+            if let Err((request, refusal)) = self.scheduler.submit(self.now, item) {
+                self.refused(request, self.now, refusal);
             }
         } else {
             // Not by the door: without a target a policy must not look good because others were refused.
@@ -360,7 +385,14 @@ impl Simulation {
         }
     }
 
-    fn refused(&mut self, arrival: Time) {
+    fn refused(&mut self, request: Request, arrival: Time, refusal: Refusal) {
+        if let Some(after) = refusal.retry_after.filter(|_| request.tries <= self.scenario.retries) {
+            let back = Request { tries: request.tries + 1, ..request };
+            // Nobody is back to the nanosecond.
+            let at = self.now.as_secs_f64() + after.as_secs_f64() + self.length_random.between(0.0, 0.1);
+            self.push(at, Event::Return(back));
+            return;
+        }
         self.result.refused.push(Refused { at: self.now.as_secs_f64(), after: (self.now - arrival).as_secs_f64() });
     }
 
@@ -381,7 +413,7 @@ impl Simulation {
             }
             self.waiting.pop_front();
             let ended = self.scheduler.cancel(id).expect("it waits");
-            self.refused(ended.arrival);
+            self.refused(ended.payload, ended.arrival, Refusal::never(Unanswered::WouldBeLate));
         }
     }
 
@@ -395,8 +427,15 @@ impl Simulation {
             let Some(action) = self.scheduler.poll(self.now) else { break };
             match action {
                 Action::Launch(launch) => self.launched(launch),
-                Action::Fail(ended, _) => self.refused(ended.arrival),
-                other => panic!("only launches are due here: {other:?}"),
+                Action::Fail(ended, outcome) => {
+                    let refusal = match outcome {
+                        Unanswered::WouldBeLate => self.scheduler.late(self.now),
+                        other => Refusal::never(other),
+                    };
+                    self.refused(ended.payload, ended.arrival, refusal);
+                }
+                Action::Forget(..) => {}
+                Action::Kill(replica) => panic!("nothing hangs here, but {replica:?} is to be killed"),
             }
         }
         if self.is_free() && self.scheduler.queued_items() > 0 {
@@ -420,7 +459,9 @@ impl Simulation {
     fn begin(&mut self, id: ReplicaId) {
         let now = self.now.as_secs_f64();
         if let Some(launch) = self.replicas[&id].batches.front() {
-            let seconds = self.scenario.service.sample(launch.load, now, &mut self.work_random);
+            let costs = launch.items.iter().filter_map(|&id| Some(self.scheduler.look(id, self.now)?.0.cost));
+            let load: Load = costs.collect();
+            let seconds = self.scenario.service.sample(load, now, &mut self.work_random);
             let first = self.scheduler.look(launch.items[0], self.now);
             let is_odd = first.is_some_and(|(request, _)| request.lane % 2 == 1);
             let seconds = if is_odd { seconds * self.scenario.odd_lanes } else { seconds };
@@ -432,18 +473,20 @@ impl Simulation {
         let replica = self.replicas.get_mut(&id).expect("it ran");
         let Launch { batch, items, .. } = replica.batches.pop_front().expect("it ran");
         for (place, item) in items.into_iter().enumerate() {
-            let ended = self.scheduler.item_done(batch, item).expect("nobody leaves");
-            self.answered(&ended, place);
+            // Whoever had a deadline may have gone.
+            if let Some(ended) = self.scheduler.item_done(batch, item) {
+                self.answered(&ended, place);
+            }
         }
         self.scheduler.batch_done(self.now, id, batch, true);
         self.begin(id);
     }
 
     fn answered(&mut self, ended: &Ended<Request>, place: usize) {
-        let Request { lane, is_high, is_user, predicted, cost } = ended.payload;
+        let Request { lane, is_high, is_user, predicted, cost, tries, .. } = ended.payload;
         let now = self.now.as_secs_f64();
         let latency = (self.now - ended.arrival).as_secs_f64();
-        self.result.answered.push(Answered { at: now, latency, lane, is_high, predicted, cost });
+        self.result.answered.push(Answered { at: now, latency, lane, is_high, predicted, cost, tries });
         if let Some(users) = self.scenario.users.filter(|_| is_user) {
             let at = now + users.returns_after(place, &mut self.arrival_random);
             self.push(at, Event::Arrive(Coming { at, lane, is_high: false }, true));
@@ -453,103 +496,4 @@ impl Simulation {
 
 fn time(seconds: f64) -> Time {
     Time((seconds * 1e9).round() as u64)
-}
-
-/// A run in numbers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
-    pub(crate) throughput: f64,
-    pub(crate) mean: f64,
-    pub(crate) p50: f64,
-    pub(crate) p95: f64,
-    pub(crate) p99: f64,
-    /// Padded cost over cost.
-    pub(crate) padding: f64,
-    /// Mean latency of the twentieth with the longest requests.
-    pub(crate) long: f64,
-    pub(crate) batch: f64,
-    /// Share of batches that were held beside a free replica.
-    pub(crate) held: f64,
-    /// The same of batches of one.
-    pub(crate) lone_held: f64,
-    /// Sorted latencies by lane, and of the high and the normal priority.
-    /// Answers within the target per second, and the share of answers that were not.
-    pub(crate) goodput: f64,
-    pub(crate) late: f64,
-    /// Share of requests, and how long they had waited in the mean.
-    pub(crate) refused: f64,
-    pub(crate) refused_after: f64,
-    /// Median of predicted over actual latency.
-    pub(crate) prediction: f64,
-    pub(crate) batches: Vec<Ran>,
-    pub(crate) lanes: BTreeMap<usize, Vec<f64>>,
-    pub(crate) classes: [Vec<f64>; 2],
-}
-
-impl Figures {
-    fn of(outcome: &Outcome, scenario: &Scenario) -> Figures {
-        let start = outcome.ended_at * scenario.warm;
-        let span = (outcome.ended_at - start).max(1e-12);
-        let late: Vec<&Answered> = outcome.answered.iter().filter(|answered| answered.at >= start).collect();
-        let mut all: Vec<f64> = late.iter().map(|answered| answered.latency).collect();
-        all.sort_by(f64::total_cmp);
-        let (mut lanes, mut classes) = (BTreeMap::<usize, Vec<f64>>::new(), [Vec::new(), Vec::new()]);
-        for answered in &late {
-            lanes.entry(answered.lane).or_default().push(answered.latency);
-            classes[usize::from(!answered.is_high)].push(answered.latency);
-        }
-        lanes.values_mut().chain(&mut classes).for_each(|of| of.sort_by(f64::total_cmp));
-        let batches = &outcome.batches;
-        let ones: Vec<&Ran> = batches.iter().filter(|ran| ran.items == 1).collect();
-        let share = |held: usize, of: usize| held as f64 / of.max(1) as f64;
-        let target = scenario.target.unwrap_or(f64::INFINITY);
-        let in_time = all.iter().filter(|&&latency| latency <= target + 1e-9).count();
-        let lost: Vec<f64> = outcome.refused.iter().filter(|one| one.at >= start).map(|one| one.after).collect();
-        let ratios = late.iter().filter_map(|one| one.predicted.filter(|&p| p > 0.0).map(|p| p / one.latency));
-        let mut ratios: Vec<f64> = ratios.collect();
-        ratios.sort_by(f64::total_cmp);
-        let (cost, padded) = batches
-            .iter()
-            .filter(|ran| ran.at >= start)
-            .fold((0, 0), |sums, ran| (sums.0 + ran.load.cost, sums.1 + ran.load.padded()));
-        let mut costs: Vec<u64> = late.iter().map(|answered| answered.cost).collect();
-        costs.sort_unstable();
-        let longest = costs.get(costs.len() * 19 / 20).copied().unwrap_or(0);
-        let long = late.iter().filter(|answered| answered.cost >= longest).map(|answered| answered.latency);
-        let long: Vec<f64> = long.collect();
-        Figures {
-            goodput: in_time as f64 / span,
-            late: 1.0 - in_time as f64 / all.len().max(1) as f64,
-            refused: share(lost.len(), lost.len() + all.len()),
-            refused_after: mean(&lost),
-            prediction: quantile(&ratios, 0.5),
-            throughput: all.len() as f64 / span,
-            mean: all.iter().sum::<f64>() / all.len().max(1) as f64,
-            p50: quantile(&all, 0.5),
-            p95: quantile(&all, 0.95),
-            p99: quantile(&all, 0.99),
-            padding: padded as f64 / cost as f64,
-            long: mean(&long),
-            batch: batches.iter().map(|ran| ran.items).sum::<usize>() as f64 / batches.len().max(1) as f64,
-            held: share(batches.iter().filter(|ran| ran.held_s > 0.0).count(), batches.len()),
-            lone_held: share(ones.iter().filter(|ran| ran.held_s > 0.0).count(), ones.len()),
-            batches: batches.clone(),
-            lanes,
-            classes,
-        }
-    }
-}
-
-/// Of sorted values.
-pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
-    sorted.get(((q * sorted.len() as f64) as usize).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
-}
-
-pub(crate) fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-pub(crate) fn geomean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let logs: Vec<f64> = values.into_iter().map(f64::ln).collect();
-    mean(&logs).exp()
 }
