@@ -91,10 +91,6 @@ impl BatchPolicy for Auto {
         take(view, view.pace, full, view.traffic.rate(view.now, view.pace)) == full
     }
 
-    fn heeds_deadlines(&self) -> bool {
-        true
-    }
-
     fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
         let curve = view.curve_of(lane);
         if curve.measure() != Measure::Padded || view.lanes.lane(lane).len() < 2 {
@@ -130,6 +126,9 @@ impl Auto {
         let taken = if takes_all { most } else { take(view, view.pace_of(lane), waiting, rate).min(most) };
         self.shares = if taken < most { self.shares + 1 } else { 0 };
         let size = view.in_time(lane, taken);
+        // A head that is lost anyway, or that only a batch too small to keep up would save, must not cut it: with a target
+        // such heads have been refused.
+        let size = if size < taken && !view.has_target && is_lost(view, lane, size, rate) { taken } else { size };
         let reason = match () {
             () if size < taken => CloseReason::Deadline,
             () if size < waiting.min(view.limit(lane)) => CloseReason::Share,
@@ -225,4 +224,11 @@ fn behind(view: &View, pace: &Pace, waiting: usize, most: usize, rate: f64) -> f
     let (limit, replicas) = (view.lanes.limits().max_items, f64::from(view.replicas));
     let load = (CAUTION * rate / (replicas * pace.best_rate(limit))).min(0.99);
     (waiting as f64 + rate * pace.seconds(most) / replicas) / (replicas * (1.0 - load))
+}
+
+/// Whether a batch cut to `size` for the sake of its head would be in vain, or would not keep up with arrivals.
+fn is_lost(view: &View, lane: LaneId, size: usize, rate: f64) -> bool {
+    let (curve, slack) = (view.curve_of(lane), view.slack_s(lane));
+    let load = view.loads(lane).take(size).last().unwrap_or_default();
+    curve.upper(load) > slack || f64::from(view.replicas) * size as f64 / curve.seconds(load) < rate
 }

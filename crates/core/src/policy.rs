@@ -187,11 +187,6 @@ pub trait BatchPolicy: Send + Debug {
     fn sends_ahead(&mut self, _view: &View) -> bool {
         true
     }
-    /// Whether it cuts a batch so that its head is in time also where no latency target is set; then heads for whom that does
-    /// not pay are refused.
-    fn heeds_deadlines(&self) -> bool {
-        false
-    }
     /// How many of `waiting` items it would take into one batch.
     fn take(&self, view: &View, waiting: usize) -> usize {
         waiting.min(view.lanes.limits().max_items)

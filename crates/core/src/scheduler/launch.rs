@@ -101,7 +101,10 @@ impl<P: Payload> Scheduler<P> {
         if is_part && is_ahead {
             return None; // Only full ones go ahead: who else is of their length may come meanwhile.
         }
-        let reason = if is_part { CloseReason::Alike } else { reason };
+        let is_first =
+            |riders: &[ItemId]| self.lanes.in_order(lane).take(riders.len()).all(|(_, item)| riders.contains(&item.id));
+        let is_chosen = is_part || riders.as_deref().is_some_and(|riders| !is_first(riders));
+        let reason = if is_chosen { CloseReason::Alike } else { reason };
         self.passes = if self.lanes.by_rank().next() == Some(lane) { 0 } else { self.passes + 1 };
         let items = match riders {
             Some(riders) => self.lanes.take_these(lane, &riders),

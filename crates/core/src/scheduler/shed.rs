@@ -1,5 +1,5 @@
-//! Load shedding within the lanes of a deployment: who cannot be answered before its deadline or the latency target, or only
-//! by a batch too small to keep up, is refused now.
+//! Load shedding within the lanes of a deployment with a latency target: who cannot be answered in time, or only by a
+//! batch too small to keep up, is refused now.
 
 use super::{Payload, Scheduler};
 use crate::lanes::LaneId;
@@ -15,8 +15,7 @@ impl<P: Payload> Scheduler<P> {
     /// Refuses hopeless heads, of the lanes that may be launched next. It is not enough to refuse those who are lost already:
     /// each batch would then be cut to fit a head that has hardly any time left, and the capacity would collapse.
     pub(super) fn shed(&mut self, now: Time) {
-        let heeds_deadlines = self.rules.target.is_some() || self.policy.heeds_deadlines();
-        if !heeds_deadlines || !self.paces.all().is_known() {
+        if self.rules.target.is_none() || !self.paces.all().is_known() {
             return;
         }
         // Whoever is the only one is not in anybody's way, and what it takes is worth knowing: see `in_time`.

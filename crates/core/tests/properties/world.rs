@@ -461,12 +461,16 @@ impl World {
         let first: Vec<ItemId> = lane.iter().take(launch.items.len()).map(|&(_, _, id)| id).collect();
         let by_rank = |id: &ItemId| lane.iter().find(|(_, _, other)| other == id).map(|&(rank, _, _)| rank);
         let ranks = |ids: &[ItemId]| ids.iter().map(by_rank).collect::<Vec<_>>();
-        self.hold(Promise::Order, ranks(&launch.items) == ranks(&first), || format!("{launch:?}, but {lane:?}"));
+        // Items of like length may pass others, within the bounds that `riders` holds.
+        let is_chosen = launch.reason == CloseReason::Alike;
+        self.hold(Promise::Order, is_chosen || ranks(&launch.items) == ranks(&first), || {
+            format!("{launch:?}, but {lane:?}")
+        });
         for priority in Priority::ALL {
             let of_class = |id: &&ItemId| self.items.get(id).is_some_and(|item| item.asked.priority == priority);
             let taken: Vec<_> = launch.items.iter().filter(of_class).collect();
             let all: Vec<_> = lane.iter().map(|(_, _, id)| id).filter(of_class).collect();
-            let in_order = all.starts_with(&taken);
+            let in_order = is_chosen || all.starts_with(&taken);
             self.hold(Promise::Order, in_order, || format!("{launch:?} breaks the order of {all:?}"));
         }
 

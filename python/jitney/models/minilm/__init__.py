@@ -28,6 +28,7 @@ MAX_TOKENS = 256
     name="minilm",
     task="embedding",
     max_batch_size=32,
+    cost=jitney.length(),  # a batch is padded to its longest text
     examples=["How many people live in London?", "London has nine million inhabitants.", "I like strong coffee."],
 )
 class MiniLM:
