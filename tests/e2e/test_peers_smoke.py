@@ -103,7 +103,8 @@ def test_a_server_that_stands_still_goes_on_and_leaves_nothing_behind(tmp_path: 
         assert running.wait_ready(request, 30)[0] == 200
     finally:
         running.stop()
-    assert not any(is_alive(pid) for pid in family)
+    while any(is_alive(pid) for pid in family):
+        assert time.monotonic() < end + 20, "a killed process is gone soon"
 
 
 def state(pid: int) -> str:
