@@ -10,7 +10,7 @@ use crate::request::ItemId;
 use crate::time::Time;
 use std::time::Duration;
 
-/// After a refusal for want of room a deployment counts as overloaded for this many full batches.
+/// After a refusal for the length of the wait a deployment counts as overloaded for this many full batches.
 const OVERLOADED_FOR: u32 = 10;
 
 impl<P: Payload> Scheduler<P> {
@@ -54,7 +54,8 @@ impl<P: Payload> Scheduler<P> {
         }
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
         let admitted = admitted.and_then(|()| self.in_time(now, group, cost));
-        if admitted.is_err_and(|refusal| refusal.retry_after.is_some()) {
+        // Bytes or items may fill the queue while its wait is short: only a long wait says that too much comes in.
+        if admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
             self.overloaded_until = now + self.paces.all().batch(self.rules.batch.max_items) * OVERLOADED_FOR;
         }
         admitted

@@ -213,3 +213,26 @@ fn what_was_not_computed_does_not_count_as_part_of_its_batch() {
     let sizes: Vec<f64> = scheduler.pace().sizes().map(|size| size.items).collect();
     assert_eq!(sizes, [1.0], "three of four were refused each time");
 }
+
+#[test]
+fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
+    let queue = QueueLimits { max_items: 5000, max_bytes: 1000 };
+    let mut scheduler = Scheduler::new(Rules { queue, ..rules() });
+    scheduler.replica_up(Time(0), ReplicaId(1));
+    let mut now = Time(0);
+    for batch in 0..4 {
+        (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
+        run(&mut scheduler, &mut now, Duration::from_secs(1));
+    }
+    let told = |scheduler: &mut Scheduler<Input>, id, bytes| {
+        let item = NewItem { bytes, ..item(id, 0, 1) };
+        scheduler.submit(now, item).err().map(|(_, refusal)| refusal.outcome)
+    };
+    // Six batches wait, of the ten that may.
+    (100..124).for_each(|id| assert_eq!(told(&mut scheduler, id, 1), None));
+    assert_eq!(told(&mut scheduler, 200, 5000), Some(Outcome::QueueBytesFull));
+    assert_eq!(told(&mut scheduler, 201, 1), None);
+    let refused = (300..400).find_map(|id| told(&mut scheduler, id, 1));
+    assert_eq!(refused, Some(Outcome::WaitTooLong));
+    assert_eq!(told(&mut scheduler, 500, 1), Some(Outcome::WaitTooLong));
+}
