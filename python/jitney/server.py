@@ -18,6 +18,8 @@ from jitney.errors import ConfigError, TargetError
 from jitney.models import READY_MADE
 
 API_KEYS = "JITNEY_API_KEYS"
+CLIENT_KEY = "JITNEY_API_KEY"
+"""What a program sends that calls a server with keys."""
 DEFAULT_FILE = "jitney.toml"
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
@@ -34,8 +36,11 @@ class Settings:
     api_keys: str | None = field(default=None, repr=False)
     """What JITNEY_API_KEYS said."""
 
-    def to_json(self, path: Sequence[str] = ()) -> str:
-        """As `_core.serve` takes it; `path` are folders in which workers look for modules."""
+    def to_json(self, path: Sequence[str] = (), *, renews: bool = False) -> str:
+        """As `_core.serve` takes it; `path` are folders in which workers look for modules.
+
+        `renews` says that SIGUSR1 will tell when their files have changed.
+        """
         overrides = json.loads(self.overrides.to_json())
         return json.dumps(
             {
@@ -45,6 +50,8 @@ class Settings:
                 "override_names": sorted(self.overrides.names()),
                 "environment_names": sorted(self.overrides.environment_names()),
                 "api_keys": self.api_keys,
+                "has_client_key": bool(os.environ.get(CLIENT_KEY)),
+                "renews": renews,
                 "python": sys.executable,
                 "cores": available_cores(),
                 "path": list(path),
@@ -52,8 +59,8 @@ class Settings:
         )
 
 
-def serve(settings: Settings) -> int:
-    """Hand this process to the Rust server; returns the exit code."""
+def serve(settings: Settings, *, renews: bool = False) -> int:
+    """Hand this process to the Rust server; returns the exit code. `renews` as `Settings.to_json` has it."""
     for descriptor in range(3):  # closed ones would be taken by sockets, which would then be written to as stderr
         with contextlib.suppress(OSError):
             os.fstat(descriptor)
@@ -72,7 +79,7 @@ def serve(settings: Settings) -> int:
 
     # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _core.serve(settings.to_json())
+    return _core.serve(settings.to_json(renews=renews))
 
 
 def compose(  # noqa: PLR0913 -- what the command line and the environment said, each on its own

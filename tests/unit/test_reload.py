@@ -24,7 +24,8 @@ class Child:
 
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
-        self.code = 0
+        if number != reload.CHANGED:
+            self.code = 0
 
     def kill(self) -> None:
         self.code = -9
@@ -44,7 +45,7 @@ class World:
         self.children: list[Child] = []
         self.scripts: list[list[Callable[[Child], None]]] = []
         self.naps: list[Callable[[], None]] = []
-        self.reloader = Reloader(["serve"], [folder])
+        self.reloader = Reloader(["serve"], [folder], [folder / "jitney.toml"])
         monkeypatch.setattr("jitney.cli.reload.subprocess.Popen", self.start)
         monkeypatch.setattr("jitney.cli.reload.time.sleep", lambda _seconds: self.naps.pop(0)())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
@@ -59,6 +60,10 @@ class World:
     def change(self, _: object = None) -> None:
         path = self.folder / "model.py"
         path.write_text(path.read_text() + "# changed\n" if path.exists() else "")
+
+    def configure(self, _: object = None) -> None:
+        with (self.folder / "jitney.toml").open("a") as file:
+            file.write("# changed\n")
 
     def end(self, code: int) -> Callable[[Child], None]:
         def step(child: Child) -> None:
@@ -78,10 +83,23 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-def test_a_change_ends_the_server_and_starts_it_again(world: World) -> None:
-    world.scripts = [[world.nothing, world.change], [world.nothing, world.interrupt]]
+def test_a_change_of_python_is_told_to_the_server_which_goes_on(world: World) -> None:
+    world.scripts = [[world.nothing, world.change, world.nothing, world.change, world.interrupt]]
+    assert world.reloader.run() == 0
+    assert [child.signals for child in world.children] == [[reload.CHANGED, reload.CHANGED, signal.SIGINT]]
+
+
+def test_a_change_of_the_configuration_starts_the_server_again(world: World) -> None:
+    world.scripts = [[world.nothing, world.configure], [world.nothing, world.interrupt]]
     assert world.reloader.run() == 0
     assert [child.signals for child in world.children] == [[signal.SIGTERM], [signal.SIGINT]]
+
+
+@pytest.mark.parametrize("code", [75, -reload.CHANGED])
+def test_a_server_that_asks_to_be_started_again_is(world: World, capsys: pytest.CaptureFixture[str], code: int) -> None:
+    world.scripts = [[world.end(code)], [world.interrupt]]
+    assert world.reloader.run() == 0
+    assert len(world.children) == 2 and "waiting" not in capsys.readouterr().err
 
 
 def test_broken_code_is_said_and_a_change_is_waited_for(world: World, capsys: pytest.CaptureFixture[str]) -> None:

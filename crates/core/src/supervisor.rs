@@ -28,6 +28,8 @@ pub enum Cause {
     LoadFailed,
     /// It did not get ready in time.
     LoadTimeout,
+    /// The files of its target have changed.
+    Renewed,
 }
 
 impl Cause {
@@ -39,6 +41,7 @@ impl Cause {
             Cause::Silent => "silent",
             Cause::LoadFailed => "load_failed",
             Cause::LoadTimeout => "load_timeout",
+            Cause::Renewed => "renewed",
         }
     }
 }
@@ -60,6 +63,8 @@ pub enum Event {
     /// A suspect begins to run alone in it, or has run. A death meanwhile is the suspect's doing and not a sign that the
     /// deployment is broken.
     Trial(bool),
+    /// The files of its target have changed: another must take its place.
+    Renew,
     /// It must be replaced, for this reason.
     Failed(Cause),
     /// Its process has ended.
@@ -73,6 +78,8 @@ pub enum Command {
     Spawn,
     /// Kill its process group.
     Kill,
+    /// Tell it to finish what it holds and to end.
+    End,
     /// The replica may get batches.
     Up,
     /// The replica is gone.
@@ -91,6 +98,7 @@ enum State {
 }
 
 /// One place.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of the worker that is in it")]
 #[derive(Debug)]
 pub struct Place {
     load_timeout: Duration,
@@ -99,6 +107,8 @@ pub struct Place {
     was_ever_ready: bool,
     has_served: bool,
     on_trial: bool,
+    /// Its worker was made of files that have changed since.
+    is_outdated: bool,
     failures: u32,
 }
 
@@ -113,6 +123,7 @@ impl Place {
             was_ever_ready: false,
             has_served: false,
             on_trial: false,
+            is_outdated: false,
             failures: 0,
         }
     }
@@ -167,6 +178,7 @@ impl Place {
                 Some(Command::Up)
             }
             Event::Ready => None,
+            Event::Renew => self.renew(now),
             Event::Failed(cause) => self.kill(now, cause),
             Event::Exited => self.exited(now),
         }
@@ -178,7 +190,7 @@ impl Place {
             State::BackingOff { until } if now >= until => {
                 // From here on a worker is on its way: another tick must not start a second one.
                 self.state = State::Starting { since: now };
-                (self.heard, self.has_served, self.on_trial) = (None, false, false);
+                (self.heard, self.has_served, self.on_trial, self.is_outdated) = (None, false, false, false);
                 Some(Command::Spawn)
             }
             State::Dying { since, .. } if now - since >= ABANDON_AFTER => self.exited(now),
@@ -187,6 +199,22 @@ impl Place {
                 self.kill(now, Cause::Silent)
             }
             _ => None,
+        }
+    }
+
+    /// Whatever failed before may work with what is new.
+    fn renew(&mut self, now: Time) -> Option<Command> {
+        self.failures = 0;
+        self.is_outdated = true;
+        match self.state {
+            State::BackingOff { .. } => {
+                self.state = State::BackingOff { until: now };
+                None
+            }
+            State::Starting { .. } => self.kill(now, Cause::Renewed),
+            // It stays up until it has ended: what it holds is answered.
+            State::Up => Some(Command::End),
+            State::Dying { .. } | State::GivenUp => None,
         }
     }
 
@@ -202,6 +230,7 @@ impl Place {
         let (cause, was_up) = match self.state {
             State::Dying { cause, was_up, .. } => (cause, was_up),
             State::Starting { .. } => (Cause::Died, false),
+            State::Up if self.is_outdated => (Cause::Renewed, true),
             State::Up => (Cause::Died, true),
             State::BackingOff { .. } | State::GivenUp => return None,
         };
@@ -210,7 +239,7 @@ impl Place {
             self.state = State::GivenUp;
             return Some(Command::GiveUp(cause));
         }
-        let pause = if was_up && (self.has_served || self.on_trial) {
+        let pause = if self.is_outdated || was_up && (self.has_served || self.on_trial) {
             Duration::ZERO
         } else {
             self.failures += 1;
@@ -272,6 +301,41 @@ mod tests {
             place.on(at(3), Event::Ready);
         }
         assert!(!place.is_crash_looping());
+    }
+
+    #[test]
+    fn a_worker_of_old_files_ends_in_order_and_another_takes_its_place_at_once() {
+        let mut place = ready();
+        for _ in 0..2 * CRASH_LOOP {
+            assert_eq!(place.on(at(3), Event::Renew), Some(Command::End));
+            assert!(place.is_up(), "what it holds is answered");
+            assert_eq!(place.on(at(3), Event::Exited), Some(Command::Down(Cause::Renewed)));
+            assert_eq!(place.tick(at(3)), Some(Command::Spawn));
+            place.on(at(3), Event::Ready);
+        }
+        assert!(!place.is_crash_looping());
+        // While it loads there is nothing to finish.
+        place.on(at(4), Event::Exited);
+        assert_eq!(place.tick(at(60)), Some(Command::Spawn));
+        assert_eq!(place.on(at(61), Event::Renew), Some(Command::Kill));
+        assert_eq!(place.on(at(61), Event::Exited), None);
+        assert_eq!(place.tick(at(61)), Some(Command::Spawn));
+    }
+
+    #[test]
+    fn what_could_not_be_loaded_is_tried_again_at_once_when_files_change() {
+        let mut place = ready();
+        for _ in 0..CRASH_LOOP {
+            place.on(at(3), Event::Exited);
+            assert_eq!(place.tick(at(60)), Some(Command::Spawn));
+            place.on(at(60), Event::Failed(Cause::LoadFailed));
+        }
+        place.on(at(60), Event::Exited);
+        assert!(place.is_crash_looping());
+        assert_eq!(place.tick(at(60)), None);
+        place.on(at(60), Event::Renew);
+        assert!(!place.is_crash_looping());
+        assert_eq!(place.tick(at(60)), Some(Command::Spawn));
     }
 
     #[test]

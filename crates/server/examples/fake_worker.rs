@@ -29,7 +29,11 @@ fn main() {
         link.control(Kind::Failed, said.as_bytes()).unwrap();
         std::process::exit(1);
     }
-    link.control(Kind::Manifest, target["manifest"].to_string().as_bytes()).unwrap();
+    let mut manifest = target["manifest"].clone();
+    if does == "say something else" {
+        manifest["deployments"][0]["input"]["kind"] = "bytes".into();
+    }
+    link.control(Kind::Manifest, manifest.to_string().as_bytes()).unwrap();
     if does == "die after the manifest" {
         std::process::exit(4);
     }

@@ -4,8 +4,9 @@ use jitney_core::manifest::serde_json_value::Value;
 use jitney_core::manifest::{DeploymentManifest, InputKind};
 use std::collections::BTreeMap;
 
-/// A `curl` command that calls a deployment with its first example; `None` where that takes more than a line.
-pub fn curl_line(address: &str, manifest: &DeploymentManifest) -> Option<String> {
+/// A `curl` command that calls a deployment with its first example; `None` where that takes more than a line. A key is
+/// left to the shell: it is shown to nobody.
+pub fn curl_line(address: &str, manifest: &DeploymentManifest, has_keys: bool) -> Option<String> {
     let (socket, base) = match address.strip_prefix("unix:") {
         Some(path) => (format!("--unix-socket {path} "), "http://localhost".to_owned()),
         None => (String::new(), url(address)),
@@ -19,7 +20,8 @@ pub fn curl_line(address: &str, manifest: &DeploymentManifest) -> Option<String>
             format!("-H 'content-type: application/json' -d '{}'", example.replace('\'', r"'\''"))
         }
     };
-    Some(format!("curl -s {socket}{url} {body}"))
+    let key = if has_keys { "-H \"x-api-key: $JITNEY_API_KEY\" " } else { "" };
+    Some(format!("curl -s {socket}{url} {key}{body}"))
 }
 
 /// What a person types into a browser; a Unix socket has no such thing and stays as it is.

@@ -2,13 +2,19 @@
 //! program.
 
 use crate::site::Site;
-use crate::supervise::{Stop, Supervisor};
+use crate::supervise::{self, Report, Stop, Supervisor};
 use crate::telemetry::Telemetry;
 use jitney_core::options::ServerOptions;
 use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 
 /// Everything that a host is told, by Python, as JSON.
@@ -31,6 +37,12 @@ pub struct Settings {
     /// `JITNEY_API_KEYS`, which no worker inherits.
     #[serde(default)]
     pub api_keys: ApiKeys,
+    /// Whether `JITNEY_API_KEY` is set, which is what programs send and no server takes.
+    #[serde(default)]
+    pub has_client_key: bool,
+    /// Whether the targets are being worked on: SIGUSR1 says that their files have changed.
+    #[serde(default)]
+    pub renews: bool,
     /// The interpreter of the workers.
     pub python: String,
     /// Cores that this server may use.
@@ -70,6 +82,9 @@ pub struct Target {
     pub overrides: serde_json::Value,
 }
 
+/// The exit code of a server that is to be started again, because its targets are not what they were.
+pub const CHANGED: i32 = 75;
+
 /// The exit code of a fault of the server's own.
 pub(crate) const BROKEN: i32 = 70;
 
@@ -100,6 +115,7 @@ pub struct Host {
     /// What is served, and what it says of itself.
     pub site: Arc<Site>,
     stop: watch::Sender<Stop>,
+    reports: mpsc::UnboundedSender<Report>,
     supervision: JoinHandle<Result<(), Fatal>>,
     /// Where the socket of the workers is, for as long as there are workers.
     _directory: TempDir,
@@ -109,19 +125,22 @@ impl Host {
     /// Starts one worker per target. Must be called within a tokio runtime.
     pub fn start(settings: Arc<Settings>, site: Site) -> Result<Host, Fatal> {
         let site = Arc::new(site);
+        // Ends with the runtime.
+        drop(tokio::task::spawn_blocking(|| sweep(&std::env::temp_dir(), OLD)));
         let directory = tempfile::Builder::new()
-            .prefix("jitney-")
+            .prefix(PREFIX)
             .tempdir()
             .map_err(|e| Fatal::new(format!("no folder for sockets: {e}")))?;
         let mut supervisor = Supervisor::start(settings, site.clone(), directory.path())?;
         let (stop, mut stopped) = watch::channel(Stop::No);
+        let reports = supervisor.reports();
         // A task of its own, so that a panic in it is an exit code and not the end of the interpreter.
         let supervision = tokio::spawn(async move {
             let result = supervisor.run(&mut stopped).await;
             supervisor.end(&mut stopped).await;
             result
         });
-        Ok(Host { site, stop, supervision, _directory: directory })
+        Ok(Host { site, stop, reports, supervision, _directory: directory })
     }
 
     /// Waits until it has ended, by itself or because it was told to. Not again after that.
@@ -134,9 +153,38 @@ impl Host {
         self.stop.send_replace(how);
     }
 
+    /// Lets other workers take the places of those that there are, with the files of their targets as they are now.
+    pub fn renew(&self) {
+        let _ = self.reports.send(Report::Renew);
+    }
+
     /// Lets go of engines and workers as they are.
     pub fn abort(&self) {
         self.supervision.abort();
+    }
+}
+
+/// What the folders of servers are called.
+const PREFIX: &str = "jitney-";
+/// A younger folder may be that of a server which is just about to listen in it.
+const OLD: Duration = Duration::from_secs(60);
+
+/// Removes what servers have left behind that were killed. Whether there is still one is said by its socket and not by
+/// the number of a process, which means something else in another container.
+fn sweep(folder: &Path, old: Duration) {
+    let own = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_left = |found: &Metadata| {
+            let age = found.modified().ok().and_then(|at| at.elapsed().ok());
+            found.is_dir() && found.uid() == own && age.is_some_and(|age| age >= old)
+        };
+        if entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && entry.metadata().is_ok_and(|found| is_left(&found))
+            && UnixStream::connect(entry.path().join(supervise::SOCKET))
+                .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -144,4 +192,29 @@ impl Host {
 fn how(ended: Result<Result<(), Fatal>, JoinError>) -> Result<(), Fatal> {
     let broken = |error| Fatal { code: BROKEN, text: format!("the supervisor has ended: {error}; please report this") };
     ended.unwrap_or_else(|error| Err(broken(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn folders_in_which_nobody_listens_are_removed_and_no_others() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let path = place.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path
+        };
+        let (left, served, foreign, empty) =
+            (folder("jitney-left"), folder("jitney-served"), folder("other-left"), folder("jitney-empty"));
+        let listen = |path: &Path| UnixListener::bind(path.join(supervise::SOCKET)).unwrap();
+        drop((listen(&left), listen(&foreign)));
+        let _server = listen(&served);
+        sweep(place.path(), Duration::from_secs(60));
+        assert!(left.exists(), "it may be about to listen");
+        sweep(place.path(), Duration::ZERO);
+        assert_eq!([&left, &served, &foreign, &empty].map(|path| path.exists()), [false, true, true, true]);
+    }
 }

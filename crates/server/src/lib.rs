@@ -1,11 +1,13 @@
 //! The motion of jitney: sockets, protocols, the engine task that owns the lanes, links to workers.
 
 pub mod call;
+mod changes;
 pub mod clock;
 pub mod deployment;
 pub mod embed;
 pub mod engine;
 pub mod greeting;
+mod heavy;
 pub mod host;
 pub mod http;
 pub mod item;
@@ -22,3 +24,4 @@ pub mod statistics;
 pub mod supervise;
 pub mod telemetry;
 pub mod tensors;
+mod workers;

@@ -46,8 +46,16 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let options = &settings.server;
     let file = options.api_keys_file.as_deref().map(Path::new);
     let keys = Keys::load(settings.api_keys.0.as_deref(), file).map_err(Fatal::new)?.map(Arc::new);
+    if keys.is_none() && settings.has_client_key {
+        tracing::warn!(
+            "JITNEY_API_KEY is what a program sends that calls; this server asks for no key: set JITNEY_API_KEYS for that"
+        );
+    }
     http::check_reach(&options.listen, options.allow_unauthenticated || keys.is_some()).map_err(Fatal::new)?;
     let mut stop_signals = StopSignals::new().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
+    // Before any worker reads a file.
+    let mut renewals = settings.renews.then(|| signal(SignalKind::user_defined1())).transpose();
+    let renewals = renewals.as_mut().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
     let listeners = http::bind(&options.listen).await.map_err(Fatal::new)?;
     check_programs(&options.listen_programs, keys.is_some()).map_err(Fatal::new)?;
     let programs = http::bind(&options.listen_programs).await.map_err(Fatal::new)?;
@@ -71,10 +79,13 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     }
     let mut front = tokio::spawn(front(listeners, programs, site.clone(), stopped));
     let greeting = tokio::spawn(greet(site.clone(), addresses));
-    let ended = tokio::select! {
-        result = host.ended() => Some(result),
-        front = &mut front => Some(Err(front_ended(front))),
-        () = stop_signals.next() => None,
+    let ended = loop {
+        tokio::select! {
+            result = host.ended() => break Some(result),
+            front = &mut front => break Some(Err(front_ended(front))),
+            () = stop_signals.next() => break None,
+            () = renewed(renewals) => host.renew(),
+        }
     };
     greeting.abort();
     if let Some(result) = ended {
@@ -172,13 +183,21 @@ async fn greet(site: Arc<Site>, addresses: Vec<String>) {
             .deployments()
             .into_iter()
             .flatten()
-            .filter_map(|(_, d)| crate::greeting::curl_line(address, &d.manifest));
+            .filter_map(|(_, d)| crate::greeting::curl_line(address, &d.manifest, site.keys.is_some()));
         tries.for_each(|line| tracing::info!("try: {line}"));
     }
 }
 
 /// Descriptors that are not given to connections: sockets of workers, pipes, files. Of a low limit, half.
 const DESCRIPTORS_KEPT: u64 = 512;
+
+/// The next word that files have changed.
+async fn renewed(renewals: &mut Option<Signal>) {
+    match renewals {
+        Some(renewals) => drop(renewals.recv().await),
+        None => std::future::pending().await,
+    }
+}
 
 /// Signals that follow each other within this are one.
 const BURST: Duration = Duration::from_millis(300);

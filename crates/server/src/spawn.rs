@@ -70,6 +70,8 @@ fn spawn(launch: &Launch) -> std::io::Result<Child> {
         .envs(malloc)
         .env("JITNEY_WORKER_SPEC", &launch.spec)
         .env("PYTHONUNBUFFERED", "1")
+        // Models have no business with the keys of clients. A program that holds the engine may have them all the same.
+        .env_remove("JITNEY_API_KEYS")
         .stdin(Stdio::null())
         // A group of its own: Ctrl-C does not reach it, and whatever the model forks dies with it.
         .process_group(0)

@@ -1,15 +1,17 @@
 //! Carries out the supervisor's rules: starts workers, hears what they say, tells the engines, and says when ready.
 
+use crate::changes;
 use crate::clock::Clock;
 use crate::deployment::{Deployment, Inbound};
 use crate::engine::Engine;
 use crate::host::{Fatal, Settings};
-use crate::link::frame::{FrameReader, Kind};
+use crate::link::frame::Kind;
 use crate::link::front::Link;
 use crate::plan::{Assignment, Plan};
 use crate::profile;
 use crate::site::{Readiness, Site};
 use crate::spawn::{self, Launch, Spawner};
+use crate::workers;
 use bytes::Bytes;
 use jitney_core::manifest::Manifest;
 use jitney_core::metrics;
@@ -35,6 +37,8 @@ const PING_EVERY: Duration = Duration::from_secs(1);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a worker said before its process ended must have arrived within this.
 const LAST_WORDS: Duration = Duration::from_millis(300);
+/// What the socket of the workers is called.
+pub(crate) const SOCKET: &str = "workers";
 /// Before its options are known, a worker may take this long to import its target.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -68,6 +72,8 @@ pub enum Report {
     Trial(ReplicaId, bool),
     /// A worker's process has ended, in this way.
     Exited(ReplicaId, String, Loss),
+    /// The files of the targets have changed.
+    Renew,
 }
 
 /// One place for a worker, with the worker that is in it.
@@ -117,13 +123,13 @@ pub struct Supervisor {
 impl Supervisor {
     /// Listens for workers and starts one per target.
     pub fn start(settings: Arc<Settings>, site: Arc<Site>, directory: &std::path::Path) -> Result<Supervisor, Fatal> {
-        let path = directory.join("workers");
+        let path = directory.join(SOCKET);
         let listener = UnixListener::bind(&path).map_err(|error| Fatal::new(format!("{}: {error}", path.display())))?;
         let (reports_tx, reports) = mpsc::unbounded_channel();
         let spawner = Spawner::start(reports_tx.clone()).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
         let clock = Clock::default();
-        let secret = secret().map_err(|error| Fatal::new(format!("no randomness: {error}")))?;
-        tokio::spawn(accept(listener, secret.clone(), clock, reports_tx.clone()));
+        let secret = workers::secret().map_err(|error| Fatal::new(format!("no randomness: {error}")))?;
+        tokio::spawn(workers::accept(listener, secret.clone(), clock, reports_tx.clone()));
         let mut supervisor = Supervisor {
             manifests: vec![None; settings.targets.len()],
             settings,
@@ -146,6 +152,11 @@ impl Supervisor {
             supervisor.add_slot(target, None, IMPORT_TIMEOUT);
         }
         Ok(supervisor)
+    }
+
+    /// Where it can be told what happened.
+    pub fn reports(&self) -> mpsc::UnboundedSender<Report> {
+        self.reports_tx.clone()
     }
 
     /// Runs until something fatal happens, or until it is told to stop.
@@ -197,12 +208,14 @@ impl Supervisor {
             | Report::Hung(w)
             | Report::Trial(w, _)
             | Report::Exited(w, _, _) => *w,
+            Report::Renew => return self.renew(),
         };
         let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
             // A worker that was replaced; it has been killed.
             return Ok(());
         };
         match report {
+            Report::Renew => {}
             Report::Spawned(_, pid) => self.slots[index].pid = pid,
             Report::Connected(_, link) => {
                 self.slots[index].link = Some(link);
@@ -302,6 +315,19 @@ impl Supervisor {
         self.apply(index, |place| place.tick(now))
     }
 
+    /// The files have changed: workers of the old ones end when they have finished what they hold.
+    fn renew(&mut self) -> Result<(), Fatal> {
+        if !self.was_ready {
+            // Nothing is served yet that could be kept.
+            return Err(Fatal { code: crate::host::CHANGED, text: "files changed; starting again".into() });
+        }
+        for index in 0..self.slots.len() {
+            self.slots[index].error = None;
+            self.event(index, Event::Renew)?;
+        }
+        Ok(())
+    }
+
     /// Asks the rules and does what they command.
     fn apply(&mut self, index: usize, ask: impl FnOnce(&mut Place) -> Option<Command>) -> Result<(), Fatal> {
         let place = &mut self.slots[index].place;
@@ -324,6 +350,7 @@ impl Supervisor {
             None => {}
             Some(Command::Spawn) => self.spawn(index),
             Some(Command::Kill) => slot.pid.into_iter().for_each(spawn::kill_group),
+            Some(Command::End) => slot.link.iter().for_each(Link::shutdown),
             Some(Command::Up) => {
                 if let (Some(engine), Some(link)) = (self.engine_of(index), self.slots[index].link.clone()) {
                     tell(&engine, Inbound::Up(self.slots[index].worker, link));
@@ -331,7 +358,8 @@ impl Supervisor {
             }
             Some(Command::Down(cause)) => {
                 // A death that the supervisor itself ordered for a hang is the model's own doing.
-                let killed = cause == Cause::Died && slot.exited.is_some_and(|(_, loss)| loss == Loss::Killed);
+                let killed = cause == Cause::Died && slot.exited.is_some_and(|(_, loss)| loss == Loss::Killed)
+                    || cause == Cause::Renewed;
                 let loss = if killed { Loss::Killed } else { Loss::Crashed };
                 let worker = slot.worker;
                 if let Some(engine) = self.engine_of(index) {
@@ -353,7 +381,11 @@ impl Supervisor {
         let slot = &mut self.slots[index];
         slot.link = None;
         let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
-        tracing::warn!("{name}: worker lost ({}): {why}; it will be replaced", cause.label());
+        if cause == Cause::Renewed {
+            tracing::info!("{name}: its worker has ended; the next one reads the files as they are now");
+        } else {
+            tracing::warn!("{name}: worker lost ({}): {why}; it will be replaced", cause.label());
+        }
         if let Some(assignment) = &slot.assignment {
             let labels = [assignment.deployment.as_str(), cause.label()];
             self.site.telemetry.counter(metrics::WORKERS_LOST, &labels).inc();
@@ -428,12 +460,22 @@ impl Supervisor {
     // ------------------------------------------------------------------------------------------ the plan
 
     fn manifest(&mut self, index: usize, body: &[u8]) -> Result<(), Fatal> {
-        if self.slots[index].assignment.is_some() {
-            return Ok(());
-        }
         let target = self.slots[index].target;
         let manifest =
             serde_json::from_slice(body).map_err(|error| Fatal::new(format!("a manifest is damaged: {error}")))?;
+        if let (Some(assignment), Some(known)) = (&self.slots[index].assignment, &self.manifests[target]) {
+            let Some(changed) = changes::find(known, &manifest, &assignment.deployment, self.settings.renews) else {
+                return Ok(());
+            };
+            if self.settings.renews {
+                return Err(Fatal { code: crate::host::CHANGED, text: format!("{changed}; starting again") });
+            }
+            let slot = &mut self.slots[index];
+            slot.error =
+                Some(format!("{changed} since the server was started, whose clients know what it was; restart it"));
+            slot.has_said_why = true;
+            return self.event(index, Event::Failed(Cause::LoadFailed));
+        }
         self.manifests[target] = Some(manifest);
         if self.manifests.iter().all(Option::is_some) {
             let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
@@ -455,7 +497,8 @@ impl Supervisor {
             let task = Engine::new(&name, rules, self.clock, inbound, self.reports_tx.clone(), telemetry);
             self.engines.spawn(task.run());
             let min_ready = manifest.options.min_ready_replicas.min(manifest.options.replicas) as usize;
-            load_timeouts.insert(name.clone(), Duration::from_secs_f64(manifest.options.load_timeout_s));
+            let load_timeout = Duration::try_from_secs_f64(manifest.options.load_timeout_s);
+            load_timeouts.insert(name.clone(), load_timeout.unwrap_or(Duration::MAX));
             let example_cost = profile::example_cost(&manifest);
             deployments.insert(name.clone(), Deployment::new(manifest, engine.clone(), telemetry));
             self.served.insert(name, Served { engine, min_ready, example_cost });
@@ -549,39 +592,4 @@ fn tell(engine: &mpsc::UnboundedSender<Inbound>, message: Inbound) {
 fn engine_ended(ended: Result<(), tokio::task::JoinError>) -> Fatal {
     let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
     Fatal { code: crate::host::BROKEN, text: format!("an engine has ended: {how}; please report this") }
-}
-
-/// 128 random bits, as hex.
-fn secret() -> std::io::Result<String> {
-    let mut bytes = [0u8; 16];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
-}
-
-async fn accept(listener: UnixListener, secret: String, clock: Clock, reports: mpsc::UnboundedSender<Report>) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(TICK).await;
-            continue;
-        };
-        let (secret, reports) = (secret.clone(), reports.clone());
-        tokio::spawn(async move {
-            crate::link::frame::widen(&stream);
-            let (reader, writer) = stream.into_split();
-            let mut reader = FrameReader::new(reader);
-            match Link::greet(&mut reader).await {
-                Ok(hello) if is_same(hello.secret.as_bytes(), secret.as_bytes()) => {
-                    let worker = ReplicaId(hello.worker);
-                    Link::start(reader, writer, worker, clock, reports);
-                }
-                Ok(_) => tracing::warn!("a connection to the worker socket had the wrong secret"),
-                Err(error) => tracing::debug!(%error, "a connection to the worker socket said no hello"),
-            }
-        });
-    }
-}
-
-/// Compares in a time that does not depend on where the two differ.
-fn is_same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }

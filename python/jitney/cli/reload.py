@@ -1,4 +1,8 @@
-"""`--reload`: runs `jitney serve` as a child and starts it again when files change. Knows nothing of serving."""
+"""`--reload`: runs `jitney serve` as a child and tells it when Python files change; it then takes new workers.
+
+It is started again when `jitney.toml` changes, when it ended badly and anything changes, and when it asks for that
+because its deployments are not what they were. Knows nothing of serving.
+"""
 
 import os
 import signal
@@ -13,6 +17,10 @@ POLL_S = 0.5
 PARENT_VARIABLE = "JITNEY_RELOAD_PARENT"
 SKIPPED = {"__pycache__", "node_modules", "site-packages", "target"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CHANGED = signal.SIGUSR1
+"""Tells the child that Python files have changed. It ends of it while it does not listen yet, and has read nothing."""
+AGAIN = (75, 128 + CHANGED)
+"""Exit codes of a child that is to be started again: the same number as in Rust, and that of an early `CHANGED`."""
 
 Seen = dict[str, tuple[int, int]]
 
@@ -27,6 +35,7 @@ class Reloader:
         self.child: subprocess.Popen[bytes] | None = None
         self.stop_signal: int | None = None
         self.was_told = False
+        self.seen: Seen = {}
 
     def run(self) -> int:
         """Serve until told to stop; returns the exit code of the last child."""
@@ -34,13 +43,12 @@ class Reloader:
         try:
             code = 0
             while self.stop_signal is None:
-                seen = self.look()
-                code = self._serve_until_change(seen)
+                code = self._serve()
                 if self.stop_signal is not None or code == 0:
                     break
-                if code is not None:
+                if code is not None and code not in AGAIN:
                     print(f"jitney: the server ended with exit code {code}; waiting for a change", file=sys.stderr)
-                    self._wait_for_change(seen)
+                    self._wait_for_change()
             return code or 0
         finally:
             if self.child is not None and self.child.poll() is None:
@@ -49,8 +57,9 @@ class Reloader:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _serve_until_change(self, seen: Seen) -> int | None:
-        """Run one child; returns its exit code, or None when it was ended because a file changed."""
+    def _serve(self) -> int | None:
+        """Run one child; returns its exit code, or None when it was ended because the configuration changed."""
+        self.seen = self.look()
         # A group of its own: Ctrl-C then reaches the child once, from here, and not a second time from the terminal.
         environment = os.environ | {PARENT_VARIABLE: str(os.getpid())}
         self.was_told = False
@@ -61,16 +70,24 @@ class Reloader:
             try:
                 return _exit_code(self.child.wait(POLL_S))
             except subprocess.TimeoutExpired:
-                if self.stop_signal is None and self.look() != seen:
+                changed = self._changed() if self.stop_signal is None else set[str]()
+                if changed & {str(path) for path in self.extra}:
                     break
-        print("jitney: files changed, restarting", file=sys.stderr)
+                if changed:
+                    self.child.send_signal(CHANGED)
+        print("jitney: the configuration changed, restarting", file=sys.stderr)
         self._tell(signal.SIGTERM)
         code = _exit_code(self.child.wait())
         return None if self.stop_signal is None else code
 
-    def _wait_for_change(self, seen: Seen) -> None:
-        while self.stop_signal is None and self.look() == seen:
+    def _wait_for_change(self) -> None:
+        while self.stop_signal is None and not self._changed():
             time.sleep(POLL_S)
+
+    def _changed(self) -> set[str]:
+        """Name the files that are new, gone or different since the last look."""
+        before, self.seen = self.seen, self.look()
+        return {path for path, _ in before.items() ^ self.seen.items()}
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         del frame

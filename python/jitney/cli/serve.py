@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="what to serve; several at once are fine")
     parser.add_argument("--host", help="listen on this address (default: 127.0.0.1)")
     parser.add_argument("--port", type=_port, help="listen on this port (default: 8000; 0 takes a free one)")
-    parser.add_argument("--reload", action="store_true", help="start again when Python files of the targets change")
+    parser.add_argument(
+        "--reload", action="store_true", help="take new workers when Python files of the targets change"
+    )
     add_layers(parser)
     add_server_options(parser)
 
@@ -38,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve, or watch a child that does."""
     if arguments.reload:
         return _reloader(arguments).run()
-    _follow_parent()
-    return serve(_settings(arguments))
+    renews = _follow_parent()
+    return serve(_settings(arguments), renews=renews)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -48,13 +50,15 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return compose(arguments.targets, flags, overrides, arguments.host, arguments.port, api_keys=keys)
 
 
-def _follow_parent() -> None:
-    """Under `--reload`, end when the watching parent does, however it ends."""
+def _follow_parent() -> bool:
+    """Under `--reload`, which is told, end when the watching parent does, however it ends."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
-    if parent is not None:
-        from jitney import _core  # noqa: PLC0415 - only here
+    if parent is None:
+        return False
+    from jitney import _core  # noqa: PLC0415 - only here
 
-        _core.adopt_parent(int(parent))
+    _core.adopt_parent(int(parent))
+    return True
 
 
 def _reloader(arguments: argparse.Namespace) -> Reloader:

@@ -15,6 +15,7 @@ enum Op {
     Say(u8),
     Fail(usize),
     Exit,
+    Renew,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -25,6 +26,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         12 => (0u8..4).prop_map(Op::Say),
         3 => (0usize..CAUSES.len()).prop_map(Op::Fail),
         4 => Just(Op::Exit),
+        1 => Just(Op::Renew),
     ];
     prop::collection::vec(op, 1..80)
 }
@@ -56,6 +58,7 @@ impl Watched {
                 assert!(!self.runs, "a second worker");
                 self.runs = true;
             }
+            Command::End => assert!(self.runs && self.up, "ended what is not up"),
             Command::Kill => {
                 assert!(self.runs && self.killed_at.is_none(), "killed what is not there, or twice");
                 self.killed_at = Some(self.now);
@@ -119,6 +122,10 @@ impl Watched {
                 self.carry_out(command);
             }
             Op::Exit => self.exit(),
+            Op::Renew => {
+                let command = self.place.on(self.now, Event::Renew);
+                self.carry_out(command);
+            }
             Op::Spawned | Op::Say(_) => {}
         }
     }

@@ -2,9 +2,10 @@
 
 use crate::support::{LONG, Running, call, fake_worker, target};
 use jitney_core::outcome::Outcome;
+use jitney_server::host::CHANGED;
 use jitney_server::link::frame::Kind;
 use jitney_server::link::frame::small_frame;
-use jitney_server::supervise::Stop;
+use jitney_server::supervise::{Report, Stop};
 use serde_json::json;
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -159,4 +160,39 @@ async fn workers_that_only_die_close_the_door_until_one_lives() {
     assert_eq!(running.call("a").await, 4);
     assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (1, 3));
     running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn a_worker_of_a_deployment_that_is_no_longer_the_same_is_refused() {
+    let running = Running::start(vec![target("a", &["die after an answer", "say something else", "serve"], json!({}))]);
+    running.ready().await;
+    assert_eq!(running.call("a").await, 0);
+    assert_eq!(running.call("a").await, 2, "the one between has other inputs than its clients know");
+    assert_eq!(running.lost("a", "load_failed"), 1);
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn when_files_change_workers_end_in_order_and_others_take_their_places() {
+    let targets = vec![target("a", &["serve"], json!({"replicas": 2, "min_ready_replicas": 2}))];
+    let running = Running::renewing(targets);
+    running.ready().await;
+    let before = running.call("a").await;
+    for round in 1..=6 {
+        running.reports.send(Report::Renew).unwrap();
+        running.until("renewed", |_| running.lost("a", "renewed") == 2 * round).await;
+        running.ready().await;
+        assert!(running.call("a").await > before);
+    }
+    assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (0, 0));
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_worked_on_ends_to_be_started_again_when_its_deployments_change() {
+    let running = Running::renewing(vec![target("a", &["serve", "say something else"], json!({}))]);
+    running.ready().await;
+    running.reports.send(Report::Renew).unwrap();
+    let fatal = running.fatal().await;
+    assert_eq!((fatal.code, &*fatal.text), (CHANGED, "a: input changed; starting again"));
 }

@@ -8,7 +8,7 @@ use jitney_server::call::{Answer, Call, Chunks, Encoding, Part, Tag};
 use jitney_server::deployment::{Deployment, next_item_id};
 use jitney_server::host::{Fatal, Settings, Target};
 use jitney_server::site::Site;
-use jitney_server::supervise::{Stop, Supervisor};
+use jitney_server::supervise::{Report, Stop, Supervisor};
 use jitney_server::telemetry::Telemetry;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// Nothing here takes longer unless it hangs.
@@ -67,6 +67,7 @@ pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
 pub(crate) struct Running {
     pub(crate) site: Arc<Site>,
     pub(crate) stop: watch::Sender<Stop>,
+    pub(crate) reports: mpsc::UnboundedSender<Report>,
     pub(crate) supervision: JoinHandle<Result<(), Fatal>>,
     pub(crate) directory: TempDir,
 }
@@ -77,17 +78,26 @@ impl Running {
     }
 
     pub(crate) fn with(targets: Vec<Target>, python: &str, cores: u32) -> Running {
-        let settings = settings(&server_options(), targets, python, cores);
+        Running::of(settings(&server_options(), targets, python, cores))
+    }
+
+    /// Of targets that are being worked on.
+    pub(crate) fn renewing(targets: Vec<Target>) -> Running {
+        Running::of(Settings { renews: true, ..settings(&server_options(), targets, &fake_worker(), 4) })
+    }
+
+    fn of(settings: Settings) -> Running {
         let site = Arc::new(Site::new(server_options(), Arc::new(Telemetry::new())));
         let directory = tempfile::tempdir().unwrap();
         let (stop, mut stopped) = watch::channel(Stop::No);
         let mut supervisor = Supervisor::start(Arc::new(settings), site.clone(), directory.path()).unwrap();
+        let reports = supervisor.reports();
         let supervision = tokio::spawn(async move {
             let result = supervisor.run(&mut stopped).await;
             supervisor.end(&mut stopped).await;
             result
         });
-        Running { site, stop, supervision, directory }
+        Running { site, stop, reports, supervision, directory }
     }
 
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Site) -> bool) {
