@@ -160,6 +160,9 @@ class Engine:
 class Remote:
     """A connection to a server's `listen_programs`, dialled again with back-off whenever it is lost."""
 
+    def metrics(self) -> None:
+        """They are the server's."""
+
     def __new__(cls, place: str, key: str | None) -> Remote: ...
     def ready(self, within_s: float) -> Starting:
         """A connection is there; not longer than `within_s`."""

@@ -82,11 +82,19 @@ class Overrides:
     """Constructor arguments that a program gives as values; its options are among `sets`."""
 
     def give(self, key: str, value: object) -> None:
-        """Add NAME.init.ARGUMENT = value as a program says it, with the type that it has."""
-        name, _, argument = key.rpartition(".init.")
-        if value is not None:
-            _check_plain(f"options: `{key}`", value)
-        self.program.init.setdefault(name, {})[argument] = value
+        """Add what a program says: NAME.option = value, or NAME.init.ARGUMENT = value with the type that it has."""
+        name, separator, argument = key.rpartition(".init.")
+        if name and separator and argument and "." not in argument:
+            if value is not None:
+                _check_plain(f"options: `{key}`", value)
+            self.program.init.setdefault(name, {})[argument] = value
+            return
+        name, _, option = key.rpartition(".")
+        if not name or not option:
+            raise ConfigError(f"options: `{key}`: expected NAME.option, as in {{'embedder.max_batch_size': 8}}")
+        if name == SERVER:
+            raise ConfigError(f"options: `{key}`: an engine inside a program has no options of a server")
+        self.sets.put(name, option, parse(deployment_options(), (f"`{key}`", "options"), option, _as_text(value)))
 
     def to_json(self) -> str:
         """As JSON, which is how overrides reach worker processes."""
@@ -134,6 +142,12 @@ class Resolved:
     def shown_init(self) -> dict[str, Any]:
         """Return the constructor arguments as they may be printed and served: without what looks secret."""
         return cast("dict[str, Any]", _without_secrets(self.init))
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, cast("Sequence[object]", value)))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _without_secrets(value: object) -> object:

@@ -35,14 +35,14 @@ JitneyError
 """
 
 from functools import cache
-from importlib import import_module
 from typing import ClassVar
+
+from jitney.rust import core
 
 
 @cache
 def _statuses() -> dict[str, int]:
-    core = import_module("jitney._core")  # the table lives in Rust, and whoever asks has loaded it
-    return {reason: status for reason, _, status, _, _ in core.outcomes()}
+    return {reason: status for reason, _, status, _, _ in core().outcomes()}  # the table lives in Rust
 
 
 class JitneyError(Exception):

@@ -19,6 +19,8 @@ from jitney.errors import ConfigError
 _MEBIBYTE: Final = 1024 * 1024
 _U32: Final = 2**32 - 1
 _I64: Final = 2**63 - 1
+_LONGEST: Final = {"s": 365 * 86_400, "ms": 365 * 86_400_000}
+"""The longest time that an option can say, a year: more is a mistake, and would not fit where times are added up."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,12 @@ def _option(  # noqa: PLR0913 -- a row of the table: each word of it is optional
     return field(default=default, metadata={**row, "choices": choices, "in_code_only": in_code_only})
 
 
+def _length(
+    default: float | None, meaning: str, *, unit: str = "s", at_least: float | None = None, above: float | None = None
+) -> Any:
+    return _option(default, meaning, unit=unit, at_least=at_least, above=above, at_most=_LONGEST[unit])
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeploymentOptions:
     """The options of one deployment, in force. `policy` is never None here: see `__post_init__`."""
@@ -78,10 +86,10 @@ class DeploymentOptions:
         "0, else `auto`",
         choices=("auto", "drain", "fixed"),
     )
-    max_batch_delay_ms: float = _option(
+    max_batch_delay_ms: float = _length(
         0.0, "how long `fixed` may hold a lane open, from the arrival of its oldest item", unit="ms", at_least=0
     )
-    latency_target_ms: float | None = _option(
+    latency_target_ms: float | None = _length(
         None,
         "as many answers as possible within this, from arrival: a request that would be late is refused early, with "
         "`would_be_late`; unless given, the lowest mean latency, and nobody is refused for being late",
@@ -96,12 +104,10 @@ class DeploymentOptions:
     devices: tuple[str, ...] = _option((), "devices given to the replicas, round robin, as in cuda:0,cuda:1")
     max_queued_items: int = _option(4096, "most items that wait", unit="items", at_least=1, at_most=_I64)
     max_queued_bytes: int = _option(256 * _MEBIBYTE, "most bytes that wait", unit="bytes", at_least=1, at_most=_I64)
-    request_timeout_s: float = _option(60.0, "a request's deadline when it names none", unit="s", above=0)
-    batch_timeout_s: float = _option(
-        60.0, "a batch that runs longer is a hang: its worker is killed", unit="s", above=0
-    )
-    load_timeout_s: float = _option(600.0, "loading and warming up may take this long", unit="s", above=0)
-    priority_boost_s: float = _option(1.0, "the head start of a priority class over the next", unit="s", at_least=0)
+    request_timeout_s: float = _length(60.0, "a request's deadline when it names none", above=0)
+    batch_timeout_s: float = _length(60.0, "a batch that runs longer is a hang: its worker is killed", above=0)
+    load_timeout_s: float = _length(600.0, "loading and warming up may take this long", above=0)
+    priority_boost_s: float = _length(1.0, "the head start of a priority class over the next", at_least=0)
     retry: bool = _option(
         True, "whether `predict` may run again on the same item; if not, a lost worker loses its items"
     )
@@ -153,13 +159,13 @@ class ServerOptions:
     max_connections: int = _option(
         32768, "most open connections; further ones wait to be accepted", unit="connections", at_least=1, at_most=_U32
     )
-    header_timeout_s: float = _option(10.0, "a request's header must arrive within this", unit="s", above=0)
-    body_timeout_s: float = _option(
-        20.0, "longest silence inside a body, and of a client that does not read its answer", unit="s", above=0
+    header_timeout_s: float = _length(10.0, "a request's header must arrive within this", above=0)
+    body_timeout_s: float = _length(
+        20.0, "longest silence inside a body, and of a client that does not read its answer", above=0
     )
-    idle_timeout_s: float = _option(75.0, "a connection without a request is closed after this", unit="s", above=0)
-    drain_grace_s: float = _option(0.0, 'between "not ready" and "stop accepting" at shutdown', unit="s", at_least=0)
-    drain_timeout_s: float = _option(30.0, "what is in may take this long to finish at shutdown", unit="s", at_least=0)
+    idle_timeout_s: float = _length(75.0, "a connection without a request is closed after this", above=0)
+    drain_grace_s: float = _length(0.0, 'between "not ready" and "stop accepting" at shutdown', at_least=0)
+    drain_timeout_s: float = _length(30.0, "what is in may take this long to finish at shutdown", at_least=0)
     log_format: str = _option("text", "how log lines are written", choices=("text", "json"))
     log_level: str = _option("info", "what is logged", choices=("error", "warn", "info", "debug", "trace"))
 
@@ -278,7 +284,10 @@ def _int_typed(value: object) -> int:
 
 def _float_typed(value: object) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _finite(float(value))
+        try:
+            return _finite(float(value))
+        except OverflowError:
+            raise ValueError("expected a number that is not so large") from None
     raise ValueError(f"expected a number, got {value!r}")
 
 
@@ -302,7 +311,8 @@ _TYPED: Final[dict[type, Callable[[object], object]]] = {
 }  # fmt: skip
 
 
-_AS_TEXT: Final = ("environment", "set")
+_AS_TEXT: Final = ("environment", "set", "options")
+"""Layers whose values are text. `options` is what a program calls its `set`."""
 
 
 def parse(table: dict[str, Option], where: tuple[str, str], key: str, value: object) -> object:

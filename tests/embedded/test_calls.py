@@ -1,7 +1,9 @@
 """`await model(x)`: values there and back, errors by their class, cancel, deadlines, batches."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import jitney
@@ -240,5 +242,50 @@ def test_a_call_after_the_block_is_told_that_it_has_ended() -> None:
             assert await shout("a") == "A"
         with pytest.raises(jitney.Draining, match="`with` block of this engine has ended"):
             await shout("a")
+
+    asyncio.run(main())
+
+
+def test_a_text_is_no_list_of_items() -> None:
+    async def main() -> None:
+        async with jitney.run(app("noop")) as models:
+            for text, kind in (("abc", "str"), (b"abc", "bytes"), (bytearray(b"abc"), "bytearray")):
+                with pytest.raises(TypeError, match=rf"a list of items, not a {kind}; one item alone: models.shout\("):
+                    await models.shout.many(text)
+
+    asyncio.run(main())
+    with (
+        jitney.run_sync(app("noop")) as models,
+        pytest.raises(TypeError, match="a list of items, not a str"),
+    ):
+        models.shout.many("abc")
+
+
+def test_the_metrics_of_an_engine_can_be_had() -> None:
+    async def main() -> None:
+        async with jitney.run(app("noop")) as models:
+            await models.shout("hello")
+            assert 'jitney_requests_total{deployment="shout",outcome="ok"} 1' in models.metrics()
+            assert "metrics" in dir(models)
+
+    asyncio.run(main())
+
+
+def test_what_a_cancelled_call_was_lent_comes_back_by_itself(witness: Witness) -> None:
+    async def main() -> None:
+        async with jitney.run(app("held")) as models:
+            witness.shut_gate()
+            first = asyncio.create_task(models.held(np.zeros(4, np.float32)))
+            await until(witness.calls, "the first is with the model")
+            array = np.zeros(1 << 20, np.float32)
+            waits = asyncio.create_task(models.held(array))
+            await asyncio.sleep(0)
+            waits.cancel()
+            lives = weakref.ref(array)
+            del array, waits
+            # No other call is made: nothing but the return itself can give it back.
+            await until(lambda: gc.collect() >= 0 and lives() is None, "the array is free again")
+            witness.open_gate()
+            await first
 
     asyncio.run(main())

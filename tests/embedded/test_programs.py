@@ -1,5 +1,6 @@
 """Programs with an engine inside, as their authors would start them: how they begin, fork, die and end."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import jitney
 import pytest
 from witnesses import APPS, Witness, wait
 
@@ -163,7 +165,7 @@ def test_a_missing_guard_is_told(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1
     assert "TargetError" in ran.stderr.splitlines()[-1]
-    assert 'belongs under if __name__ == "__main__":' in ran.stderr
+    assert "put what this program does under if __name__" in ran.stderr
 
 
 def test_a_class_of_a_notebook_cell_is_refused_with_the_remedy(tmp_path: Path) -> None:
@@ -415,3 +417,17 @@ def test_a_crash_loop_refuses_calls_with_a_reason(tmp_path: Path) -> None:
 
 if not sys.platform.startswith("linux"):
     pytest.skip("looks into /proc", allow_module_level=True)
+
+
+def test_workers_of_a_program_do_not_see_the_keys_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JITNEY_API_KEYS", "a-key-for-tests")
+    with jitney.run_sync(str(APPS / "nosy.py")) as models:
+        assert models.nosy("JITNEY_API_KEYS") == "nothing"
+
+
+def test_the_log_of_an_engine_goes_where_the_program_sends_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "jitney")
+    with jitney.run_sync(str(APPS / "nosy.py"), log_level="info"):
+        pass
+    wait(lambda: any("loaded and warm" in record.getMessage() for record in caplog.records), "a line of the engine")
+    assert {record.name for record in caplog.records} == {"jitney"}

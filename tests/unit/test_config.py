@@ -18,7 +18,7 @@ from jitney.config import (
     resolve_server,
 )
 from jitney.errors import ConfigError
-from jitney.options import deployment_options, parse_text, server_options
+from jitney.options import deployment_options, parse_text, parse_typed, server_options
 
 
 def write(tmp_path: Path, text: str) -> str:
@@ -215,3 +215,37 @@ def test_secrets_inside_of_constructor_arguments_are_not_shown(tmp_path: Path) -
     path.write_text('[deployment.m.init]\nstore = [{url = "redis://u:p@host/1", secret = ["x"]}]\nn = 3\n')
     shown = resolve("m", {}, read_overrides(str(path), {}, [])).shown_init()
     assert shown == {"store": [{"url": "redis://***@host/1", "secret": "***"}], "n": 3}
+
+
+def test_a_time_is_a_finite_number_of_at_most_a_year() -> None:
+    lengths = [(name, row) for name, row in deployment_options().items() if row.unit in ("s", "ms")]
+    lengths += [(name, row) for name, row in server_options().items() if row.unit == "s"]
+    assert len(lengths) == 11
+    for name, row in lengths:
+        for value in (1e300, 10**400, float("nan"), float("inf"), -1, -1e-9):
+            with pytest.raises(ValueError, match="expected"):
+                parse_typed(row, value)
+            with pytest.raises(ValueError, match="expected"):
+                parse_text(row, str(value))
+        year = 365 * 86_400 * (1000 if row.unit == "ms" else 1)
+        assert parse_typed(row, year) == year, name
+
+
+def test_a_program_is_told_of_the_keyword_that_it_wrote() -> None:
+    cases: list[tuple[str, object, str]] = [
+        ("m.replicas", 0, "`m.replicas` (options): `replicas`: expected at least 1"),
+        ("m.replica", 2, "`m.replica` (options): there is no option `replica`; did you mean `replicas`?"),
+        ("replicas", 2, "options: `replicas`: expected NAME.option"),
+        ("server.listen", "x", "options: `server.listen`: an engine inside a program has no options of a server"),
+        ("m.init.scale", object(), "options: `m.init.scale`: object is not supported"),
+    ]
+    for key, value, says in cases:
+        with pytest.raises(ConfigError) as refused:
+            Overrides().give(key, value)
+        assert says in str(refused.value)
+        assert "--set" not in str(refused.value)
+    overrides = Overrides()
+    for key, value in (("m.devices", ["cuda:0", "cuda:1"]), ("m.retry", False), ("m.max_batch_size", 8)):
+        overrides.give(key, value)
+    options = resolve("m", {}, overrides).options
+    assert (options.devices, options.retry, options.max_batch_size) == (("cuda:0", "cuda:1"), False, 8)

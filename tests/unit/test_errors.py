@@ -3,6 +3,8 @@
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 
 import jitney
 import pytest
@@ -54,3 +56,17 @@ def test_reasons_are_those_of_the_table_of_outcomes() -> None:
     core = pytest.importorskip("jitney._core", reason="jitney._core is not built")
     reasons = {row[0] for row in core.outcomes()}
     assert reasons == set(BY_REASON) | PROTOCOL_ONLY | {"ok"}
+
+
+def test_a_status_that_is_asked_for_on_a_thread_which_ends_leaves_a_thread_that_does_not() -> None:
+    program = """
+import threading
+from jitney.errors import QueueFull
+
+threading.Thread(target=lambda: print(QueueFull("full").http_status)).start()
+while threading.active_count() > 1 and "jitney-loaded" not in {one.name for one in threading.enumerate()}:
+    pass
+print("jitney-loaded" in {one.name for one in threading.enumerate()})
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert sorted(ran.stdout.split()) == ["429", "True"]

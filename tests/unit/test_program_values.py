@@ -1,9 +1,12 @@
 """What a value of a program is sent as, and what is told of one that cannot be."""
 
+import datetime
 from typing import Any
 
 import jitney
+import msgspec
 import numpy as np
+import pydantic
 import pytest
 from jitney.codecs import tags
 from jitney.program.values import Write, writer
@@ -50,3 +53,15 @@ def test_a_str_that_is_no_text_is_refused_as_an_input() -> None:
 def test_an_array_that_is_no_image_is_refused_as_an_input() -> None:
     with pytest.raises(jitney.InvalidInput, match="cannot be sent as an image"):
         writer({"kind": "image"})(np.zeros((2, 2, 7), np.float32))
+
+
+def test_a_pydantic_model_may_hold_bytes_that_are_no_text() -> None:
+    class Blob(pydantic.BaseModel):
+        when: datetime.date = datetime.date(2026, 11, 21)
+        data: bytes
+
+    send = writer({"kind": "object", "arrays": []})
+    for data in (b"text", b"\xff\x00"):
+        tag, packed = send(Blob(data=data))
+        assert tag == tags.MSGPACK
+        assert Blob.model_validate(msgspec.msgpack.decode(packed)) == Blob(data=data)

@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use std::ffi::{c_char, c_int};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 /// Fills `view` with a read-only window on `bytes`, which `owner` keeps alive and never changes.
 ///
@@ -88,24 +89,34 @@ const COPY_BELOW: usize = 64 << 10;
 static RETURNED: Mutex<Vec<Borrowed>> = Mutex::new(Vec::new());
 
 /// Python's memory in the hands of the engine.
-struct Lent(Option<Borrowed>);
+///
+/// It outlives a call that was cancelled, for as long as the engine takes to hear of that and a link to write what it has
+/// begun. Until then it can be neither freed nor resized, so whatever is read is memory of this object. It can be written
+/// to, by a program that takes the call for ended: what is then read is torn, and is that of an item whose answer nobody
+/// gets. Lengths and types were noted when it was lent and are not read from it; what Rust looks into (text, documents)
+/// it has copied or looks into again, never relying on what it saw before.
+struct Lent {
+    memory: Option<Borrowed>,
+    /// Wakes who gives it back.
+    bell: Option<Waker>,
+}
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], Borrowed::as_slice)
+        self.memory.as_ref().map_or(&[], Borrowed::as_slice)
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut returned = RETURNED.lock().unwrap_or_else(PoisonError::into_inner);
-        returned.extend(self.0.take());
+        RETURNED.lock().unwrap_or_else(PoisonError::into_inner).extend(self.memory.take());
+        self.bell.take().into_iter().for_each(Waker::wake);
     }
 }
 
 /// The bytes of a C-contiguous object for the engine: a copy if they are few, else its own memory, which must not change
-/// until the call has ended.
-pub(crate) fn lend_bytes(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+/// until the call has ended. `bell` is rung when the engine has let go of it, for somebody to call `give_back`.
+pub(crate) fn lend_bytes(object: &Bound<'_, PyAny>, bell: Option<&Waker>) -> PyResult<Bytes> {
     if let Ok(bytes) = object.cast_exact::<PyBytes>()
         && bytes.as_bytes().len() < COPY_BELOW
     {
@@ -115,7 +126,7 @@ pub(crate) fn lend_bytes(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if borrowed.as_slice().len() < COPY_BELOW {
         return Ok(Bytes::copy_from_slice(borrowed.as_slice()));
     }
-    Ok(Bytes::from_owner(Lent(Some(borrowed))))
+    Ok(Bytes::from_owner(Lent { memory: Some(borrowed), bell: bell.cloned() }))
 }
 
 /// Ends the loans that the engine has let go of. Called by threads that hold the interpreter lock.

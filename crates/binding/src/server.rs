@@ -23,14 +23,21 @@ const LINES: usize = 4096;
 
 /// Lines go through a thread of their own: a terminal that is paused or a collector that is stuck must not stop the
 /// server, and one that is gone must not end it.
-pub(crate) fn log_to_stderr(settings: &Settings) -> WorkerGuard {
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let lines = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).thread_name("jitney-log");
-    let (writer, guard) = lines.finish(std::io::stderr());
+pub(crate) fn lines() -> NonBlockingBuilder {
+    NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).thread_name("jitney-log")
+}
+
+/// What is logged.
+pub(crate) fn filter(settings: &Settings) -> EnvFilter {
     let level = &settings.server.log_level;
-    let filter = EnvFilter::try_new(format!("{level},hyper=warn,h2=warn")).unwrap_or_else(|_| EnvFilter::new("info"));
+    EnvFilter::try_new(format!("{level},hyper=warn,h2=warn")).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+fn log_to_stderr(settings: &Settings) -> WorkerGuard {
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let (writer, guard) = lines().finish(std::io::stderr());
     let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(settings))
         .with_writer(writer)
         .with_target(false)
         .log_internal_errors(false);

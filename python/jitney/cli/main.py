@@ -55,6 +55,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _unknown_option(parser: argparse.ArgumentParser, given: str, arguments: list[str]) -> str:
+    if not given.startswith("-"):
+        return f"{parser.prog} takes one TARGET at a time, and {given!r} is another"
     flag, _, value = given.partition("=")
     following = arguments[arguments.index(given) + 1 :] if given in arguments else []
     value = value or (following[0] if following and not following[0].startswith("-") else "VALUE")

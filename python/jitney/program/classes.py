@@ -53,8 +53,8 @@ def refuse_while_importing() -> None:
     target = targets.importing()
     if target is not None:
         raise TargetError(
-            f"a worker that imports {target!r} was about to start an engine of its own: workers import the file of a "
-            'class again, so what the program does belongs under  if __name__ == "__main__":'
+            'put what this program does under  if __name__ == "__main__":  -- workers import its file again, and one '
+            f"that imports {target!r} was about to start an engine of its own"
         )
 
 

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from jitney.errors import ConfigError, Disconnected
 from jitney.program import core
 from jitney.program.models import Models, Post, SyncModels
+from jitney.server import CLIENT_KEY
 
 if TYPE_CHECKING:
     from jitney import _core
-
-KEY = "JITNEY_API_KEY"
-"""The variable that holds the key, unless it is passed."""
 
 
 class _Dials:
@@ -22,7 +20,7 @@ class _Dials:
         if not (kind == "unix" and rest) and not (kind == "tcp" and host and port.isdecimal()):
             raise ConfigError(f"cannot connect to {place!r}: write unix:PATH or tcp:HOST:PORT")
         self._place = place
-        self._key = os.environ.get(KEY) if key is None else key
+        self._key = os.environ.get(CLIENT_KEY) if key is None else key
         self._timeout_s = timeout_s
 
     def _dial(self) -> "_core.Remote":

@@ -61,6 +61,10 @@ class Engine(Protocol):
         """Return why the engine has ended, if it did so by itself."""
         ...
 
+    def metrics(self) -> str | None:
+        """Return all metrics in the Prometheus text format; None if they are another process's."""
+        ...
+
 
 class Post:
     """The mailbox of each event loop that calls.
@@ -145,6 +149,9 @@ class _Callee:
 
     def write_each(self, items: Iterable[Any]) -> tuple[list[tuple[int, Any]], dict[int, RequestError]]:
         """Write many items; those that cannot be sent are told by their place."""
+        if isinstance(items, (str, bytes, bytearray, memoryview)):  # their items are letters and numbers
+            kind = type(cast("object", items)).__name__
+            raise TypeError(f"many takes a list of items, not a {kind}; one item alone: models.{self.name}(item)")
         written: list[tuple[int, Any]] = []
         refused: dict[int, RequestError] = {}
         for place, item in enumerate(items):
@@ -260,11 +267,23 @@ class _Handles(Generic[_M]):
         return f"there is no deployment {name!r}, but {', '.join(self.names())}{hint}"
 
 
+def _metrics(engine: Engine) -> str:
+    text = engine.metrics()
+    if text is None:
+        raise NotFound("the metrics of a shared engine are its server's: ask GET /metrics there")
+    return text
+
+
 class Models:
     """The models of an engine: `models.name`, `models["name"]`, or `models[Class]`, whose types are known."""
 
     def __init__(self, engine: Engine, post: Post) -> None:
         self._handles: _Handles[Model[Any, Any]] = _Handles(engine, lambda callee: Model(callee, post))
+        self._engine = engine
+
+    def metrics(self) -> str:
+        """Return all metrics of the engine in the Prometheus text format; NotFound if it is another process's."""
+        return _metrics(self._engine)
 
     @overload
     def __getitem__(self, key: str) -> Model[Any, Any]: ...
@@ -292,7 +311,7 @@ class Models:
         return self._handles.get(name)
 
     def __dir__(self) -> list[str]:
-        return self._handles.names()
+        return [*self._handles.names(), "metrics"]
 
 
 class SyncModels:
@@ -300,6 +319,11 @@ class SyncModels:
 
     def __init__(self, engine: Engine) -> None:
         self._handles: _Handles[SyncModel[Any, Any]] = _Handles(engine, SyncModel)
+        self._engine = engine
+
+    def metrics(self) -> str:
+        """Return all metrics of the engine in the Prometheus text format; NotFound if it is another process's."""
+        return _metrics(self._engine)
 
     @overload
     def __getitem__(self, key: str) -> SyncModel[Any, Any]: ...
@@ -327,4 +351,4 @@ class SyncModels:
         return self._handles.get(name)
 
     def __dir__(self) -> list[str]:
-        return self._handles.names()
+        return [*self._handles.names(), "metrics"]

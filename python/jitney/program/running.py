@@ -39,12 +39,9 @@ class _Starts:
         if not targets:
             raise TargetError("name what to run: a file.py, package.module:Name, a class, or a ready-made model")
         names = [target if isinstance(target, str) else target_of(target) for target in targets]
-        given = dict(options or {})
-        arguments = {key: given.pop(key) for key in list(given) if _is_argument(key)}
-        sets = [f"{key}={_text(value)}" for key, value in given.items()]
         flags: dict[str, object] = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "listen": ()}
-        overrides = read_layers(config, os.environ, sets)
-        for key, value in arguments.items():
+        overrides = read_layers(config, os.environ, [])
+        for key, value in (options or {}).items():
             overrides.give(key, value)
         self._settings: Settings = compose(names, flags, overrides, None, None)
         self._engine: _core.Engine | None = None
@@ -55,18 +52,6 @@ class _Starts:
         settings = self._settings.to_json(path=[place for place in sys.path if place])
         self._engine = core.engine(settings, min(_THREADS, available_cores()))
         return self._engine
-
-
-def _is_argument(key: str) -> bool:
-    """Whether this is NAME.init.ARGUMENT, an argument of a constructor: it has the type that the program gives it."""
-    name, separator, argument = key.rpartition(".init.")
-    return bool(name and separator and argument) and "." not in argument
-
-
-def _text(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check(ended: tuple[int, str] | None) -> None:

@@ -1,9 +1,9 @@
 //! The engine inside this process, and the way in to each of its deployments.
 
+use super::log::log_to_python;
 use super::mailbox::{Reply, forked, lock, one, told};
-use super::values::{Items, parts};
+use super::values::{RawItem, all_parts, parts};
 use super::waiting::{terms, wait};
-use crate::server::log_to_stderr;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_server::embed::{self, Answering, Doing, Embedded};
 use jitney_server::host::Settings;
@@ -74,7 +74,7 @@ impl Engine {
     fn new(py: Python<'_>, settings: &str, threads: usize) -> PyResult<Engine> {
         let settings: Settings =
             serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
-        LOG.get_or_init(|| Mutex::new(log_to_stderr(&settings)));
+        LOG.get_or_init(|| Mutex::new(log_to_python(&settings)));
         let started = py.detach(|| Embedded::start(settings, threads));
         let embedded = started.map_err(|fatal| PyRuntimeError::new_err(fatal.text))?;
         Ok(Engine { embedded: Arc::new(embedded) })
@@ -165,6 +165,12 @@ impl Remote {
         None
     }
 
+    /// They are the server's.
+    #[allow(clippy::unused_self, reason = "the same as an engine's, which has some")]
+    fn metrics(&self) -> Option<String> {
+        None
+    }
+
     fn release(&self, py: Python<'_>) {
         py.detach(|| self.remote.release());
     }
@@ -210,7 +216,7 @@ impl Entrance {
         priority: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let answering = self.call(vec![parts(tag, data)?], terms(timeout_s, priority)?);
+        let answering = self.call(vec![parts(tag, data, None)?], terms(timeout_s, priority)?);
         let reply = wait(py, Box::pin(async move { one(answering.await) }))?;
         crate::buffer::give_back();
         told(py, reply)
@@ -220,12 +226,12 @@ impl Entrance {
     fn call_many_and_wait<'py>(
         &self,
         py: Python<'py>,
-        items: Items,
+        items: Vec<RawItem<'py>>,
         timeout_s: Option<f64>,
         priority: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let answering = self.call(items.0, terms(timeout_s, priority)?);
+        let answering = self.call(all_parts(items, None)?, terms(timeout_s, priority)?);
         let reply = wait(py, Box::pin(async move { Reply::Many(answering.await) }))?;
         crate::buffer::give_back();
         told(py, reply)

@@ -2,11 +2,11 @@
 //! number, and the first note writes a byte to a pipe that the loop watches. No thread of ours waits for the interpreter.
 
 use super::engine::{Entrance, Starting};
-use super::values::{Items, parts, raw, raws};
+use super::values::{RawItem, all_parts, parts, raw, raws};
 use super::waiting::terms;
 use crate::buffer::give_back;
 use jitney_core::outcome::Outcome;
-use jitney_server::call::{Answer, Failure, Timing};
+use jitney_server::call::{Answer, Failure};
 use jitney_server::embed::Answering;
 use jitney_server::host::Fatal;
 use pyo3::exceptions::PyRuntimeError;
@@ -21,6 +21,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Calls that are looked at before the loop may do something else.
 const AT_ONCE: usize = 256;
+
+/// The number of no call: who takes it only gives back what was lent.
+const NOBODY: u64 = u64::MAX;
 
 /// What a call ends with.
 pub(crate) enum Reply {
@@ -109,6 +112,8 @@ pub(crate) struct Mailbox {
     notes: Arc<Notes>,
     places: Arc<Mutex<Places>>,
     create_future: Py<PyAny>,
+    /// Rung when the engine lets go of memory of the program.
+    bell: Waker,
     process: u32,
 }
 
@@ -166,7 +171,8 @@ impl Mailbox {
         let (reader, writer) = std::io::pipe()?;
         let create_future = event_loop.getattr("create_future")?.unbind();
         let notes = Arc::new(Notes { numbers: Mutex::default(), reader, writer });
-        Ok(Mailbox { notes, places: Arc::default(), create_future, process: std::process::id() })
+        let bell = Waker::from(Arc::new(Note { number: NOBODY, notes: notes.clone() }));
+        Ok(Mailbox { notes, places: Arc::default(), create_future, bell, process: std::process::id() })
     }
 
     fn fileno(&self) -> i32 {
@@ -183,7 +189,7 @@ impl Mailbox {
         priority: &str,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
-        let answering = entrance.call(vec![parts(tag, data)?], terms(timeout_s, priority)?);
+        let answering = entrance.call(vec![parts(tag, data, Some(&self.bell))?], terms(timeout_s, priority)?);
         self.begin(py, Box::pin(async move { one(answering.await) }), None)
     }
 
@@ -191,13 +197,14 @@ impl Mailbox {
         &self,
         py: Python<'py>,
         entrance: &Entrance,
-        items: Items,
+        items: Vec<RawItem<'py>>,
         timeout_s: Option<f64>,
         priority: &str,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
-        let count = items.0.len();
-        let answering: Answering = entrance.call(items.0, terms(timeout_s, priority)?);
+        let count = items.len();
+        let items = all_parts(items, Some(&self.bell))?;
+        let answering: Answering = entrance.call(items, terms(timeout_s, priority)?);
         self.begin(py, Box::pin(async move { Reply::Many(answering.await) }), Some(count))
     }
 
@@ -247,7 +254,7 @@ impl Mailbox {
         };
         for waiting in all.into_iter().flatten() {
             let outcome = Outcome::from_reason(reason).unwrap_or(Outcome::Internal);
-            let answer = Answer { result: Err(Failure::new(outcome, detail)), timing: Timing::default(), tokens: None };
+            let answer = Answer::failed(Failure::new(outcome, detail));
             let reply =
                 if let Some(count) = waiting.many { Reply::Many(vec![answer; count]) } else { Reply::One(answer) };
             tell(py, waiting.future.bind(py), reply);

@@ -4,11 +4,11 @@ use crate::buffer::{Tensor, lend_bytes};
 use jitney_core::outcome::Outcome;
 use jitney_server::call::{Answer, Chunks, Dtype, Failure, OutputPart, Part, Tag, TensorType};
 use jitney_server::item::values::Parts;
-use pyo3::Borrowed;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
+use std::task::Waker;
 
 /// What an answer is when it is none: beside the numbers of tags.
 pub(crate) const FAILED: u8 = 255;
@@ -16,35 +16,32 @@ pub(crate) const FAILED: u8 = 255;
 pub(crate) const NAMED: u8 = 254;
 
 /// The parts of one item. `data` is a str, an object with a buffer, or for arrays a list of (dtype, shape, buffer).
-pub(crate) fn parts(tag: u8, data: &Bound<'_, PyAny>) -> PyResult<Parts> {
+/// `bell` as `lend_bytes` has it.
+pub(crate) fn parts(tag: u8, data: &Bound<'_, PyAny>, bell: Option<&Waker>) -> PyResult<Parts> {
     let tag = Tag::from_u8(tag).ok_or_else(|| PyValueError::new_err(format!("no tag has the number {tag}")))?;
     let bytes = match tag {
         Tag::Tensor => {
             let arrays: Vec<(String, Vec<u64>, Bound<'_, PyAny>)> = data.extract()?;
-            return arrays.iter().map(|(dtype, shape, buffer)| array(dtype, shape, buffer)).collect();
+            return arrays.iter().map(|(dtype, shape, buffer)| array(dtype, shape, buffer, bell)).collect();
         }
         Tag::Text => bytes::Bytes::copy_from_slice(data.cast::<PyString>()?.to_str()?.as_bytes()),
-        _ => lend_bytes(data)?,
+        _ => lend_bytes(data, bell)?,
     };
     Ok(smallvec![Part { tag, tensor: None, data: Chunks::from(bytes) }])
 }
 
-/// The items of one request: a list of (tag, data).
-pub(crate) struct Items(pub(crate) Vec<Parts>);
+/// An item as it comes from Python: (tag, data).
+pub(crate) type RawItem<'py> = (u8, Bound<'py, PyAny>);
 
-impl<'py> FromPyObject<'_, 'py> for Items {
-    type Error = PyErr;
-
-    fn extract(list: Borrowed<'_, 'py, PyAny>) -> PyResult<Items> {
-        let items: Vec<(u8, Bound<'py, PyAny>)> = list.extract()?;
-        items.iter().map(|(tag, data)| parts(*tag, data)).collect::<PyResult<_>>().map(Items)
-    }
+/// The parts of the items of one request.
+pub(crate) fn all_parts(items: Vec<RawItem<'_>>, bell: Option<&Waker>) -> PyResult<Vec<Parts>> {
+    items.into_iter().map(|(tag, data)| parts(tag, &data, bell)).collect()
 }
 
-fn array(dtype: &str, shape: &[u64], buffer: &Bound<'_, PyAny>) -> PyResult<Part> {
+fn array(dtype: &str, shape: &[u64], buffer: &Bound<'_, PyAny>, bell: Option<&Waker>) -> PyResult<Part> {
     let dtype = Dtype::parse(dtype).ok_or_else(|| PyValueError::new_err(format!("no array has the dtype {dtype}")))?;
     let tensor = Some(TensorType { dtype, shape: SmallVec::from_slice(shape) });
-    Ok(Part { tag: Tag::Tensor, tensor, data: Chunks::from(lend_bytes(buffer)?) })
+    Ok(Part { tag: Tag::Tensor, tensor, data: Chunks::from(lend_bytes(buffer, bell)?) })
 }
 
 /// An answer as (kind, data, media type): the tag of a value, `NAMED` or `FAILED`.
