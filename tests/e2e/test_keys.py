@@ -1,5 +1,7 @@
 """Keys: who may call, when the file of them changes, and where they are never seen."""
 
+import os
+import subprocess
 from pathlib import Path
 
 from harness import Serve, until
@@ -52,3 +54,30 @@ def test_keys_that_are_none_end_the_start(serve: Serve, tmp_path: Path) -> None:
     server = serve("sleepy.py", arguments=("--api-keys-file", str(empty)), wait=False)
     assert server.wait_exit() == 1
     assert "holds no key" in server.log()
+
+
+def test_a_browser_can_open_the_docs_which_ask_for_the_key(serve: Serve) -> None:
+    server = serve("sleepy.py", environment={"JITNEY_API_KEYS": KEY})
+    with server.client() as client:
+        page = client.get("/docs")
+        assert page.status == 200
+        assert b"API key" in page.body and b"sleepy" not in page.body
+        assert client.get("/openapi.json").status == 401
+
+
+def test_the_line_to_try_has_a_place_for_the_key(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "shout.py").write_text(
+        "import jitney\n\n@jitney.deployment(examples=['a'])\ndef shout(texts: list[str]) -> list[str]:\n"
+        "    return [text.upper() for text in texts]\n"
+    )
+    server = serve(str(tmp_path / "shout.py"), environment={"JITNEY_API_KEYS": KEY})
+    until(lambda: "try: curl" in server.log(), "the line is there")
+    line = next(line for line in server.log().splitlines() if "try: curl" in line).partition("try: ")[2]
+    ran = subprocess.run(line, shell=True, env=os.environ | {"JITNEY_API_KEY": KEY}, capture_output=True, check=True)
+    assert ran.stdout == b'"A"', line
+
+
+def test_the_key_of_a_caller_is_not_taken_for_one_of_the_server(serve: Serve) -> None:
+    server = serve("sleepy.py", environment={"JITNEY_API_KEY": KEY})
+    assert server.post("/sleepy", "ab").status == 200
+    assert "set JITNEY_API_KEYS" in server.log() and KEY not in server.log()

@@ -152,6 +152,15 @@ def test_wrong_keys_routes_and_types_have_the_shape_of_the_api(client: openai.Op
             assert answer.headers["x-request-id"]
 
 
+def test_a_base_url_without_its_version_is_named(server: Server) -> None:
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}", api_key=KEY, max_retries=0) as lost:
+        with pytest.raises(openai.NotFoundError, match="base URL end with /v1") as caught:
+            lost.embeddings.create(model="words", input="a")
+        assert caught.value.code == "not_found"
+        with pytest.raises(openai.NotFoundError, match="base URL end with /v1"):
+            lost.models.list()
+
+
 def test_a_deadline_is_not_tried_again(serve: Serve) -> None:
     server = serve("embedders.py", environment={"JITNEY_API_KEYS": KEY})
     with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=KEY) as client:

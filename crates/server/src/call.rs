@@ -288,7 +288,22 @@ pub(crate) fn take_tokens(parts: &mut SmallVec<[OutputPart; 1]>) -> Option<u64> 
     u64::try_from(i64::from_le_bytes(bytes)).ok()
 }
 
+/// A value of the client's in a message: printable, and bounded.
+pub fn quoted(bytes: &[u8]) -> String {
+    const SHOWN: usize = 80;
+    let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)])
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    format!("`{text}{}`", if bytes.len() > SHOWN { "…" } else { "" })
+}
+
 impl Answer {
+    /// Of a call that never reached a model.
+    pub fn failed(failure: Failure) -> Answer {
+        Answer { result: Err(failure), timing: Timing::default(), tokens: None }
+    }
+
     /// Which row of the table.
     pub fn outcome(&self) -> Outcome {
         self.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok)

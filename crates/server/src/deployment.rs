@@ -249,7 +249,7 @@ fn no_room(answers: &[Answer]) -> Option<Duration> {
 
 fn gone() -> Answer {
     let failure = Failure::new(Outcome::Internal, "the engine has ended; the server is going down");
-    Answer { result: Err(failure), timing: Timing::default(), tokens: None }
+    Answer::failed(failure)
 }
 
 /// Cancels what has not been answered yet when its caller goes away.

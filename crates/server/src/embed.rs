@@ -3,7 +3,7 @@
 //! A call is a future that any thread may poll: it needs nothing of the runtime. Its first poll sends the items to the
 //! engine, its drop cancels them.
 
-use crate::call::{Answer, Failure, Timing};
+use crate::call::{Answer, Failure};
 use crate::deployment::Deployment;
 use crate::host::{Fatal, Host, Settings};
 use crate::item::values::{self, Parts, Terms};
@@ -45,7 +45,7 @@ impl Entrance {
 fn ended() -> Answer {
     let failure =
         Failure::new(Outcome::Draining, "the `with` block of this engine has ended; call models inside of it");
-    Answer { result: Err(failure), timing: Timing::default(), tokens: None }
+    Answer::failed(failure)
 }
 
 /// An engine inside this process.

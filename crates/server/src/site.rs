@@ -1,10 +1,12 @@
 //! What the front serves, and what it says of itself. Shared by all connections, read only.
 
+use crate::call::Failure;
 use crate::deployment::Deployment;
 use crate::keys::Keys;
 use crate::telemetry::Telemetry;
 use jitney_core::metrics;
 use jitney_core::options::ServerOptions;
+use jitney_core::outcome::Outcome;
 use prometheus::IntGauge;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +105,12 @@ impl Site {
     pub fn set_readiness(&self, readiness: Readiness) {
         self.has_been_ready.fetch_or(readiness.ready, Ordering::Relaxed);
         self.readiness.send_replace(Arc::new(readiness));
+    }
+
+    /// What a client is told that asks for a deployment before all targets have been imported; `advice` says what to do.
+    pub fn loading(&self, advice: &str) -> Failure {
+        let failure = Failure::new(Outcome::Loading, format!("the targets are still being imported; {advice}"));
+        Failure { retry_after: Some(self.loading_retry_after()), ..failure }
     }
 
     /// How long a client that was told 503 should wait.

@@ -5,17 +5,18 @@ use super::headers::RequestId;
 use super::input::{self, ManyReading, Taken};
 use super::intake::{self, Intake, Wanted};
 use super::limits::{LEAST_ITEM_BYTES, LEAST_ITEMS};
-use super::media::{Accept, body_type, check_encoding};
+use super::media::Accept;
 use super::outcomes::{self, Outcomes};
 use super::payload::Payload;
 use super::problem::Problem;
+use super::render;
 use super::service::Reply;
 use super::socket::Active;
-use super::{heavy, render};
+use super::upload::Upload;
 use crate::call::{Answer, Call, Failure, Timing};
-use crate::deployment::{Deployment, Ticket, next_item_id};
+use crate::deployment::{Deployment, Ticket};
+use crate::heavy;
 use crate::site::Site;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
 use jitney_core::outcome::Outcome;
@@ -27,7 +28,7 @@ const FAILED: HeaderName = HeaderName::from_static("x-jitney-failed");
 pub(crate) async fn post(
     site: &Site,
     deployment: &Deployment,
-    request: Request<Incoming>,
+    request: Request<Upload>,
     id: &RequestId,
     active: &Active,
 ) -> Reply {
@@ -42,16 +43,8 @@ pub(crate) async fn post(
     };
     active.compute();
     let encoding = render::encoding(&accept);
-    let call = |taken: Taken| Call {
-        id: next_item_id(),
-        parts: taken.parts,
-        encoding,
-        group: taken.group,
-        cost: taken.cost,
-        timeout: wanted.timeout,
-        priority: wanted.priority,
-    };
-    let Run { results, timing, ticket, .. } = run(deployment, items, call).await;
+    let Run { results, timing, ticket, .. } =
+        run(deployment, items, |taken: Taken| taken.call(encoding, &wanted)).await;
     let rendered = match intake::check_room(site) {
         Ok(()) => {
             let bytes = results.iter().flatten().flatten().map(|part| part.data.len()).sum();
@@ -149,7 +142,7 @@ async fn prepare(
     deployment: &Deployment,
     headers: &HeaderMap,
     accept: &Accept,
-    body: Incoming,
+    body: Upload,
 ) -> Result<(Vec<Result<Taken, Failure>>, Wanted), Problem> {
     let manifest = &deployment.manifest;
     let intake = Intake { site, body, allowed: intake::allowed(manifest) };
@@ -159,8 +152,8 @@ async fn prepare(
     };
     let chunks = intake.receive(&mut wanted).await?;
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-    let take = || input::take_many(manifest, reading, chunks.clone(), most, most_items(site));
-    let items = heavy::run(chunks.len(), take).await?;
+    let items =
+        heavy::run(chunks.len(), || input::take_many(manifest, reading, chunks, most, most_items(site))).await?;
     Ok((items, wanted))
 }
 
@@ -170,11 +163,8 @@ fn check_head(
     headers: &HeaderMap,
     accept: &Accept,
 ) -> Result<(Wanted, ManyReading), Failure> {
-    let wanted = Wanted::of(site, headers)?;
-    check_encoding(headers)?;
     let manifest = &deployment.manifest;
-    let got = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
-    let reading = input::reading_many(&manifest.input, body_type(headers)?, got)?;
+    let checked = Wanted::and(site, headers, |body, got| input::reading_many(&manifest.input, body, got))?;
     render::choose(accept, outcomes::offers(&manifest.output.kind))?;
-    Ok((wanted, reading))
+    Ok(checked)
 }

@@ -3,11 +3,12 @@
 use super::held::Held;
 use super::limits::COPY_BELOW;
 use super::problem::Problem;
+use super::upload::Upload;
 use crate::call::{Chunks, Failure};
 use crate::site::Site;
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
 use std::future::poll_fn;
@@ -54,7 +55,7 @@ impl Patience {
 }
 
 /// The whole body.
-pub(crate) async fn receive(mut body: Incoming, site: &Site, patience: Patience) -> Result<Received, Problem> {
+pub(crate) async fn receive(mut body: Upload, site: &Site, patience: Patience) -> Result<Received, Problem> {
     let declared = body.size_hint().exact();
     let most = site.options.max_body_bytes;
     if let Some(length) = declared.filter(|&length| length > most) {
@@ -83,7 +84,7 @@ fn own(piece: Bytes) -> Bytes {
 }
 
 /// The next piece: `None` at the end, `Some(None)` if there is none yet and no time to wait was given.
-async fn next(body: &mut Incoming, wait: Option<&Wait>) -> Result<Option<Option<Bytes>>, Problem> {
+async fn next(body: &mut Upload, wait: Option<&Wait>) -> Result<Option<Option<Bytes>>, Problem> {
     loop {
         let frame = match wait {
             None => {
@@ -139,7 +140,7 @@ struct Wait {
 }
 
 /// A body in several pieces, or one that is not here yet.
-async fn slow(mut body: Incoming, first: Option<Bytes>, site: &Site, patience: Patience) -> Result<Chunks, Problem> {
+async fn slow(mut body: Upload, first: Option<Bytes>, site: &Site, patience: Patience) -> Result<Chunks, Problem> {
     let options = &site.options;
     let idle = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
     let end = Instant::now().checked_add(patience.total);

@@ -3,6 +3,7 @@
 use super::headers::{quoted, single};
 use super::held::Held;
 use crate::call::{Chunks, Failure};
+use crate::heavy;
 use crate::site::Site;
 use bytes::Bytes;
 use flate2::Compression;
@@ -12,11 +13,16 @@ use hyper::HeaderMap;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
-use std::io::{Read, Write};
+use rustix::time::{ClockId, clock_gettime};
+use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
 
+/// Compressed bytes between two looks at everything else.
+const PIECE: usize = 16 * 1024;
 /// Inflated bytes between two looks at the limits.
 const STEP: u64 = 64 * 1024;
+/// What a compressed byte may become at the most, when it stands for zeros.
+const RATIO: usize = 1032;
 
 /// How bytes are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,65 +77,165 @@ pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Coding> {
     best.map(|(_, coding)| coding)
 }
 
-/// What so many compressed bytes may become at the most, for whoever must know how much work they are.
-pub(crate) fn most_inflated(packed: usize) -> usize {
-    /// The best ratio that deflate reaches, of zeros.
-    const RATIO: usize = 1032;
-    packed.saturating_mul(RATIO)
+/// The body as it was before it was compressed. Others run between its pieces, and a client that has left is noticed there.
+pub(crate) async fn inflate(coding: Coding, mut body: Chunks, site: &Site) -> Result<Bytes, Failure> {
+    let packed = heavy::run(body.len(), || body.contiguous().clone()).await;
+    let mut inflating = Inflating::new(coding, &packed, site);
+    while !heavy::run(packed.len().min(PIECE).saturating_mul(RATIO), || inflating.step()).await? {}
+    inflating.finish()
 }
 
-/// The body as it was before it was compressed.
-pub(crate) fn inflate(coding: Coding, mut body: Chunks, site: &Site) -> Result<Bytes, Failure> {
-    let packed = body.contiguous().clone();
-    let (inflated, rest) = match coding {
-        Coding::Gzip => {
-            let mut decoder = GzDecoder::new(&packed[..]);
-            (read(&mut decoder, coding, site)?, decoder.into_inner())
+/// A body that is half inflated.
+struct Inflating<'a> {
+    coding: Coding,
+    decoder: Decoder<'a>,
+    packed: usize,
+    inflated: Vec<u8>,
+    spent: Duration,
+    held: Held,
+    site: &'a Site,
+}
+
+enum Decoder<'a> {
+    Gzip(GzDecoder<Ration<'a>>),
+    Deflate(ZlibDecoder<Ration<'a>>),
+}
+
+impl<'a> Decoder<'a> {
+    fn reader(&mut self) -> &mut dyn Read {
+        match self {
+            Decoder::Gzip(decoder) => decoder,
+            Decoder::Deflate(decoder) => decoder,
         }
-        Coding::Deflate => {
-            let mut decoder = ZlibDecoder::new(&packed[..]);
-            (read(&mut decoder, coding, site)?, decoder.into_inner())
-        }
-    };
-    // gzip may go on with another member, which may hold nothing: half a million of them are ten megabytes that no limit
-    // of what comes out would stop.
-    if !rest.is_empty() {
-        let detail = format!(
-            "{} bytes follow the end of the body's {} data; compress it in one piece",
-            rest.len(),
-            coding.name()
-        );
-        return Err(Failure::new(Outcome::MalformedBody, detail));
     }
-    Ok(inflated)
+
+    fn input(&mut self) -> &mut Ration<'a> {
+        match self {
+            Decoder::Gzip(decoder) => decoder.get_mut(),
+            Decoder::Deflate(decoder) => decoder.get_mut(),
+        }
+    }
 }
 
-fn read(decoder: &mut impl Read, coding: Coding, site: &Site) -> Result<Bytes, Failure> {
-    let (most, most_held) = (site.options.max_body_bytes, site.options.max_receiving_bytes);
-    let mut held = Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]));
-    let mut inflated = Vec::new();
-    loop {
-        let read = decoder.take(STEP).read_to_end(&mut inflated).map_err(|error| {
-            let detail = format!("the body is not {} that can be read: {error}", coding.name());
-            Failure::new(Outcome::MalformedBody, detail)
-        })?;
-        if read == 0 {
-            return Ok(inflated.into());
+/// Compressed bytes of which only some may be read for now: a decoder asks for more until it has something to say, and
+/// blocks that hold nothing give it nothing to say.
+struct Ration<'a> {
+    rest: &'a [u8],
+    left: usize,
+}
+
+impl Read for Ration<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(into)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl BufRead for Ration<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match (self.rest.len(), self.left) {
+            (1.., 0) => Err(io::ErrorKind::WouldBlock.into()),
+            (rest, left) => Ok(&self.rest[..rest.min(left)]),
         }
-        if inflated.len() as u64 > most {
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.rest = &self.rest[amount..];
+        self.left -= amount;
+    }
+}
+
+impl<'a> Inflating<'a> {
+    fn new(coding: Coding, packed: &'a [u8], site: &'a Site) -> Inflating<'a> {
+        let input = Ration { rest: packed, left: PIECE };
+        let decoder = match coding {
+            Coding::Gzip => Decoder::Gzip(GzDecoder::new(input)),
+            Coding::Deflate => Decoder::Deflate(ZlibDecoder::new(input)),
+        };
+        let held = Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]));
+        Inflating { coding, decoder, packed: packed.len(), inflated: Vec::new(), spent: Duration::ZERO, held, site }
+    }
+
+    /// Inflates one more piece; true if it was the last.
+    fn step(&mut self) -> Result<bool, Failure> {
+        let began = processor_time();
+        self.decoder.input().left = PIECE;
+        let is_over = loop {
+            let before = self.inflated.len();
+            // What was read before an error stays read.
+            let read = self.decoder.reader().take(STEP).read_to_end(&mut self.inflated);
+            let is_paused = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            if let Err(error) = read
+                && !is_paused
+            {
+                let detail = format!("the body is not {} that can be read: {error}", self.coding.name());
+                return Err(Failure::new(Outcome::MalformedBody, detail));
+            }
+            let grown = self.inflated.len() - before;
+            self.check_size(grown)?;
+            if is_paused || grown == 0 {
+                break !is_paused;
+            }
+        };
+        self.spent += processor_time().saturating_sub(began);
+        let read = self.packed - self.decoder.input().rest.len();
+        if is_worth(self.spent, read + self.inflated.len()) {
+            return Ok(is_over);
+        }
+        let detail = format!(
+            "the body takes far longer to inflate than its size explains ({} ms for {read} bytes that became {}); compress \
+             it in larger blocks",
+            self.spent.as_millis(),
+            self.inflated.len()
+        );
+        Err(Failure::new(Outcome::MalformedBody, detail))
+    }
+
+    fn check_size(&mut self, grown: usize) -> Result<(), Failure> {
+        let (most, most_held) = (self.site.options.max_body_bytes, self.site.options.max_receiving_bytes);
+        if self.inflated.len() as u64 > most {
             let detail = format!(
                 "inflated, the body has more than the {most} bytes that it may; send less, or raise max_body_bytes"
             );
             return Err(Failure::new(Outcome::TooLarge, detail));
         }
-        if !held.grow(read, most_held) {
+        if !self.held.grow(grown, most_held) {
             let detail = format!(
                 "bodies that are being received already hold the {most_held} bytes that they may; come back in a second"
             );
             let retry_after = Some(Duration::from_secs(1));
             return Err(Failure { retry_after, ..Failure::new(Outcome::QueueBytesFull, detail) });
         }
+        Ok(())
     }
+
+    fn finish(mut self) -> Result<Bytes, Failure> {
+        // gzip may go on with another member, which may hold nothing: half a million of them are ten megabytes that no
+        // limit of what comes out would stop.
+        let rest = self.decoder.input().rest.len();
+        if rest == 0 {
+            return Ok(self.inflated.into());
+        }
+        let detail =
+            format!("{rest} bytes follow the end of the body's {} data; compress it in one piece", self.coding.name());
+        Err(Failure::new(Outcome::MalformedBody, detail))
+    }
+}
+
+/// Whether so much work is in keeping with so many bytes, read and written. A block of a few bits may hold nothing and
+/// costs a table all the same: 64 MB of them are minutes of work. Even a body that is flushed after every few bytes is
+/// inflated at more than this rate.
+fn is_worth(spent: Duration, bytes: usize) -> bool {
+    const FREE: Duration = Duration::from_secs(1);
+    const LEAST_RATE: f64 = 4e6;
+    spent <= FREE + Duration::from_secs_f64(bytes as f64 / LEAST_RATE)
+}
+
+/// The time that this thread has had a core, since whenever: a machine that is busy with others is nobody's fault.
+fn processor_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
 }
 
 /// Compressed for a network that is slower than this machine's cores.
@@ -154,31 +260,66 @@ mod tests {
     use hyper::header::HeaderValue;
     use proptest::prelude::*;
 
-    #[test]
-    fn a_bomb_is_refused_before_it_has_gone_off() {
+    #[tokio::test]
+    async fn a_bomb_is_refused_before_it_has_gone_off() {
         let site = Site::of_a_test(100_000);
         for coding in [Coding::Gzip, Coding::Deflate] {
             let bomb = compress(coding, &vec![0; 50_000_000]);
             assert!(bomb.len() < 300_000);
-            let failure = inflate(coding, Bytes::from(bomb).into(), &site).unwrap_err();
+            let failure = inflate(coding, Bytes::from(bomb).into(), &site).await.unwrap_err();
             assert_eq!(failure.outcome, Outcome::TooLarge);
         }
         assert_eq!(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]).get(), 0);
     }
 
-    #[test]
-    fn nothing_may_follow_what_was_compressed() {
+    #[tokio::test]
+    async fn nothing_may_follow_what_was_compressed() {
         let site = Site::of_a_test(100_000);
         for coding in [Coding::Gzip, Coding::Deflate] {
             let (whole, nothing) = (compress(coding, b"body"), compress(coding, b""));
-            assert_eq!(&inflate(coding, Bytes::from(whole.clone()).into(), &site).unwrap()[..], b"body");
-            assert!(inflate(coding, Bytes::from(nothing.clone()).into(), &site).unwrap().is_empty());
+            assert_eq!(&inflate(coding, Bytes::from(whole.clone()).into(), &site).await.unwrap()[..], b"body");
+            assert!(inflate(coding, Bytes::from(nothing.clone()).into(), &site).await.unwrap().is_empty());
             for rest in [vec![0], nothing.repeat(100_000)] {
-                let failure = inflate(coding, Bytes::from([&whole[..], &rest].concat()).into(), &site).unwrap_err();
+                let failure =
+                    inflate(coding, Bytes::from([&whole[..], &rest].concat()).into(), &site).await.unwrap_err();
                 assert_eq!(failure.outcome, Outcome::MalformedBody);
                 assert!(failure.detail.starts_with(&format!("{} bytes follow", rest.len())), "{}", failure.detail);
             }
         }
+    }
+
+    /// Blocks of ten bits that hold nothing, and no end.
+    fn empty_blocks(bytes: usize) -> Vec<u8> {
+        // Not the last, compressed with the fixed code, of which seven zeros are the end of a block: 0 10 0000000.
+        let mut bits = [false, true, false, false, false, false, false, false, false, false].into_iter().cycle();
+        (0..bytes).map(|_| (0..8).fold(0, |byte, place| byte | u8::from(bits.next() == Some(true)) << place)).collect()
+    }
+
+    #[tokio::test]
+    async fn blocks_that_hold_nothing_are_not_worth_the_work() {
+        let site = Site::of_a_test(100_000_000);
+        let body = [&[0x78, 0x9c][..], &empty_blocks(32 << 20)].concat();
+        let failure = inflate(Coding::Deflate, Bytes::from(body).into(), &site).await.unwrap_err();
+        assert_eq!(failure.outcome, Outcome::MalformedBody);
+        assert!(failure.detail.contains("larger blocks"), "{}", failure.detail);
+    }
+
+    #[tokio::test]
+    async fn a_body_of_many_pieces_is_one_body() {
+        let site = Site::of_a_test(10_000_000);
+        let data: Vec<u8> = (0..200_000u32).flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()).collect();
+        for coding in [Coding::Gzip, Coding::Deflate] {
+            let packed = compress(coding, &data);
+            assert!(packed.len() > 4 * PIECE);
+            assert_eq!(inflate(coding, Bytes::from(packed).into(), &site).await.unwrap(), data);
+        }
+    }
+
+    #[test]
+    fn work_is_measured_against_bytes() {
+        let (second, megabyte) = (Duration::from_secs(1), 1_000_000);
+        assert!(is_worth(second, 0) && !is_worth(second + Duration::from_millis(1), 0));
+        assert!(is_worth(second * 2, 4 * megabyte) && !is_worth(second * 3, 4 * megabyte));
     }
 
     #[test]
@@ -197,13 +338,18 @@ mod tests {
         }
     }
 
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
     proptest! {
         #[test]
         fn bodies_survive(data in prop::collection::vec(any::<u8>(), 0..300)) {
             let site = Site::of_a_test(300);
             for coding in [Coding::Gzip, Coding::Deflate] {
-                prop_assert_eq!(&inflate(coding, Bytes::from(compress(coding, &data)).into(), &site).unwrap()[..], &data[..]);
-                let _ = inflate(coding, Bytes::from(data.clone()).into(), &site);
+                let packed = Bytes::from(compress(coding, &data));
+                prop_assert_eq!(&now(inflate(coding, packed.into(), &site)).unwrap()[..], &data[..]);
+                let _ = now(inflate(coding, Bytes::from(data.clone()).into(), &site));
             }
         }
     }

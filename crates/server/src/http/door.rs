@@ -21,8 +21,8 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    /// The door that a request is at.
-    pub(crate) fn of<B>(request: &Request<B>) -> Door {
+    /// The door that a request is at; `has_deployment` says whether there is one of a name.
+    pub(crate) fn of<B>(request: &Request<B>, has_deployment: impl Fn(&str) -> bool) -> Door {
         let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
             return Door::Grpc;
@@ -31,6 +31,8 @@ impl Door {
         match path.split('/').nth(1) {
             Some("v1") => Door::OpenAi,
             Some("v2") => Door::OpenInference,
+            // What OpenAI's clients ask for whose base URL lacks it: they could not read any other answer.
+            Some(first) if openai::lacks_version(path) && !has_deployment(first) => Door::OpenAi,
             _ => Door::Native,
         }
     }
@@ -38,7 +40,10 @@ impl Door {
     /// Whether a route answers also those who have no key: load balancers and supervisors do not have one.
     pub(crate) fn is_open(self, path: &str, options: &ServerOptions) -> bool {
         match self {
-            Door::Native => matches!(path, "/livez" | "/readyz") || (options.open_metrics && path == "/metrics"),
+            // The docs are the same page everywhere, and ask for a key themselves: a browser cannot send one for a page.
+            Door::Native => {
+                matches!(path, "/livez" | "/readyz" | "/docs") || (options.open_metrics && path == "/metrics")
+            }
             Door::OpenAi => false,
             Door::OpenInference => oip::is_probe(path),
             Door::Grpc => grpc::is_probe(path),
@@ -72,9 +77,15 @@ mod tests {
             ("/v2/health/live", "application/json", Door::OpenInference),
             ("/inference.GRPCInferenceService/ModelInfer", "application/grpc+proto", Door::Grpc),
             ("/v2", "application/grpc", Door::Grpc),
+            ("/embeddings", "application/json", Door::OpenAi),
+            ("/models/a", "", Door::OpenAi),
+            ("/models", "", Door::Native),
+            ("/chat", "", Door::Native),
+            ("/embeddings/batch", "", Door::Native),
         ] {
             let request = Request::builder().uri(path).header(CONTENT_TYPE, kind).body(()).unwrap();
-            assert_eq!(Door::of(&request), door, "{path} {kind}");
+            let has_deployment = |name: &str| name == "models" && path == "/models";
+            assert_eq!(Door::of(&request, has_deployment), door, "{path} {kind}");
         }
     }
 }

@@ -4,8 +4,9 @@
 use super::headers::quoted;
 use super::input::{Reading, Taken, arrays_taken, take};
 use crate::call::{Chunks, Failure, Tag};
-use crate::item::{arrays, invalid};
+use crate::item::{arrays, invalid, transcode};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use jitney_core::manifest::serde_json_value::Value as Schema;
 use jitney_core::manifest::{DeploymentManifest, InputKind};
@@ -26,13 +27,15 @@ struct Piece {
 }
 
 /// The item that a form describes.
-pub(crate) async fn read(
+pub(crate) fn read(
     manifest: &DeploymentManifest,
     headers: &HeaderMap,
     body: Chunks,
     most: usize,
 ) -> Result<Taken, Failure> {
-    let pieces = pieces(headers, body).await?;
+    // All of it is here, so there is nothing to wait for.
+    let pieces = pieces(headers, body).now_or_never();
+    let pieces = pieces.unwrap_or_else(|| Err(Failure::new(Outcome::Internal, "a form that is here is not here")))?;
     match manifest.input.kind {
         InputKind::Object => {
             let document = object(&manifest.input.schema, pieces);
@@ -104,10 +107,9 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
 fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
     let text = std::str::from_utf8(&piece.data).ok();
     let is_text = field.is_none_or(|field| allows(field, "string") && !holds_bytes(field));
-    let parsed = || text.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-    let json = if piece.is_json || !(piece.is_file || is_text) { parsed() } else { None };
-    if let Some(json) = json.filter(|json| piece.is_json || !json.is_string()) {
-        let _ = rmp_serde::encode::write_named(document, &json);
+    // A JSON string that is not said to be one is text that happens to have quotes.
+    let is_json = piece.is_json || !(piece.is_file || is_text || quoted_text(&piece.data));
+    if is_json && transcode::json(document, &piece.data) {
         return;
     }
     let wants_bytes = field.is_some_and(holds_bytes) || (piece.is_file && !is_text);
@@ -115,6 +117,10 @@ fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
         Some(text) => rmp::encode::write_str(document, text),
         None => rmp::encode::write_bin(document, &piece.data),
     };
+}
+
+fn quoted_text(data: &[u8]) -> bool {
+    data.trim_ascii_start().starts_with(b"\"")
 }
 
 fn entry<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {

@@ -1,6 +1,7 @@
 //! The headers of jitney's own: what a request may ask for in them, what an answer says in them.
 
 use super::limits::REQUEST_ID_BYTES;
+pub(crate) use crate::call::quoted;
 use crate::call::{Failure, Timing};
 use bytes::Bytes;
 use hyper::HeaderMap;
@@ -136,16 +137,6 @@ fn wrong(name: &HeaderName, value: &HeaderValue, expected: &str) -> Failure {
         Outcome::InvalidRequest,
         format!("header {name}: expected {expected}, got {}", quoted(value.as_bytes())),
     )
-}
-
-/// A value of the client's in a message: printable, and bounded.
-pub(crate) fn quoted(bytes: &[u8]) -> String {
-    const SHOWN: usize = 80;
-    let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)])
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect();
-    format!("`{text}{}`", if bytes.len() > SHOWN { "…" } else { "" })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! A body as the parts of a call: which types a kind of input takes, and how each is read.
 
+use super::intake::Wanted;
 use super::media::BodyType;
-use crate::call::{Chunks, Failure, Part, Tag};
+use crate::call::{Call, Chunks, Encoding, Failure, Part, Tag};
+use crate::deployment::next_item_id;
 use crate::item::fields::{self, Item};
 use crate::item::many::{self, Format};
 use crate::item::{Document, arrays, npy};
@@ -86,6 +88,15 @@ pub(crate) struct Taken {
     pub(crate) parts: SmallVec<[Part; 1]>,
     pub(crate) group: GroupKey,
     pub(crate) cost: u64,
+}
+
+impl Taken {
+    /// As the engine takes it.
+    pub(crate) fn call(self, encoding: Encoding, wanted: &Wanted) -> Call {
+        let Taken { parts, group, cost } = self;
+        let Wanted { timeout, priority, .. } = *wanted;
+        Call { id: next_item_id(), parts, encoding, group, cost, timeout, priority }
+    }
 }
 
 /// Reads a body. `most` bounds what arrays in it may grow to.

@@ -3,11 +3,13 @@
 use super::body::{self, Patience};
 use super::headers;
 use super::limits::DRAIN_BYTES;
+use super::media::{BodyType, body_type, check_encoding};
 use super::problem::Problem;
+use super::upload::Upload;
 use crate::call::{Chunks, Failure};
 use crate::site::Site;
-use hyper::body::{Body as _, Incoming};
-use hyper::header::HeaderMap;
+use http_body::Body as _;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use jitney_core::outcome::Outcome;
 use jitney_core::request::Priority;
 use std::time::{Duration, Instant};
@@ -29,12 +31,25 @@ impl Wanted {
         let timeout = headers::timeout(headers)?;
         Ok(Wanted { timeout, is_given: timeout.is_some(), priority: headers::priority(headers)? })
     }
+
+    /// The same, and what `reading` makes of the type that the body is said to have: as it is understood, and as written.
+    pub(crate) fn and<R>(
+        site: &Site,
+        headers: &HeaderMap,
+        reading: impl FnOnce(BodyType, &[u8]) -> Result<R, Failure>,
+    ) -> Result<(Wanted, R), Failure> {
+        let wanted = Wanted::of(site, headers)?;
+        check_encoding(headers)?;
+        let got = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+        let reading = reading(body_type(headers)?, got)?;
+        Ok((wanted, reading))
+    }
 }
 
 /// A request whose head has been read and whose body has not.
 pub(crate) struct Intake<'a> {
     pub(crate) site: &'a Site,
-    pub(crate) body: Incoming,
+    pub(crate) body: Upload,
     /// How long a request may take that names no time.
     pub(crate) allowed: Duration,
 }

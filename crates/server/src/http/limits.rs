@@ -71,10 +71,6 @@ pub(crate) const COUNTED_BYTES: usize = 1024;
 /// silent: a modem's. Without it one byte now and then would hold an answer for ever.
 pub(crate) const TAKE_RATE: usize = 16 * 1024;
 
-/// Bodies and answers from this size on are parsed and written where they hold up nobody else: a megabyte of JSON takes
-/// milliseconds, for which engines, links and probes on the same thread would wait.
-pub(crate) const HEAVY_BYTES: usize = 256 * 1024;
-
 /// A client that is refused while it sends may not look for the answer before it has sent all; closing at once would
 /// make its kernel throw the answer away. For so long what it sends is read and dropped.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -140,9 +140,12 @@ async fn bind_unix(address: &str, path: &Path) -> Result<Listener, String> {
         }
         fs::remove_file(path).map_err(|error| wrong(error, "is left over and cannot be removed"))?;
     }
-    let listener = UnixListener::bind(path).map_err(|error| wrong(error, "cannot be bound"))?;
+    let socket = UnixSocket::new_stream().map_err(|error| wrong(error, "cannot be made"))?;
+    socket.bind(path).map_err(|error| wrong(error, "cannot be bound"))?;
+    // Before it listens: nobody can have come in by then.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
         .map_err(|error| wrong(error, "cannot be made private"))?;
+    let listener = socket.listen(BACKLOG).map_err(|error| wrong(error, "cannot be listened on"))?;
     Ok(Listener { door: Door::Unix(listener, path.to_owned()), address: address.to_owned(), own_host: None })
 }
 

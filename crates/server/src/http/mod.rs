@@ -11,7 +11,6 @@ mod form;
 mod gate;
 mod grpc;
 mod headers;
-mod heavy;
 mod held;
 mod input;
 mod intake;
@@ -32,6 +31,7 @@ mod service;
 mod socket;
 mod turn;
 mod untaken;
+mod upload;
 
 pub(crate) use batch::most_items;
 pub use listen::{Listener, bind, check_reach, is_loopback, serve};

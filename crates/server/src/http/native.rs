@@ -4,16 +4,17 @@ use super::door::Door;
 use super::headers::RequestId;
 use super::input::Reading;
 use super::intake::{self, Intake, Wanted};
-use super::media::{Accept, body_type, check_encoding};
+use super::media::Accept;
 use super::payload::Payload;
 use super::problem::Problem;
 use super::service::Reply;
 use super::socket::Active;
-use super::{form, heavy, input, render};
+use super::upload::Upload;
+use super::{form, input, render};
 use crate::call::{Answer, Call, Failure, Timing};
-use crate::deployment::{Deployment, next_item_id};
+use crate::deployment::Deployment;
+use crate::heavy;
 use crate::site::Site;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Request, Response};
 
@@ -21,7 +22,7 @@ use hyper::{Request, Response};
 pub(crate) async fn post(
     site: &Site,
     deployment: &Deployment,
-    request: Request<Incoming>,
+    request: Request<Upload>,
     id: &RequestId,
     active: &Active,
 ) -> Reply {
@@ -67,7 +68,7 @@ async fn prepare(
     deployment: &Deployment,
     headers: &HeaderMap,
     accept: &Accept,
-    body: Incoming,
+    body: Upload,
 ) -> Result<Call, Problem> {
     let manifest = &deployment.manifest;
     let intake = Intake { site, body, allowed: intake::allowed(manifest) };
@@ -77,20 +78,12 @@ async fn prepare(
     };
     let chunks = intake.receive(&mut wanted).await?;
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-    let taken = if reading == Reading::Form {
-        Box::pin(form::read(manifest, headers, chunks, most)).await?
-    } else {
-        heavy::run(chunks.len(), || input::take(manifest, reading, chunks, most)).await?
+    let take = |chunks| match reading {
+        Reading::Form => form::read(manifest, headers, chunks, most),
+        reading => input::take(manifest, reading, chunks, most),
     };
-    Ok(Call {
-        id: next_item_id(),
-        parts: taken.parts,
-        encoding: render::encoding(accept),
-        group: taken.group,
-        cost: taken.cost,
-        timeout: wanted.timeout,
-        priority: wanted.priority,
-    })
+    let taken = heavy::run(chunks.len(), || take(chunks)).await?;
+    Ok(taken.call(render::encoding(accept), &wanted))
 }
 
 fn check_head(
@@ -99,11 +92,8 @@ fn check_head(
     headers: &HeaderMap,
     accept: &Accept,
 ) -> Result<(Wanted, Reading), Failure> {
-    let wanted = Wanted::of(site, headers)?;
-    check_encoding(headers)?;
     let manifest = &deployment.manifest;
-    let got = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
-    let reading = input::reading(&manifest.input, body_type(headers)?, got)?;
+    let checked = Wanted::and(site, headers, |body, got| input::reading(&manifest.input, body, got))?;
     render::check_accept(&manifest.output.kind, accept)?;
-    Ok((wanted, reading))
+    Ok(checked)
 }

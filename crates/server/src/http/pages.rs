@@ -3,8 +3,8 @@
 use super::media::Accept;
 use super::payload::Payload;
 use super::service::Reply;
+use super::upload::Upload;
 use crate::site::Site;
-use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -26,7 +26,7 @@ pub(crate) fn json_reply(value: &Value) -> Reply {
 }
 
 /// `GET /`: the docs for people, the routes for programs.
-pub(crate) fn index(site: &Site, request: &Request<Incoming>) -> Reply {
+pub(crate) fn index(site: &Site, request: &Request<Upload>) -> Reply {
     let accept = Accept::of(request.headers());
     // What covers everything is a program that did not care.
     if accept.quality("text/html") > accept.quality("application/json") {
@@ -59,12 +59,12 @@ pub(crate) fn index(site: &Site, request: &Request<Incoming>) -> Reply {
 }
 
 /// `GET /livez`
-pub(crate) fn livez(_: &Site, _: &Request<Incoming>) -> Reply {
+pub(crate) fn livez(_: &Site, _: &Request<Upload>) -> Reply {
     reply("text/plain", "ok\n")
 }
 
 /// `GET /readyz`
-pub(crate) fn readyz(site: &Site, _: &Request<Incoming>) -> Reply {
+pub(crate) fn readyz(site: &Site, _: &Request<Upload>) -> Reply {
     let readiness = site.readiness();
     let mut answer =
         json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
@@ -76,7 +76,7 @@ pub(crate) fn readyz(site: &Site, _: &Request<Incoming>) -> Reply {
 }
 
 /// `GET /metrics`
-pub(crate) fn metrics(site: &Site, _: &Request<Incoming>) -> Reply {
+pub(crate) fn metrics(site: &Site, _: &Request<Upload>) -> Reply {
     reply("text/plain; version=0.0.4; charset=utf-8", site.telemetry.text())
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn config(site: &Site) -> Reply {
 }
 
 /// `GET /docs`
-pub(crate) fn docs(_: &Site, _: &Request<Incoming>) -> Reply {
+pub(crate) fn docs(_: &Site, _: &Request<Upload>) -> Reply {
     let mut page = reply("text/html; charset=utf-8", DOCS);
     // The page needs nothing from elsewhere, and nothing from elsewhere may run in it.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

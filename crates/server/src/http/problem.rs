@@ -5,11 +5,11 @@ use super::headers::RequestId;
 use super::limits::RETRY_AFTER_MOST_S;
 use super::payload::Payload;
 use super::service::{REASON, Reply};
-use crate::call::{Failure, Timing};
+use super::upload::Upload;
+use crate::call::{Failure, Timing, quoted};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use hyper::{Response, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use jitney_core::outcome::{Outcome, Retry};
 use serde::Serialize;
 use std::time::Duration;
@@ -70,10 +70,12 @@ impl Problem {
         Failure::new(outcome, detail).into()
     }
 
-    /// Names the methods that would have worked.
-    pub(crate) fn allow(mut self, methods: &'static str) -> Problem {
-        self.allow = Some(methods);
-        self
+    /// A route that is there, and that is not asked like this; names the methods that would have worked.
+    pub(crate) fn wrong_method<B>(request: &Request<B>, methods: &'static str) -> Problem {
+        let (method, path) = (request.method().as_str().as_bytes(), request.uri().path().as_bytes());
+        let (method, path) = (quoted(method), quoted(path));
+        let detail = format!("{method} is not a method of {path}; use {methods}");
+        Problem { allow: Some(methods), ..Problem::new(Outcome::MethodNotAllowed, detail) }
     }
 
     /// The connection cannot be used again: the rest of its body will not be read.
@@ -83,7 +85,7 @@ impl Problem {
     }
 
     /// Answers without having read the body: unless there is none, the connection cannot be used again.
-    pub(crate) fn instead_of(self, body: &Incoming) -> Problem {
+    pub(crate) fn instead_of(self, body: &Upload) -> Problem {
         if body.is_end_stream() { self } else { self.close() }
     }
 

@@ -2,10 +2,8 @@
 
 use super::media::Accept;
 use crate::call::{Dtype, Encoding, Failure, OutputPart, Tag};
-use crate::item::{arrays, half, npy};
+use crate::item::{arrays, base64, half, npy};
 use crate::link::frame::OWN_BYTES;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::HeaderValue;
 use jitney_core::outcome::Outcome;
@@ -101,17 +99,8 @@ pub(crate) fn base64_f32(body: &mut Vec<u8>, part: &OutputPart) -> Result<(), Fa
         }
         _ => return Err(Failure::new(Outcome::InvalidOutput, "the model returned a vector that is not of floats")),
     };
-    base64_string(body, &floats);
+    base64::write(body, &floats);
     Ok(())
-}
-
-fn base64_string(out: &mut Vec<u8>, data: &[u8]) {
-    out.push(b'"');
-    let start = out.len();
-    out.resize(start + data.len().div_ceil(3) * 4, 0);
-    let written = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or(0);
-    out.truncate(start + written);
-    out.push(b'"');
 }
 
 /// An answer as a msgpack value.
@@ -208,7 +197,7 @@ pub(crate) fn json_value(out: &mut Vec<u8>, part: &OutputPart) -> Result<(), Fai
     match part.tag {
         Tag::Json => out.extend_from_slice(&part.data),
         Tag::Text => json_string(out, utf8(part)?),
-        Tag::Bytes => base64_string(out, &part.data),
+        Tag::Bytes => base64::write(out, &part.data),
         Tag::Tensor => elements(out, part, &Json)?,
         Tag::Msgpack => {
             return Err(Failure::new(Outcome::InvalidOutput, "a msgpack value cannot stand in a JSON answer"));

@@ -7,8 +7,9 @@ use super::headers::RequestId;
 use super::payload::Payload;
 use super::problem::Problem;
 use super::socket::{Active, Activity};
+use super::upload::Upload;
 use super::{batch, grpc, native, oip, openai, openapi, pages};
-use crate::call::{Failure, Timing};
+use crate::call::Timing;
 use crate::deployment::Deployment;
 use crate::site::Site;
 use bytes::Bytes;
@@ -55,6 +56,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let active = self.activity.begin();
         let own_host = self.own_host.clone();
         let http2 = request.version() == Version::HTTP_2;
+        let request = request.map(|body| Upload::new(body, http2));
         Box::pin(async move {
             let mut reply = answer(&site, own_host.as_deref(), request, &active).await;
             if reply.headers().contains_key(CONNECTION) {
@@ -74,9 +76,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 const READ: &str = "GET, HEAD";
 
 /// The answer to one request, whatever its protocol.
-async fn answer(site: &Arc<Site>, own_host: Option<&str>, request: Request<Incoming>, active: &Active) -> Reply {
+async fn answer(site: &Arc<Site>, own_host: Option<&str>, request: Request<Upload>, active: &Active) -> Reply {
     let id = RequestId::of(request.headers());
-    let door = Door::of(&request);
+    let door = Door::of(&request, |name| site.deployments().is_none_or(|deployments| deployments.contains_key(name)));
     let origin = request.headers().get(ORIGIN).cloned();
     let is_head = request.method() == Method::HEAD;
     let (head, body) = request.into_parts();
@@ -104,7 +106,7 @@ async fn answer(site: &Arc<Site>, own_host: Option<&str>, request: Request<Incom
 }
 
 /// Each protocol answers for itself. A problem that it returns takes the protocol's form here.
-async fn dispatch(site: &Arc<Site>, door: Door, request: Request<Incoming>, id: &RequestId, active: &Active) -> Reply {
+async fn dispatch(site: &Arc<Site>, door: Door, request: Request<Upload>, id: &RequestId, active: &Active) -> Reply {
     let result = match door {
         Door::Native => route(site, request, id, active).await,
         // On the heap: what they need should not make the future of every request larger.
@@ -116,7 +118,7 @@ async fn dispatch(site: &Arc<Site>, door: Door, request: Request<Incoming>, id: 
 }
 
 /// jitney's own routes.
-async fn route(site: &Site, request: Request<Incoming>, id: &RequestId, active: &Active) -> Result<Reply, Problem> {
+async fn route(site: &Site, request: Request<Upload>, id: &RequestId, active: &Active) -> Result<Reply, Problem> {
     match (request.method() == Method::POST).then(|| called(site, &request)).flatten() {
         Some((deployment, Shape::One)) => return Ok(native::post(site, deployment, request, id, active).await),
         Some((deployment, Shape::Many)) => {
@@ -140,7 +142,7 @@ enum Shape {
 const MANY: &str = "/batch";
 
 /// The deployment that a path names, and which of its routes.
-fn called<'a>(site: &'a Site, request: &Request<Incoming>) -> Option<(&'a Deployment, Shape)> {
+fn called<'a>(site: &'a Site, request: &Request<Upload>) -> Option<(&'a Deployment, Shape)> {
     let (deployments, name) = (site.deployments()?, name(request)?);
     match name.strip_suffix(MANY) {
         Some(name) => Some((deployments.get(name)?, Shape::Many)),
@@ -149,7 +151,7 @@ fn called<'a>(site: &'a Site, request: &Request<Incoming>) -> Option<(&'a Deploy
 }
 
 /// The path without its slash.
-fn name(request: &Request<Incoming>) -> Option<Cow<'_, str>> {
+fn name(request: &Request<Upload>) -> Option<Cow<'_, str>> {
     let path = request.uri().path();
     decoded(path.strip_prefix('/').unwrap_or(path))
 }
@@ -175,43 +177,33 @@ pub(crate) fn decoded(path: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Everything but calls.
-async fn page(site: &Site, request: &Request<Incoming>) -> Result<Reply, Problem> {
+async fn page(site: &Site, request: &Request<Upload>) -> Result<Reply, Problem> {
     let Some(name) = name(request) else {
-        return Err(not_a_page(site, request.method(), request.uri().path().trim_start_matches('/')));
+        return Err(not_a_page(site, request, request.uri().path().trim_start_matches('/')));
     };
     let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
     if name == "config" && is_read {
         return Ok(pages::config(site).await);
     }
-    let page: fn(&Site, &Request<Incoming>) -> Reply = match &*name {
+    let page: fn(&Site, &Request<Upload>) -> Reply = match &*name {
         "" => pages::index,
         "livez" => pages::livez,
         "readyz" => pages::readyz,
         "metrics" => pages::metrics,
         "docs" => pages::docs,
         "openapi.json" => openapi::page,
-        "config" => return Err(wrong_method(request.method(), &name, READ)),
-        name => return Err(not_a_page(site, request.method(), name)),
+        "config" => return Err(Problem::wrong_method(request, READ)),
+        name => return Err(not_a_page(site, request, name)),
     };
-    if is_read { Ok(page(site, request)) } else { Err(wrong_method(request.method(), &name, READ)) }
+    if is_read { Ok(page(site, request)) } else { Err(Problem::wrong_method(request, READ)) }
 }
 
-fn wrong_method(method: &Method, name: &str, allowed: &'static str) -> Problem {
-    let method = super::headers::quoted(method.as_str().as_bytes());
-    Problem::new(Outcome::MethodNotAllowed, format!("{method} is not a method of /{name}; use {allowed}"))
-        .allow(allowed)
-}
-
-fn not_a_page(site: &Site, method: &Method, name: &str) -> Problem {
+fn not_a_page(site: &Site, request: &Request<Upload>, name: &str) -> Problem {
     let Some(deployments) = site.deployments() else {
-        let detail = "the targets are still being imported; /readyz says when they are there";
-        return Problem::from(Failure {
-            retry_after: Some(site.loading_retry_after()),
-            ..Failure::new(Outcome::Loading, detail)
-        });
+        return site.loading("/readyz says when they are there").into();
     };
     if deployments.contains_key(name.strip_suffix(MANY).unwrap_or(name)) {
-        return wrong_method(method, name, "POST");
+        return Problem::wrong_method(request, "POST");
     }
     let known: Vec<&str> = deployments.keys().map(String::as_str).collect();
     let nearest = known

@@ -2,11 +2,13 @@
 //! Nothing here knows HTTP.
 
 pub mod arrays;
+pub(crate) mod base64;
 pub mod fields;
 pub mod half;
 pub mod many;
 pub mod npy;
 mod skip;
+pub(crate) mod transcode;
 pub mod values;
 
 pub(crate) use skip::Skip;

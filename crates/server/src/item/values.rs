@@ -3,8 +3,9 @@
 
 use super::fields::{self, Item};
 use super::{Document, arrays, invalid};
-use crate::call::{Answer, Call, Encoding, Failure, Part, Tag, Timing};
+use crate::call::{Answer, Call, Encoding, Failure, Part, Tag};
 use crate::deployment::{Deployment, next_item_id};
+use crate::heavy;
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, InputKind};
 use jitney_core::outcome::Outcome;
@@ -36,17 +37,21 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
     let manifest = &deployment.manifest;
     if items.len() == 1 {
         let Some(parts) = items.pop() else { return vec![] };
-        return vec![match call(manifest, parts, terms) {
+        let bytes = parts.iter().map(|part| part.data.len()).sum();
+        return vec![match heavy::run(bytes, || call(manifest, parts, terms)).await {
             Ok(call) => deployment.call(call).await,
             Err(failure) => {
                 deployment.count(failure.outcome);
-                refused(failure)
+                Answer::failed(failure)
             }
         }];
     }
     let mut calls = Vec::with_capacity(items.len());
-    let prepared = items.into_iter().map(|parts| call(manifest, parts, terms).map(|call| calls.push(call)));
-    let places: Vec<Result<(), Failure>> = prepared.collect();
+    let bytes = items.iter().flatten().map(|part| part.data.len()).sum();
+    let places: Vec<Result<(), Failure>> = heavy::run(bytes, || {
+        items.into_iter().map(|parts| call(manifest, parts, terms).map(|call| calls.push(call))).collect()
+    })
+    .await;
     let answered = if calls.is_empty() {
         // The request ends without a call: as its first item does.
         places.first().and_then(|place| place.as_ref().err()).iter().for_each(|f| deployment.count(f.outcome));
@@ -56,12 +61,8 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
     };
     let mut answered = answered.into_iter();
     let mut next =
-        || answered.next().unwrap_or_else(|| refused(Failure::new(Outcome::Internal, "an answer is missing")));
-    places.into_iter().map(|place| place.map_or_else(refused, |()| next())).collect()
-}
-
-fn refused(failure: Failure) -> Answer {
-    Answer { result: Err(failure), timing: Timing::default(), tokens: None }
+        || answered.next().unwrap_or_else(|| Answer::failed(Failure::new(Outcome::Internal, "an answer is missing")));
+    places.into_iter().map(|place| place.map_or_else(Answer::failed, |()| next())).collect()
 }
 
 /// The group key and the cost of an item, once its parts have been seen to be what the deployment takes.

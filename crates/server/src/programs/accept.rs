@@ -1,7 +1,8 @@
 //! The server's end of the connections of programs. A program may call models and nothing else: it can never be a worker.
 
 use super::frames::{self, Dial, Refused, Request, Welcome};
-use crate::call::{Answer, Failure, Timing};
+use crate::call::{Answer, Failure};
+use crate::heavy;
 use crate::http::{Listener, Stream, most_items};
 use crate::item::values;
 use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
@@ -25,8 +26,9 @@ const LONGEST_DIAL: usize = 4 << 10;
 /// Programs at once, also those that have not said who they are yet: half of the descriptors that are kept beside those of
 /// requests.
 const CONNECTIONS: usize = 256;
-/// Requests of one program that are under way, or whose answers it has not taken; it is not read from while there are more.
-const REQUESTS: usize = 16_384;
+/// Requests of one program that are under way, or whose answers it has not taken. It is told, and keeps others back: one
+/// that does not is not read from, and so not answered when it asks whether the server lives.
+const REQUESTS: u32 = 16_384;
 /// After this a socket that cannot accept is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -111,7 +113,7 @@ impl Connection {
         let (outgoing, queue) = mpsc::unbounded_channel();
         let mut writing = tokio::spawn(write_all(writer, queue));
         let mut reader = FrameReader::new(reader);
-        let places = Arc::new(Semaphore::new(REQUESTS));
+        let places = Arc::new(Semaphore::new(REQUESTS as usize));
         let mut connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone() };
         let result = tokio::select! {
             result = connection.answer_all(&mut reader, &mut stop) => result,
@@ -121,7 +123,7 @@ impl Connection {
         let leaves_in_order = result.as_ref().is_ok_and(|&in_order| in_order);
         if leaves_in_order {
             // What it has asked for is finished and written.
-            let _ = places.acquire_many(REQUESTS as u32).await;
+            let _ = places.acquire_many(REQUESTS).await;
             drop(connection);
             let _ = writing.await;
         } else {
@@ -156,7 +158,8 @@ impl Connection {
             match frame.kind {
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
-                    self.call(frames::read_call(&frame, max_items)?, permit);
+                    let bytes = frame.table.len() + frame.payload.len();
+                    self.call(heavy::run(bytes, || frames::read_call(&frame, max_items)).await?, permit)?;
                 }
                 Kind::Hangup => self.hang_up(&frame)?,
                 Kind::Ping => self.say(small_frame(Kind::Pong, b"")),
@@ -188,28 +191,33 @@ impl Connection {
             .map(|(name, deployment)| (name.clone(), serde_json::to_value(&*deployment.manifest).unwrap_or_default()));
         let max_body_bytes = self.site.options.max_body_bytes;
         let max_items = most_items(&self.site) as u64;
-        self.say_json(Kind::Welcome, &Welcome { deployments: deployments.collect(), max_body_bytes, max_items });
+        let deployments = deployments.collect();
+        self.say_json(Kind::Welcome, &Welcome { deployments, max_body_bytes, max_items, max_requests: REQUESTS });
         Ok(true)
     }
 
-    fn call(&self, request: Request, permit: OwnedSemaphorePermit) {
+    fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
         let Request { id, deployment, items, terms } = request;
         let found = self.site.deployments().and_then(|all| all.get(&deployment)).cloned();
         let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
         let Some(found) = found else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
-            let refused = Answer { result: Err(failure), timing: Timing::default(), tokens: None };
+            let refused = Answer::failed(failure);
             self.say(until_written(frames::answers(id, &vec![refused; items.len()]), permit));
-            return;
+            return Ok(());
         };
         // Held, so that the task cannot remove itself before it is there.
         let mut tasks = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        if tasks.contains_key(&id) {
+            return Err(io::Error::other(format!("a program has given two requests the number {id}")));
+        }
         let task = tokio::spawn(async move {
             let answers = values::run(&found, items, terms).await;
             under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             let _ = outgoing.send(until_written(frames::answers(id, &answers), permit));
         });
         tasks.insert(id, task.abort_handle());
+        Ok(())
     }
 
     fn hang_up(&self, frame: &Frame) -> io::Result<()> {
@@ -233,6 +241,8 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::{Chunks, Part, Tag};
+    use smallvec::smallvec;
     use tokio::io::AsyncWriteExt;
 
     #[tokio::test]
@@ -255,6 +265,28 @@ mod tests {
         stop.send(true).unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(5), serving).await;
         assert!(ended.expect("it ends at once").unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_number_is_one_request() {
+        let site = Arc::new(Site::of_a_test(1000));
+        let name = "x".to_owned();
+        let (inbound, _engine) = mpsc::unbounded_channel();
+        let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let manifest = crate::tensors::tests::manifest(text.clone(), text, serde_json::json!({}));
+        let deployment = crate::deployment::Deployment::new(Arc::new(manifest), inbound, &site.telemetry);
+        site.open([(name.clone(), deployment)].into());
+        let (outgoing, _queue) = mpsc::unbounded_channel();
+        let places = Arc::new(Semaphore::new(2));
+        let connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone() };
+        let call = |id| {
+            let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
+            let items = vec![smallvec![text]];
+            let request = Request { id, deployment: name.clone(), items, terms: values::Terms::default() };
+            connection.call(request, places.clone().try_acquire_owned().unwrap())
+        };
+        assert!(call(7).is_ok());
+        assert!(call(7).unwrap_err().to_string().contains("two requests the number 7"));
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::frames::{self, Dial, Refused, Welcome};
 use super::life::{Life, Watched};
-use crate::call::{Answer, Failure, Timing};
+use crate::call::{Answer, Failure};
 use crate::embed::{Answering, Doing};
 use crate::host::Fatal;
 use crate::item::values::{Parts, Terms};
@@ -14,11 +14,11 @@ use rustc_hash::FxHashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 /// How long until a server is dialled again, at first and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -62,16 +62,36 @@ struct Shared {
     next: AtomicU64,
 }
 
+/// The connection that there is.
+#[derive(Debug)]
+struct Line {
+    outgoing: mpsc::UnboundedSender<Segments>,
+    /// One for each request that the server takes at once: it would not even hear pings while it has more.
+    places: Arc<Semaphore>,
+}
+
 #[derive(Debug, Default)]
 struct Flying {
     /// `None` while there is no connection.
-    outgoing: Option<mpsc::UnboundedSender<Segments>>,
+    line: Option<Line>,
     requests: FxHashMap<u64, oneshot::Sender<Vec<Answer>>>,
 }
 
 impl Shared {
     fn flying(&self) -> MutexGuard<'_, Flying> {
         self.flying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place among the requests of the connection; `None` if that is lost.
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let places = self.flying().line.as_ref()?.places.clone();
+        places.acquire_owned().await.ok()
+    }
+
+    /// All that is in flight is lost, and whoever waits for a place.
+    fn lose(&self) {
+        let lost = std::mem::take(&mut *self.flying());
+        lost.line.iter().for_each(|line| line.places.close());
     }
 
     fn lost(&self) -> Failure {
@@ -96,9 +116,15 @@ impl Entrance {
         let (shared, deployment) = (self.shared.clone(), self.deployment.clone());
         Box::pin(async move {
             let count = items.len();
-            let failed = |failure: Failure| {
-                vec![Answer { result: Err(failure), timing: Timing::default(), tokens: None }; count]
-            };
+            let failed = |failure: Failure| vec![Answer::failed(failure); count];
+            let began = Instant::now();
+            let Some(_place) = shared.place().await else { return failed(shared.lost()) };
+            let timeout = terms.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            if timeout.is_some_and(|left| left.is_zero()) {
+                let detail = "its time was over before the server had a place for it among the calls of this program";
+                return failed(Failure::new(Outcome::DeadlineExceeded, detail));
+            }
+            let terms = Terms { timeout, ..terms };
             let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();
             let id = shared.next.fetch_add(1, Ordering::Relaxed);
             let frame = frames::call(id, &deployment, items, terms);
@@ -108,7 +134,7 @@ impl Entrance {
             let (reply, answers) = oneshot::channel();
             let sent = {
                 let mut flying = shared.flying();
-                let sent = flying.outgoing.as_ref().is_some_and(|outgoing| outgoing.send(frame).is_ok());
+                let sent = flying.line.as_ref().is_some_and(|line| line.outgoing.send(frame).is_ok());
                 if sent {
                     flying.requests.insert(id, reply);
                 }
@@ -158,9 +184,9 @@ impl Drop for HangUp<'_> {
     fn drop(&mut self) {
         let mut flying = self.shared.flying();
         if flying.requests.remove(&self.id).is_some()
-            && let Some(outgoing) = &flying.outgoing
+            && let Some(line) = &flying.line
         {
-            let _ = outgoing.send(small_frame(Kind::Hangup, &self.id.to_le_bytes()));
+            let _ = line.outgoing.send(small_frame(Kind::Hangup, &self.id.to_le_bytes()));
         }
     }
 }
@@ -236,7 +262,7 @@ impl Remote {
             Some(runtime) if self.is_forked() => std::mem::forget(runtime),
             Some(runtime) => {
                 self.shared.standing.send_replace(Standing::Dialling("the connection was closed".into()));
-                *self.shared.flying() = Flying::default();
+                self.shared.lose();
                 runtime.shutdown_background();
             }
             None => {}
@@ -261,7 +287,7 @@ async fn stay_connected(shared: Arc<Shared>) {
             Err(error) => error.to_string(),
         };
         let was_refused = matches!(*shared.standing.borrow(), Standing::Refused(_));
-        *shared.flying() = Flying::default();
+        shared.lose();
         if !was_refused {
             shared.standing.send_replace(Standing::Dialling(end));
         }
@@ -302,8 +328,9 @@ where
     let frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
     match frame.kind {
         Kind::Welcome => {
-            let welcome = serde_json::from_slice(&frame.table)?;
-            shared.flying().outgoing = Some(outgoing.clone());
+            let welcome: Welcome = serde_json::from_slice(&frame.table)?;
+            let places = Arc::new(Semaphore::new(welcome.max_requests as usize));
+            shared.flying().line = Some(Line { outgoing: outgoing.clone(), places });
             shared.standing.send_replace(Standing::Connected(Arc::new(welcome)));
         }
         Kind::Refused => {
@@ -389,7 +416,7 @@ mod tests {
     #[test]
     fn what_would_end_the_connection_is_not_sent() {
         let shared = shared();
-        let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10 };
+        let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10, max_requests: 1 };
         shared.standing.send_replace(Standing::Connected(Arc::new(welcome)));
         let told = |items, bytes, framed| too_large(&shared, items, bytes, framed).map(|failure| failure.detail);
         assert_eq!(told(10, 1000, 1400), None);
@@ -398,12 +425,51 @@ mod tests {
         assert!(told(11, 100, 400).unwrap().contains("11 items"));
     }
 
+    fn welcome(max_requests: u32) -> Segments {
+        let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10, max_requests };
+        small_frame(Kind::Welcome, &serde_json::to_vec(&welcome).unwrap())
+    }
+
+    #[tokio::test]
+    async fn no_more_calls_are_sent_than_the_server_takes() {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+        let (far_reader, mut far_writer) = tokio::io::split(far);
+        far_writer.write_all(&welcome(1)[0]).await.unwrap();
+        let talking = tokio::spawn({
+            let shared = shared.clone();
+            async move { talk(&shared, reader, writer).await }
+        });
+        let mut frames = FrameReader::new(far_reader);
+        assert_eq!(frames.next().await.unwrap().unwrap().kind, Kind::Dial);
+        shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
+        let entrance = Entrance { deployment: "x".into(), shared: shared.clone() };
+        let timeout = Some(Duration::from_millis(50));
+        let [first, second, late] = [None, None, timeout]
+            .map(|timeout| tokio::spawn(entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() })));
+        let mut call = async || loop {
+            let frame = frames.next().await.unwrap().unwrap();
+            if frame.kind == Kind::Call {
+                return frames::read_call(&frame, 9).unwrap().id;
+            }
+        };
+        let id = call().await;
+        assert!(tokio::time::timeout(Duration::from_millis(100), call()).await.is_err(), "the second waits");
+        let answered = [Answer::failed(Failure::new(Outcome::Internal, ""))];
+        far_writer.write_all(&frames::answers(id, &answered).concat()).await.unwrap();
+        assert_eq!(first.await.unwrap()[0].outcome(), Outcome::Internal);
+        call().await;
+        shared.lose();
+        assert_eq!(second.await.unwrap()[0].outcome(), Outcome::Disconnected);
+        assert!(matches!(late.await.unwrap()[0].outcome(), Outcome::Disconnected | Outcome::DeadlineExceeded));
+        talking.abort();
+    }
+
     /// What becomes of a program whose server sends one answer so slowly, or nothing at all.
     async fn end(piece_every: Option<Duration>) -> io::Result<()> {
         let (near, mut far) = tokio::io::duplex(1 << 16);
         let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
-        let welcome = small_frame(Kind::Welcome, br#"{"deployments": {}, "max_body_bytes": 1000, "max_items": 10}"#);
-        far.write_all(&welcome[0]).await.unwrap();
+        far.write_all(&welcome(10)[0]).await.unwrap();
         tokio::spawn(async move {
             let answer = frames::answers(1, &[]).concat();
             let Some(every) = piece_every else { return std::future::pending().await };

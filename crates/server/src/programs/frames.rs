@@ -41,6 +41,8 @@ pub(super) struct Welcome {
     pub(super) max_body_bytes: u64,
     /// So would one of more items.
     pub(super) max_items: u64,
+    /// Of more requests at once the server would read no further.
+    pub(super) max_requests: u32,
 }
 
 /// Why it may not.

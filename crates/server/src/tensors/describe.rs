@@ -1,8 +1,9 @@
 //! What a server and its models say of themselves in this protocol. gRPC sends these messages, REST the same as JSON.
 
+use super::datatype::Datatype;
 use super::signature::{Signature, Slot};
 use super::{VERSION, quoted};
-use crate::call::Failure;
+use crate::call::{Dtype, Failure};
 use crate::deployment::Deployment;
 use crate::messages::inference as message;
 use crate::messages::inference::model_metadata_response::TensorMetadata;
@@ -28,9 +29,7 @@ pub fn server() -> message::ServerMetadataResponse {
 /// The deployment of this name; an empty version is any.
 pub fn find<'a>(site: &'a Site, name: &str, version: &str) -> Result<&'a Deployment, Failure> {
     let Some(deployments) = site.deployments() else {
-        let detail = "the targets are still being imported; ask /v2/health/ready when they are there";
-        let retry_after = Some(site.loading_retry_after());
-        return Err(Failure { retry_after, ..Failure::new(Outcome::Loading, detail) });
+        return Err(site.loading("ask /v2/health/ready when they are there"));
     };
     let Some(deployment) = deployments.get(name) else {
         let known: Vec<&str> = deployments.keys().map(String::as_str).collect();
@@ -52,6 +51,12 @@ pub fn is_ready(site: &Site, deployment: &Deployment) -> bool {
     replicas > 0 && !site.readiness().draining
 }
 
+/// What is said of a tensor's elements. What only an answer tells is said to be what a bare array is that comes in, because
+/// clients take no other word than the name of a type.
+fn said(slot: &Slot) -> Datatype {
+    slot.datatype().unwrap_or(Datatype::Fixed(Dtype::Float32))
+}
+
 /// A model.
 pub fn model(deployment: &Deployment) -> message::ModelMetadataResponse {
     let Signature { inputs, outputs, batched, .. } = &*deployment.signature;
@@ -59,7 +64,7 @@ pub fn model(deployment: &Deployment) -> message::ModelMetadataResponse {
         let batch = if *batched { vec![-1] } else { vec![] };
         TensorMetadata {
             name: slot.name.to_string(),
-            datatype: slot.datatype().map_or("", super::datatype::Datatype::name).into(),
+            datatype: said(slot).name().into(),
             shape: batch.into_iter().chain(slot.axes()).collect(),
         }
     };
@@ -76,8 +81,7 @@ pub fn model(deployment: &Deployment) -> message::ModelMetadataResponse {
 pub fn config(deployment: &Deployment) -> message::ModelConfig {
     let Signature { inputs, outputs, batched, .. } = &*deployment.signature;
     let options = &deployment.manifest.options;
-    let data_type =
-        |slot: &Slot| slot.datatype().map_or(message::DataType::TypeInvalid, super::datatype::Datatype::number).into();
+    let data_type = |slot: &Slot| said(slot).number().into();
     let delay_us = if options.policy == "fixed" { (options.max_batch_delay_ms * 1000.0) as u64 } else { 0 };
     let input = |slot: &Slot| message::ModelInput {
         name: slot.name.to_string(),
@@ -158,6 +162,13 @@ pub fn index(site: &Site, ready: bool) -> message::RepositoryIndexResponse {
         ModelIndex { name: name.clone(), version: VERSION.into(), state: state.into(), reason: reason.into() }
     });
     message::RepositoryIndexResponse { models: models.filter(|model| !ready || model.state == "READY").collect() }
+}
+
+/// Why tensors cannot be left in memory that client and server share.
+pub fn no_shared_memory() -> Failure {
+    let detail =
+        "shared memory is not offered by this server; send tensors in the request, binary ones behind its JSON";
+    Failure::new(Outcome::NotFound, detail)
 }
 
 /// Why models are neither loaded nor unloaded on request.

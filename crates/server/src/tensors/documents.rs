@@ -4,9 +4,9 @@ use super::datatype::Datatype;
 use super::signature::{Base, Nested};
 use super::{Shape, strings};
 use crate::call::Dtype;
-use crate::item::{Document, half};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use crate::item::{Document, base64, half};
+use ::base64::Engine;
+use ::base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::Value;
 use std::io::Write;
@@ -67,12 +67,7 @@ fn write_element(out: &mut Vec<u8>, base: Base, datatype: Datatype, element: &[u
             serde_json::to_writer(out, text).map_err(|error| error.to_string())
         }
         (Base::Base64, _) => {
-            out.push(b'"');
-            let start = out.len();
-            out.resize(start + element.len().div_ceil(3) * 4, 0);
-            let written = STANDARD.encode_slice(element, &mut out[start..]).unwrap_or(0);
-            out.truncate(start + written);
-            out.push(b'"');
+            base64::write(out, element);
             Ok(())
         }
         (Base::Json, _) => {

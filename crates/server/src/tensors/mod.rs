@@ -51,9 +51,8 @@ fn shown(shape: &[u64]) -> String {
 
 /// A name in a message: it may be anything.
 pub fn quoted(name: &str) -> String {
-    let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
-    format!("`{shown}`")
+    crate::call::quoted(name.as_bytes())
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use signature::Signature;
 
 #[allow(clippy::needless_pass_by_value, reason = "its arguments are written where it is called")]
-fn manifest(input: Value, output: Value, more: Value) -> DeploymentManifest {
+pub(crate) fn manifest(input: Value, output: Value, more: Value) -> DeploymentManifest {
     let mut manifest = json!({
         "name": "m", "doc": "", "option_sources": {}, "group_by": [], "cost": null, "examples": [], "input": input, "output": output,
         "options": {

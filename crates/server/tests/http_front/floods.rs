@@ -12,6 +12,7 @@ const SETTINGS: u8 = 4;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
+const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
@@ -120,6 +121,29 @@ fn call() -> Vec<u8> {
         head.extend(value.as_bytes());
     }
     head
+}
+
+#[tokio::test]
+async fn who_is_refused_while_it_sends_sees_the_answer_and_no_reset() {
+    let front = Front::echo().await;
+    let mut path = vec![0x83, 0x86];
+    for (index, value) in [(0x04, "/nobody"), (0x01, "localhost")] {
+        path.extend([index, value.len() as u8]);
+        path.extend(value.as_bytes());
+    }
+    let mut client = http2(&front, &[frame(HEADERS, END_HEADERS, 1, &path)]).await;
+    let (stream, answer) = next(&mut client, HEADERS).await.unwrap();
+    // 0x8d: status 404 of the static table.
+    assert_eq!((stream, answer[0]), (1, 0x8d));
+    client.write([frame(DATA, END_STREAM, 1, &[7; 9000]), frame(PING, 0, 0, &[1; 8])].concat()).await;
+    loop {
+        let (kind, stream, payload) = any(&mut client).await.unwrap();
+        assert_ne!((kind, stream), (RESET, 1));
+        if kind == PING && payload == [1; 8] {
+            break;
+        }
+    }
+    front.assert_well().await;
 }
 
 #[tokio::test]

@@ -40,13 +40,8 @@ pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
     }
 }
 
-/// How much work a message of so many bytes is at the most, if it may be compressed.
-pub(crate) fn work(length: usize, coding: Option<Coding>) -> usize {
-    if coding.is_some() { coding::most_inflated(length) } else { length }
-}
-
 /// The one message of a body.
-pub(crate) fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Result<Chunks, Failure> {
+pub(crate) async fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Result<Chunks, Failure> {
     let mut start = body.split_to(PREFIX);
     let Some(start) = start.contiguous().first_chunk().copied() else {
         return Err(malformed("it ends inside of its prefix"));
@@ -55,11 +50,11 @@ pub(crate) fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Res
     if body.len() != length {
         return Err(malformed(&format!("its prefix says {length} bytes, {} follow", body.len())));
     }
-    plain(body, is_compressed, coding, site)
+    plain(body, is_compressed, coding, site).await
 }
 
 /// A message as it was before it was compressed.
-pub(crate) fn plain(
+pub(crate) async fn plain(
     message: Chunks,
     is_compressed: bool,
     coding: Option<Coding>,
@@ -67,7 +62,7 @@ pub(crate) fn plain(
 ) -> Result<Chunks, Failure> {
     match (is_compressed, coding) {
         (false, _) => Ok(message),
-        (true, Some(coding)) => coding::inflate(coding, message, site).map(Chunks::from),
+        (true, Some(coding)) => coding::inflate(coding, message, site).await.map(Chunks::from),
         (true, None) => Err(malformed("it is compressed, but the header grpc-encoding does not say how")),
     }
 }

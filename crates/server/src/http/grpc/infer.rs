@@ -3,8 +3,9 @@
 use super::frame::{self, Pieces};
 use crate::call::{Chunks, Dtype, Failure, Timing};
 use crate::deployment::Ticket;
+use crate::heavy;
+use crate::http::batch;
 use crate::http::intake::{self, Wanted};
-use crate::http::{batch, heavy};
 use crate::messages::inference::infer_parameter::ParameterChoice;
 use crate::messages::inference::model_infer_request::InferInputTensor;
 use crate::messages::inference::model_infer_response::InferOutputTensor;
@@ -90,7 +91,12 @@ pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Resul
     }
     let computed = inference.run(deployment).await;
     let timing = computed.timing;
-    let (result, mut ticket) = heavy::run(computed.bytes(), || computed.join()).await;
+    let is_shared = timing.batch_size > 1;
+    let (result, mut ticket) = heavy::run(computed.bytes(), || {
+        let (result, ticket) = computed.join();
+        (result.map(|tensors| tensors.into_iter().map(|tensor| alone(tensor, is_shared)).collect::<Vec<_>>()), ticket)
+    })
+    .await;
     // Clients may have stopped taking answers while this one was computed.
     let tensors = result.and_then(|tensors| intake::check_room(site).map(|()| tensors)).map_err(|failure| {
         ticket.fail(failure.outcome);
@@ -103,19 +109,22 @@ pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Resul
         parameters,
         ..ModelInferResponse::default()
     };
-    let mut raw = Vec::with_capacity(tensors.len());
-    for mut tensor in tensors {
-        response.outputs.push(InferOutputTensor {
-            name: tensor.name.to_string(),
-            datatype: tensor.datatype.name().into(),
-            shape: tensor.shape.iter().map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX)).collect(),
-            ..InferOutputTensor::default()
-        });
-        let data = tensor.data.contiguous();
-        // A slice of what others of its batch got too would keep theirs until a slow client has taken its own.
-        raw.push(if timing.batch_size > 1 { Bytes::copy_from_slice(data) } else { data.clone() });
-    }
+    let (outputs, raw) = tensors.into_iter().unzip();
+    response.outputs = outputs;
     Ok(Answer { response: response.encode_to_vec(), tensors: fields(raw), timing, ticket })
+}
+
+/// What a message says of a tensor, and its bytes in one piece.
+fn alone(mut tensor: Tensor, is_shared: bool) -> (InferOutputTensor, Bytes) {
+    let output = InferOutputTensor {
+        name: tensor.name.to_string(),
+        datatype: tensor.datatype.name().into(),
+        shape: tensor.shape.iter().map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX)).collect(),
+        ..InferOutputTensor::default()
+    };
+    let data = tensor.data.contiguous();
+    // A slice of what others of its batch got too would keep theirs until a slow client has taken its own.
+    (output, if is_shared { Bytes::copy_from_slice(data) } else { data.clone() })
 }
 
 /// Tensors with what stands before each in a message: fields may come in any order, so they follow all others.

@@ -11,16 +11,15 @@ mod waiting;
 
 use super::door::Door;
 use super::headers::{self, RequestId};
-use super::heavy;
 use super::intake::{self, Intake, Wanted};
 use super::problem::{Problem, Said};
 use super::service::Reply;
 use super::socket::Active;
 use crate::call::{Failure, Timing};
+use crate::http::upload::Upload;
 use crate::messages::inference as message;
 use crate::site::Site;
 use crate::tensors::describe;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Version};
 use jitney_core::outcome::Outcome;
@@ -36,7 +35,7 @@ const SERVICE: &str = "inference.GRPCInferenceService";
 /// Answers one call.
 pub(crate) async fn answer(
     site: &Arc<Site>,
-    request: Request<Incoming>,
+    request: Request<Upload>,
     id: &RequestId,
     active: &Active,
 ) -> Result<Reply, Problem> {
@@ -73,7 +72,7 @@ fn unknown(path: &str) -> Problem {
 /// One call whose message has not been read.
 struct Call<'a> {
     site: &'a Site,
-    body: Incoming,
+    body: Upload,
     id: &'a RequestId,
     active: &'a Active,
     wanted: Wanted,
@@ -86,7 +85,7 @@ impl Call<'_> {
         let Call { site, body, mut wanted, coding, .. } = self;
         let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
         let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
-        let mut message = heavy::run(frame::work(body.len(), coding), || frame::only(body, coding, site)).await?;
+        let mut message = frame::only(body, coding, site).await?;
         Ok((wanted, frame::decode(message.contiguous().clone())?))
     }
 
@@ -158,7 +157,7 @@ impl Call<'_> {
         let models = site.deployments().into_iter().flatten();
         let allowed = models.map(|(_, deployment)| intake::allowed(&deployment.manifest)).max().unwrap_or(NOBODY);
         let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
-        let message = heavy::run(frame::work(body.len(), coding), || frame::only(body, coding, site)).await?;
+        let message = frame::only(body, coding, site).await?;
         active.compute();
         match infer::infer(site, message, wanted).await {
             Ok(answer) => {
@@ -170,7 +169,7 @@ impl Call<'_> {
     }
 }
 
-fn check_head(site: &Site, request: &Request<Incoming>) -> Result<(Wanted, Option<super::coding::Coding>), Failure> {
+fn check_head(site: &Site, request: &Request<Upload>) -> Result<(Wanted, Option<super::coding::Coding>), Failure> {
     let headers = request.headers();
     if request.version() != Version::HTTP_2 {
         return Err(Failure::new(Outcome::InvalidRequest, "gRPC needs HTTP/2; this connection speaks HTTP/1"));

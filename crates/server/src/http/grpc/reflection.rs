@@ -6,6 +6,7 @@ use super::stream::Messages;
 use crate::http::coding::Coding;
 use crate::http::headers::RequestId;
 use crate::http::service::Reply;
+use crate::http::upload::Upload;
 use crate::messages::DESCRIPTORS;
 use crate::messages::reflection::server_reflection_request::MessageRequest;
 use crate::messages::reflection::server_reflection_response::MessageResponse;
@@ -15,7 +16,6 @@ use crate::messages::reflection::{
 };
 use crate::site::Site;
 use crate::tensors::quoted;
-use hyper::body::Incoming;
 use jitney_core::outcome::Outcome;
 use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
@@ -31,7 +31,7 @@ static FILES: LazyLock<Vec<FileDescriptorProto>> =
     LazyLock::new(|| FileDescriptorSet::decode(DESCRIPTORS).map(|set| set.file).unwrap_or_default());
 
 /// Answers one question after the other.
-pub(super) fn answer(site: Arc<Site>, body: Incoming, coding: Option<Coding>, id: &RequestId) -> Reply {
+pub(super) fn answer(site: Arc<Site>, body: Upload, coding: Option<Coding>, id: &RequestId) -> Reply {
     let (pieces, sent) = mpsc::channel(1);
     let answering = tokio::spawn(async move {
         let mut messages = Messages::new(&site, body, coding);

@@ -7,15 +7,15 @@ use super::waiting::{Counted, Waiting};
 use crate::call::{Chunks, Failure};
 use crate::http::coding::Coding;
 use crate::http::headers::RequestId;
-use crate::http::heavy;
 use crate::http::held::Held;
 use crate::http::intake::{self, Wanted};
 use crate::http::service::Reply;
+use crate::http::upload::Upload;
 use crate::messages::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use crate::site::Site;
 use bytes::{Buf, BytesMut};
 use http_body::Body as _;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper::header::HeaderMap;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
@@ -45,22 +45,21 @@ impl Packed {
     /// The message itself.
     pub(super) async fn plain(self, site: &Site) -> Result<Chunks, Failure> {
         let Packed { message, coding, is_compressed } = self;
-        let work = frame::work(message.len(), coding.filter(|_| is_compressed));
-        heavy::run(work, || frame::plain(message, is_compressed, coding, site)).await
+        frame::plain(message, is_compressed, coding, site).await
     }
 }
 
 /// The messages of a stream, bounded in size, in memory, and in the time that one of them takes.
 pub(super) struct Messages<'a> {
     site: &'a Site,
-    body: Incoming,
+    body: Upload,
     coding: Option<Coding>,
     buffer: BytesMut,
     held: Held,
 }
 
 impl<'a> Messages<'a> {
-    pub(super) fn new(site: &'a Site, body: Incoming, coding: Option<Coding>) -> Messages<'a> {
+    pub(super) fn new(site: &'a Site, body: Upload, coding: Option<Coding>) -> Messages<'a> {
         Messages { site, body, coding, buffer: BytesMut::new(), held: account(site) }
     }
 
@@ -134,7 +133,7 @@ impl Drop for Computed {
 /// `ModelStreamInfer`.
 pub(super) fn answer(
     site: Arc<Site>,
-    body: Incoming,
+    body: Upload,
     headers: &HeaderMap,
     wanted: Wanted,
     coding: Option<Coding>,
@@ -179,7 +178,7 @@ pub(super) fn answer(
 /// Starts what comes, until the stream, its time or the server ends.
 async fn read(
     site: &Arc<Site>,
-    body: Incoming,
+    body: Upload,
     coding: Option<Coding>,
     wanted: Wanted,
     end: Option<Instant>,

@@ -4,6 +4,8 @@ use super::read::{self, Binary, Infer};
 use super::write::{self, Head};
 use crate::call::{Chunks, Failure};
 use crate::deployment::Deployment;
+use crate::heavy;
+use crate::http::batch;
 use crate::http::coding::{self, Coding};
 use crate::http::door::Door;
 use crate::http::headers::{self, RequestId};
@@ -12,10 +14,9 @@ use crate::http::payload::Payload;
 use crate::http::problem::Problem;
 use crate::http::service::Reply;
 use crate::http::socket::Active;
-use crate::http::{batch, heavy};
+use crate::http::upload::Upload;
 use crate::site::Site;
 use crate::tensors::infer::{Around, Inference};
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, VARY};
 use hyper::{Request, Response};
 use jitney_core::outcome::Outcome;
@@ -30,7 +31,7 @@ const COMPRESS_FROM: usize = 512;
 pub(super) async fn infer(
     site: &Site,
     deployment: &Deployment,
-    request: Request<Incoming>,
+    request: Request<Upload>,
     id: &RequestId,
     active: &Active,
 ) -> Result<Reply, Problem> {
@@ -77,17 +78,19 @@ async fn prepare(
     site: &Site,
     deployment: &Deployment,
     headers: &HeaderMap,
-    body: Incoming,
+    body: Upload,
 ) -> Result<(Inference, Binary), Problem> {
     let intake = Intake { site, body, allowed: intake::allowed(&deployment.manifest) };
     let (mut wanted, form) = match check_head(site, headers) {
         Ok(checked) => checked,
         Err(failure) => return Err(intake.refuse(failure).await),
     };
-    let body = intake.receive(&mut wanted).await?;
+    let mut body = intake.receive(&mut wanted).await?;
+    if let Some(coding) = form.coding {
+        body = coding::inflate(coding, body, site).await?.into();
+    }
     let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows: batch::most_items(site) };
-    let work = if form.coding.is_some() { coding::most_inflated(body.len()) } else { body.len() };
-    Ok(heavy::run(work, || take(site, deployment, body, form, around)).await?)
+    Ok(heavy::run(body.len(), || take(site, deployment, body, form.json_bytes, around)).await?)
 }
 
 /// How a body is written.
@@ -114,15 +117,12 @@ fn check_head(site: &Site, headers: &HeaderMap) -> Result<(Wanted, Form), Failur
 fn take(
     site: &Site,
     deployment: &Deployment,
-    mut body: Chunks,
-    form: Form,
+    body: Chunks,
+    json_bytes: Option<usize>,
     around: Around,
 ) -> Result<(Inference, Binary), Failure> {
-    if let Some(coding) = form.coding {
-        body = coding::inflate(coding, body, site)?.into();
-    }
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-    let Infer { request, binary } = read::read(&deployment.signature, body, form.json_bytes, most)?;
+    let Infer { request, binary } = read::read(&deployment.signature, body, json_bytes, most)?;
     Ok((Inference::of(deployment, request, around)?, binary))
 }
 

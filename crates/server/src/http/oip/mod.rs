@@ -6,16 +6,15 @@ mod write;
 
 use super::body::{self, Patience};
 use super::headers::RequestId;
-use super::payload::Payload;
 use super::problem::{Problem, Said};
 use super::service::{Reply, decoded};
 use super::socket::Active;
 use crate::call::Timing;
+use crate::http::upload::Upload;
 use crate::site::Site;
 use crate::tensors::describe;
-use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, StatusCode};
 use jitney_core::outcome::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -27,7 +26,7 @@ const READ: &str = "GET, HEAD";
 /// Answers one request of this protocol.
 pub(crate) async fn answer(
     site: &Site,
-    request: Request<Incoming>,
+    request: Request<Upload>,
     id: &RequestId,
     active: &Active,
 ) -> Result<Reply, Problem> {
@@ -59,12 +58,15 @@ pub(crate) async fn answer(
 
 fn page(
     site: &Site,
-    request: &Request<Incoming>,
+    request: &Request<Upload>,
     pieces: &[&str],
     (model, version, rest): (&str, &str, &[&str]),
 ) -> Result<Reply, Problem> {
     if matches!(pieces, ["repository", "models", _, "load" | "unload"]) {
         return Err(describe::no_control().into());
+    }
+    if matches!(pieces, ["systemsharedmemory" | "cudasharedmemory", ..]) {
+        return Err(describe::no_shared_memory().into());
     }
     let is_model = !model.is_empty() && matches!(rest, [] | ["ready" | "config" | "stats"]);
     if !is_model && !matches!(pieces, [] | ["models"] | ["health", "live" | "ready"]) {
@@ -98,14 +100,11 @@ fn page(
     })
 }
 
-fn allow(request: &Request<Incoming>, methods: &[Method], names: &'static str) -> Result<(), Problem> {
+fn allow(request: &Request<Upload>, methods: &[Method], names: &'static str) -> Result<(), Problem> {
     if methods.contains(request.method()) {
         return Ok(());
     }
-    let method = super::headers::quoted(request.method().as_str().as_bytes());
-    let path = super::headers::quoted(request.uri().path().as_bytes());
-    Err(Problem::new(Outcome::MethodNotAllowed, format!("{method} is not a method of {path}; use {names}"))
-        .allow(names))
+    Err(Problem::wrong_method(request, names))
 }
 
 /// What a body may ask of the index. Nothing else of it is kept: a document may be far larger in memory than it was.
@@ -116,7 +115,7 @@ struct Asked {
 }
 
 /// `POST /v2/repository/index`: a body may ask for those only that are ready.
-async fn index(site: &Site, request: Request<Incoming>) -> Result<Reply, Problem> {
+async fn index(site: &Site, request: Request<Upload>) -> Result<Reply, Problem> {
     let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
     let mut body = body::receive(request.into_body(), site, Patience::of(allowed, None)).await?.chunks;
     let Asked { ready } = match body.contiguous() {
@@ -132,11 +131,7 @@ async fn index(site: &Site, request: Request<Incoming>) -> Result<Reply, Problem
 }
 
 fn json_reply(value: &impl Serialize) -> Reply {
-    let mut reply = Response::new(Payload::from(serde_json::to_vec(value).unwrap_or_default()));
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // All of this changes while the server runs.
-    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    reply
+    super::pages::reply("application/json", serde_json::to_vec(value).unwrap_or_default())
 }
 
 fn readiness(site: &Site, mut body: Value, ready: bool) -> Reply {

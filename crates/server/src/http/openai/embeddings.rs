@@ -2,25 +2,26 @@
 
 use super::input::{Body, Input, wrong};
 use super::{callable, no_model};
-use crate::call::{Call, Chunks, Encoding, Failure, OutputPart, Tag, Timing};
-use crate::deployment::{Deployment, next_item_id};
+use crate::call::{Chunks, Encoding, Failure, OutputPart, Tag, Timing};
+use crate::deployment::Deployment;
+use crate::heavy;
 use crate::http::batch::{self, Run};
 use crate::http::door::Door;
 use crate::http::headers::{RequestId, quoted};
 use crate::http::input::{Reading, Taken, take};
 use crate::http::intake::{self, Intake, Wanted};
-use crate::http::media::{BodyType, body_type, check_encoding};
+use crate::http::media::BodyType;
 use crate::http::outcomes::Item;
 use crate::http::pages::reply;
 use crate::http::problem::Problem;
+use crate::http::render;
 use crate::http::service::Reply;
 use crate::http::socket::Active;
-use crate::http::{heavy, render};
+use crate::http::upload::Upload;
 use crate::site::Site;
 use bytes::Bytes;
 use hyper::Request;
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::header::HeaderMap;
 use jitney_core::manifest::{InputKind, Task};
 use jitney_core::outcome::Outcome;
 use std::time::Duration;
@@ -42,7 +43,7 @@ struct Asked<'a> {
     dimensions: Option<u32>,
 }
 
-pub(super) async fn answer(site: &Site, request: Request<Incoming>, id: &RequestId, active: &Active) -> Reply {
+pub(super) async fn answer(site: &Site, request: Request<Upload>, id: &RequestId, active: &Active) -> Reply {
     let refused = |problem: Problem| problem.reply(Door::OpenAi, id, &Timing::default());
     let (head, body) = request.into_parts();
     // Which deployment is meant is only known from the body: until then the most patient one counts.
@@ -63,15 +64,9 @@ pub(super) async fn answer(site: &Site, request: Request<Incoming>, id: &Request
     };
     active.compute();
     let allowed = intake::allowed(&asked.deployment.manifest);
-    let call = |taken: Taken| Call {
-        id: next_item_id(),
-        parts: taken.parts,
-        encoding: Encoding::Json,
-        group: taken.group,
-        cost: taken.cost,
-        timeout: wanted.timeout.map(|timeout| if wanted.is_given { timeout } else { timeout.min(allowed) }),
-        priority: wanted.priority,
-    };
+    let timeout = wanted.timeout.map(|timeout| if wanted.is_given { timeout } else { timeout.min(allowed) });
+    let wanted = Wanted { timeout, ..wanted };
+    let call = |taken: Taken| taken.call(Encoding::Json, &wanted);
     let Run { results, timing, tokens, ticket } =
         batch::run(asked.deployment, asked.items.into_iter().map(Ok).collect(), call).await;
     let written = match intake::check_room(site) {
@@ -96,14 +91,14 @@ pub(super) async fn answer(site: &Site, request: Request<Incoming>, id: &Request
 }
 
 fn check_head(site: &Site, headers: &HeaderMap) -> Result<Wanted, Failure> {
-    let wanted = Wanted::of(site, headers)?;
-    check_encoding(headers)?;
-    if matches!(body_type(headers)?, BodyType::Json | BodyType::Unsaid) {
-        return Ok(wanted);
-    }
-    let got = quoted(headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes()));
-    let detail = format!("content-type {got} is not taken here; send application/json");
-    Err(Failure::new(Outcome::UnsupportedMediaType, detail))
+    let reading = |body, got: &[u8]| match body {
+        BodyType::Json | BodyType::Unsaid => Ok(()),
+        _ => {
+            let detail = format!("content-type {} is not taken here; send application/json", quoted(got));
+            Err(Failure::new(Outcome::UnsupportedMediaType, detail))
+        }
+    };
+    Wanted::and(site, headers, reading).map(|(wanted, ())| wanted)
 }
 
 /// From a body to items. What is wrong with one of them is wrong with the request: this API has no partial answers.

@@ -11,8 +11,8 @@ use super::service::Reply;
 use super::socket::Active;
 use crate::call::{Failure, Timing};
 use crate::deployment::Deployment;
+use crate::http::upload::Upload;
 use crate::site::Site;
-use hyper::body::Incoming;
 use hyper::{Method, Request};
 use jitney_core::manifest::Task;
 use jitney_core::outcome::Outcome;
@@ -23,17 +23,19 @@ pub(crate) use input::MOST_INPUTS;
 /// Answers one request of this protocol.
 pub(crate) async fn answer(
     site: &Site,
-    request: Request<Incoming>,
+    request: Request<Upload>,
     id: &RequestId,
     active: &Active,
 ) -> Result<Reply, Problem> {
     let path = request.uri().path();
-    let route = path.strip_prefix("/v1/").unwrap_or_default().trim_end_matches('/');
+    let Some(route) = path.strip_prefix("/v1/").map(|route| route.trim_end_matches('/')) else {
+        return Err(no_route(path).instead_of(request.body()));
+    };
     let page = match route {
         "embeddings" if request.method() == Method::POST => {
             return Ok(embeddings::answer(site, request, id, active).await);
         }
-        "embeddings" => Err(wrong_method(&request, "POST")),
+        "embeddings" => Err(Problem::wrong_method(&request, "POST")),
         "models" => read_only(&request).and_then(|()| models::list(site)),
         _ => match route.strip_prefix("models/") {
             Some(model) => read_only(&request).and_then(|()| models::one(site, model)),
@@ -47,26 +49,27 @@ pub(crate) async fn answer(
 
 fn no_route(path: &str) -> Problem {
     let asked = super::headers::quoted(path.as_bytes());
-    let detail = format!("{asked} is not a route of this server; there are /v1/models and /v1/embeddings");
+    let hint = if lacks_version(path) { " (let the client's base URL end with /v1)" } else { "" };
+    let detail = format!("{asked} is not a route of this server; there are /v1/models and /v1/embeddings{hint}");
     Problem::new(Outcome::NotFound, detail)
 }
 
-fn read_only(request: &Request<Incoming>) -> Result<(), Problem> {
-    let reads = request.method() == Method::GET || request.method() == Method::HEAD;
-    if reads { Ok(()) } else { Err(wrong_method(request, "GET, HEAD")) }
+/// Whether this is what OpenAI's clients ask for when their base URL does not end with the version.
+pub(crate) fn lacks_version(path: &str) -> bool {
+    let path = path.strip_prefix('/').unwrap_or_default();
+    matches!(path, "embeddings" | "models" | "completions" | "chat/completions" | "responses")
+        || path.strip_prefix("models/").is_some_and(|model| !model.is_empty() && model != "batch")
 }
 
-fn wrong_method(request: &Request<Incoming>, allowed: &'static str) -> Problem {
-    let method = super::headers::quoted(request.method().as_str().as_bytes());
-    let detail = format!("{method} is not a method of this route; use {allowed}");
-    Problem::new(Outcome::MethodNotAllowed, detail).allow(allowed)
+fn read_only(request: &Request<Upload>) -> Result<(), Problem> {
+    let reads = request.method() == Method::GET || request.method() == Method::HEAD;
+    if reads { Ok(()) } else { Err(Problem::wrong_method(request, "GET, HEAD")) }
 }
 
 /// The deployments that this API can call; a problem until all targets have been imported.
 fn callable(site: &Site) -> Result<impl Iterator<Item = (&str, &Deployment, Task)>, Problem> {
     let Some(deployments) = site.deployments() else {
-        let failure = Failure::new(Outcome::Loading, "the targets are still being imported; come back in a moment");
-        return Err(Failure { retry_after: Some(site.loading_retry_after()), ..failure }.into());
+        return Err(site.loading("come back in a moment").into());
     };
     Ok(deployments.iter().filter_map(|(name, deployment)| Some((name.as_str(), deployment, deployment.manifest.task?))))
 }

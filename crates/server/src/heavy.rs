@@ -1,11 +1,14 @@
 //! Work that takes long enough to hold up others.
 
-use super::limits::HEAVY_BYTES;
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
+
+/// Bodies and answers from this size on are parsed and written where they hold up nobody else: a megabyte of JSON takes
+/// milliseconds, for which engines, links and probes on the same thread would wait.
+const HEAVY_BYTES: usize = 256 * 1024;
 
 /// Half of the cores: the other half stays for everybody else.
 static PLACES: LazyLock<Semaphore> =
@@ -14,7 +17,10 @@ static PLACES: LazyLock<Semaphore> =
 /// Does work that is proportional to `bytes`. If that is much, the other tasks of this thread are moved to another one
 /// first, which only a runtime of several threads can do.
 pub(crate) async fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes < HEAVY_BYTES || Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
+    // Whoever polls a call may be a program's own thread, with no runtime at all.
+    let is_shared =
+        || Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if bytes < HEAVY_BYTES || !is_shared() {
         return work();
     }
     // The semaphore is never closed; were it, the work would still have to be done.

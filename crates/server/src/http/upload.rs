@@ -1,0 +1,62 @@
+//! The body of a request while it comes in, and what becomes of one that nobody reads.
+
+use super::limits::LINGER;
+use bytes::Bytes;
+use http_body::{Body, SizeHint};
+use hyper::body::{Frame, Incoming};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+/// A body that may be left unread. In HTTP/2 the protocol would then reset its stream, and a client that is still sending
+/// may see nothing but that; so what it sends is dropped for a while, and it finds the answer. (In HTTP/1 the connection
+/// ends, see `Socket`.)
+#[derive(Debug)]
+pub(crate) struct Upload {
+    /// `None` once it is left.
+    incoming: Option<Incoming>,
+    is_http2: bool,
+}
+
+impl Upload {
+    pub(crate) fn new(incoming: Incoming, is_http2: bool) -> Upload {
+        Upload { incoming: Some(incoming), is_http2 }
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        self.incoming.as_mut().map_or(Poll::Ready(None), |incoming| Pin::new(incoming).poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if self.is_http2
+            && !self.is_end_stream()
+            && let Some(rest) = self.incoming.take()
+            // Without a runtime there is no connection either.
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(timeout(LINGER, pass_over(rest)));
+        }
+    }
+}
+
+/// Reads to the end, or to the first sign that there is none.
+async fn pass_over(mut rest: Incoming) {
+    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {}
+}
