@@ -1,0 +1,60 @@
+"""`--reload`: while a model is being written, its server goes on."""
+
+from pathlib import Path
+
+from harness import Reply, Serve, until
+
+MODEL = """
+import jitney
+
+
+@jitney.deployment{options}
+def say(texts: list[str]) -> list[str]:
+    return [{word!r} for text in texts]
+"""
+
+
+def write(file: Path, word: str, options: str = "") -> None:
+    file.write_text(MODEL.format(word=word, options=options))
+
+
+def test_changed_files_are_read_by_new_workers_and_the_port_stays_open(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "say.py"
+    write(file, "one")
+    server = serve(str(file), arguments=("--reload",))
+    replies: list[Reply] = [server.post("/say", "x")]
+
+    def says(word: str) -> bool:
+        replies.append(server.post("/say", "x"))
+        return replies[-1].json() == word
+
+    for word in ("two", "three"):
+        write(file, word)
+        until(lambda word=word: says(word), f"{word} is said")
+    assert {reply.status for reply in replies} == {200}
+    file.write_text("this is no Python\n")
+    until(lambda: "invalid syntax" in server.log(), "what is wrong is on the terminal")
+    write(file, "four")
+    until(lambda: says("four"), "the next change is tried")
+
+
+def test_a_deployment_that_has_become_another_is_served_by_a_server_that_starts_again(
+    serve: Serve, tmp_path: Path
+) -> None:
+    file = tmp_path / "say.py"
+    write(file, "one")
+    server = serve(str(file), arguments=("--reload",))
+    write(file, "two", "(max_batch_size=7)")
+    until(lambda: "say: max_batch_size" in server.log(), "what changed is said")
+    until(lambda: server.log().count("ready after") == 2, "it has started again")
+
+
+def test_a_worker_of_a_file_that_has_become_another_model_is_refused(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "say.py"
+    file.write_text(MODEL.format(word="one", options="").replace("return [", "__import__('os')._exit(3) or ["))
+    server = serve(str(file))
+    file.write_text(MODEL.format(word="two", options="").replace("list[str])", "list[bytes])"))
+    server.submit("/say", "x")  # the worker ends of it, and the next one reads the file as it is now
+    until(lambda: "say: input changed since the server was started" in server.log(), "what changed is said")
+    write(file, "three")
+    until(lambda: server.post("/say", "y").status == 200, "the file is what it was, as far as clients can tell")
