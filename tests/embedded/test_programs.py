@@ -1,6 +1,5 @@
 """Programs with an engine inside, as their authors would start them: how they begin, fork, die and end."""
 
-import logging
 import os
 import signal
 import subprocess
@@ -425,9 +424,18 @@ def test_workers_of_a_program_do_not_see_the_keys_of_a_server(monkeypatch: pytes
         assert models.nosy("JITNEY_API_KEYS") == "nothing"
 
 
-def test_the_log_of_an_engine_goes_where_the_program_sends_it(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "jitney")
-    with jitney.run_sync(str(APPS / "nosy.py"), log_level="info"):
-        pass
-    wait(lambda: any("loaded and warm" in record.getMessage() for record in caplog.records), "a line of the engine")
-    assert {record.name for record in caplog.records} == {"jitney"}
+def test_the_log_of_an_engine_goes_where_the_program_sends_it(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        MODEL
+        + """
+    import logging
+
+    if __name__ == "__main__":
+        logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
+        with jitney.run_sync(Shout, log_level="info") as models:
+            print(models.shout("hello"))
+    """,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "jitney INFO shout/0: loaded and warm" in ran.stderr
