@@ -138,6 +138,11 @@ impl Place {
         self.state == State::Up
     }
 
+    /// Whether the last worker here was made of files that have changed since.
+    pub fn is_outdated(&self) -> bool {
+        self.is_outdated
+    }
+
     /// Whether no worker is here: the next one is not due yet, or none will come.
     pub fn is_vacant(&self) -> bool {
         matches!(self.state, State::BackingOff { .. } | State::GivenUp)
@@ -230,10 +235,11 @@ impl Place {
         let (cause, was_up) = match self.state {
             State::Dying { cause, was_up, .. } => (cause, was_up),
             State::Starting { .. } => (Cause::Died, false),
-            State::Up if self.is_outdated => (Cause::Renewed, true),
             State::Up => (Cause::Died, true),
             State::BackingOff { .. } | State::GivenUp => return None,
         };
+        // It was told to end, whether its link or its process was the first to go.
+        let cause = if self.is_outdated && cause == Cause::Died { Cause::Renewed } else { cause };
         self.heard = None;
         if !self.was_ever_ready {
             self.state = State::GivenUp;
@@ -314,6 +320,12 @@ mod tests {
             place.on(at(3), Event::Ready);
         }
         assert!(!place.is_crash_looping());
+        // Its link may be gone before its process is.
+        place.on(at(3), Event::Renew);
+        assert_eq!(place.on(at(3), Event::Failed(Cause::Died)), Some(Command::Kill));
+        assert_eq!(place.on(at(3), Event::Exited), Some(Command::Down(Cause::Renewed)));
+        assert_eq!(place.tick(at(3)), Some(Command::Spawn));
+        place.on(at(3), Event::Ready);
         // While it loads there is nothing to finish.
         place.on(at(4), Event::Exited);
         assert_eq!(place.tick(at(60)), Some(Command::Spawn));

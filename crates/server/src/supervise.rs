@@ -336,7 +336,8 @@ impl Supervisor {
         if command.is_none() && place.is_vacant() && !was_vacant {
             // It went while it was loading again, which no engine knows of. An end may be told twice, by the process and
             // by the link; only the first one finds the place taken.
-            self.lost(index, Cause::LoadFailed);
+            let cause = if place.is_outdated() { Cause::Renewed } else { Cause::LoadFailed };
+            self.lost(index, cause);
         }
         self.obey(index, command)
     }
