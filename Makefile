@@ -119,7 +119,7 @@ bench: $(EMBEDDING) ## measure docs' figures beside a bare hyper server (ARGS=--
 
 # Environments of other servers: PEERS_ENV names another folder. A budget chooses what fits: see docs/design/0012-proof.md.
 export PEERS_ENV
-BENCH_PEERS = $(BIN)/python benchmarks/bench_peers.py $(if $(PEERS),--peers $(PEERS)) \
+BENCH_PEERS = $(BIN)/python benchmarks/bench_peers.py $(if $(PEERS),--peers "$(PEERS)") \
 	$(if $(MAX_DOWNLOAD_GB),--max-download-gb $(MAX_DOWNLOAD_GB))
 
 .PHONY: peers
@@ -128,7 +128,7 @@ peers: $(EMBEDDING) ## install the other servers, each into an environment of it
 
 .PHONY: bench-peers
 bench-peers: $(EMBEDDING) ## measure jitney beside other servers (PEERS= LOADS= REPETITIONS= SECONDS= BUDGET_MINUTES= RESUME=)
-	@$(BENCH_PEERS) $(if $(LOADS),--loads $(LOADS)) $(if $(POINTS),--points $(POINTS)) $(if $(REPETITIONS),--repetitions $(REPETITIONS)) \
+	@$(BENCH_PEERS) $(if $(LOADS),--loads "$(LOADS)") $(if $(POINTS),--points "$(POINTS)") $(if $(REPETITIONS),--repetitions $(REPETITIONS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(BUDGET_MINUTES),--budget-minutes $(BUDGET_MINUTES)) \
 		$(if $(RESUME),--resume $(RESUME)) $(if $(TUNED),--tuned $(TUNED)) $(if $(GENERATOR),--generator $(GENERATOR))
 

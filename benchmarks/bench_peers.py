@@ -7,11 +7,13 @@ fair: docs/design/0012-proof.md.
 import argparse
 import dataclasses
 import datetime
+import json
 import platform
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import run
 from peers import environments
@@ -56,6 +58,36 @@ def words(text: str, known: list[str], what: str) -> list[str]:
     return found
 
 
+def points_of(text: str) -> tuple[str, ...]:
+    """The points in a list with commas; `closed` and `open` stand for all of their kind."""
+    found = words(
+        text.replace("closed ", "closed-").replace("open ", "open-"), [p.replace(" ", "-") for p in POINTS], "POINTS"
+    )
+    points = tuple(point for point in POINTS if point.replace(" ", "-") in found)
+    if not any(point.startswith("closed") for point in points):
+        raise SystemExit(
+            "POINTS: an open loop offers a share of what the closed ones showed; add one, such as `closed 64`"
+        )
+    return points
+
+
+def commit() -> str:
+    return run.said_by(["git", "describe", "--always", "--dirty", "--abbrev=12"])
+
+
+def check_resumed(resumed: Path, generator: Generator) -> None:
+    """Figures of two builds, or of two generators, must not stand in one table."""
+    old = json.loads(resumed.read_text())
+    for what, was, now in (
+        ("commit", old["versions"]["commit"], commit()),
+        ("generator", old["generator"]["name"], generator.name),
+    ):
+        if was != now:
+            raise SystemExit(
+                f"RESUME: {resumed.name} was measured with the {what} {was}, this is {now}; begin a new file"
+            )
+
+
 def install(servers: list[Server], max_download_gb: float, report: Report | None) -> list[Server]:
     """Those that can be used here; the others are noted with their reason."""
     usable: list[Server] = []
@@ -73,7 +105,7 @@ def install(servers: list[Server], max_download_gb: float, report: Report | None
     return usable
 
 
-def describe(plan: Plan, generator: Generator, arguments: argparse.Namespace) -> dict[str, object]:
+def describe(plan: Plan, generator: Generator, arguments: argparse.Namespace) -> dict[str, Any]:
     """The head of the file."""
     notes = [f"left out by the budget of {arguments.budget_minutes:g} minutes: {line}" for line in plan.left_out]
     if not generator.has_open_loops:
@@ -95,7 +127,7 @@ def describe(plan: Plan, generator: Generator, arguments: argparse.Namespace) ->
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": run.machine(),
         "versions": {
-            "commit": run.said_by(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
+            "commit": commit(),
             "python": platform.python_version(),
         },
         "generator": {"name": generator.name, "version": generator.version},
@@ -109,9 +141,12 @@ def main() -> int:
     chosen = words(arguments.peers, [name for name in SERVERS if name != "jitney"], "PEERS")
     servers = [SERVERS["jitney"], *(SERVERS[name] for name in chosen)]
     if arguments.install_only:
-        return 0 if install(servers, arguments.max_download_gb, None) == servers else 1
+        install(servers, arguments.max_download_gb, None)  # what could not be installed has been said
+        return 0
 
     generator = named(arguments.generator)
+    if arguments.resume:
+        check_resumed(arguments.resume, generator)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d-%H%M%S")
     report = Report(arguments.resume or RESULTS / f"peers-{stamp}.json", {})
     if arguments.tuned:
@@ -121,7 +156,7 @@ def main() -> int:
 
     asked = Plan(
         tuple(words(arguments.loads, list(LOADS), "LOADS")),
-        tuple(words(arguments.points, list(POINTS), "POINTS")),
+        points_of(arguments.points),
         arguments.repetitions,
         arguments.seconds,
     )

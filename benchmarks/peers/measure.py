@@ -163,24 +163,33 @@ class Run:
         reasons: list[str] = []
         for cell in server.cells:
             try:
-                one = start(server, load, cell)
-            except WrongAnswerError as error:
+                rps[cell.name] = self.tried(server, load, cell)
+            except Exception as error:  # whatever it is, it costs these settings and not the server
                 reasons.append(f"{cell.name}: {error}")
+                say(f"    {cell.name}: {error}")
                 continue
-            try:
-                self.measure(one, TUNED_AT, WARM_S, {})
-                rps[cell.name] = self.measure(one, TUNED_AT, self.plan.tune_seconds, {})["rps"] or 0.0
-            finally:
-                one.process.stop()
             say(f"    {cell.name}: {rps[cell.name]:,.0f} requests/s")
         if not rps:
             raise WrongAnswerError("; ".join(reasons))
         best = max(rps, key=lambda name: rps[name])
         self.report.add_tuning(load, server.name, rps, best)
+        if reasons:
+            self.report.add_problem(load, server.name, "settings that could not be tried: " + "; ".join(reasons))
         return cell_named(server, best)
+
+    def tried(self, server: Server, load: str, cell: Cell) -> float:
+        """Answers per second with these settings."""
+        one = start(server, load, cell)
+        try:
+            self.measure(one, TUNED_AT, WARM_S, {})
+            return self.measure(one, TUNED_AT, self.plan.tune_seconds, {})["rps"] or 0.0
+        finally:
+            one.process.stop()
 
     def one_turn(self, load: str, repetition: int, one: Standing) -> bool:
         """All points of one server, once; whether it can go on."""
+        if all(self.report.has_sample(load, repetition, one.server.name, point) for point in self.plan.points):
+            return True
         done: dict[str, Figures] = {}
         try:
             one.process.go_on()

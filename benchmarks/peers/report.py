@@ -34,6 +34,9 @@ class Report:
         return any(tuple(sample[key] for key in KEYS) == wanted for sample in self.data["samples"])
 
     def add_sample(self, sample: dict[str, Any]) -> None:
+        """A turn that was cut short is measured again, and counts once."""
+        same = [sample[key] for key in KEYS]
+        self.data["samples"] = [old for old in self.data["samples"] if [old[key] for key in KEYS] != same]
         self.data["samples"].append(sample)
         self.save()
 

@@ -198,7 +198,12 @@ class Load:
             if idle:
                 connection = idle.pop()
             else:
-                every.append(connection := await Connection.open(self._port))
+                try:
+                    connection = await Connection.open(self._port)
+                except OSError:
+                    self.outcome.missing += 1
+                    return
+                every.append(connection)
             if await self.ask(connection, due):
                 idle.append(connection)
 

@@ -98,7 +98,18 @@ def test_one_repetition_has_no_spread_and_is_not_judged() -> None:
 def test_a_server_that_refuses_wins_nothing_but_under_overload() -> None:
     ours, quick = [figures(100, 5)] * 3, [figures(50, 1, refused=500)] * 3
     assert outcome(ours, quick) == {}
-    assert outcome(ours, quick, "open 150%")["p50_ms"] == "lost"
+    assert outcome(quick, ours) == {"rps": "lost", "p50_ms": "lost", "p95_ms": "lost"}, "nor do we"
+    refusing = [figures(100, 5, refused=500)] * 3
+    assert outcome(refusing, quick, "open 150%")["p50_ms"] == "lost"
+
+
+def test_under_overload_latencies_are_compared_with_those_who_refuse_as_much() -> None:
+    ours, quick = [figures(100, 5)] * 3, [figures(50, 1, refused=500)] * 3
+    assert outcome(ours, quick, "open 150%") == {"rps": "won"}
+
+
+def test_a_share_of_what_a_server_can_do_says_nothing_of_its_rate() -> None:
+    assert set(outcome([figures(60, 5)] * 3, [figures(30, 9)] * 3, "open 60%")) == {"p50_ms", "p95_ms"}
 
 
 def test_each_metric_is_compared_with_the_best_in_that_metric() -> None:
