@@ -9,7 +9,7 @@ from jitney.bench import doors, inputs
 from jitney.bench.doors import Model
 from jitney.bench.inputs import Item, of_documents
 from jitney.bench.options import Closed, Open, Run, load_of, think
-from jitney.bench.served import Address, read_metrics
+from jitney.bench.served import Address, Child, read_metrics
 from jitney.bench.subject import Wanted, read_key
 from jitney.cli.main import main
 from jitney.errors import ConfigError
@@ -170,3 +170,17 @@ def test_an_image_has_no_form_in_a_document() -> None:
 def test_metrics_of_other_deployments_are_left_alone() -> None:
     text = '# HELP x y\na_total{deployment="m",reason="full"} 3\na_total{deployment="n",reason="full"} 4\nb 5\n'
     assert read_metrics(text, "m") == {'a_total{reason="full"}': 3.0}
+
+
+def test_a_server_that_is_started_says_where_it_listens_whatever_its_log_is_set_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "jitney.toml"
+    config.write_text('[server]\nlog_level = "error"\n')
+    (tmp_path / "m.py").write_text(
+        "import jitney\n@jitney.deployment\ndef m(texts: list[str]) -> list[str]:\n    return texts\n"
+    )
+    monkeypatch.setenv("JITNEY_SERVER__LOG_LEVEL", "warn")
+    monkeypatch.setattr("jitney.bench.served.START_S", 30.0)
+    with Child(str(tmp_path / "m.py"), ["--config", str(config)]) as child:
+        assert child.wait_ready(()).port > 0

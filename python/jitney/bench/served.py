@@ -158,7 +158,8 @@ class Child:
             name: value for name, value in os.environ.items() if name not in ("JITNEY_API_KEY", "JITNEY_API_KEYS")
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "jitney", "serve", target, "--port", "0", *arguments],
+            # At this level the log says where it listens, whatever environment and file want of it.
+            [sys.executable, "-m", "jitney", "serve", target, "--port", "0", "--log-level", "info", *arguments],
             # It ends with this process, however that ends.
             env=environment | {"JITNEY_RELOAD_PARENT": str(os.getpid())},
             stdin=subprocess.DEVNULL,
