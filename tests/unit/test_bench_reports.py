@@ -135,7 +135,11 @@ def test_what_was_written_is_read_and_compared(tmp_path: Path, capsys: pytest.Ca
 
 
 def points_of(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
-    return [{"label": f"{place} users", "load": {}, "run": run_of(rate, ms)} for place, (rate, ms) in enumerate(pairs)]
+    """Points of a sweep whose users double."""
+    return [
+        {"label": f"{2**place} users", "load": Closed(2**place).to_dict(), "run": run_of(rate, ms)}
+        for place, (rate, ms) in enumerate(pairs)
+    ]
 
 
 def test_users_double_and_rates_rise_evenly() -> None:
@@ -184,11 +188,40 @@ def test_what_limits_is_said_with_its_evidence(changes: dict[str, Any], who: str
     found = sweep.limit(points, cores=2)
     assert found["who"] == who
     assert evidence in found["why"]
-    assert found["why"].startswith("at 2 users")
+    assert found["why"].startswith("at 4 users")
 
 
 def test_a_rate_that_still_grows_has_no_limit_yet() -> None:
     assert "sweep further" in sweep.limit(points_of((100, 1), (200, 1)), cores=2)["why"]
+
+
+@pytest.mark.parametrize(
+    ("loads", "rates", "who"),
+    [
+        ((Closed(32), Closed(33)), (3200, 3300), "unknown"),
+        ((Closed(32), Closed(33)), (3200, 3201), "front"),
+        ((Closed(32), Closed(64)), (3200, 3300), "front"),
+        ((Closed(32), Closed(64)), (3200, 4000), "unknown"),
+        ((Open(700.0), Open(800.0)), (700, 800), "unknown"),
+        ((Open(700.0), Open(800.0)), (650, 651), "front"),
+        ((Closed(1),), (100,), "unknown"),
+    ],
+)
+def test_growth_is_measured_by_the_step_in_load(
+    loads: tuple[Closed | Open, ...], rates: tuple[float, ...], who: str
+) -> None:
+    points = [
+        {"label": str(load), "load": load.to_dict(), "run": run_of(rate)}
+        for load, rate in zip(loads, rates, strict=True)
+    ]
+    assert sweep.limit(points, cores=2)["who"] == who
+
+
+def test_one_load_shows_no_growth_but_what_is_full() -> None:
+    (point,) = points_of((100, 1))
+    assert "one load does not show" in sweep.limit([point], cores=2)["why"]
+    point["run"] = run_of(100, 1, server={"model_busy": 0.95})
+    assert sweep.limit([point], cores=2)["who"] == "model"
 
 
 class Reader(HTMLParser):

@@ -1,5 +1,6 @@
 """From little load to too much: where the knee is, and what is at its limit there."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from jitney.bench.terminal import FULL, ms
 MOST_USERS = 1024
 STEPS = 8
 GAIN = 1.05
-"""Less growth than this, twice, and more users bring nothing."""
+"""Less growth than this where the load doubles is none; of a smaller step less is asked, in proportion."""
 
 
 def loads(load: Closed | Open, is_bounded: bool) -> Iterator[Closed | Open]:
@@ -50,7 +51,9 @@ def limit(points: Sequence[Mapping[str, Any]], cores: int) -> dict[str, str]:
     """Say what is at its limit where most was answered, and by which evidence."""
     top = max(range(len(points)), key=lambda place: points[place]["run"]["rate_per_s"])
     point = points[top]
-    still_grows = top == len(points) - 1 and top > 0 and _rate(point) > _rate(points[top - 1]) * GAIN
+    still_grows = None
+    if len(points) > 1:
+        still_grows = top == len(points) - 1 and _has_grown(points[top - 1], point)
     who, why = (
         _client(point["run"])
         or _model(point["run"])
@@ -61,8 +64,19 @@ def limit(points: Sequence[Mapping[str, Any]], cores: int) -> dict[str, str]:
     return {"who": who, "why": f"at {point['label']} {why}"}
 
 
+def _has_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Say whether the rate grew with the load: a step of 3 % cannot bring what a doubling does."""
+    doublings = math.log2(_load(after) / _load(before))
+    return _rate(after) > _rate(before) * GAIN**doublings
+
+
 def _rate(point: Mapping[str, Any]) -> float:
     return point["run"]["rate_per_s"]
+
+
+def _load(point: Mapping[str, Any]) -> float:
+    load = point["load"]
+    return load["users"] if load["kind"] == "closed" else load["rate_per_s"]
 
 
 def _client(run: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -91,7 +105,9 @@ def _others(run: Mapping[str, Any], cores: int) -> tuple[str, str] | None:
     return None if why is None else ("unknown", why)
 
 
-def _by_exclusion(run: Mapping[str, Any], still_grows: bool) -> tuple[str, str]:
+def _by_exclusion(run: Mapping[str, Any], still_grows: bool | None) -> tuple[str, str]:
+    if still_grows is None:
+        return "unknown", "nothing was full; one load does not show whether the rate still grows: sweep over more"
     if still_grows:
         return "unknown", "the rate still grew, and this is the highest load; sweep further"
     busy = run["server"]["model_busy"]
