@@ -74,15 +74,13 @@ def test_twice_as_fast_is_a_difference() -> None:
 
 
 def test_a_single_run_is_judged_by_its_intervals_and_only_large_differences_are_claimed() -> None:
-    def single(rate: float) -> dict[str, Any]:
+    def about(rate: float) -> dict[str, Any]:
         draw = random.Random(1)
-        run = run_of(rate)
-        run["series"] = [run["series"][0] | {"rate_per_s": rate * draw.uniform(0.99, 1.01)} for _ in range(20)]
-        return document_of([run])
+        return single([rate * draw.uniform(0.99, 1.01) for _ in range(20)])
 
-    assert verdicts(single(1000), single(1070))["rate_per_s"]
-    assert not verdicts(single(1000), single(1200))["rate_per_s"]
-    assert any("--repeat" in line for line in compare.told(single(1), single(2), ("a", "b")))
+    assert verdicts(about(1000), about(1070))["rate_per_s"]
+    assert not verdicts(about(1000), about(1200))["rate_per_s"]
+    assert any("--repeat" in line for line in compare.told(about(1), about(2), ("a", "b")))
 
 
 def test_too_few_samples_say_nothing() -> None:
@@ -95,6 +93,66 @@ def test_better_and_worse_know_which_way_is_up() -> None:
     found = {one.name: one.verdict for one in compare.differences(noisy(1000, 10, 5, 1), noisy(2000, 20, 5, 2))}
     assert found["rate_per_s"].startswith("better")
     assert found["p99_ms"].startswith("worse")
+
+
+def single(rates: list[float], ms: float = 10.0) -> dict[str, Any]:
+    """One run with such intervals; those without an answer have no latency."""
+    run = run_of(sum(rates) / len(rates), ms)
+    point = run["series"][0]
+    silent = dict.fromkeys(("p50_ms", "p95_ms", "p99_ms", "max_ms"))
+    run["series"] = [point | {"rate_per_s": rate} | ({} if rate else silent) for rate in rates]
+    return document_of([run])
+
+
+def test_a_server_that_stalls_answers_fewer() -> None:
+    steady, stalled = single([1000.0, 1001.0] * 10), single([1000.0, 1001.0] * 5 + [0.0] * 10)
+    (rate, *_) = compare.differences(steady, stalled)
+    assert rate.ratio == pytest.approx(0.5)
+    assert rate.verdict.startswith("worse")
+    told = "\n".join(compare.told(steady, stalled, ("a", "b")))
+    assert "in b 10 of 20 intervals are without an answer" in told
+    assert "0/s to 1,001/s" in told
+
+
+def test_a_run_without_answers_counts() -> None:
+    runs = [run_of(1000.0), run_of(1001.0), run_of(0.0, latency_ms=None)]
+    (rate, p50, *_) = compare.differences(noisy(1000, 10, 3, 1, spread=0.001), document_of(runs))
+    assert list(rate.right) == [1000.0, 1001.0, 0.0]
+    assert rate.ratio == pytest.approx(2 / 3, rel=0.01)
+    assert rate.verdict == "noise"  # one of three may be chance, and the table shows it
+    assert list(p50.right) == [10.0, 10.0]
+
+
+def test_no_answers_at_all_are_worse_than_any() -> None:
+    some, none = noisy(1000, 10, 3, 1), document_of([run_of(0.0, latency_ms=None)] * 3)
+
+    def rate(left: dict[str, Any], right: dict[str, Any]) -> compare.Difference:
+        compare.told(left, right, ("a", "b"))
+        return compare.differences(left, right)[0]
+
+    assert (rate(some, none).verdict, rate(some, none).ratio) == ("worse: nothing was answered", 0.0)
+    assert rate(none, some).verdict == "better: nothing was answered before"
+    assert not rate(none, some).is_noise
+    assert rate(none, none).verdict == "nothing was answered"
+    assert rate(none, none).is_noise
+
+
+@pytest.mark.parametrize(
+    ("refused", "is_judged"),
+    [(0, True), (10, True), (11, False), (6000, False)],
+)
+def test_whoever_refuses_is_not_called_faster(refused: int, is_judged: bool) -> None:
+    before, after = noisy(1000, 10, 5, 1), noisy(1000, 2, 5, 2)
+    for side, count in ((before, 0), (after, refused)):
+        for run in side["runs"]:
+            run["requests"] = {"due": 10000, "answered": 10000 - count, "refused": count, "failed": 0}
+    for left, right, word in ((before, after, "better"), (after, before, "worse")):
+        times = compare.differences(left, right)[1:]
+        assert [one.verdict.startswith(word) for one in times] == [is_judged] * 3
+        assert [one.is_noise for one in times] == [not is_judged] * 3
+        told = "\n".join(compare.told(left, right, ("a", "b")))
+        assert f"{refused / 10000:.2%}" in told
+        assert ("warning: " in told) is not is_judged
 
 
 def test_what_else_differs_is_told() -> None:

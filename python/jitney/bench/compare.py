@@ -14,6 +14,11 @@ ENOUGH_RUNS = 3
 """From here on the spread between runs is known; below it only that within a run."""
 SMALLEST, SMALLEST_WITHIN = 0.02, 0.10
 """Differences below this are not claimed: with enough runs, and from the intervals of fewer."""
+ERRORS_APART = 0.001
+"""If the shares of errors differ by more, latencies are of different requests: a tenth of what is above p99."""
+TIMES = tuple(name for name in SUMMARY if name.endswith("_ms"))
+SHORTEST_MS = 0.001
+"""What the histograms tell apart."""
 # Student's t, two-sided 99 %, by degrees of freedom 1 to 30; beyond them the normal distribution's.
 _T99 = (
     63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947,
@@ -31,49 +36,79 @@ class Difference:
     right: Sequence[float]
     least: float
     """Below this share a difference is not claimed."""
+    is_judged: bool = True
+    """False where the sides answered different requests: then nothing follows from how fast."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Rates add up, and more of them is better; times do neither."""
+        return self.name not in TIMES
 
     @property
     def ratio(self) -> float | None:
-        """Right over left, of geometric means."""
+        """Right over left: of arithmetic means for rates, of geometric ones for times."""
         if not self.left or not self.right:
             return None
-        return math.exp(_mean_log(self.right) - _mean_log(self.left))
+        if self._without_answers:
+            return 0.0 if statistics.fmean(self.left) else None
+        return math.exp(self._middle(self.right) - self._middle(self.left))
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 99 % interval of the ratio, by Welch's t on logarithms; None with too few samples."""
-        left, right = _logs(self.left), _logs(self.right)
-        if len(left) < 2 or len(right) < 2:
+        """The 99 % interval of the ratio, by Welch's t on the logarithms of the means; None if there is none."""
+        if min(len(self.left), len(self.right)) < 2 or self._without_answers:
             return None
-        parts = [statistics.variance(side) / len(side) for side in (left, right)]
+        sides = (self.left, self.right)
+        parts = [self._squared_error(side) for side in sides]
         error = math.sqrt(sum(parts))
         if error == 0:
             width = 0.0
         else:
-            freedom = sum(parts) ** 2 / sum(
-                part**2 / (len(side) - 1) for part, side in zip(parts, (left, right), strict=True)
-            )
+            freedom = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True))
             width = error * (_T99[int(freedom) - 1] if freedom < len(_T99) + 1 else _T99_NORMAL)
-        middle = statistics.fmean(right) - statistics.fmean(left)
+        middle = self._middle(self.right) - self._middle(self.left)
         return math.exp(middle - width), math.exp(middle + width)
 
     @property
     def is_noise(self) -> bool:
         """Whether nothing can be claimed."""
+        if self._without_answers and min(len(self.left), len(self.right)) > 1:
+            return len(self._without_answers) == 2
         ratio, interval = self.ratio, self.interval
-        if ratio is None or interval is None:
+        if ratio is None or interval is None or not self.is_judged:
             return True
         return interval[0] <= 1 <= interval[1] or max(ratio, 1 / ratio) < 1 + self.least
 
     @property
     def verdict(self) -> str:
         """In a few words."""
-        if self.ratio is None or self.interval is None:
+        if not self.is_judged:
+            return "not judged: the errors differ"
+        if min(len(self.left), len(self.right)) < 2:
             return "too little was measured to say"
-        if self.is_noise:
+        if self._without_answers:
+            better_or_worse = {"left": "better: nothing was answered before", "right": "worse: nothing was answered"}
+            return better_or_worse.get(" ".join(self._without_answers), "nothing was answered")
+        if self.ratio is None or self.is_noise:
             return "noise"
-        is_more, is_rate = self.ratio > 1, self.name.startswith("rate")
-        return f"{'better' if is_more == is_rate else 'worse'}: {_times(self.ratio)}"
+        is_more = self.ratio > 1
+        return f"{'better' if is_more == self.is_rate else 'worse'}: {_times(self.ratio)}"
+
+    @property
+    def _without_answers(self) -> list[str]:
+        """Sides whose rate is 0 throughout: they have no logarithm, and need none."""
+        sides = {"left": self.left, "right": self.right}
+        return [name for name, side in sides.items() if self.is_rate and side and not any(side)]
+
+    def _middle(self, values: Sequence[float]) -> float:
+        """Return the logarithm of the mean. That of rates is the rate of the whole, stalls and all."""
+        return math.log(statistics.fmean(values)) if self.is_rate else statistics.fmean(_logs(values))
+
+    def _squared_error(self, values: Sequence[float]) -> float:
+        """Return the squared standard error of that; for rates to the first order, for one of them may be 0."""
+        if self.is_rate:
+            return statistics.variance(values) / len(values) / statistics.fmean(values) ** 2
+        return statistics.variance(_logs(values)) / len(values)
 
 
 def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Difference]:
@@ -81,27 +116,45 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Diffe
     for document in (left, right):
         if document["kind"] != "load":
             raise ConfigError(f"a {document['kind']} cannot be compared; measure one load with --json")
-    has_runs = min(len(left["runs"]), len(right["runs"])) >= ENOUGH_RUNS
-    least = SMALLEST if has_runs else SMALLEST_WITHIN
+    has_runs, are_alike = _has_runs(left, right), _are_errors_alike(left, right)
     return [
-        Difference(name, _samples(left, name, has_runs), _samples(right, name, has_runs), least) for name in SUMMARY
+        Difference(
+            name,
+            _samples(left, name, has_runs),
+            _samples(right, name, has_runs),
+            SMALLEST if has_runs else SMALLEST_WITHIN,
+            is_judged=are_alike or name not in TIMES,
+        )
+        for name in SUMMARY
     ]
 
 
+def _has_runs(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return min(len(left["runs"]), len(right["runs"])) >= ENOUGH_RUNS
+
+
 def _samples(document: Mapping[str, Any], name: str, has_runs: bool) -> list[float]:
+    """Return what there is of a figure: a rate of 0 is one too, and only what was not answered has no latency."""
     if has_runs:
         values = [figure(run, SUMMARY[name]) for run in document["runs"]]
     else:
         values = [point[name] for run in document["runs"] for point in run["series"]]
-    return [value for value in values if value]
+    return [value for value in values if value is not None]
+
+
+def _errors(document: Mapping[str, Any]) -> float:
+    """Return the share of all requests that was refused or failed."""
+    requests = [run["requests"] for run in document["runs"]]
+    due = sum(one["due"] for one in requests)
+    return sum(one["refused"] + one["failed"] for one in requests) / max(due, 1)
+
+
+def _are_errors_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return abs(_errors(left) - _errors(right)) <= ERRORS_APART
 
 
 def _logs(values: Sequence[float]) -> list[float]:
-    return [math.log(value) for value in values]
-
-
-def _mean_log(values: Sequence[float]) -> float:
-    return statistics.fmean(_logs(values))
+    return [math.log(max(value, SHORTEST_MS)) for value in values]
 
 
 def _times(ratio: float) -> str:
@@ -111,13 +164,27 @@ def _times(ratio: float) -> str:
 def told(left: Mapping[str, Any], right: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Write the comparison as lines."""
     found = differences(left, right)
-    lines = table([("", f"{names[0]:>28}  {names[1]:>28}  {'ratio':>6}  99 % interval"), *(_row(one) for one in found)])
+    head = ("", f"{names[0]:>28}  {names[1]:>28}  {'ratio':>6}  99 % interval")
+    errors = _errors(left), _errors(right)
+    are_alike = _are_errors_alike(left, right)
+    rate, *times = (_row(one) for one in found)
+    shares = "  ".join(f"{share:>28.2%}" for share in errors)
+    lines = table([head, rate, ("errors", f"{shares}  {'':6}  {'':16}  {'alike' if are_alike else 'differ'}"), *times])
     counts = [len(document["runs"]) for document in (left, right)]
     if min(counts) < ENOUGH_RUNS:
         lines.append(
             f"from the intervals within {counts[0]} and {counts[1]} run(s): the spread between runs is not known, so "
             f"less than {SMALLEST_WITHIN:.0%} is called noise; --repeat {ENOUGH_RUNS} or more on both sides tells more"
         )
+    if not are_alike:
+        lines.append(
+            f"warning: {errors[0]:.2%} and {errors[1]:.2%} were refused or failed; latencies are of what was answered, "
+            "so they are of different requests and say nothing of which is better"
+        )
+    for name, rates in zip(names, (found[0].left, found[0].right), strict=True):
+        if silent := rates.count(0):
+            what = "runs" if _has_runs(left, right) else "intervals"
+            lines.append(f"in {name} {silent} of {len(rates)} {what} are without an answer: a rate of 0, no latency")
     for name, here, there in unlike(left, right):
         lines.append(f"not alike: {name} is {here} and {there}")
     for name, document in zip(names, (left, right), strict=True):
@@ -128,7 +195,7 @@ def told(left: Mapping[str, Any], right: Mapping[str, Any], names: Sequence[str]
 
 def _row(one: Difference) -> tuple[str, str]:
     interval = f"{one.interval[0]:.3f} to {one.interval[1]:.3f}" if one.interval else ""
-    ratio = f"{one.ratio:.3f}" if one.ratio else ""
+    ratio = f"{one.ratio:.3f}" if one.ratio is not None else ""
     sides = "  ".join(f"{_spread(one.name, side):>28}" for side in (one.left, one.right))
     return one.name.removesuffix("_ms").removesuffix("_per_s"), f"{sides}  {ratio:>6}  {interval:16}  {one.verdict}"
 
