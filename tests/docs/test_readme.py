@@ -31,6 +31,7 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 NOT_RUN = [
     ("docs/guide.md", "nginx", "needs nginx"),
     ("docs/guide.md", "ini", "needs systemd"),
+    ("docs/embedding-in-python.md", "console", "it changes the environment"),
     ("docs/embedding-in-python.md", "python", "needs the server above"),
 ]
 PICTURES = {"text"}
@@ -159,7 +160,8 @@ def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.Monkey
     taken: list[Settings] = []
     served = server.get("/config").json()["deployments"]
 
-    def take(settings: Settings) -> int:
+    def take(settings: Settings, renews: bool) -> int:
+        assert not renews
         taken.append(settings)
         return 0
 

@@ -93,7 +93,9 @@ impl BatchPolicy for Auto {
 
     fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
         let curve = view.curve_of(lane);
-        if curve.measure() != Measure::Padded || view.lanes.lane(lane).len() < 2 {
+        let waits = view.lanes.lane(lane).len();
+        // A larger batch than can be looked at is better than a smaller one of like length.
+        if curve.measure() != Measure::Padded || waits < 2 || size.min(waits) > riders::WINDOW {
             return None;
         }
         let waiting: Vec<(Priority, Waiting)> = view.lanes.in_order(lane).take(riders::window(size)).collect();

@@ -17,6 +17,10 @@ const WORST_MISFIT: f64 = 1.0;
 const PADDING_WEIGHT: f64 = 0.05;
 /// What waits counts as at most so many times, and at least as such a part of, what was measured.
 const MOST_WEIGHT: f64 = 100.0;
+/// An item counts as at most so many usual ones: what a client says of one item must not turn all that was learned …
+const LARGEST: f64 = 32.0;
+/// … nor what everybody is told of their wait: those that wait cost at most so many times the usual, in the mean.
+const MOST_EACH: f64 = 8.0;
 
 /// How wrong a measure is: the mean of |ln(measured / predicted)|.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +39,8 @@ pub struct Curve {
     measure: Measure,
     /// Padded cost over cost, minus 1, in the mean.
     padding: f64,
+    /// What an item costs, in the mean of the batches; 0 before the first.
+    usual: f64,
 }
 
 impl Curve {
@@ -43,6 +49,9 @@ impl Curve {
         if load.items == 0 {
             return;
         }
+        let load = self.tamed(load);
+        let each = load.cost as f64 / load.items as f64;
+        self.usual = if self.usual > 0.0 { self.usual + PADDING_WEIGHT * (each - self.usual) } else { each };
         if load.cost != load.items as u64 || self.by_units.is_some() {
             self.by_units.get_or_insert_default();
             self.judge(load, length);
@@ -85,16 +94,17 @@ impl Curve {
 
     /// What this batch takes, in seconds.
     pub fn seconds(&self, load: Load) -> f64 {
-        self.pace().seconds(load.units(self.measure))
+        self.pace().seconds(self.tamed(load).units(self.measure))
     }
 
     /// What it takes if it takes long, in seconds.
     pub fn upper(&self, load: Load) -> f64 {
-        self.pace().upper(load.units(self.measure))
+        self.pace().upper(self.tamed(load).units(self.measure))
     }
 
     /// How many times as long as measured batches of as many items those take that cost `each` in the mean.
     pub fn weight(&self, items: usize, each: f64) -> f64 {
+        let each = if self.usual > 0.0 { each.min(MOST_EACH * self.usual) } else { each };
         let units = match self.measure {
             Measure::Items => return 1.0,
             Measure::Cost => each * items as f64,
@@ -107,6 +117,16 @@ impl Curve {
     /// The longest beginning of these loads, each with one item more than the last, that ends within `slack` seconds.
     pub fn fit(&self, slack: f64, loads: impl Iterator<Item = Load>) -> usize {
         loads.take_while(|&load| load.items == 1 || self.upper(load) <= slack).last().map_or(1, |load| load.items)
+    }
+
+    /// The same load, with what is far beyond the usual cut off.
+    fn tamed(&self, load: Load) -> Load {
+        let most = LARGEST * self.usual;
+        if self.usual <= 0.0 || load.largest as f64 <= most {
+            return load;
+        }
+        let (largest, items) = (most as u64, load.items as u64);
+        Load { cost: load.cost.min(largest.saturating_mul(items)), largest, ..load }
     }
 
     fn by(&self, measure: Measure) -> &Pace {
@@ -127,7 +147,7 @@ impl Curve {
             }
             let wrong = (seconds / pace.seconds(load.units(measure))).ln().abs().min(WORST_MISFIT);
             let misfit = &mut self.misfits[place];
-            misfit.count += 1;
+            misfit.count = misfit.count.saturating_add(1);
             misfit.mean += (wrong - misfit.mean) / f64::from(misfit.count).min(JUDGED_OVER);
         }
         let known = |measure: Measure| Some(self.misfits[measure as usize]).filter(|m| m.count >= JUDGED_AFTER);
@@ -173,6 +193,20 @@ mod tests {
             let ratio = curve.seconds(long) / seconds(long);
             assert!((0.9..1.1).contains(&ratio), "{measure:?}: predicted / actual {ratio}");
         }
+    }
+
+    #[test]
+    fn one_item_of_absurd_cost_turns_nothing() {
+        let seconds = |load: Load| 0.005 + 0.000_1 * load.padded() as f64;
+        let mut curve = learned(seconds);
+        let load = Load::alike(8, 60);
+        let (before, weight) = (curve.seconds(load), curve.weight(8, 60.0));
+        // It is cut off by the model: its batch takes no longer than another of long ones.
+        curve.learn(load.with(1 << 40), Duration::from_secs_f64(0.1));
+        let after = curve.seconds(load);
+        assert!((0.7..1.4).contains(&(after / before)), "{before} {after}");
+        assert!(curve.weight(8, 1e12) <= 2.0 * MOST_EACH * weight, "{}", curve.weight(8, 1e12));
+        assert_eq!(curve.measure(), Measure::Padded);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::time::Time;
 /// Full batches that are looked at …
 const WINDOW_BATCHES: usize = 4;
 /// … and items, at most: what is not looked at is not passed by later ones either.
-const WINDOW: usize = 256;
+pub const WINDOW: usize = 256;
 
 /// Items of a lane that are looked at, if `most` may leave together.
 pub fn window(most: usize) -> usize {

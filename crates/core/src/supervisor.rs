@@ -133,6 +133,11 @@ impl Place {
         self.failures >= CRASH_LOOP
     }
 
+    /// Whether its worker is to be gone, and what it still says means nothing.
+    pub fn is_dying(&self) -> bool {
+        matches!(self.state, State::Dying { .. })
+    }
+
     /// Whether its worker is ready.
     pub fn is_up(&self) -> bool {
         self.state == State::Up

@@ -8,7 +8,7 @@ use jitney_core::options::ServerOptions;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -178,12 +178,18 @@ fn sweep(folder: &Path, old: Duration) {
             let age = found.modified().ok().and_then(|at| at.elapsed().ok());
             found.is_dir() && found.uid() == own && age.is_some_and(|age| age >= old)
         };
+        let socket = entry.path().join(supervise::SOCKET);
         if entry.file_name().to_string_lossy().starts_with(PREFIX)
             && entry.metadata().is_ok_and(|found| is_left(&found))
-            && UnixStream::connect(entry.path().join(supervise::SOCKET))
-                .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+            // Something else of that name refuses connections too.
+            && std::fs::symlink_metadata(&socket).is_ok_and(|found| found.file_type().is_socket())
+            && UnixStream::connect(&socket).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
         {
-            let _ = std::fs::remove_dir_all(entry.path());
+            // Nothing else is ever put there: a folder that holds more is somebody else's, and stays.
+            let is_alone = std::fs::read_dir(entry.path()).is_ok_and(|found| found.count() == 1);
+            if is_alone && std::fs::remove_file(&socket).is_ok() {
+                let _ = std::fs::remove_dir(entry.path());
+            }
         }
     }
 }
@@ -209,12 +215,16 @@ mod tests {
         };
         let (left, served, foreign, empty) =
             (folder("jitney-left"), folder("jitney-served"), folder("other-left"), folder("jitney-empty"));
+        let (project, shared) = (folder("jitney-project"), folder("jitney-shared"));
         let listen = |path: &Path| UnixListener::bind(path.join(supervise::SOCKET)).unwrap();
-        drop((listen(&left), listen(&foreign)));
+        drop((listen(&left), listen(&foreign), listen(&shared)));
+        std::fs::create_dir(project.join(supervise::SOCKET)).unwrap();
+        std::fs::write(shared.join("notes"), "dear").unwrap();
         let _server = listen(&served);
         sweep(place.path(), Duration::from_secs(60));
         assert!(left.exists(), "it may be about to listen");
         sweep(place.path(), Duration::ZERO);
-        assert_eq!([&left, &served, &foreign, &empty].map(|path| path.exists()), [false, true, true, true]);
+        assert!(!left.exists());
+        assert!([&served, &foreign, &empty, &project, &shared.join("notes")].iter().all(|path| path.exists()));
     }
 }

@@ -252,6 +252,7 @@ impl Supervisor {
     fn said(&mut self, index: usize, kind: Kind, body: &[u8]) -> Result<(), Fatal> {
         let name = self.name(index);
         match kind {
+            _ if self.slots[index].place.is_dying() => {} // It was quicker than its kill; the reason stays.
             Kind::Manifest => self.manifest(index, body)?,
             Kind::Ready => {
                 tracing::info!("{name}: loaded and warm");
@@ -265,10 +266,7 @@ impl Supervisor {
             Kind::Failed => {
                 let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
                 let text = |key: &str| said[key].as_str().unwrap_or("?").to_owned();
-                let error = format!("{} failed: {}", text("stage"), text("error"));
-                self.slots[index].error = Some(error);
-                self.slots[index].has_said_why = true;
-                self.event(index, Event::Failed(Cause::LoadFailed))?;
+                self.unfit(index, format!("{} failed: {}", text("stage"), text("error")))?;
             }
             _ => {
                 let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
@@ -276,6 +274,12 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// It cannot serve, for a reason that its last words do not change.
+    fn unfit(&mut self, index: usize, why: String) -> Result<(), Fatal> {
+        (self.slots[index].error, self.slots[index].has_said_why) = (Some(why), true);
+        self.event(index, Event::Failed(Cause::LoadFailed))
     }
 
     fn tick(&mut self) -> Result<(), Fatal> {
@@ -465,17 +469,17 @@ impl Supervisor {
         let manifest =
             serde_json::from_slice(body).map_err(|error| Fatal::new(format!("a manifest is damaged: {error}")))?;
         if let (Some(assignment), Some(known)) = (&self.slots[index].assignment, &self.manifests[target]) {
-            let Some(changed) = changes::find(known, &manifest, &assignment.deployment, self.settings.renews) else {
-                return Ok(());
-            };
+            // Before all are up no file has changed, unless it is being worked on: it says something else in each process.
+            let all = self.settings.renews && self.was_ready;
+            let Some(changed) = changes::find(known, &manifest, &assignment.deployment, all) else { return Ok(()) };
             if self.settings.renews {
                 return Err(Fatal { code: crate::host::CHANGED, text: format!("{changed}; starting again") });
             }
-            let slot = &mut self.slots[index];
-            slot.error =
-                Some(format!("{changed} since the server was started, whose clients know what it was; restart it"));
-            slot.has_said_why = true;
-            return self.event(index, Event::Failed(Cause::LoadFailed));
+            if self.was_ready {
+                return self.unfit(index, format!("{changed} since the server was started; restart it"));
+            }
+            tracing::warn!("{changed} from one worker to the next; what the first one said counts");
+            return Ok(());
         }
         self.manifests[target] = Some(manifest);
         if self.manifests.iter().all(Option::is_some) {
