@@ -1,6 +1,8 @@
 """What `jitney bench` is told: loads, inputs and doors, and what is refused."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +186,9 @@ def test_a_server_that_is_started_says_where_it_listens_whatever_its_log_is_set_
     monkeypatch.setattr("jitney.bench.served.START_S", 30.0)
     with Child(str(tmp_path / "m.py"), ["--config", str(config)]) as child:
         assert child.wait_ready(()).port > 0
+
+
+def test_a_server_does_not_load_what_only_the_generator_needs() -> None:
+    code = "import sys, jitney.cli.main; print([name for name in ('ssl', 'http.client') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -13,6 +13,10 @@ BURST = 10
 CONNECTIONS = 1000
 INTERVALS = 20
 SHORTEST_INTERVAL_S = 0.05
+DURATION_S, WARMUP_S = 10, 2
+POINT_S, POINT_WARMUP_S = 3, 1
+"""Of each load of a sweep."""
+API_KEY = "JITNEY_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)

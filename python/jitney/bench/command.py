@@ -1,0 +1,138 @@
+"""What `jitney bench` does with its arguments."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from jitney.bench import compare, document, page, session
+from jitney.bench.measure import error_share, try_out
+from jitney.bench.options import API_KEY, DURATION_S, POINT_S, POINT_WARMUP_S, WARMUP_S, Run, load_of
+from jitney.bench.subject import Wanted, read_key, subject
+from jitney.errors import ConfigError
+
+FAILED = 1
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure or compare; returns 1 if too little was answered."""
+    if arguments.compare is not None:
+        return _compare(arguments)
+    wanted, run = _wanted(arguments), _run(arguments)
+    for path in (arguments.json, arguments.html):
+        if path is not None:
+            document.check_writable(path)
+    with subject(wanted) as (found, source):
+        try_out(found, run.timeout_s)
+        about = {
+            "target": None if wanted.is_url else wanted.where,
+            "url": found.address.url + found.requests.path,
+            "door": wanted.door or "native",
+            "model": found.model,
+            "headers": [name for name, _ in wanted.headers],
+        }
+        plan = document.plan(about, found.requests, source, run, arguments.repeat)
+        kind = "sweep" if arguments.sweep else "load"
+        made = document.document(kind, plan, found.site.version if found.site else None)
+        _say(f"{plan['url']}: {_briefly(run, arguments)}")
+        if arguments.sweep:
+            made |= session.swept(found, run, is_bounded=arguments.users is not None, say=_say)
+        else:
+            made |= session.repeated(found, run, arguments.repeat, _say)
+    if arguments.json:
+        document.write(arguments.json, made)
+    if arguments.html:
+        page.write(arguments.html, made)
+    # A sweep goes on until it is refused.
+    return _verdict(made["runs"], arguments.max_error_share) if kind == "load" else _answered(made)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _briefly(run: Run, arguments: argparse.Namespace) -> str:
+    what = "a sweep" if arguments.sweep else str(run.load)
+    return f"{what}, {run.duration_s:g} s after {run.warmup_s:g} s of warm-up"
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    given = [name for name in ("where", "json", "sweep") if getattr(arguments, name)]
+    if given:
+        raise ConfigError(f"--compare reads two files and measures nothing; leave {given[0]} away")
+    if arguments.html is not None:
+        document.check_writable(arguments.html)
+    sides, names = [document.read(path) for path in arguments.compare], arguments.compare
+    _say("\n".join(compare.told(sides[0], sides[1], names)))
+    if arguments.html is not None:
+        plan = {"url": " and ".join(names)}
+        page.write(arguments.html, document.document("compare", plan, None) | {"names": names, "sides": sides})
+    return 0
+
+
+def _answered(made: Mapping[str, Any]) -> int:
+    if any(point["run"]["requests"]["answered"] for point in made["points"]):
+        return 0
+    print("jitney: nothing was answered", file=sys.stderr)
+    return FAILED
+
+
+def _verdict(runs: list[dict[str, Any]], most: float) -> int:
+    worst = max(runs, key=error_share)
+    share = error_share(worst)
+    if not any(run["requests"]["answered"] for run in runs):
+        print("jitney: nothing was answered", file=sys.stderr)
+        return FAILED
+    if share > most:
+        print(
+            f"jitney: {share:.1%} of the requests were refused or failed, more than {most:.1%} (--max-error-share)",
+            file=sys.stderr,
+        )
+        return FAILED
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> Run:
+    load = load_of(vars(arguments))
+    if arguments.sweep and arguments.repeat > 1:
+        raise ConfigError(f"--repeat {arguments.repeat} makes no sense with --sweep: leave one of them away")
+    duration_s, warmup_s = (POINT_S, POINT_WARMUP_S) if arguments.sweep else (DURATION_S, WARMUP_S)
+    return Run(
+        load,
+        duration_s if arguments.duration is None else arguments.duration,
+        warmup_s if arguments.warmup is None else arguments.warmup,
+        arguments.timeout,
+        arguments.interval,
+        arguments.threads,
+        arguments.seed,
+    )
+
+
+def _wanted(arguments: argparse.Namespace) -> Wanted:
+    if arguments.where is None:
+        raise ConfigError("say what to measure: jitney bench TARGET or jitney bench URL")
+    headers = [_header(text) for text in arguments.header]
+    key = read_key(arguments.key_file, os.environ.get(API_KEY))
+    if key is not None:
+        headers.append(("authorization", f"Bearer {key}"))
+    serve = [part for text in arguments.sets for part in ("--set", text)]
+    if arguments.config is not None:
+        serve += ["--config", arguments.config]
+    return Wanted(
+        arguments.where,
+        arguments.door,
+        arguments.model,
+        arguments.items,
+        arguments.input,
+        arguments.content_type,
+        headers,
+        serve,
+    )
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise ConfigError(f"--header {text!r} is no header; write 'NAME: VALUE'")
+    return name.strip().lower(), value.strip()
