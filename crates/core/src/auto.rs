@@ -32,6 +32,9 @@ const CAUTION: f64 = 1.15;
 const LOOK_AGAIN: u32 = 128;
 /// Shorter waits are none, in seconds.
 const TINY_S: f64 = 1e-7;
+/// No timer rings sooner, in seconds: a model that answers a lone item within this is never waited with, because what was
+/// meant as a tenth of it would last as long as ten answers.
+const TIMER_S: f64 = 0.001;
 
 /// Nothing to set. It keeps no more than what concerns the launch that is to come: all that it learns is in the view.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,7 +145,7 @@ impl Auto {
 
     /// How long a lane should be held open, in seconds from now.
     fn wait(&mut self, view: &View, lane: LaneId, rate: f64) -> Wait {
-        if !view.pace.is_known() || view.is_full(lane) {
+        if !view.pace.is_known() || view.is_full(lane) || view.pace_of(lane).seconds(1) < TIMER_S {
             return Wait::NONE;
         }
         let (hold, pacing) = (self.hold(view, lane, rate), pacing(view, rate));
