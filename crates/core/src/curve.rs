@@ -13,8 +13,8 @@ const JUDGED_AFTER: u32 = 12;
 const BETTER: f64 = 0.8;
 /// No prediction is wrong by more: one stall of the machine says nothing of the model.
 const WORST_MISFIT: f64 = 1.0;
-/// Weight of the newest batch in how much padding batches have.
-const PADDING_WEIGHT: f64 = 0.05;
+/// Weight of the newest batch in what items cost and how much padding batches have, in the mean.
+const WEIGHT_OF_NEWEST: f64 = 0.05;
 /// What waits counts as at most so many times, and at least as such a part of, what was measured.
 const MOST_WEIGHT: f64 = 100.0;
 /// An item counts as at most so many usual ones: what a client says of one item must not turn all that was learned …
@@ -51,12 +51,12 @@ impl Curve {
         }
         let load = self.tamed(load);
         let each = load.cost as f64 / load.items as f64;
-        self.usual = if self.usual > 0.0 { self.usual + PADDING_WEIGHT * (each - self.usual) } else { each };
+        self.usual = if self.usual > 0.0 { self.usual + WEIGHT_OF_NEWEST * (each - self.usual) } else { each };
         if load.cost != load.items as u64 || self.by_units.is_some() {
             self.by_units.get_or_insert_default();
             self.judge(load, length);
             let padding = load.padded() as f64 / load.cost.max(1) as f64 - 1.0;
-            self.padding += PADDING_WEIGHT * (padding.clamp(0.0, MOST_WEIGHT) - self.padding);
+            self.padding += WEIGHT_OF_NEWEST * (padding.clamp(0.0, MOST_WEIGHT) - self.padding);
         }
         self.by_items.learn(load.items, length);
         if let Some(paces) = &mut self.by_units {
@@ -112,11 +112,6 @@ impl Curve {
         };
         let seconds = self.pace().seconds(units.clamp(1.0, 1e15) as usize);
         (seconds / self.by_items.seconds(items.max(1))).clamp(1.0 / MOST_WEIGHT, MOST_WEIGHT)
-    }
-
-    /// The longest beginning of these loads, each with one item more than the last, that ends within `slack` seconds.
-    pub fn fit(&self, slack: f64, loads: impl Iterator<Item = Load>) -> usize {
-        loads.take_while(|&load| load.items == 1 || self.upper(load) <= slack).last().map_or(1, |load| load.items)
     }
 
     /// The same load, with what is far beyond the usual cut off.

@@ -38,8 +38,7 @@ impl Forecast {
         let (pace, lanes, limit) = (view.pace, view.lanes, view.lanes.limits().max_items);
         let curve = view.paces.curve();
         // Those that wait, and this one, may cost more or less than those that were measured.
-        let each = (lanes.cost() as f64 + cost as f64) / (lanes.items() + 1) as f64;
-        let weight = curve.weight(limit, each);
+        let weight = curve.weight(limit, lanes.mean_cost_with(cost));
         let size = match target {
             Some(target) => pace.fit(SHARE_OF_TARGET * target.as_secs_f64() / weight, limit),
             None => policy.take(view, lanes.items() + 1),

@@ -73,6 +73,11 @@ impl Lanes {
         self.cost
     }
 
+    /// What an item costs in the mean, of those that wait and one more of this cost.
+    pub fn mean_cost_with(&self, cost: u64) -> f64 {
+        (self.cost as f64 + cost as f64) / (self.items + 1) as f64
+    }
+
     /// What waits in a live lane, soonest first, each with its class.
     pub fn in_order(&self, id: LaneId) -> impl Iterator<Item = (Priority, Waiting)> + '_ {
         self.lane(id).in_order(self.boost)

@@ -148,13 +148,20 @@ impl View<'_> {
     /// The largest part of `size` items of a lane that is done before its head is due. Without a target only what is known
     /// to be too large is too large; with one, sizes that were never seen are approached step by step.
     pub fn in_time(&self, lane: LaneId, size: usize) -> usize {
-        let curve = self.curve_of(lane);
-        let pace = curve.by_items();
-        match () {
-            () if !self.has_target && !pace.has_line() => size,
-            () if curve.measure() == Measure::Items => pace.fit(self.slack_s(lane), size),
-            () => curve.fit(self.slack_s(lane), self.loads(lane).take(size)),
+        if !self.has_target && !self.pace_of(lane).has_line() { size } else { self.fit(lane, size).0 }
+    }
+
+    /// The largest part of `most` items of a lane, at least one, that is done before its head is due; with the seconds that
+    /// it takes.
+    pub fn fit(&self, lane: LaneId, most: usize) -> (usize, f64) {
+        let (curve, slack) = (self.curve_of(lane), self.slack_s(lane));
+        if curve.measure() == Measure::Items {
+            let items = curve.by_items().fit(slack, most);
+            return (items, curve.by_items().seconds(items));
         }
+        let in_time = |load: &Load| load.items == 1 || curve.upper(*load) <= slack;
+        let load = self.loads(lane).take(most).take_while(in_time).last().expect("a live lane holds something");
+        (load.items, curve.seconds(load))
     }
 
     /// When the next busy replica should be free, in seconds from now; `None` if none is busy.

@@ -12,6 +12,8 @@ const KEPT: usize = 256;
 const NEEDED: usize = 20;
 /// Those of one batch are alike: they must be of this many batches to be believed.
 const NEEDED_BATCHES: u32 = 6;
+/// After so many in a row who came alone the next one is taken to be alone as well, whatever came in bursts before.
+const ALONE_AFTER: u32 = 8;
 /// The window of the arrival rate, in batches.
 const WINDOW_BATCHES: f64 = 20.0;
 /// Shortest window and longest forgetting, in seconds: models that cost nothing have users too.
@@ -95,6 +97,8 @@ pub struct Traffic {
     followed: u32,
     last: Option<f64>,
     in_burst: bool,
+    /// Gaps in a row that were longer than those within a burst.
+    alone: u32,
 }
 
 impl Traffic {
@@ -104,6 +108,7 @@ impl Traffic {
         if let Some(last) = self.last {
             self.gaps[usize::from(self.in_burst)].add(now - last);
             self.in_burst = now - last <= pace.launch_s();
+            self.alone = if self.in_burst { 0 } else { self.alone.saturating_add(1) };
         }
         self.last = Some(now);
         let window = window(pace);
@@ -163,8 +168,11 @@ impl Traffic {
     }
 
     /// How likely another request arrives in a time from now, after a silence as long as the present one; `None` if that
-    /// cannot be said.
+    /// cannot be said, or if nobody has come in company for long.
     pub fn next_within(&self, now: Time) -> Option<impl Fn(f64) -> f64 + '_> {
+        if self.alone >= ALONE_AFTER {
+            return None;
+        }
         let gaps = &self.gaps[usize::from(self.in_burst)];
         let quiet = now.as_secs_f64() - self.last?;
         let alive = gaps.above(quiet);

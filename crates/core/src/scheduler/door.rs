@@ -123,7 +123,6 @@ impl<P: Payload> Scheduler<P> {
     }
 
     fn queue_state(&self, group: &GroupKey, cost: u64) -> QueueState<'_> {
-        let each = (self.lanes.cost() as f64 + cost as f64) / (self.lanes.items() + 1) as f64;
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
@@ -134,7 +133,7 @@ impl<P: Payload> Scheduler<P> {
             idle: self.replicas.idle().is_some(),
             allowed: if self.rules.target.is_some() { Allowed::Target } else { Allowed::Batches },
             pace: self.paces.all(),
-            weight: self.paces.curve().weight(self.rules.batch.max_items, each),
+            weight: self.paces.curve().weight(self.rules.batch.max_items, self.lanes.mean_cost_with(cost)),
         }
     }
 

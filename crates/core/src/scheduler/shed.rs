@@ -3,7 +3,7 @@
 
 use super::{Payload, Scheduler};
 use crate::lanes::LaneId;
-use crate::load::{Load, Measure};
+use crate::load::Load;
 use crate::outcome::Outcome;
 use crate::policy::{MOST_PASSES, View};
 use crate::time::Time;
@@ -37,21 +37,11 @@ fn hopeless(view: &View) -> Option<LaneId> {
 }
 
 fn is_hopeless(view: &View, lane: LaneId, rate: f64) -> bool {
-    let (curve, slack) = (view.curve_of(lane), view.slack_s(lane));
-    let most = view.lanes.lane(lane).len().min(view.lanes.limits().max_items);
-    if curve.measure() == Measure::Items {
-        let pace = curve.by_items();
-        let fits = pace.fit(slack, most);
-        return slack < pace.upper(1) || fits < most && too_slow(view, fits, pace.seconds(fits), rate);
-    }
-    if slack < curve.upper(Load::one(view.lanes.head(lane).cost)) {
+    if view.slack_s(lane) < view.curve_of(lane).upper(Load::one(view.lanes.head(lane).cost)) {
         return true;
     }
-    let fits = curve.fit(slack, view.loads(lane).take(most));
-    fits < most && too_slow(view, fits, curve.seconds(view.loads(lane).take(fits).last().unwrap_or_default()), rate)
-}
-
-/// Whether batches of so many could not keep up with arrivals.
-fn too_slow(view: &View, items: usize, seconds: f64, rate: f64) -> bool {
-    f64::from(view.replicas) * items as f64 / seconds < rate
+    let most = view.lanes.lane(lane).len().min(view.lanes.limits().max_items);
+    let (items, seconds) = view.fit(lane, most);
+    let keeps_up = f64::from(view.replicas) * items as f64 / seconds >= rate;
+    items < most && !keeps_up
 }

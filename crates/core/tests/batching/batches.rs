@@ -1,7 +1,8 @@
 //! Mean latency and throughput in every kind of traffic.
 
+use crate::arrivals::{Users, users};
 use crate::scenarios::{LAUNCH, MIXED, SEEDS, at_load, auto, batch_scenarios, best_cell, drain, measure};
-use crate::simulator::{Figures, Scenario, geomean};
+use crate::simulator::{Figures, Scenario, Service, geomean, service};
 use jitney_core::auto::Auto;
 use jitney_core::lanes::LaneId;
 use jitney_core::policy::{BatchPolicy, Decision, View};
@@ -97,6 +98,21 @@ fn the_first_hundred_requests_are_no_slower_than_with_drain() {
         let ratio = measure(&short, &auto, &seeds).mean / measure(&short, &drain, &seeds).mean;
         eprintln!("{}: {ratio:.2}", short.name);
         assert!(ratio <= 1.05, "{}: mean latency {ratio:.3} of drain's", short.name);
+    }
+}
+
+/// What was learned of 64 users is no reason to wait with the one who is left.
+#[test]
+fn a_lone_user_is_not_held_after_a_crowd() {
+    const QUICK: Service = service(0.000_05, 0.000_002);
+    const ON_A_GPU: Service = service(0.005, 0.000_1);
+    for (name, service) in [("a no-op", QUICK), ("5 ms + 0.1 ms an item", ON_A_GPU), ("a/b=50", LAUNCH)] {
+        let crowd_leaves_at = 100.0 * service.seconds(64);
+        let users = Some(Users { rtt: 0.000_3, ..users(64) });
+        let scenario = Scenario { users, max_batch: 64, crowd_leaves_at, ends: 12_000, ..Scenario::new(name, service) };
+        let Figures { lone_held, batch, .. } = measure(&scenario, &auto, &SEEDS);
+        eprintln!("{name}: {lone_held:.4} of lone batches held; {batch:.1} items in the mean");
+        assert!(lone_held <= 0.01, "{name}: {lone_held:.3} of lone requests held");
     }
 }
 

@@ -22,7 +22,6 @@ pub(crate) struct Figures {
     pub(crate) held: f64,
     /// The same of batches of one.
     pub(crate) lone_held: f64,
-    /// Sorted latencies by lane, and of the high and the normal priority.
     /// Answers within the target per second, and the share of answers that were not.
     pub(crate) goodput: f64,
     pub(crate) late: f64,
@@ -32,6 +31,7 @@ pub(crate) struct Figures {
     /// Median of predicted over actual latency.
     pub(crate) prediction: f64,
     pub(crate) batches: Vec<Ran>,
+    /// Sorted latencies by lane, and of the high and the normal priority.
     pub(crate) lanes: BTreeMap<usize, Vec<f64>>,
     pub(crate) classes: [Vec<f64>; 2],
 }

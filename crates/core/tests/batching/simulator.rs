@@ -100,6 +100,8 @@ pub(crate) struct Scenario {
     pub(crate) replicas: u32,
     pub(crate) open: Option<Open>,
     pub(crate) users: Option<Users>,
+    /// When all users but one leave.
+    pub(crate) crowd_leaves_at: f64,
     /// Batches of odd lanes take this many times as long.
     pub(crate) odd_lanes: f64,
     /// Lengths of requests; without them all cost 1.
@@ -134,6 +136,7 @@ impl Scenario {
             replicas: 1,
             open: None,
             users: None,
+            crowd_leaves_at: f64::INFINITY,
             odd_lanes: 1.0,
             lengths: None,
             hides_costs: false,
@@ -239,6 +242,7 @@ pub(crate) struct Simulation {
     length_random: Random,
     arrival_random: Random,
     replicas: BTreeMap<ReplicaId, Replica>,
+    users_left: usize,
     holding_since: Option<f64>,
     /// Who waits, where the scheduler does not refuse late heads itself.
     waiting: VecDeque<(ItemId, f64)>,
@@ -276,6 +280,7 @@ impl Simulation {
             length_random: Random(seed + 2000),
             arrival_random,
             replicas: BTreeMap::new(),
+            users_left: scenario.users.map_or(0, |users| users.count),
             holding_since: None,
             waiting: VecDeque::new(),
             result: Outcome::default(),
@@ -488,6 +493,10 @@ impl Simulation {
         let latency = (self.now - ended.arrival).as_secs_f64();
         self.result.answered.push(Answered { at: now, latency, lane, is_high, predicted, cost, tries });
         if let Some(users) = self.scenario.users.filter(|_| is_user) {
+            if now >= self.scenario.crowd_leaves_at && self.users_left > 1 {
+                self.users_left -= 1;
+                return;
+            }
             let at = now + users.returns_after(place, &mut self.arrival_random);
             self.push(at, Event::Arrive(Coming { at, lane, is_high: false }, true));
         }
