@@ -49,21 +49,20 @@ def arguments_of() -> argparse.Namespace:
 def words(text: str, known: list[str], what: str) -> list[str]:
     """The names in a list with commas; all of them if it is empty."""
     chosen = [word.strip() for word in text.split(",") if word.strip()]
-    found = [
-        name for name in known if not chosen or any(name == word or name.startswith(f"{word}-") for word in chosen)
-    ]
+
+    def is_meant(name: str, word: str) -> bool:
+        return name == word or name.startswith((f"{word}-", f"{word} "))
+
     for word in chosen:
-        if not any(name == word or name.startswith(f"{word}-") for name in known):
+        if not any(is_meant(name, word) for name in known):
             raise SystemExit(f"{what}: there is no {word!r}; there are {', '.join(known)}")
-    return found
+    return [name for name in known if not chosen or any(is_meant(name, word) for word in chosen)]
 
 
-def points_of(text: str) -> tuple[str, ...]:
-    """The points in a list with commas; `closed` and `open` stand for all of their kind."""
-    found = words(
-        text.replace("closed ", "closed-").replace("open ", "open-"), [p.replace(" ", "-") for p in POINTS], "POINTS"
-    )
-    points = tuple(point for point in POINTS if point.replace(" ", "-") in found)
+def points_of(text: str, generator: Generator) -> tuple[str, ...]:
+    """The points in a list with commas that the generator can do; `closed` and `open` stand for all of their kind."""
+    asked = words(text, list(POINTS), "POINTS")
+    points = tuple(point for point in asked if generator.open or not point.startswith("open"))
     if not any(point.startswith("closed") for point in points):
         raise SystemExit(
             "POINTS: an open loop offers a share of what the closed ones showed; add one, such as `closed 64`"
@@ -108,7 +107,7 @@ def install(servers: list[Server], max_download_gb: float, report: Report | None
 def describe(plan: Plan, generator: Generator, arguments: argparse.Namespace) -> dict[str, Any]:
     """The head of the file."""
     notes = [f"left out by the budget of {arguments.budget_minutes:g} minutes: {line}" for line in plan.left_out]
-    if not generator.has_open_loops:
+    if generator.open is None:
         notes.append(f"no open loops: {generator.name} has none")
     if arguments.tuned:
         notes.append(f"the servers' settings were tuned in an earlier run ({arguments.tuned.name})")
@@ -148,7 +147,7 @@ def main() -> int:
     if arguments.resume:
         check_resumed(arguments.resume, generator)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d-%H%M%S")
-    report = Report(arguments.resume or RESULTS / f"peers-{stamp}.json", {})
+    report = Report(arguments.resume or RESULTS / f"peers-{stamp}.json")
     if arguments.tuned:
         report.take_tuning(arguments.tuned)
     usable = install(servers, arguments.max_download_gb, report)
@@ -156,12 +155,13 @@ def main() -> int:
 
     asked = Plan(
         tuple(words(arguments.loads, list(LOADS), "LOADS")),
-        points_of(arguments.points),
+        points_of(arguments.points, generator),
         arguments.repetitions,
         arguments.seconds,
     )
     plan = choose(asked, usable, arguments.budget_minutes * 60, report.tuned())
-    report.data = {**describe(plan, generator, arguments), **report.data}
+    head = describe(plan, generator, arguments)
+    report.data = {**head, **report.data, **head}
     report.save()
     minutes = estimate_s(plan, usable, report.tuned()) / 60
     print(f"about {minutes:.0f} minutes: {dataclasses.replace(plan, left_out=())}", file=sys.stderr)

@@ -76,6 +76,8 @@ class Server:
     start_s: float = 3
     """How long it takes to start, for the plan only."""
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    restarts: bool = False
+    """It is ended after each of its turns and started anew for the next: time that stands still misleads it."""
 
 
 def simple(load: str, item: Item, path: str = "/inference") -> Request:
@@ -256,6 +258,7 @@ SERVERS: dict[str, Server] = {
             answer=lambda load, body, _: body if load == "bytes" else json.loads(body)[0],
             environment={"BENTOML_DO_NOT_TRACK": "True"},
             start_s=6,
+            restarts=True,  # it would take the minutes that it stands still for what a batch takes
         ),
         Server(
             name="ray",
@@ -272,6 +275,7 @@ SERVERS: dict[str, Server] = {
             # The second only for machines so busy that Ray takes longer than its own 30 s to start.
             environment={"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"},
             start_s=15,
+            restarts=True,  # a node that has not been heard of for half a minute is given up
         ),
         Server(
             name="pytriton",

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -39,21 +40,21 @@ class Generator(Protocol):
 
     name: str
     version: str
-    has_open_loops: bool
 
     def closed(self, offer: Offer, users: int, seconds: float) -> Figures:
         """Users that each ask again as soon as they are answered."""
         ...
 
-    def open(self, offer: Offer, rate: float, seconds: float) -> Figures:
-        """Requests that come at random instants, `rate` a second, whatever the answers do."""
+    @property
+    def open(self) -> Callable[[Offer, float, float], Figures] | None:
+        """Requests that come at random instants, so many a second for so many seconds, whatever the answers do."""
         ...
 
 
 class Wrk:
     """wrk, for those who trust no generator of ours; closed loops only."""
 
-    name, has_open_loops = "wrk", False
+    name, open = "wrk", None
 
     def __init__(self) -> None:
         said = subprocess.run(["wrk", "-v"], capture_output=True, text=True, check=False).stdout
@@ -74,14 +75,11 @@ class Wrk:
         counts = {"answered": answered, "refused": found["refused"], "broken": found["broken"]}
         return {"rps": answered / found["duration_s"], **percentiles, **counts, "offered_rps": None}
 
-    def open(self, offer: Offer, rate: float, seconds: float) -> Figures:
-        raise NotImplementedError("wrk has no open loops")
-
 
 class JitneyBench:
     """`jitney bench`, the project's own."""
 
-    name, has_open_loops = "jitney bench", True
+    name = "jitney bench"
 
     def __init__(self) -> None:
         self.version = version("jitney")

@@ -13,7 +13,7 @@ from peers import environments
 from peers.catalog import SERVED, Cell, Place, Server
 from peers.generator import Figures, Generator, Offer
 from peers.loads import LOADS, is_right
-from peers.plan import TUNED_AT, WARM_S, Plan, tuning_load
+from peers.plan import TUNED_AT, WARM_RESTARTED_S, WARM_S, Plan, tuning_load
 from peers.process import Process, free_port, send
 from peers.report import Report, cell_named
 
@@ -31,9 +31,25 @@ class Standing:
     """A started server and what is sent to it."""
 
     server: Server
+    load: str
     cell: Cell
     process: Process
     offer: Offer
+
+    def rest(self) -> None:
+        """Until its next turn nothing of it may disturb the others."""
+        if self.server.restarts:
+            self.process.stop()
+        else:
+            self.process.hold()
+
+    def go_on(self) -> None:
+        if self.server.restarts:
+            fresh = start(self.server, self.load, self.cell)
+            self.process, self.offer = fresh.process, fresh.offer
+        else:
+            self.process.go_on()
+            self.process.wait_ready(self.offer.requests[0], 15)
 
 
 def say(text: str) -> None:
@@ -59,19 +75,19 @@ def start(server: Server, load: str, cell: Cell) -> Standing:
     }
     process = Process(server.command(place, cell), place.port, environment, SERVED)
     requests = [server.request(load, item) for item in LOADS[load].items()]
-    standing = Standing(server, cell, process, Offer(place.port, requests))
+    standing = Standing(server, load, cell, process, Offer(place.port, requests))
     try:
         process.wait_ready(requests[0], max(30, 8 * server.start_s))
-        check(standing, load)
+        check(standing)
     except BaseException:
         process.stop()
         raise
     return standing
 
 
-def check(standing: Standing, load: str) -> None:
+def check(standing: Standing) -> None:
     """Different items at once: each must get its own answer."""
-    server = standing.server
+    server, load = standing.server, standing.load
     items = [LOADS[load].distinct(number) for number in range(CHECKED)]
 
     def ask(item: Any) -> str | None:
@@ -141,7 +157,7 @@ class Run:
                 self.report.add_problem(load, server.name, str(error))
                 say(f"    not measured: {error}")
                 continue
-            one.process.hold()
+            one.rest()
             standing.append(one)
         return standing
 
@@ -192,12 +208,9 @@ class Run:
             return True
         done: dict[str, Figures] = {}
         try:
-            one.process.go_on()
-            one.process.wait_ready(one.offer.requests[0], 15)
-            self.measure(one, "closed 64", WARM_S, {})
+            one.go_on()
+            self.measure(one, TUNED_AT, WARM_RESTARTED_S if one.server.restarts else WARM_S, {})
             for point in self.plan.points:
-                if point.startswith("open") and not self.generator.has_open_loops:
-                    continue
                 figures = done[point] = self.measure(one, point, self.plan.seconds, done)
                 figures["memory_mb"] = one.process.memory_mb()
                 self.report.add_sample(
@@ -216,7 +229,7 @@ class Run:
             self.report.add_problem(load, one.server.name, f"repetition {repetition}: {error}")
             say(f"    {one.server.name} is left out from here: {error}")
             return False
-        one.process.hold()
+        one.rest()
         rates = ", ".join(f"{point} {figures['rps'] or 0:,.0f}/s" for point, figures in done.items())
         say(f"  {load} {repetition}/{self.plan.repetitions} {one.server.name}: {rates}")
         return True
@@ -225,5 +238,7 @@ class Run:
         kind, _, number = point.partition(" ")
         if kind == "closed":
             return self.generator.closed(one.offer, int(number), seconds)
+        if self.generator.open is None:
+            raise ValueError(f"{self.generator.name} has no open loops; `{point}` cannot be in the plan")
         capacity = max(figures["rps"] or 0.0 for name, figures in done.items() if name.startswith("closed"))
         return self.generator.open(one.offer, capacity * float(number.rstrip("%")) / 100, seconds)

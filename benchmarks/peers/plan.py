@@ -12,6 +12,8 @@ TUNED_AT = "closed 64"
 TUNED_ON = "sleepy"
 SHORTER = "measurements of"
 WARM_S = 0.7
+# A server that is started for each of its turns has learned nothing yet.
+WARM_RESTARTED_S = 3.0
 # What a measurement takes besides its seconds: processes of the generator, connections, memory.
 OVERHEAD_S = 0.5
 
@@ -46,8 +48,9 @@ def estimate_s(plan: Plan, servers: Iterable[Server], tuned: frozenset[tuple[str
             if len(server.cells) > 1 and tune not in known:
                 known.add(tune)
                 total += len(server.cells) * (server.start_s + WARM_S + plan.tune_seconds + OVERHEAD_S)
-            points = len(plan.points) * (plan.seconds + OVERHEAD_S) + WARM_S
-            total += server.start_s + plan.repetitions * points
+            before = server.start_s + WARM_RESTARTED_S if server.restarts else WARM_S
+            turn = before + len(plan.points) * (plan.seconds + OVERHEAD_S)
+            total += server.start_s + plan.repetitions * turn
     return total
 
 

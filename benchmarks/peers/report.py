@@ -13,13 +13,12 @@ KEYS = ("load", "repetition", "server", "point")
 class Report:
     """What is known so far, in memory and on disk."""
 
-    def __init__(self, path: Path, start: dict[str, Any]) -> None:
-        """Go on with the file if it is there; `start` is the head of a new one, and replaces that of an old one."""
+    def __init__(self, path: Path) -> None:
+        """Go on with the file if it is there."""
         self.path = path
-        self.data: dict[str, Any] = {"servers": {}, "tuning": [], "samples": [], "problems": []}
+        self.data: dict[str, Any] = {"method": {"notes": []}, "servers": {}, "tuning": [], "samples": []}
         if path.exists():
             self.data = json.loads(path.read_text())
-        self.data = {**start, **{name: self.data[name] for name in ("servers", "tuning", "samples", "problems")}}
         # What failed may work now; what still fails is noted again.
         self.data["problems"] = []
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
 
-from stories.story import Figures
+from stories.story import Figures, Sample
 
 T = TypeVar("T")
 
@@ -119,6 +119,9 @@ class Outcome:
     def curve(self) -> list[tuple[float, float]]:
         """Latency in ms by percentile."""
         return [(p, quantile(self.answered_ms, p / 100)) for p in (*range(0, 100, 5), 96, 97, 98, 99, 99.5)]
+
+    def sample(self) -> Sample:
+        return Sample(self.figures(), self.curve())
 
 
 def rate(done_s: list[float]) -> float:

@@ -26,7 +26,6 @@ from stories.story import (
     all_right,
     ratio,
 )
-from stories.tokens import Started
 
 RUN_S, STEP_S, USERS = 600.0, 50.0, 8
 THEIR_SETTINGS = ((8, 0.5), (4, 0.5), (16, 0.5), (8, 0.25), (8, 1.0))
@@ -110,13 +109,9 @@ def locust(port: int, crowd: Crowd, faster: float) -> list[dict[str, Any]]:
         return [line for line in lines if line["done_s"] * faster <= crowd.run_s]
 
 
-def through(start: Callable[[], Started], crowd: Crowd, faster: float) -> Callable[[], Sample]:
-    def measure() -> Sample:
-        with start() as running:
-            lines = locust(running.port, crowd, faster)
-            return Sample(figures(lines, crowd, faster), over_time(lines, faster))
-
-    return measure
+def load(port: int, crowd: Crowd, faster: float) -> Sample:
+    lines = locust(port, crowd, faster)
+    return Sample(figures(lines, crowd, faster), over_time(lines, faster))
 
 
 def best_of_theirs(metric: str, best: Callable[[list[float]], float]) -> Callable[[Medians], float]:
@@ -142,13 +137,16 @@ def stories(settings: Settings) -> list[Story]:
         Crowd(path="/text_to_image/stream", run_s=450),
     )
 
+    def measured(crowd: Crowd, start: Callable[[], starting.Started]) -> Callable[[], Sample]:
+        return starting.under(lambda port: load(port, crowd, faster), start)
+
     def theirs(size: int, wait_s: float, crowd: Crowd) -> Callable[[], Sample]:
         chosen = {"STORY_SCALE": str(faster), "STORY_SIZE": str(size), "STORY_WAIT_S": str(wait_s / faster)}
-        return through(lambda: starting.fastapi("images", DOOR, chosen), crowd, faster)
+        return measured(crowd, lambda: starting.fastapi("images", DOOR, chosen))
 
     def ours(crowd: Crowd) -> Callable[[], Sample]:
         environment = {"STORY_SCALE": str(faster)}
-        return through(lambda: starting.jitney("images", DOOR, environment), crowd, faster)
+        return measured(crowd, lambda: starting.jitney("images", DOOR, environment))
 
     chosen = THEIR_SETTINGS[0]
     return [

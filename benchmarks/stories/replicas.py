@@ -7,7 +7,6 @@ from collections.abc import Callable
 from stories import starting
 from stories.clients import Load, Talk, run
 from stories.story import Medians, Plot, Sample, Settings, Story, Target, Theirs, Variant, all_right
-from stories.tokens import Started
 
 COUNTS, RAY_COUNTS = (1, 2, 4, 8, 16), (1, 4, 8)
 BATCH_S, SIZE = 0.2, 8
@@ -30,15 +29,10 @@ def named(system: str, count: int) -> str:
     return f"{system}, {count} replica{'s' if count > 1 else ''}"
 
 
-def through(start: Callable[[], Started], count: int, seconds: float) -> Callable[[], Sample]:
-    def measure() -> Sample:
-        with start() as running:
-            load = Load(running.port, TALK, 2.0, seconds)
-            figures = run(load.closed(USERS_PER_REPLICA * count)).figures()
-            figures["of_ceiling"] = figures["rps"] / (count * SIZE / BATCH_S)
-            return Sample(figures, [(count, figures["rps"])])
-
-    return measure
+def load(port: int, count: int, seconds: float) -> Sample:
+    figures = run(Load(port, TALK, 2.0, seconds).closed(USERS_PER_REPLICA * count)).figures()
+    figures["of_ceiling"] = figures["rps"] / (count * SIZE / BATCH_S)
+    return Sample(figures, [(count, figures["rps"])])
 
 
 def least_efficiency(system: str) -> Callable[[Medians], float]:
@@ -55,11 +49,14 @@ def stories(settings: Settings) -> list[Story]:
     seconds = max(2.0, settings.seconds / 4)
     has_ray = importlib.util.find_spec("ray") is not None
 
+    def measured(count: int, start: Callable[[], starting.Started]) -> Callable[[], Sample]:
+        return starting.under(lambda port: load(port, count, seconds), start)
+
     def ours(count: int) -> Callable[[], Sample]:
-        return through(lambda: starting.jitney("replicas", DOOR, {}, f"upper.replicas={count}"), count, seconds)
+        return measured(count, lambda: starting.jitney("replicas", DOOR, {}, f"upper.replicas={count}"))
 
     def rays(count: int) -> Callable[[], Sample]:
-        return through(lambda: starting.ray("replicas", DOOR, count), count, seconds)
+        return measured(count, lambda: starting.ray("replicas", DOOR, count))
 
     variants = [Variant(named("jitney", count), "jitney", ours(count), line="jitney") for count in COUNTS]
     if has_ray:

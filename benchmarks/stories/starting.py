@@ -6,12 +6,16 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import servers
+
+from stories.story import Sample
+
+Started = AbstractContextManager[servers.Running]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -22,6 +26,16 @@ def importing() -> str:
     """PYTHONPATH under which the stories and jitney are found."""
     own = [str(HERE.parent), str(ROOT / "python")]
     return os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def under(load: Callable[[int], Sample], start: Callable[[], Started]) -> Callable[[], Sample]:
+    """Measure a server: start it, put the load on its port, end it."""
+
+    def measure() -> Sample:
+        with start() as running:
+            return load(running.port)
+
+    return measure
 
 
 class Door(NamedTuple):

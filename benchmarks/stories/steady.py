@@ -6,7 +6,6 @@ from collections.abc import Callable
 from stories import starting
 from stories.clients import Load, Outcome, Talk, run
 from stories.story import Plot, Sample, Settings, Story, Target, Theirs, Variant, all_right, ratio
-from stories.tokens import Started
 
 RATE, SECONDS, WARM_S = 250, 12.0, 0.5
 # One at a time takes 3.94 ms: with the arrivals of this seed a queue that takes one at a time has a p50 of 166 ms and a
@@ -39,20 +38,15 @@ async def offered(port: int) -> Outcome:
     return await Load(port, TALK, WARM_S, SECONDS).steady(RATE, SEED)
 
 
-def through(start: Callable[[], Started]) -> Callable[[], Sample]:
-    def measure() -> Sample:
-        with start() as running:
-            outcome = run(offered(running.port))
-            return Sample(outcome.figures(), outcome.curve())
-
-    return measure
+def load(port: int) -> Sample:
+    return run(offered(port)).sample()
 
 
 def stories(settings: Settings) -> list[Story]:
     del settings  # the calibration is of these arrivals: they last as long as they last
 
     def baseline(variant: str) -> Callable[[], Sample]:
-        return through(lambda: starting.fastapi("steady", DOOR, {"STORY_VARIANT": variant}))
+        return starting.under(load, lambda: starting.fastapi("steady", DOOR, {"STORY_VARIANT": variant}))
 
     return [
         Story(
@@ -71,7 +65,7 @@ def stories(settings: Settings) -> list[Story]:
                 Variant(UNBATCHED, "baseline", baseline("unbatched")),
                 Variant(WAIT, "baseline", baseline("wait")),
                 Variant(DRAIN, "baseline", baseline("drain")),
-                Variant(OURS, "jitney", through(lambda: starting.jitney("steady", DOOR, {}))),
+                Variant(OURS, "jitney", starting.under(load, lambda: starting.jitney("steady", DOOR, {}))),
             ],
             targets=[
                 Target("p50 / one at a time", 0.6, True, ratio("p50_ms", OURS, UNBATCHED)),

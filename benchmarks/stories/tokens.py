@@ -6,10 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
-
-import servers
 
 from stories import language, starting
 from stories.clients import Load, Talk, run
@@ -24,7 +21,6 @@ LOOP, BATCHED, OURS, CEILING = (
     "the model alone",
 )
 DOOR = starting.Door("/generate", json.dumps({"prompt": "the first"}).encode())
-Started = AbstractContextManager[servers.Running]
 
 
 def question(number: int) -> bytes:
@@ -43,18 +39,9 @@ def looks_like_an_answer(number: int, answer: bytes) -> bool:
     return found["prompt"] == f"prompt number {number}" and len(found["tokens"]) == language.TOKENS
 
 
-def through(start: Callable[[], Started], seconds: float, is_real: bool) -> Callable[[], Sample]:
-    def measure() -> Sample:
-        with start() as running:
-            talk = Talk("/generate", question, looks_like_an_answer if is_real else is_answer)
-
-            async def load() -> Sample:
-                outcome = await Load(running.port, talk, max(1.0, seconds / 3), seconds).closed(USERS)
-                return Sample(outcome.figures(), outcome.curve())
-
-            return run(load())
-
-    return measure
+def load(port: int, seconds: float, is_real: bool) -> Sample:
+    talk = Talk("/generate", question, looks_like_an_answer if is_real else is_answer)
+    return run(Load(port, talk, max(1.0, seconds / 3), seconds).closed(USERS)).sample()
 
 
 def alone(folder: Path, seconds: float) -> Sample:
@@ -84,17 +71,16 @@ print(*best)
 
 
 def variants(environment: Mapping[str, str], seconds: float, is_real: bool) -> list[Variant]:
-    def baseline(variant: str) -> Callable[[], Sample]:
-        chosen = {**environment, "STORY_VARIANT": variant}
-        return through(lambda: starting.fastapi("tokens", DOOR, chosen), seconds, is_real)
+    def measured(start: Callable[[], starting.Started]) -> Callable[[], Sample]:
+        return starting.under(lambda port: load(port, seconds, is_real), start)
 
-    def ours() -> Started:
-        return starting.jitney("tokens", DOOR, environment)
+    def baseline(variant: str) -> Callable[[], Sample]:
+        return measured(lambda: starting.fastapi("tokens", DOOR, {**environment, "STORY_VARIANT": variant}))
 
     return [
         Variant(LOOP, "baseline", baseline("loop")),
         Variant(BATCHED, "baseline", baseline("batched")),
-        Variant(OURS, "jitney", through(ours, seconds, is_real)),
+        Variant(OURS, "jitney", measured(lambda: starting.jitney("tokens", DOOR, environment))),
     ]
 
 

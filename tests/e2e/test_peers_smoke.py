@@ -38,7 +38,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(180)
 def test_one_cell_of_jitney_and_fastapi_is_measured_and_written(tmp_path: Path) -> None:
     servers = [catalog.SERVERS["jitney"], catalog.SERVERS["fastapi-naive"]]
-    report = reports.Report(tmp_path / "peers.json", {"method": {"notes": []}})
+    report = reports.Report(tmp_path / "peers.json")
     run = measure.Run(TINY, servers, generator.named("bench"), report)
     run.everything()
     written = json.loads(report.path.read_text())
@@ -73,7 +73,7 @@ def test_a_server_that_answers_wrongly_is_not_measured(tmp_path: Path) -> None:
         return [sys.executable, str(wrong)]
 
     server = catalog.Server("wrong", "Wrong", "", "none", command)
-    report = reports.Report(tmp_path / "peers.json", {"method": {"notes": []}})
+    report = reports.Report(tmp_path / "peers.json")
     measure.Run(TINY, [server], generator.named("bench"), report).everything()
     (problem,) = report.data["problems"]
     assert problem["reason"].startswith("16 of 16 answers were not right")

@@ -85,9 +85,33 @@ def test_names_may_be_families() -> None:
         command.words("mosek", known, "PEERS")
 
 
+def test_points_may_be_kinds_and_are_those_that_the_generator_can_do() -> None:
+    bench, wrk = generator.JitneyBench(), object.__new__(generator.Wrk)
+    assert command.points_of("", bench) == plan.POINTS
+    assert command.points_of("", wrk) == command.points_of("closed", bench) == plan.POINTS[:3]
+    assert command.points_of("closed 64, open", bench) == ("closed 64", "open 60%", "open 150%")
+    for alone, by in (("open", bench), ("open 60%", wrk)):
+        with pytest.raises(SystemExit, match="add one"):
+            command.points_of(alone, by)
+    with pytest.raises(SystemExit, match="there is no 'closed 2'"):
+        command.points_of("closed 2", bench)
+
+
+def test_figures_of_another_build_or_generator_are_not_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    bench = generator.JitneyBench()
+    path.write_text(json.dumps({"versions": {"commit": command.commit()}, "generator": {"name": bench.name}}))
+    command.check_resumed(path, bench)
+    with pytest.raises(SystemExit, match="generator"):
+        command.check_resumed(path, object.__new__(generator.Wrk))
+    path.write_text(json.dumps({"versions": {"commit": "of before"}, "generator": {"name": bench.name}}))
+    with pytest.raises(SystemExit, match="commit of before"):
+        command.check_resumed(path, bench)
+
+
 def test_a_run_goes_on_with_the_figures_that_it_has(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
-    first = reports.Report(path, {"kind": "peers"})
+    first = reports.Report(path)
     first.add_tuning("noop", "mosec", {"max_wait_time=1": 10.0, "max_wait_time=5": 20.0}, "max_wait_time=5")
     sample: dict[str, Any] = {
         "load": "noop",
@@ -98,14 +122,15 @@ def test_a_run_goes_on_with_the_figures_that_it_has(tmp_path: Path) -> None:
         "figures": {},
     }
     first.add_sample(sample)
+    first.data["versions"] = {"commit": "abc"}
     first.add_problem("bytes", "mosec", "it ended")
 
-    again = reports.Report(path, {"kind": "peers", "date": "later"})
+    again = reports.Report(path)
     assert again.has_sample("noop", 1, "mosec", "closed 1")
     assert not again.has_sample("noop", 2, "mosec", "closed 1")
     assert again.chosen("noop", "mosec") == "max_wait_time=5"
     assert again.data["problems"] == [], "what failed is tried again"
-    assert again.data["date"] == "later"
+    assert again.data["versions"] == {"commit": "abc"}, "a run that goes on, and ends early, can go on again"
 
 
 def test_settings_of_an_earlier_run_are_taken_if_they_still_exist(tmp_path: Path) -> None:
@@ -114,13 +139,13 @@ def test_settings_of_an_earlier_run_are_taken_if_they_still_exist(tmp_path: Path
         {"load": "noop", "server": "bentoml", "cell": "gone=1", "rps": 3.0, "is_chosen": True},
     ]
     (tmp_path / "old.json").write_text(json.dumps({"tuning": rows}))
-    report = reports.Report(tmp_path / "new.json", {})
+    report = reports.Report(tmp_path / "new.json")
     report.take_tuning(tmp_path / "old.json")
     assert report.tuned() == {("noop", "mosec")}
 
 
 def test_a_server_without_any_figure_is_reported_with_its_reason(tmp_path: Path) -> None:
-    report = reports.Report(tmp_path / "peers.json", {})
+    report = reports.Report(tmp_path / "peers.json")
     report.set_server(catalog.SERVERS["mosec"], "measured", "1.0")
     report.add_problem("noop", "mosec", "it ended with 1: no such file")
     report.close()
