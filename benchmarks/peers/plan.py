@@ -13,7 +13,7 @@ TUNED_ON = "sleepy"
 SHORTER = "measurements of"
 WARM_S = 0.7
 # A server that is started for each of its turns has learned nothing yet.
-WARM_RESTARTED_S = 3.0
+WARM_RESTARTED_S = 2.0
 # What a measurement takes besides its seconds: processes of the generator, connections, memory.
 OVERHEAD_S = 0.5
 
