@@ -302,7 +302,7 @@ SERVERS: dict[str, Server] = {
             missing={load: "serves embeddings only" for load in ALL if load != "minilm"},
             request=infinity_request,
             answer=lambda _, body, __: json.loads(body)["data"][0]["embedding"],
-            environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "DO_NOT_TRACK": "1"},
+            environment={"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"},
             start_s=15,
         ),
         fastapi("naive", "FastAPI, model in the loop"),

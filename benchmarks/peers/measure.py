@@ -60,8 +60,6 @@ def start(server: Server, load: str, cell: Cell) -> Standing:
     """Start a server with this model and these settings, and see that its answers are right."""
     place = Place(environments.python_of(server), free_port(), load)
     environment = {
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": str(SERVED),
         # Triton's Python backend looks for libpython where the linker does.

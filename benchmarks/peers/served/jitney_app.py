@@ -33,10 +33,14 @@ def raw(items: list[bytes]) -> list[bytes]:
     return items
 
 
-@jitney.deployment(max_batch_size=32)
+class Sentence(msgspec.Struct):
+    text: str
+
+
+@jitney.deployment(max_batch_size=32, cost=jitney.length("text"))
 class Minilm:
     def __init__(self) -> None:
         self.model = models.MiniLM()
 
-    def predict(self, items: list[dict[str, str]]) -> np.ndarray:
-        return self.model.embed([item["text"] for item in items])
+    def predict(self, items: list[Sentence]) -> np.ndarray:
+        return self.model.embed([item.text for item in items])

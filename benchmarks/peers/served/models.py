@@ -42,7 +42,7 @@ def grouped(items: Batch) -> Batch:
 
 
 class MiniLM:
-    """Sentences to vectors of length 1, on one thread of onnxruntime."""
+    """Sentences to vectors of length 1, on as many threads as onnxruntime takes by itself."""
 
     def __init__(self) -> None:
         # Only where the embedding is served: the others need none of it.
@@ -50,7 +50,6 @@ class MiniLM:
         from tokenizers import Tokenizer  # noqa: PLC0415
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self.session = onnxruntime.InferenceSession(str(weights()), options, providers=["CPUExecutionProvider"])
         self.tokenizer = Tokenizer.from_file(str(TOKENIZER))

@@ -33,6 +33,12 @@ impl Window {
         (from_ns, (from_ns + self.interval_ns).min(self.to_ns))
     }
 
+    /// Whether a request counts: it was due in the window, or waited through the whole of it. Without the latter a server
+    /// that answers only some of its users, from the warm-up on, would look quick.
+    fn concerns(&self, due_ns: u64, ended_ns: u64) -> bool {
+        self.holds(due_ns) || due_ns < self.from_ns && ended_ns >= self.to_ns
+    }
+
     fn number(&self, at_ns: u64) -> Option<usize> {
         self.holds(at_ns).then(|| ((at_ns - self.from_ns) / self.interval_ns) as usize)
     }
@@ -149,7 +155,7 @@ impl Recorder {
     /// A request has ended.
     pub fn ended(&mut self, due_ns: u64, now_ns: u64, end: &Result<Answer, Loss>) {
         let latency_ns = now_ns.saturating_sub(due_ns);
-        if self.window.holds(due_ns) {
+        if self.window.concerns(due_ns, now_ns) {
             self.totals.record(latency_ns, self.items_per_request, end);
         }
         if let Some(interval) = self.interval(now_ns) {
@@ -213,6 +219,16 @@ mod tests {
         let totals = recorder.finish();
         assert_eq!(totals.latency.count(), 1);
         assert!((totals.latency.quantile_ms(0.5) - 5000.0).abs() < 5.0);
+    }
+
+    #[test]
+    fn who_is_never_answered_in_the_window_counts_though_due_before_it() {
+        let mut recorder = Recorder::new(window(), 1);
+        recorder.ended(SECOND_NS, 5 * SECOND_NS, &Ok(ok()));
+        recorder.ended(SECOND_NS, 6 * SECOND_NS, &Err(Loss::Timeout));
+        let totals = recorder.finish();
+        assert_eq!((totals.count(Kind::Answered), totals.count(Kind::Failed)), (1, 1));
+        assert!((totals.latency.quantile_ms(0.5) - 4000.0).abs() < 5.0);
     }
 
     #[test]
