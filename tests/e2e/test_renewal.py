@@ -1,5 +1,6 @@
 """`--reload`: while a model is being written, its server goes on."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness import Reply, Serve, until
@@ -36,6 +37,44 @@ def test_changed_files_are_read_by_new_workers_and_the_port_stays_open(serve: Se
     until(lambda: "invalid syntax" in server.log(), "what is wrong is on the terminal")
     write(file, "four")
     until(lambda: says("four"), "the next change is tried")
+
+
+SLOW = """
+import time
+
+import jitney
+
+
+@jitney.deployment(max_batch_size=4, replicas=2)
+def say(texts: list[str]) -> list[str]:
+    time.sleep(0.02)
+    return [{word!r} for text in texts]
+"""
+
+
+def test_under_full_load_no_batch_is_lost_with_a_worker_that_is_told_to_end(serve: Serve, tmp_path: Path) -> None:
+    """Full batches are sent ahead to busy workers; none may go to one that ends."""
+    file = tmp_path / "say.py"
+    file.write_text(SLOW.format(word="0"))
+    server = serve(str(file), arguments=("--reload",))
+    words: set[str] = set()
+
+    def load() -> None:
+        with server.client() as client:
+            while "3" not in words:
+                reply = client.post("/say", "x")
+                assert reply.status == 200, reply
+                words.add(reply.json())
+
+    with ThreadPoolExecutor(24) as pool:
+        users = [pool.submit(load) for _ in range(24)]
+        for word in ("1", "2", "3"):
+            file.write_text(SLOW.format(word=word))
+            until(lambda word=word: word in words or any(user.done() for user in users), f"{word} is said")
+        for user in users:
+            user.result()
+    assert server.metric("jitney_batches_total", reason="suspect") == 0, "no worker took a batch with it"
+    assert server.metric("jitney_workers_lost_total", cause="renewed") >= 4
 
 
 def test_a_deployment_that_has_become_another_is_served_by_a_server_that_starts_again(

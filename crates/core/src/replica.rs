@@ -13,7 +13,7 @@ struct Replica {
     since: Time,
     /// Its batch is a suspect, which must be alone: nothing is sent ahead to it.
     holds_suspect: bool,
-    /// Told to die because it hangs: gets nothing more.
+    /// Told to end, or to die because it hangs: gets nothing more.
     is_condemned: bool,
 }
 

@@ -48,6 +48,8 @@ pub enum Inbound {
     Profiled(Vec<(Load, Duration)>),
     /// A replica is loaded and free.
     Up(ReplicaId, Link),
+    /// A replica is to finish what it holds and to end.
+    Retire(ReplicaId),
     /// A replica is gone.
     Lost(ReplicaId, Loss),
     /// Whether new items are let in.

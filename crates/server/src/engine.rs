@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::deployment::Inbound;
 use crate::link::front::Link;
 use crate::link::results_frame::{ItemOutcome, ReceivedResults};
-use crate::supervise::Report;
+use crate::report::Report;
 use crate::telemetry::Telemetry;
 use jitney_core::admission::Refusal;
 use jitney_core::load::Measure;
@@ -180,6 +180,13 @@ impl Engine {
             Inbound::Up(replica, link) => {
                 self.links.insert(replica, link);
                 self.scheduler.replica_up(now, replica);
+            }
+            Inbound::Retire(replica) => {
+                self.scheduler.retire(replica);
+                // Behind the last batch that it was sent: none can be on its way any more.
+                if let Some(link) = self.links.get(&replica) {
+                    link.shutdown();
+                }
             }
             Inbound::Lost(replica, loss) => {
                 self.links.remove(&replica);

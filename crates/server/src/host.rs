@@ -1,8 +1,9 @@
 //! Engines and their workers from settings to end, without a door: what `serve` puts behind HTTP and `embed` into a
 //! program.
 
+use crate::report::Report;
 use crate::site::Site;
-use crate::supervise::{self, Report, Stop, Supervisor};
+use crate::supervise::{self, Stop, Supervisor};
 use crate::telemetry::Telemetry;
 use jitney_core::options::ServerOptions;
 use std::collections::BTreeMap;

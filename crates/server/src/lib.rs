@@ -17,6 +17,7 @@ pub mod messages;
 pub mod plan;
 pub mod profile;
 pub mod programs;
+pub mod report;
 pub mod serve;
 pub mod site;
 pub mod spawn;

@@ -1,7 +1,7 @@
 //! Starts worker processes and ends them. All are started by one thread that lives as long as the server, because
 //! the kernel's parent-death signal follows the thread that started a child.
 
-use crate::supervise::Report;
+use crate::report::Report;
 use jitney_core::request::ReplicaId;
 use jitney_core::scheduler::Loss;
 use rustix::process::{Pid, Signal};

@@ -9,6 +9,7 @@ use crate::link::frame::Kind;
 use crate::link::front::Link;
 use crate::plan::{Assignment, Plan};
 use crate::profile;
+use crate::report::Report;
 use crate::site::{Readiness, Site};
 use crate::spawn::{self, Launch, Spawner};
 use crate::workers;
@@ -51,29 +52,6 @@ pub enum Stop {
     InOrder,
     /// They are killed.
     AtOnce,
-}
-
-/// What the supervisor is told.
-#[derive(Debug)]
-pub enum Report {
-    /// A worker's process runs.
-    Spawned(ReplicaId, Option<u32>),
-    /// A worker's link is up.
-    Connected(ReplicaId, Link),
-    /// A worker said something about itself (JSON).
-    Said(ReplicaId, Kind, Bytes),
-    /// A worker answered its first batch.
-    Served(ReplicaId),
-    /// A worker's link is down.
-    LinkLost(ReplicaId),
-    /// A worker's batch runs for too long.
-    Hung(ReplicaId),
-    /// A suspect begins to run alone in a worker, or has run.
-    Trial(ReplicaId, bool),
-    /// A worker's process has ended, in this way.
-    Exited(ReplicaId, String, Loss),
-    /// The files of the targets have changed.
-    Renew,
 }
 
 /// One place for a worker, with the worker that is in it.
@@ -199,17 +177,7 @@ impl Supervisor {
     // ------------------------------------------------------------------------------------------ what happens
 
     fn hear(&mut self, report: Report) -> Result<(), Fatal> {
-        let worker = match &report {
-            Report::Spawned(w, _)
-            | Report::Connected(w, _)
-            | Report::Said(w, _, _)
-            | Report::Served(w)
-            | Report::LinkLost(w)
-            | Report::Hung(w)
-            | Report::Trial(w, _)
-            | Report::Exited(w, _, _) => *w,
-            Report::Renew => return self.renew(),
-        };
+        let Some(worker) = report.worker() else { return self.renew() };
         let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
             // A worker that was replaced; it has been killed.
             return Ok(());
@@ -257,8 +225,7 @@ impl Supervisor {
             Kind::Ready => {
                 tracing::info!("{name}: loaded and warm");
                 self.slots[index].error = None;
-                let assignment = self.slots[index].assignment.as_ref();
-                if let Some(served) = assignment.and_then(|assignment| self.served.get(&assignment.deployment)) {
+                if let Some(served) = self.served_by(index) {
                     tell(&served.engine, Inbound::Profiled(profile::measured(body, served.example_cost)));
                 }
                 self.event(index, Event::Ready)?;
@@ -355,10 +322,14 @@ impl Supervisor {
             None => {}
             Some(Command::Spawn) => self.spawn(index),
             Some(Command::Kill) => slot.pid.into_iter().for_each(spawn::kill_group),
-            Some(Command::End) => slot.link.iter().for_each(Link::shutdown),
+            Some(Command::End) => {
+                let worker = slot.worker;
+                self.tell_engine(index, Inbound::Retire(worker));
+            }
             Some(Command::Up) => {
-                if let (Some(engine), Some(link)) = (self.engine_of(index), self.slots[index].link.clone()) {
-                    tell(&engine, Inbound::Up(self.slots[index].worker, link));
+                if let Some(link) = slot.link.clone() {
+                    let worker = slot.worker;
+                    self.tell_engine(index, Inbound::Up(worker, link));
                 }
             }
             Some(Command::Down(cause)) => {
@@ -367,9 +338,7 @@ impl Supervisor {
                     || cause == Cause::Renewed;
                 let loss = if killed { Loss::Killed } else { Loss::Crashed };
                 let worker = slot.worker;
-                if let Some(engine) = self.engine_of(index) {
-                    tell(&engine, Inbound::Lost(worker, loss));
-                }
+                self.tell_engine(index, Inbound::Lost(worker, loss));
                 self.lost(index, cause);
             }
             Some(Command::GiveUp(cause)) => {
@@ -395,17 +364,15 @@ impl Supervisor {
             let labels = [assignment.deployment.as_str(), cause.label()];
             self.site.telemetry.counter(metrics::WORKERS_LOST, &labels).inc();
         }
-        if let Some(engine) = self.engine_of(index) {
-            self.close_if_crash_looping(index, &engine);
-        }
+        self.close_if_crash_looping(index);
     }
 
-    fn close_if_crash_looping(&self, index: usize, engine: &mpsc::UnboundedSender<Inbound>) {
+    fn close_if_crash_looping(&self, index: usize) {
         let deployment = |slot: &Slot| slot.assignment.as_ref().map(|a| a.deployment.clone());
         let mine = deployment(&self.slots[index]);
         let mut siblings = self.slots.iter().filter(|slot| deployment(slot) == mine);
         if siblings.all(|slot| !slot.place.is_up() && slot.place.is_crash_looping()) {
-            tell(engine, Inbound::Door(Door::Closed(Outcome::CrashLooping)));
+            self.tell_engine(index, Inbound::Door(Door::Closed(Outcome::CrashLooping)));
         }
     }
 
@@ -452,14 +419,20 @@ impl Supervisor {
 
     /// Batches of a worker go to and come from the engine of its deployment.
     fn attach(&self, index: usize) {
-        if let (Some(engine), Some(link)) = (self.engine_of(index), &self.slots[index].link) {
-            link.attach(engine);
+        if let (Some(served), Some(link)) = (self.served_by(index), &self.slots[index].link) {
+            link.attach(served.engine.clone());
         }
     }
 
-    fn engine_of(&self, index: usize) -> Option<mpsc::UnboundedSender<Inbound>> {
-        let assignment = self.slots[index].assignment.as_ref()?;
-        self.served.get(&assignment.deployment).map(|served| served.engine.clone())
+    /// What the worker of this place serves, once that is known.
+    fn served_by(&self, index: usize) -> Option<&Served> {
+        self.served.get(&self.slots[index].assignment.as_ref()?.deployment)
+    }
+
+    fn tell_engine(&self, index: usize, message: Inbound) {
+        if let Some(served) = self.served_by(index) {
+            tell(&served.engine, message);
+        }
     }
 
     // ------------------------------------------------------------------------------------------ the plan

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::link::frame::FrameReader;
 use crate::link::front::Link;
-use crate::supervise::Report;
+use crate::report::Report;
 use jitney_core::request::ReplicaId;
 use std::time::Duration;
 use tokio::net::UnixListener;

@@ -244,6 +244,11 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
+    /// A replica ends when it has finished what it holds: it gets nothing more.
+    pub fn retire(&mut self, id: ReplicaId) {
+        self.replicas.condemn(id);
+    }
+
     /// `predict` begins on a batch.
     pub fn batch_started(&mut self, id: BatchId) {
         if let Some(batch) = self.batches.get_mut(&id) {

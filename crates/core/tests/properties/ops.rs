@@ -24,6 +24,7 @@ pub(crate) enum Op {
     BatchDone(usize, bool),
     StrayBatchDone(u32, u64),
     Up,
+    Retire(usize),
     Lose(usize),
     Door(u8),
 }
@@ -64,6 +65,11 @@ impl Op {
             Op::Up => {
                 if world.replicas.len() < 4 {
                     world.up();
+                }
+            }
+            Op::Retire(n) => {
+                if let Some(id) = choose(world.replicas.keys(), n) {
+                    world.retire(id);
                 }
             }
             Op::Lose(n) => {
@@ -153,6 +159,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0u32..6, 0u64..30).prop_map(|(replica, batch)| Op::StrayBatchDone(replica, batch)),
         4 => Just(Op::Up),
         3 => n().prop_map(Op::Lose),
+        2 => n().prop_map(Op::Retire),
         1 => (0u8..6).prop_map(Op::Door),
     ];
     prop::collection::vec(op, 1..160)

@@ -283,6 +283,12 @@ impl World {
         self.settle();
     }
 
+    pub(crate) fn retire(&mut self, replica: ReplicaId) {
+        self.scheduler.retire(replica);
+        self.replicas.get_mut(&replica).expect("it is up").condemned = true;
+        self.settle();
+    }
+
     pub(crate) fn lose(&mut self, replica: ReplicaId) {
         self.scheduler.replica_lost(self.now, replica, jitney_core::scheduler::Loss::Crashed);
         let held = self.replicas.remove(&replica).map(|replica| replica.batches).unwrap_or_default();

@@ -6,7 +6,7 @@ use super::{batch_frame, results_frame};
 use crate::call::Call;
 use crate::clock::Clock;
 use crate::deployment::Inbound;
-use crate::supervise::Report;
+use crate::report::Report;
 use bytes::{Buf, Bytes};
 use jitney_core::request::{BatchId, ItemId, ReplicaId};
 use jitney_core::time::Time;

@@ -8,7 +8,7 @@ use jitney_core::request::{BatchId, ItemId};
 use jitney_core::scheduler::Door;
 use jitney_server::call::{Answer, Call};
 use jitney_server::deployment::Inbound;
-use jitney_server::supervise::Report;
+use jitney_server::report::Report;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};

@@ -18,7 +18,7 @@ use jitney_server::link::batch_frame::{self, ReceivedBatch};
 use jitney_server::link::frame::{Frame, FrameReader, Kind, small_frame};
 use jitney_server::link::front::Link;
 use jitney_server::link::results_frame::{Durations, ResultsWriter};
-use jitney_server::supervise::Report;
+use jitney_server::report::Report;
 use jitney_server::telemetry::Telemetry;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;

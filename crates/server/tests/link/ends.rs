@@ -12,7 +12,7 @@ use jitney_server::link::frame::{FrameReader, Header, Kind, small_frame};
 use jitney_server::link::front::Link;
 use jitney_server::link::results_frame::{Durations, ItemOutcome, ResultsWriter};
 use jitney_server::link::worker::{Control, WorkerLink};
-use jitney_server::supervise::Report;
+use jitney_server::report::Report;
 use smallvec::SmallVec;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
