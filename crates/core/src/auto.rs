@@ -6,7 +6,7 @@ use crate::lane::Waiting;
 use crate::lanes::LaneId;
 use crate::load::Measure;
 use crate::pace::Pace;
-use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
+use crate::policy::{BatchPolicy, CloseReason, Decision, LANES_LOOKED_AT, MOST_PASSES, View};
 use crate::request::{ItemId, Priority};
 use crate::riders::{self, Bounds};
 use crate::time::Time;
@@ -23,8 +23,6 @@ const RETURNS_OVER_CHANCE: f64 = 3.0;
 const RETURNS_AT_LEAST: f64 = 0.25;
 /// Waits that are weighed: the longest possible one, and halves of it.
 const WAITS: usize = 8;
-/// Lanes looked at: a lane that is held does not block the next ones.
-const LANES: usize = 4;
 /// Sizes are chosen for a load that is this much higher than measured: to take too few costs more than too many.
 const CAUTION: f64 = 1.15;
 /// Launches of a share after which all that wait are taken once: what large batches cost would else never be seen again,
@@ -68,9 +66,9 @@ impl BatchPolicy for Auto {
     fn decide(&mut self, view: &View) -> Decision {
         let lanes = view.lanes;
         let full = lanes.first_full().filter(|_| view.passes < MOST_PASSES);
-        let candidates: SmallVec<[LaneId; LANES]> = match full {
+        let candidates: SmallVec<[LaneId; LANES_LOOKED_AT]> = match full {
             Some(lane) => SmallVec::from_iter([lane]),
-            None => lanes.by_rank().take(LANES).collect(),
+            None => lanes.by_rank().take(LANES_LOOKED_AT).collect(),
         };
         let rate = view.traffic.rate(view.now, view.pace);
         let mut shortest = Wait { seconds: f64::INFINITY, motive: None };
@@ -90,7 +88,11 @@ impl BatchPolicy for Auto {
     }
 
     fn sends_ahead(&mut self, view: &View) -> bool {
-        let full = view.lanes.limits().max_items;
+        let (full, lane) = (view.lanes.limits().max_items, view.lanes.first_full());
+        // Where items of like length ride together, better company may come until a replica is free.
+        if lane.is_some_and(|lane| view.curve_of(lane).measure() == Measure::Padded) {
+            return false;
+        }
         take(view, view.pace, full, view.traffic.rate(view.now, view.pace)) == full
     }
 
@@ -112,11 +114,7 @@ impl BatchPolicy for Auto {
         take(view, view.pace, waiting, view.traffic.rate(view.now, view.pace))
     }
 
-    fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
-        self.on_empty();
-    }
-
-    fn on_empty(&mut self) {
+    fn on_end(&mut self) {
         *self = Auto { shares: self.shares, ..Auto::default() };
     }
 }
@@ -148,7 +146,13 @@ impl Auto {
         if !view.pace.is_known() || view.is_full(lane) || view.pace_of(lane).seconds(1) < TIMER_S {
             return Wait::NONE;
         }
-        let (hold, pacing) = (self.hold(view, lane, rate), pacing(view, rate));
+        // All waits of one launch together never exceed a launch's cost, shared among the replicas.
+        let cost = view.pace_of(lane).launch_s() / f64::from(view.replicas);
+        let longest = cost - self.held_since.map_or(0.0, |since| (view.now - since).as_secs_f64());
+        if longest <= TINY_S {
+            return Wait::NONE;
+        }
+        let (hold, pacing) = (self.hold(view, lane, rate, cost, longest), pacing(view, rate, longest));
         let wait = if hold.seconds >= pacing.seconds { hold } else { pacing };
         if wait.is_none() {
             return Wait::NONE;
@@ -158,15 +162,9 @@ impl Auto {
         if left < wait.seconds { Wait { seconds: left.max(0.0), motive: Some(CloseReason::Deadline) } } else { wait }
     }
 
-    /// The wait for companions of this lane that is worth most. All holds of one launch together never exceed a launch's
-    /// cost, shared among the replicas.
-    fn hold(&mut self, view: &View, lane: LaneId, rate: f64) -> Wait {
-        let cost = view.pace_of(lane).launch_s() / f64::from(view.replicas);
-        let held = self.held_since.map_or(0.0, |since| (view.now - since).as_secs_f64());
-        let mut wait = cost - held;
-        if wait <= TINY_S {
-            return Wait::NONE;
-        }
+    /// The wait for companions of this lane that is worth most, if a launch costs so much.
+    fn hold(&mut self, view: &View, lane: LaneId, rate: f64, cost: f64, longest: f64) -> Wait {
+        let mut wait = longest;
         // Each second is paid for by all who wait, and by replicas that have nothing to do meanwhile.
         let price = (view.lanes.items() + view.idle as usize - 1) as f64;
         let room = (view.limit(lane) - view.lanes.lane(lane).len()) as f64;
@@ -197,15 +195,18 @@ impl Auto {
 }
 
 /// Keeps replicas staggered: with few waiting, they are left to the replica that is free next.
-fn pacing(view: &View, rate: f64) -> Wait {
-    if view.replicas == 1 || rate <= 0.0 {
+fn pacing(view: &View, rate: f64, longest: f64) -> Wait {
+    if view.replicas == 1 || rate <= 0.0 || view.traffic.are_alone() {
         return Wait::NONE;
     }
     let (waiting, replicas) = (view.lanes.items(), f64::from(view.replicas));
     let frees = view.frees_in_s().unwrap_or(f64::INFINITY).min(view.pace.seconds(waiting));
     let spare = (1.0 - rate * view.pace.item_s() / replicas).max(0.0);
     let wait = frees / f64::from(view.idle) * spare - waiting as f64 / rate;
-    if wait <= TINY_S { Wait::NONE } else { Wait { seconds: wait / 2.0, motive: Some(CloseReason::Pacing) } }
+    if wait <= TINY_S {
+        return Wait::NONE;
+    }
+    Wait { seconds: (wait / 2.0).min(longest), motive: Some(CloseReason::Pacing) }
 }
 
 /// The most of `waiting` that one launch takes: free replicas share what waits.

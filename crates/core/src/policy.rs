@@ -17,6 +17,10 @@ use std::time::Duration;
 /// one that came before them.
 pub const MOST_PASSES: u32 = 4;
 
+/// Lanes that `auto` looks at, soonest first: one that is held does not block the next ones. In them nobody hopeless may be
+/// left when it is asked.
+pub const LANES_LOOKED_AT: usize = 4;
+
 /// Why a batch was closed; a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
@@ -202,12 +206,8 @@ pub trait BatchPolicy: Send + Debug {
     fn riders(&self, _view: &View, _lane: LaneId, _size: usize) -> Option<Vec<ItemId>> {
         None
     }
-    /// A batch of `items` left a lane.
-    fn on_launch(&mut self, _now: Time, _lane: LaneId, _items: usize) {}
-    /// Nothing waits any more, although nothing was launched: whoever was held has gone away.
-    fn on_empty(&mut self) {}
-    /// A replica is done with a batch.
-    fn on_complete(&mut self, _now: Time) {}
+    /// A batch has left, or whoever was held has gone away: what was decided is over.
+    fn on_end(&mut self) {}
 }
 
 /// Launches a lane when it is full, or when something in it has waited for `delay`. With no delay nobody waits for

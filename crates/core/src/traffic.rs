@@ -170,13 +170,18 @@ impl Traffic {
     /// How likely another request arrives in a time from now, after a silence as long as the present one; `None` if that
     /// cannot be said, or if nobody has come in company for long.
     pub fn next_within(&self, now: Time) -> Option<impl Fn(f64) -> f64 + '_> {
-        if self.alone >= ALONE_AFTER {
+        if self.are_alone() {
             return None;
         }
         let gaps = &self.gaps[usize::from(self.in_burst)];
         let quiet = now.as_secs_f64() - self.last?;
         let alive = gaps.above(quiet);
         (gaps.is_known() && alive > 0.0).then_some(move |wait| 1.0 - gaps.above(quiet + wait) / alive)
+    }
+
+    /// Whether nobody has come in company for long: each came later than a launch takes after the one before.
+    pub fn are_alone(&self) -> bool {
+        self.alone >= ALONE_AFTER
     }
 
     /// From an answer to the next request of its lane.

@@ -163,6 +163,7 @@ fn nanoseconds_per_decision() {
 
 #[test]
 fn the_measured_loop_answers_everything() {
-    assert!(measure(WhenToLaunch::Auto, 3, 2, 100, 2000) >= 0.0);
-    assert!(decision(5) >= 0.0);
+    // It ends when all are answered, and panics where somebody is refused or lost.
+    measure(WhenToLaunch::Auto, 3, 2, 100, 2000);
+    assert!(decision(5).is_finite(), "no decision was measured");
 }

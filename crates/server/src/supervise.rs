@@ -13,7 +13,6 @@ use crate::report::Report;
 use crate::site::{Readiness, Site};
 use crate::spawn::{self, Launch, Spawner};
 use crate::workers;
-use bytes::Bytes;
 use jitney_core::manifest::Manifest;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;

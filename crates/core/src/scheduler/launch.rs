@@ -23,7 +23,7 @@ impl<P: Payload> Scheduler<P> {
         }
         if self.lanes.is_empty() {
             if self.held_since.take().is_some() {
-                self.policy.on_empty();
+                self.policy.on_end();
             }
             return None;
         }
@@ -35,7 +35,7 @@ impl<P: Payload> Scheduler<P> {
             return Some(refused);
         }
         match self.ask(now, |policy, view| policy.decide(view)) {
-            Decision::Launch { lane, size, reason } => self.launch_lane(now, replica, lane, size, reason, false),
+            Decision::Launch { lane, size, reason } => self.launch_lane(now, replica, lane, size, reason),
             Decision::AskAgain(at) => {
                 (self.ask_again, self.has_news) = (at, false);
                 self.held_since.get_or_insert(now);
@@ -81,7 +81,7 @@ impl<P: Payload> Scheduler<P> {
         if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
             return None;
         }
-        self.launch_lane(now, replica, lane, size, CloseReason::Full, true)
+        self.launch_lane(now, replica, lane, size, CloseReason::Full)
     }
 
     fn launch_lane(
@@ -91,16 +91,12 @@ impl<P: Payload> Scheduler<P> {
         lane: LaneId,
         size: usize,
         reason: CloseReason,
-        is_ahead: bool,
     ) -> Option<Action<P>> {
         let kin = self.lanes.kin(lane);
         // Whatever the policy asked for: more would not fit into the memory of the device.
         let size = size.min(self.ceilings.most(kin, self.rules.batch.max_items, now));
         let riders = self.ask(now, |policy, view| policy.riders(view, lane, size));
         let is_part = riders.as_ref().is_some_and(|riders| riders.len() < size.min(self.lanes.lane(lane).len()));
-        if is_part && is_ahead {
-            return None; // Only full ones go ahead: who else is of their length may come meanwhile.
-        }
         let is_first =
             |riders: &[ItemId]| self.lanes.in_order(lane).take(riders.len()).all(|(_, item)| riders.contains(&item.id));
         let is_chosen = is_part || riders.as_deref().is_some_and(|riders| !is_first(riders));
@@ -110,7 +106,7 @@ impl<P: Payload> Scheduler<P> {
             Some(riders) => self.lanes.take_these(lane, &riders),
             None => self.lanes.take(lane, size),
         };
-        self.policy.on_launch(now, lane, items.len());
+        self.policy.on_end();
         Some(self.dispatch(now, replica, Some(kin), items, reason))
     }
 

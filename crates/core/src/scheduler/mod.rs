@@ -286,7 +286,6 @@ impl<P: Payload> Scheduler<P> {
                 self.traffic.answered(now, kin, batch.size, self.paces.all());
             }
         }
-        self.policy.on_complete(now);
         if let Some(next) = next {
             self.runs_from(next, now);
         }

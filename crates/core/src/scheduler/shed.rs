@@ -5,11 +5,8 @@ use super::{Payload, Scheduler};
 use crate::lanes::LaneId;
 use crate::load::Load;
 use crate::outcome::Outcome;
-use crate::policy::{MOST_PASSES, View};
+use crate::policy::{LANES_LOOKED_AT, MOST_PASSES, View};
 use crate::time::Time;
-
-/// Lanes that are looked at before each decision; the policy looks at no others.
-const LANES: usize = 4;
 
 impl<P: Payload> Scheduler<P> {
     /// Refuses hopeless heads, of the lanes that may be launched next. It is not enough to refuse those who are lost already:
@@ -33,7 +30,7 @@ impl<P: Payload> Scheduler<P> {
 fn hopeless(view: &View) -> Option<LaneId> {
     let rate = view.traffic.rate(view.now, view.pace);
     let full = view.lanes.first_full().filter(|_| view.passes < MOST_PASSES);
-    full.into_iter().chain(view.lanes.by_rank().take(LANES)).find(|&lane| is_hopeless(view, lane, rate))
+    full.into_iter().chain(view.lanes.by_rank().take(LANES_LOOKED_AT)).find(|&lane| is_hopeless(view, lane, rate))
 }
 
 fn is_hopeless(view: &View, lane: LaneId, rate: f64) -> bool {

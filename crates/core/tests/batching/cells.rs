@@ -1,7 +1,6 @@
 //! What people tune by hand: a delay, a size, and from when the delay counts. The best of these cells, chosen with
 //! hindsight for each scenario, is what `auto` is measured against.
 
-use jitney_core::lanes::LaneId;
 use jitney_core::policy::{BatchPolicy, CloseReason, Decision, View};
 use jitney_core::time::Time;
 use std::time::Duration;
@@ -25,20 +24,18 @@ pub(crate) struct Cell {
     pub(crate) goes_ahead: bool,
     /// When the server last stopped being full.
     free_since: Time,
-    busy: u32,
-    replicas: u32,
+    was_full: bool,
 }
 
 impl Cell {
-    pub(crate) fn new(delay_s: f64, size: usize, clock: Clock, replicas: u32) -> Cell {
+    pub(crate) fn new(delay_s: f64, size: usize, clock: Clock) -> Cell {
         Cell {
             delay: Duration::from_secs_f64(delay_s),
             size,
             clock,
             goes_ahead: true,
             free_since: Time(0),
-            busy: 0,
-            replicas,
+            was_full: false,
         }
     }
 
@@ -49,6 +46,9 @@ impl Cell {
 
 impl BatchPolicy for Cell {
     fn decide(&mut self, view: &View) -> Decision {
+        if std::mem::take(&mut self.was_full) {
+            self.free_since = view.now;
+        }
         let size = self.size.min(view.lanes.limits().max_items);
         let mut wake = Time(u64::MAX);
         for lane in view.lanes.by_rank() {
@@ -56,6 +56,7 @@ impl BatchPolicy for Cell {
             let start = if self.clock == Clock::Head { arrival } else { arrival.max(self.free_since) };
             let due = start + self.delay;
             if view.lanes.lane(lane).len() >= size || view.now >= due {
+                self.was_full = view.idle == 1;
                 return Decision::Launch { lane, size, reason: CloseReason::Delay };
             }
             wake = wake.min(due);
@@ -66,16 +67,5 @@ impl BatchPolicy for Cell {
     /// A cell of small batches must not be given large ones behind its back.
     fn sends_ahead(&mut self, view: &View) -> bool {
         self.goes_ahead && self.size >= view.lanes.limits().max_items
-    }
-
-    fn on_launch(&mut self, _: Time, _: LaneId, _: usize) {
-        self.busy += 1;
-    }
-
-    fn on_complete(&mut self, now: Time) {
-        if self.busy >= self.replicas {
-            self.free_since = now;
-        }
-        self.busy -= 1;
     }
 }

@@ -4,7 +4,6 @@ use crate::arrivals::{poisson, users};
 use crate::scenarios::{LAUNCH, LLM, auto, batch_scenarios};
 use crate::simulator::{Scenario, Simulation};
 use jitney_core::auto::Auto;
-use jitney_core::lanes::LaneId;
 use jitney_core::policy::{BatchPolicy, CloseReason, Decision, View};
 use jitney_core::time::Time;
 use std::time::Duration;
@@ -38,15 +37,15 @@ impl BatchPolicy for Watched {
         decision
     }
 
-    fn on_launch(&mut self, now: Time, lane: LaneId, items: usize) {
+    fn on_end(&mut self) {
         self.held_since = None;
-        self.auto.on_launch(now, lane, items);
+        self.auto.on_end();
     }
 }
 
 #[test]
 fn all_holds_of_one_launch_together_take_no_longer_than_a_launch() {
-    for scenario in batch_scenarios().into_iter().filter(|scenario| scenario.replicas == 1) {
+    for scenario in batch_scenarios() {
         let scenario = Scenario { ends: scenario.ends.min(2000), ..scenario };
         let figures = Simulation::run(&scenario, Box::new(Watched::default()), 3);
         assert!(figures.throughput > 0.0, "{}", scenario.name);

@@ -10,7 +10,6 @@ use jitney_core::lanes::LaneId;
 use jitney_core::load::Measure;
 use jitney_core::policy::{BatchPolicy, Decision, Fixed, View};
 use jitney_core::request::ItemId;
-use jitney_core::time::Time;
 
 /// Tokens of sentences and of paragraphs, cut off where small text models do.
 const TEXTS: Lengths = Lengths { mean: 40.0, cv: 1.0, least: 4, most: 256 };
@@ -33,11 +32,8 @@ impl BatchPolicy for FirstCome {
     fn take(&self, view: &View, waiting: usize) -> usize {
         self.0.take(view, waiting)
     }
-    fn on_launch(&mut self, now: Time, lane: LaneId, items: usize) {
-        self.0.on_launch(now, lane, items);
-    }
-    fn on_empty(&mut self) {
-        self.0.on_empty();
+    fn on_end(&mut self) {
+        self.0.on_end();
     }
 }
 

@@ -30,7 +30,7 @@ fn best_cell(scenario: &Scenario, drop: impl Fn(usize) -> Drop) -> f64 {
     let sizes = [1, 4, 8, 16, 24, 32];
     let cells = delays.into_iter().flat_map(|delay| sizes.map(|size| (delay, size)));
     let goodput = |(delay, size)| {
-        let mut cell = Cell::new(delay, size, Clock::Head, scenario.replicas);
+        let mut cell = Cell::new(delay, size, Clock::Head);
         cell.goes_ahead = false;
         Simulation::run(&Scenario { drop: drop(size), ..scenario.clone() }, Box::new(cell), 1).goodput
     };

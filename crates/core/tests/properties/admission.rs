@@ -175,7 +175,7 @@ impl jitney_core::policy::BatchPolicy for Patient {
         Decision::Launch { lane, size: 1, reason: CloseReason::Delay }
     }
 
-    fn on_empty(&mut self) {
+    fn on_end(&mut self) {
         self.0 = None;
     }
 }
