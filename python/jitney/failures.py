@@ -146,18 +146,23 @@ class Told:
 
 def print_failure(message: str, *, who: str, item: int | None, frames: str, as_json: bool) -> None:
     """Print one failure to stderr, in the format of the front's log. Never raises."""
+    about = "" if item is None else f" (item {item})"
+    more: dict[str, object] = {} if item is None else {"item": item}
+    more |= {"traceback": frames} if frames else {}
+    _print_line("ERROR", f"{who}: {message}" if who else message, f"{about}\n{frames}", more if as_json else None)
+
+
+def print_warning(message: str, *, who: str, as_json: bool) -> None:
+    """Print what is no failure to stderr, in the format of the front's log. Never raises."""
+    _print_line("WARN", f"{who}: {message}", "\n", {} if as_json else None)
+
+
+def _print_line(level: str, message: str, rest: str, fields: dict[str, object] | None) -> None:
+    """Print it with these further fields as JSON, or, where there are none to be, with this rest as text."""
     at = datetime.now(UTC).isoformat().removesuffix("+00:00") + "Z"
     with suppress(Exception):  # a terminal that is gone is no reason to fail a batch
-        if as_json:
-            line: dict[str, object] = {
-                "timestamp": at,
-                "level": "ERROR",
-                "message": f"{who}: {message}" if who else message,
-            }
-            line |= {} if item is None else {"item": item}
-            line |= {"traceback": frames} if frames else {}
-            text = json.dumps(line) + "\n"
+        if fields is None:
+            text = f"{at} {level} {message}{rest}"
         else:
-            about = "" if item is None else f" (item {item})"
-            text = f"{at} ERROR {f'{who}: ' if who else ''}{message}{about}\n{frames}"
+            text = json.dumps({"timestamp": at, "level": level, "message": message} | fields) + "\n"
         print(text, file=sys.stderr, end="", flush=True)

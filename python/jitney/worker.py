@@ -19,7 +19,7 @@ from jitney.config import Overrides, Resolved, resolve
 from jitney.context import enter, share_cores
 from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import JitneyError, TargetError
-from jitney.failures import Told, one_line, print_failure, sayable, told_of_load
+from jitney.failures import Told, one_line, print_failure, print_warning, sayable, told_of_load
 from jitney.pipeline import run
 from jitney.replica import Replica
 from jitney.targets import failed_import
@@ -167,9 +167,10 @@ class Worker:
         load_s = perf_counter() - began
         self._enter("warming")
         began = perf_counter()
-        curve = warm_up(predict, codec, resolved.options, deployment.examples)
+        who = f"{assignment.deployment}/{assignment.replica}"
+        curve = warm_up(predict, codec, resolved.options, deployment.examples, lambda line: self._warn(who, line))
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": curve})
-        told = Told(f"{assignment.deployment}/{assignment.replica}", as_json=self._as_json)
+        told = Told(who, as_json=self._as_json)
         return Replica(self._link, predict, codec, resolved.options, self._new_results, told=told)
 
     def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:
@@ -201,6 +202,9 @@ class Worker:
         elif told:  # the front prints the line, so only where it happened is said here
             print(told, file=sys.stderr, end="", flush=True)
         self._send("failed", {"stage": self._stage, "error": line, "traceback": told})
+
+    def _warn(self, who: str, line: str) -> None:
+        print_warning(line, who=who, as_json=self._as_json)
 
     def _send(self, kind: str, body: Any) -> None:
         self._link.send(kind, json.dumps(body).encode())

@@ -59,3 +59,10 @@ def test_stopping_while_loading_leaves_nobody(serve: Serve) -> None:
     server.terminate()
     server.wait_exit(30)
     server.assert_nobody_left()
+
+
+def test_a_model_whose_full_batch_does_not_fit_is_served(serve: Serve) -> None:
+    server = serve("narrow.py")
+    assert "narrow/0: a batch of 8 is too much for the memory of the device; the largest that ran: 2" in server.log()
+    outcomes = server.post("/narrow/batch", ["a"] * 8).json()
+    assert outcomes == {"outcomes": [{"value": "A"}] * 8, "failed": 0}

@@ -129,3 +129,36 @@ def test_a_call_too_short_to_measure_has_no_line_of_speed(
     monkeypatch.setattr("jitney.cli.check.MEASURABLE_S", 1000)
     assert check(MODEL) == 0
     assert "times as many" not in capsys.readouterr().out
+
+
+def test_a_full_batch_that_does_not_fit_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    full = MODEL.replace("return np", "if len(texts) > 2: raise MemoryError\n        return np")
+    assert check(full, "--profile") == 0
+    said = capsys.readouterr().out
+    told = "a batch of 4 is too much for the memory of the device; the largest that ran: 2; batches that do not fit"
+    assert f"{told} are computed in parts" in said.replace("warning: ", "")
+    assert said.count(told) == 2
+    assert "in batches of" in said
+    assert check(full, "--set", "length.retry=false") == 0
+    assert f"{told} fail, because of retry=False" in capsys.readouterr().out
+
+
+def test_an_item_that_does_not_fit_alone_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("return np", "raise MemoryError('9 GiB')\n        return np")) == 1
+    assert "length: one item alone is too much for the memory of the device (MemoryError: 9 GiB)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_profile_is_of_the_first_example_as_the_warm_up_is(capsys: pytest.CaptureFixture[str]) -> None:
+    source = MODEL.replace("return np", "print('batch', len(texts), sorted(set(texts)))\n        return np")
+    assert check(source, "--profile") == 0
+    said = capsys.readouterr().out
+    assert "runs of each size of the first example, str 'one'" in said
+    assert said.count("batch 2 ['one']") == 3
+    assert "batch 2 ['one', 'three']" not in said
+
+
+def test_a_profile_of_one_example_does_not_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace('"one", "three"', '"one"'), "--profile") == 0
+    assert "runs of each size\n" in capsys.readouterr().out

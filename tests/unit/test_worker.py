@@ -100,6 +100,54 @@ def test_warm_up_is_one_item_then_a_full_batch_and_then_each_size_twice(tmp_path
     assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2, 4]
 
 
+FULL = (
+    GOOD.replace(
+        "CALLS.append(list(texts))",
+        """CALLS.append(list(texts))
+        if len(texts) > ROOM:
+            held = Held()
+            raise MemoryError""",
+    )
+    + """
+class Held:
+    LIVE = 0
+    def __init__(self): Held.LIVE += 1
+    def __del__(self): Held.LIVE -= 1
+"""
+)
+
+
+@pytest.mark.parametrize(("room", "measured"), [(2, [1, 2]), (1, [1])])
+def test_batches_that_do_not_fit_are_left_out_of_the_warm_up(
+    room: int, measured: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, link = target(tmp_path, FULL.replace("ROOM", str(room))), FakeLink()
+    assert live(spec(place), link) == 0
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == measured
+    said = capsys.readouterr().err
+    assert f"WARN shout/2: a batch of 4 is too much for the memory of the device; the largest that ran: {room}" in said
+    assert sys.modules[Path(place).stem].Held.LIVE == 0
+
+
+def test_a_size_that_fits_only_once_is_left_out(tmp_path: Path) -> None:
+    source = GOOD.replace(
+        "CALLS.append(list(texts))",
+        """CALLS.append(list(texts))
+        if len(CALLS) == 6:
+            raise MemoryError""",
+    )
+    link = FakeLink()
+    live(spec(target(tmp_path, source)), link)
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2]
+
+
+def test_one_item_that_does_not_fit_ends_the_load(tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, FULL.replace("ROOM", "0"))), link) == 1
+    assert failure(link)["stage"] == "warming"
+    assert "one item alone is too much for the memory of the device (MemoryError)" in failure(link)["error"]
+
+
 def test_a_scout_waits_to_be_told_which_replica_it_is(tmp_path: Path) -> None:
     assigned = {"deployment": "whisper", "replica": 0, "device": None, "cpu_threads": 2}
     link = FakeLink([FakeBatch(1, ["A"])], [("assign", json.dumps(assigned).encode())])

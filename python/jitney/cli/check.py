@@ -23,6 +23,7 @@ from jitney.deployment import Deployment, load_target, manifest
 from jitney.errors import ConfigError, JitneyError
 from jitney.failures import one_line, told_of_load
 from jitney.server import find_target, read_layers
+from jitney.warming import alone, largest_that_fits, too_much
 from jitney.worker import set_threads
 
 MEASURABLE_S = 1e-3
@@ -142,26 +143,30 @@ class Trial:
     def run(self) -> bool:
         """Run them alone and together, print, compare; False if an answer is no answer."""
         examples = self.deployment.examples
-        alone = [self.call([example]) for example in examples]
-        again = self.call(examples[:1])
+        single = [alone(lambda example=example: self.call([example])) for example in examples]
+        again = alone(lambda: self.call(examples[:1]))
         is_good = True
-        for example, (answers, _) in zip(examples, alone, strict=True):
+        for example, (answers, _) in zip(examples, single, strict=True):
             print(f"  in   {show_input(example)}")
             print(f"  out  {show_answer(answers, 0)}")
             is_good &= not answers.errors
-        print(f"  first call {_time(alone[0][1])}, second call {_time(again[1])}")
+        print(f"  first call {_time(single[0][1])}, second call {_time(again[1])}")
         if self.options.batched and self.options.max_batch_size > 1:
-            is_good &= self.together([answers for answers, _ in alone], again[1])
+            is_good &= self.together([answers for answers, _ in single], again[1])
         return is_good
 
-    def together(self, alone: Sequence[Answers], alone_s: float) -> bool:
-        """Run a full batch, and compare its answers with those given alone."""
+    def together(self, single: Sequence[Answers], alone_s: float) -> bool:
+        """Run a full batch, or the largest that fits, and compare its answers with those given alone."""
         examples = self.deployment.examples
         if not self.may_share_a_batch():
             examples = examples[:1]
-        size = self.options.max_batch_size
-        chosen = [number % len(examples) for number in range(size)]
-        answers, took_s = self.call([examples[number] for number in chosen])
+        most = self.options.max_batch_size
+        chosen = [number % len(examples) for number in range(most)]
+        size, (answers, took_s) = largest_that_fits(
+            lambda size: self.call([examples[number] for number in chosen[:size]]), most
+        )
+        if size < most:
+            print(f"  warning: {too_much(self.options, size)}")
         if alone_s >= MEASURABLE_S:
             each = max(took_s / size, 1e-9)
             print(
@@ -171,11 +176,13 @@ class Trial:
         if answers.errors:
             print(f"  in a batch: {next(iter(answers.errors.values()))}")
             return False
-        different = [place for place, number in enumerate(chosen) if not alike(alone[number], 0, answers, place)]
+        different = [
+            place for place, number in enumerate(chosen[:size]) if not alike(single[number], 0, answers, place)
+        ]
         if different:
             print(
                 f"  warning: {len(different)} of {size} answers in a batch differ from those given alone:\n"
-                f"    alone    {show_answer(alone[chosen[different[0]]], 0)}\n"
+                f"    alone    {show_answer(single[chosen[different[0]]], 0)}\n"
                 f"    batched  {show_answer(answers, different[0])}"
             )
         return True
@@ -185,13 +192,14 @@ class Trial:
         if not self.options.batched:
             print("  profile: predict takes one item at a time, so there are no batches to measure")
             return
-        examples = self.deployment.examples if self.may_share_a_batch() else self.deployment.examples[:1]
-
-        def run(size: int) -> float:
-            return self.call([examples[number % len(examples)] for number in range(size)])[1]
-
-        curve = profile.measure(run, self.options.max_batch_size)
-        print(f"  profile, the median of {profile.RUNS} runs of each size")
+        # As the warm-up does: a mixture would be another one at each size, and need not belong to one group.
+        example, *others = self.deployment.examples
+        most = self.options.max_batch_size
+        curve = profile.measure(lambda size: self.call([example] * size)[1], most)
+        of_which = f" of the first example, {show_input(example)}" if others else ""
+        print(f"  profile, the median of {profile.RUNS} runs of each size{of_which}")
+        if curve[-1][0] < most:
+            print(f"  {too_much(self.options, curve[-1][0])}")
         for row in (*profile.drawn(curve), *profile.told(curve)):
             print(row)
 

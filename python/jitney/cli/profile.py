@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from jitney.warming import sizes
+from jitney.warming import alone, if_it_fits, sizes
 
 RUNS = 3
 """Runs of each size; their median counts, so that one stall of the machine changes nothing."""
@@ -25,8 +25,18 @@ class Line:
 
 
 def measure(run: Callable[[int], float], most: int) -> list[tuple[int, float]]:
-    """Run each size `RUNS` times; `run` returns seconds. Returns (size, median seconds)."""
-    return [(size, median(run(size) for _ in range(RUNS))) for size in sizes(most)]
+    """Run each size `RUNS` times; `run` returns seconds. Returns (size, median seconds) of those that fit."""
+
+    def middle(size: int) -> float:
+        return median(run(size) for _ in range(RUNS))
+
+    curve = [(1, alone(lambda: middle(1)))]
+    for size in sizes(most)[1:]:
+        took_s = if_it_fits(lambda size=size: middle(size))
+        if took_s is None:
+            break
+        curve.append((size, took_s))
+    return curve
 
 
 def fit(curve: Sequence[tuple[int, float]]) -> Line:
