@@ -21,7 +21,7 @@ from peers.catalog import SERVERS, Server
 from peers.environments import NotInstalledError
 from peers.generator import Generator, named
 from peers.loads import LOADS
-from peers.measure import Run
+from peers.measure import USED_UP, Run
 from peers.plan import POINTS, Plan, choose, estimate_s
 from peers.report import Report
 
@@ -40,7 +40,7 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--budget-minutes", type=float, default=90, help="measure what fits (default: %(default)s)")
     parser.add_argument("--generator", choices=("bench", "wrk"), default="bench", help="default: %(default)s")
     parser.add_argument("--tuned", type=Path, help="take the best settings from this file of an earlier run")
-    parser.add_argument("--resume", type=Path, help="go on with this file")
+    parser.add_argument("--resume", type=Path, help="go on with this file, with its loads, points and lengths")
     parser.add_argument("--max-download-gb", type=float, default=1, help="for one environment (default: %(default)s)")
     parser.add_argument("--install-only", action="store_true", help="make the environments and measure nothing")
     return parser.parse_args()
@@ -85,6 +85,18 @@ def check_resumed(resumed: Path, generator: Generator) -> None:
             raise SystemExit(
                 f"RESUME: {resumed.name} was measured with the {what} {was}, this is {now}; begin a new file"
             )
+
+
+def resumed_plan(method: dict[str, Any]) -> Plan:
+    """What the run set out to measure: a plan chosen anew could be another, and mix lengths in one table."""
+    return Plan(
+        tuple(method["loads"]),
+        tuple(method["points"]),
+        method["repetitions"],
+        method["seconds"],
+        method["tune_seconds"],
+        method["tuned_on"],
+    )
 
 
 def install(servers: list[Server], max_download_gb: float, report: Report | None) -> list[Server]:
@@ -153,14 +165,21 @@ def main() -> int:
     usable = install(servers, arguments.max_download_gb, report)
     began = time.monotonic()
 
-    asked = Plan(
-        tuple(words(arguments.loads, list(LOADS), "LOADS")),
-        points_of(arguments.points, generator),
-        arguments.repetitions,
-        arguments.seconds,
-    )
-    plan = choose(asked, usable, arguments.budget_minutes * 60, report.tuned())
-    head = describe(plan, generator, arguments)
+    if arguments.resume:
+        method: dict[str, Any] = report.data["method"]
+        plan = resumed_plan(method)
+        # What the time did not allow then is tried now, and noted again if need be.
+        notes = [note for note in method["notes"] if not note.endswith(USED_UP)]
+        head = describe(plan, generator, arguments) | {"method": method | {"notes": notes}}
+    else:
+        asked = Plan(
+            tuple(words(arguments.loads, list(LOADS), "LOADS")),
+            points_of(arguments.points, generator),
+            arguments.repetitions,
+            arguments.seconds,
+        )
+        plan = choose(asked, usable, arguments.budget_minutes * 60, report.tuned())
+        head = describe(plan, generator, arguments)
     report.data = {**head, **report.data, **head}
     report.save()
     minutes = estimate_s(plan, usable, report.tuned()) / 60

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+BROKEN = (OSError, asyncio.IncompleteReadError, ValueError)
+"""What a request without an answer raises."""
+PATIENCE_S = 30.0
+"""A request of an open loop that is not answered so long after the last one was sent is broken."""
 
 
 def wrk(url: str, connections: int, seconds: float, content_type: str, body: str) -> dict[str, float]:
@@ -20,7 +24,8 @@ def wrk(url: str, connections: int, seconds: float, content_type: str, body: str
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout.strip().splitlines()[-1])
-    figures["rps"] = figures["requests"] / figures["duration_s"]
+    # wrk counts a refusal as a request; what is broken it does not count.
+    figures["rps"] = (figures["requests"] - figures["refused"]) / figures["duration_s"]
     return figures
 
 
@@ -44,7 +49,7 @@ class Connection:
             header = await self._reader.readuntil(b"\r\n\r\n")
             length = int(header.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
             return int(header[9:12]), await self._reader.readexactly(length)
-        except (OSError, asyncio.IncompleteReadError, ValueError):
+        except BROKEN:
             self.close()
             raise
 
@@ -69,9 +74,27 @@ class Outcome:
         return sum(1 for took in self.answered_ms if took <= limit_ms) / self.seconds
 
 
+def is_own(answer: bytes, text: str) -> bool:
+    """Whether this is the answer to that text; what is no JSON is nobody's."""
+    try:
+        return json.loads(answer) == {"text": text}
+    except ValueError:
+        return False
+
+
 def quantile(values: list[float], q: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0
+
+
+async def settle(tasks: set[asyncio.Task[None]], outcome: Outcome) -> None:
+    """Wait for the requests under way; those that are not answered even then are broken."""
+    if not tasks:
+        return
+    _, pending = await asyncio.wait(tasks, timeout=PATIENCE_S)
+    outcome.broken += len(pending)
+    for task in pending:  # their connections are closed next, which must not count them again
+        task.cancel()
 
 
 async def open_loop(port: int, path: str, rate: float, seconds: float, seed: int = 1) -> Outcome:
@@ -87,13 +110,13 @@ async def open_loop(port: int, path: str, rate: float, seconds: float, seed: int
         body = json.dumps({"text": f"request {number}"}).encode()
         try:
             status, answer = await connection.post(path, body)
-        except (OSError, asyncio.IncompleteReadError, ValueError):
+        except BROKEN:
             outcome.broken += 1
             return
         took = (time.perf_counter() - arrival) * 1000
         if status == 200:
             outcome.answered_ms.append(took)
-            outcome.wrong += json.loads(answer) != {"text": f"request {number}"}
+            outcome.wrong += not is_own(answer, f"request {number}")
         else:
             outcome.refused_ms.append(took)
         idle.append(connection)
@@ -107,8 +130,7 @@ async def open_loop(port: int, path: str, rate: float, seconds: float, seed: int
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         number += 1
-    if tasks:
-        await asyncio.wait(tasks, timeout=30)
+    await settle(tasks, outcome)
     for connection in every:
         connection.close()
     return outcome
@@ -125,12 +147,12 @@ async def closed_loop(port: int, path: str, clients: int, seconds: float) -> Out
             sent = time.perf_counter()
             try:
                 status, answer = await connection.post(path, json.dumps({"text": text}).encode())
-            except (OSError, asyncio.IncompleteReadError, ValueError):
+            except BROKEN:
                 outcome.broken += 1
                 continue
             if status == 200:
                 outcome.answered_ms.append((time.perf_counter() - sent) * 1000)
-                outcome.wrong += json.loads(answer) != {"text": text}
+                outcome.wrong += not is_own(answer, text)
             else:
                 outcome.refused_ms.append((time.perf_counter() - sent) * 1000)
         connection.close()

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import load
 import servers
+from summary import summary
 
 # The model of every story: 20 ms + 1 ms per item, batches of 32 at most; a replica answers 615 a second at best.
 BASE_S, ITEM_S, SIZE = 0.020, 0.001, 32
@@ -57,7 +58,11 @@ def bursts(rate: float, size: int) -> Story:
         async def one() -> None:
             connection = idle.pop() if idle else load.Connection(running.port)
             sent = time.perf_counter()
-            status, _ = await connection.post(running.path, b'{"text": "of a burst"}')
+            try:
+                status, _ = await connection.post(running.path, b'{"text": "of a burst"}')
+            except load.BROKEN:
+                outcome.broken += 1
+                return
             (outcome.answered_ms if status == 200 else outcome.refused_ms).append((time.perf_counter() - sent) * 1000)
             idle.append(connection)
 
@@ -67,7 +72,7 @@ def bursts(rate: float, size: int) -> Story:
             for _ in range(size):
                 tasks.add(task := asyncio.create_task(one()))
                 task.add_done_callback(tasks.discard)
-        await asyncio.gather(*tasks)
+        await load.settle(tasks, outcome)
         for connection in idle:
             connection.close()
         return outcome
@@ -193,10 +198,7 @@ def main() -> int:
         for _ in range(arguments.repetitions):
             for policy in policies:
                 samples.setdefault(policy, []).append(measure(case, policy, seconds))
-        figures[case.name] = {
-            policy: {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-            for policy, runs in samples.items()
-        }
+        figures[case.name] = {policy: summary(runs) for policy, runs in samples.items()}
         print(*table(case, figures[case.name], expected.get(case.name, {})), sep="\n", flush=True)
     now = datetime.datetime.now(datetime.UTC)
     path = Path(__file__).parent / "results" / f"policies-{now:%Y-%m-%d-%H%M%S}.json"

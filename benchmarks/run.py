@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import servers
 from peers.environments import is_installed, version
 from scenarios import SCENARIOS, TARGETS, Figures, Scenario, Settings, in_program, start
+from summary import summary
 
 HERE = Path(__file__).resolve().parent
 Samples = dict[str, dict[str, list[dict[str, float]]]]
@@ -85,13 +85,7 @@ def measure_all(chosen: list[Scenario], present: list[str], repetitions: int, se
 
 
 def medians(samples: Samples) -> Figures:
-    return {
-        scenario: {
-            server: {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-            for server, runs in of.items()
-        }
-        for scenario, of in samples.items()
-    }
+    return {scenario: {server: summary(runs) for server, runs in of.items()} for scenario, of in samples.items()}
 
 
 def number(value: float) -> str:
@@ -109,6 +103,8 @@ def show(figures: Figures) -> list[dict[str, Any]]:
             rest = {name: number(value) for name, value in found.items() if name not in columns}
             if not {"rps"} & found.keys():
                 print("    " + ", ".join(f"{name} {value}" for name, value in rest.items()))
+            elif unanswered := [f"{name} {rest[name]}" for name in ("refused", "broken") if found.get(name)]:
+                print(f"    not all were answered: {', '.join(unanswered)}")
     verdicts: list[dict[str, Any]] = []
     print(f"\n{'target':52}{'bound':>12}{'measured':>12}  verdict")
     for target in TARGETS:

@@ -18,6 +18,7 @@ from peers.process import Process, free_port, send
 from peers.report import Report, cell_named
 
 CHECKED = 16
+USED_UP = "the time was used up"
 # A server that failed to start in so many loads is not tried in the others: each try takes minutes.
 MAX_FAILED_STARTS = 2
 
@@ -111,7 +112,7 @@ class Run:
         """All loads; none is begun after `end_s` on the monotonic clock."""
         for load in self.plan.loads:
             if end_s is not None and time.monotonic() > end_s:
-                self.report.data["method"]["notes"].append(f"no load `{load}`: the time was used up")
+                self.report.data["method"]["notes"].append(f"no load `{load}`: {USED_UP}")
                 self.report.save()
                 continue
             self.one_load(load, end_s)
@@ -122,7 +123,7 @@ class Run:
             for repetition in range(1, self.plan.repetitions + 1):
                 if end_s is not None and time.monotonic() > end_s + 60:
                     self.report.data["method"]["notes"].append(
-                        f"load `{load}`: {repetition - 1} repetitions, the time was used up"
+                        f"load `{load}`: {repetition - 1} repetitions, {USED_UP}"
                     )
                     break
                 for one in list(standing):

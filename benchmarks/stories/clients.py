@@ -97,7 +97,7 @@ def unchunked(rest: bytes) -> bytes | None:
 
 @dataclass
 class Outcome:
-    """What came of a load: latencies of the requests due in the window, and when answers came in it."""
+    """What came of a load: latencies of the requests that count, and when answers came in the window."""
 
     answered_ms: list[float] = field(default_factory=list[float])
     done_s: list[float] = field(default_factory=list[float])
@@ -165,9 +165,16 @@ class Load:
         self._answers.append((number, answer))
         if self._from <= now < self._until:
             self.outcome.done_s.append(now)
-        if self._from <= due < self._until:
+        if self._concerns(due, now):
             self.outcome.answered_ms.append((now - due) * 1e3)
         return True
+
+    def _concerns(self, due: float, ended: float) -> bool:
+        """Whether a request counts: due in the window, or waited through the whole of it (as in `jitney bench`).
+
+        Without the latter a server that leaves some of its users waiting, from the warm-up on, would look quick.
+        """
+        return self._from <= due < self._until or (due < self._from and ended >= self._until)
 
     def _checked(self) -> Outcome:
         """Look at all answers: after the load, as to look takes time that others would wait for."""

@@ -1,10 +1,11 @@
 """What a story is: variants that are measured in turn, medians of their figures, targets that these are held to."""
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from summary import summary
 
 Figures = dict[str, float]
 """Metric, with its unit in its name → value."""
@@ -126,14 +127,8 @@ def all_right(*metrics: str) -> Target:
 
 
 def medians(samples: dict[str, list[Sample]]) -> Medians:
-    """The median of each figure; of what must not happen the largest."""
     return {
-        variant: {
-            name: (max if name in ("wrong", "missing", "mixed") else statistics.median)(
-                sample.figures[name] for sample in of_variant
-            )
-            for name in of_variant[0].figures
-        }
+        variant: summary(sample.figures for sample in of_variant)
         for variant, of_variant in samples.items()
         if of_variant
     }

@@ -66,6 +66,7 @@ def test_a_server_that_answers_wrongly_is_not_measured(tmp_path: Path) -> None:
         "        self.send_header('content-length', str(len(body)))\n"
         "        self.end_headers()\n"
         "        self.wfile.write(body)\n"
+        "http.server.ThreadingHTTPServer.request_queue_size = 64\n"  # the sixteen come at once
         "http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['BENCH_PORT'])), Wrong).serve_forever()\n"
     )
 

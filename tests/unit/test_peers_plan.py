@@ -1,12 +1,15 @@
 """What `make bench-peers` measures within a budget, and how a run goes on where it ended."""
 
+import dataclasses
 import importlib
 import itertools
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -131,6 +134,58 @@ def test_a_run_goes_on_with_the_figures_that_it_has(tmp_path: Path) -> None:
     assert again.chosen("noop", "mosec") == "max_wait_time=5"
     assert again.data["problems"] == [], "what failed is tried again"
     assert again.data["versions"] == {"commit": "abc"}, "a run that goes on, and ends early, can go on again"
+
+
+def test_a_run_that_goes_on_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen anew, with all tuned, more would fit: measurements of two lengths would stand in one table."""
+    path, bench = tmp_path / "peers.json", generator.JitneyBench()
+    first = plan.choose(EVERYTHING, SERVERS, 22 * 60)
+    begun = command.describe(first, bench, SimpleNamespace(budget_minutes=22, tuned=None))
+    begun["method"]["notes"].append("load `noop`: 1 repetitions, the time was used up")
+    path.write_text(json.dumps({**begun, "servers": {}, "samples": [], "tuning": []}))
+
+    planned: list[Any] = []
+
+    class Run:
+        def __init__(self, chosen: Any, *_: Any) -> None:
+            planned.append(chosen)
+
+        def everything(self, _: float) -> None: ...
+
+    def installed(*_: Any) -> list[Any]:
+        return SERVERS
+
+    monkeypatch.setattr(command, "Run", Run)
+    monkeypatch.setattr(command, "install", installed)
+    monkeypatch.setattr(sys, "argv", ["bench_peers.py", "--resume", str(path), "--seconds", "4"])
+    assert command.main() == 0
+    assert [dataclasses.replace(chosen, left_out=first.left_out) for chosen in planned] == [first]
+    method = json.loads(path.read_text())["method"]
+    assert method == {**begun["method"], "notes": method["notes"]}
+    assert method["notes"] == [note for note in begun["method"]["notes"] if "used up" not in note]
+
+
+def test_pytriton_gets_the_array_that_the_model_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = importlib.import_module("peers.served.models")
+    vectors = np.eye(3, 384, dtype=np.float32)
+
+    class MiniLM:
+        def embed(self, texts: list[str]) -> Any:
+            return vectors[: len(texts)]
+
+    monkeypatch.setattr(served, "MODEL", "minilm")
+    monkeypatch.setattr(served, "MiniLM", MiniLM)
+    monkeypatch.setitem(sys.modules, "models", served)
+    names = {"pytriton": (), "pytriton.model_config": ("DynamicBatcher", "ModelConfig", "Tensor")}
+    for name, attributes in {**names, "pytriton.triton": ("Triton", "TritonConfig")}.items():
+        module = SimpleNamespace(**dict.fromkeys(attributes, object))
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "peers.served.pytriton_server", raising=False)
+    server: Any = importlib.import_module("peers.served.pytriton_server")
+    requests = [SimpleNamespace(data={"text": np.array([[b"text"]] * rows, np.object_)}) for rows in (1, 2)]
+    first, second = (answer["vector"] for answer in server.texts(requests))
+    assert np.shares_memory(first, vectors)
+    assert (first.shape, second.shape, second.dtype) == ((1, 384), (2, 384), np.float32)
 
 
 def test_settings_of_an_earlier_run_are_taken_if_they_still_exist(tmp_path: Path) -> None:

@@ -119,6 +119,27 @@ def test_a_rate_does_not_depend_on_where_the_window_cuts_the_batches() -> None:
     assert clients.rate([1.0]) == 0
 
 
+def test_who_waits_through_the_whole_window_counts() -> None:
+    """As in `jitney bench`; whoever was due before it and is answered in it does not."""
+    told: list[float] = []
+
+    class Waiting:
+        async def post(self, *_: object) -> tuple[int, bytes]:
+            await asyncio.sleep(told.pop())
+            return 200, b""
+
+    async def latencies(took_s: float) -> list[float]:
+        talk = clients.Talk("/", lambda _: b"", None)  # pyright: ignore[reportUnknownLambdaType]
+        load = clients.Load(0, talk, warm_s=0.05, window_s=0.05)
+        told.append(took_s)
+        await load.ask(Waiting(), clients.time.perf_counter())
+        return load.outcome.answered_ms
+
+    (waited_ms,) = asyncio.run(latencies(0.15))
+    assert waited_ms >= 150
+    assert asyncio.run(latencies(0.06)) == []
+
+
 def test_one_at_a_time_the_steady_story_has_its_authors_latencies() -> None:
     free_at, took_ms = 0.0, list[float]()
     for due in clients.arrivals(steady.RATE, steady.SECONDS, steady.SEED):
