@@ -204,6 +204,24 @@ def test_what_is_no_histogram_is_not_merged() -> None:
     assert (count, quantiles, curve) == (0, None, [])
 
 
+@pytest.mark.parametrize("kind", [("--repeat", "3"), ("--sweep",)])
+def test_what_was_measured_of_a_server_that_went_away_is_kept(
+    kind: tuple[str, ...], tmp_path: Path, serve: Serve
+) -> None:
+    server = serve("noop.py")
+    threading.Timer(1.5, server.process.terminate).start()
+    made, said = bench(
+        tmp_path, f"http://127.0.0.1:{server.port}/shout", "--rate", "50", "--duration", "3", "--warmup", "0",
+        "--input", items(tmp_path, "a"), *kind, code=0 if kind == ("--sweep",) else 1,
+    )  # fmt: skip
+    runs = [point["run"] for point in made["points"]] if kind == ("--sweep",) else made["runs"]
+    assert len(runs) == 1
+    assert runs[0]["requests"]["answered"] > 0 and runs[0]["requests"]["failed"] > 0
+    assert "Connection refused" in runs[0]["server"]["gone"] and runs[0]["closed_by"] is None
+    assert "the server was gone at the end" in said
+    assert server.wait_exit() == 0
+
+
 def test_ctrl_c_ends_the_run_and_the_server(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jitney", "bench", "embedders.py", "--model", "words", "--duration", "600"]
     with subprocess.Popen(

@@ -29,7 +29,7 @@ def run_of(rate: float = 1000.0, ms: float = 10.0, **changes: Any) -> dict[str, 
         "cpu": 0.1, "waited": 0.0, "connections_opened": 4, "late_ms": None, "late_share": 0.0, "is_limit": False,
         "why": None,
     }  # fmt: skip
-    server = {"model_busy": 0.2, "replicas": 1.0, "cpu": 0.3, "front_cpu": 0.1, "resident_mb": 80.0}
+    server = {"model_busy": 0.2, "replicas": 1.0, "cpu": 0.3, "front_cpu": 0.1, "resident_mb": 80.0, "gone": None}
     base: dict[str, Any] = {
         "started": "2026-11-21T22:00:00Z", "window_s": 1.0,
         "requests": {"due": 10, "answered": 10, "refused": 0, "failed": 0}, "items_answered": 10,
@@ -396,6 +396,13 @@ def test_a_window_in_which_nothing_was_due_is_no_error_but_is_told() -> None:
     assert error_share(empty) == 0
     assert "raise --duration" in terminal.run_lines(empty, 2)[0]
     assert error_share(run_of(requests={"refused": 3, "failed": 1, "answered": 6})) == 0.4
+
+
+def test_a_server_that_is_gone_at_the_end_is_told() -> None:
+    gone = run_of(server={"gone": "http://x does not answer", "model_busy": None}, closed_by=None)
+    assert terminal.run_lines(gone, 2)[-1].endswith(
+        "gone at the end, and what it counted with it: http://x does not answer"
+    )
 
 
 def test_a_client_that_was_the_limit_is_warned_of() -> None:

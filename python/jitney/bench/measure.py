@@ -62,12 +62,16 @@ def measure(subject: Subject, run: Run, progress: Progress) -> dict[str, Any]:
         text = _core.bench(json.dumps(plan), list(subject.requests.bodies), on_interval)
     except (OSError, ValueError) as error:
         raise ServerError(f"{subject.address.url} cannot be measured: {error}") from None
-    after = Side.look(subject)
+    gone = None
+    try:
+        after = Side.look(subject)
+    except ServerError as error:  # what the client has measured is there all the same
+        after, gone = Side(time.monotonic(), {}, None), str(error)
     return {
         "started": started.isoformat(timespec="seconds").replace("+00:00", "Z"),
         **json.loads(text),
         "closed_by": after.closed_by(before),
-        "server": after.since(before),
+        "server": after.since(before) | {"gone": gone},
     }
 
 
@@ -94,7 +98,7 @@ class Side:
         }
         return {reason: count for reason, count in counts.items() if count} if self.metrics else None
 
-    def since(self, before: "Side") -> dict[str, float | None]:
+    def since(self, before: "Side") -> dict[str, Any]:
         """Say what was used between two instants; times as shares of the time between."""
         length_s = max(self.at_s - before.at_s, 1e-9)
         replicas = self.metrics.get("jitney_ready_replicas")

@@ -18,9 +18,11 @@ def repeated(subject: Subject, run: Run, times: int, say: Say) -> dict[str, Any]
         label = f"run {number} of {times}" if times > 1 else ""
         runs.append(_watched(subject, run, f"{label}: " if label else ""))
         say("\n".join([*([label] if label else []), *terminal.run_lines(runs[-1], cores)]))
+        if runs[-1]["server"]["gone"]:
+            break
     together = merged(runs)
-    if times > 1:
-        say("\n".join([f"all {times} runs", *terminal.together_lines(runs, together)]))
+    if len(runs) > 1:
+        say("\n".join([f"all {len(runs)} runs", *terminal.together_lines(runs, together)]))
     return {"summary": {**document.summary(runs), "latency_ms": together}, "runs": runs}
 
 
@@ -30,10 +32,11 @@ def swept(subject: Subject, run: Run, is_bounded: bool, say: Say) -> dict[str, A
     for load in sweep.loads(run.load, is_bounded):
         done = _watched(subject, replace(run, load=load), f"{load}: ")
         points.append({"load": load.to_dict(), "label": str(load), "run": done})
-        if not is_bounded and sweep.is_over(points):
+        if done["server"]["gone"] or (not is_bounded and sweep.is_over(points)):
             break
     parts = {"points": points, "knee": sweep.knee(points), "limit": sweep.limit(points, document.cores())}
-    say("\n".join(sweep.told(parts)))
+    gone = [terminal.gone_line(point["run"]) for point in points if point["run"]["server"]["gone"]]
+    say("\n".join([*sweep.told(parts), *gone]))
     return parts
 
 

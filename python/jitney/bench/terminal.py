@@ -76,11 +76,18 @@ def run_lines(run: Mapping[str, Any], cores: int) -> list[str]:
         said += f", p99 of lateness {ms(client['late_ms']['p99'])}"
     rows.append(("client", said))
     lines = table(rows)
-    if client["is_limit"]:
+    if run["server"]["gone"]:
+        lines.append(gone_line(run))
+    elif client["is_limit"]:
         lines.append(f"warning: this measured the client, not the server: {client['why']}")
     elif (why := others(run, cores)) is not None:
         lines.append(f"warning: {why}")
     return lines
+
+
+def gone_line(run: Mapping[str, Any]) -> str:
+    """Say that there was no server any more, and so nothing from its side."""
+    return f"warning: the server was gone at the end, and what it counted with it: {run['server']['gone']}"
 
 
 def together_lines(runs: Sequence[Mapping[str, Any]], latency_ms: Mapping[str, float] | None) -> list[str]:
