@@ -157,11 +157,36 @@ def test_whoever_refuses_is_not_called_faster(refused: int, is_judged: bool) -> 
 
 def test_what_else_differs_is_told() -> None:
     left, right = noisy(1, 1, 3, 1), noisy(1, 1, 3, 2)
-    right["plan"]["load"]["users"] = 64
+    right["plan"]["threads"] = 2
     right["runs"][0]["client"]["is_limit"] = True
     told = compare.told(left, right, ("a.json", "b.json"))
-    assert "not alike: load.users is 32 and 64" in told
+    assert "not alike: threads is 1 and 2" in told
     assert "warning: in b.json the client was the limit" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "there"),
+    [
+        ("load", Closed(8).to_dict(), Closed(16).to_dict()),
+        ("load", Open(100.0).to_dict(), Open(250.0).to_dict()),
+        ("load", Closed(8).to_dict(), Open(100.0).to_dict()),
+        ("items_per_request", 1, 16),
+    ],
+)
+def test_of_different_loads_nothing_is_judged(name: str, here: object, there: object) -> None:
+    left, right = noisy(100, 10, 3, 1), noisy(250, 20, 3, 2)
+    left["plan"][name], right["plan"][name] = here, there
+    assert {one.verdict for one in compare.differences(left, right)} == {"not judged: the loads are not alike"}
+    told = compare.told(left, right, ("a.json", "b.json"))
+    assert not any(word in line for line in told for word in ("better: ", "worse: "))
+    assert any(line.startswith("warning: the loads are not alike") for line in told)
+    assert any(line.startswith(f"not alike: {name}") for line in told)
+
+
+def test_connections_that_may_be_opened_are_no_part_of_what_is_asked_for() -> None:
+    left, right = noisy(100, 10, 3, 1), noisy(250, 10, 3, 2)
+    left["plan"]["load"], right["plan"]["load"] = Open(9.0).to_dict(), Open(9.0, connections=5).to_dict()
+    assert compare.differences(left, right)[0].verdict.startswith("better")
 
 
 def test_files_that_are_no_measurement_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,8 +36,8 @@ class Difference:
     right: Sequence[float]
     least: float
     """Below this share a difference is not claimed."""
-    is_judged: bool = True
-    """False where the sides answered different requests: then nothing follows from how fast."""
+    not_judged: str | None = None
+    """Why nothing follows from it: the sides were asked for different things, or answered different requests."""
 
     @property
     def is_rate(self) -> bool:
@@ -72,18 +72,20 @@ class Difference:
     @property
     def is_noise(self) -> bool:
         """Whether nothing can be claimed."""
+        if self.not_judged is not None:
+            return True
         if self._without_answers and min(len(self.left), len(self.right)) > 1:
             return len(self._without_answers) == 2
         ratio, interval = self.ratio, self.interval
-        if ratio is None or interval is None or not self.is_judged:
+        if ratio is None or interval is None:
             return True
         return interval[0] <= 1 <= interval[1] or max(ratio, 1 / ratio) < 1 + self.least
 
     @property
     def verdict(self) -> str:
         """In a few words."""
-        if not self.is_judged:
-            return "not judged: the errors differ"
+        if self.not_judged is not None:
+            return f"not judged: {self.not_judged}"
         if min(len(self.left), len(self.right)) < 2:
             return "too little was measured to say"
         if self._without_answers:
@@ -116,14 +118,16 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Diffe
     for document in (left, right):
         if document["kind"] != "load":
             raise ConfigError(f"a {document['kind']} cannot be compared; measure one load with --json")
-    has_runs, are_alike = _has_runs(left, right), _are_errors_alike(left, right)
+    has_runs = _has_runs(left, right)
+    of_all = None if _are_loads_alike(left, right) else "the loads are not alike"
+    of_times = of_all or (None if _are_errors_alike(left, right) else "the errors differ")
     return [
         Difference(
             name,
             _samples(left, name, has_runs),
             _samples(right, name, has_runs),
             SMALLEST if has_runs else SMALLEST_WITHIN,
-            is_judged=are_alike or name not in TIMES,
+            of_times if name in TIMES else of_all,
         )
         for name in SUMMARY
     ]
@@ -151,6 +155,16 @@ def _errors(document: Mapping[str, Any]) -> float:
 
 def _are_errors_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     return abs(_errors(left) - _errors(right)) <= ERRORS_APART
+
+
+def _are_loads_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Say whether both were asked for the same: who is asked for more answers more, and later."""
+    # How many connections may be opened is no matter of what is asked for.
+    ours, theirs = (
+        {**one["plan"]["load"], "connections": None, "items": one["plan"].get("items_per_request")}
+        for one in (left, right)
+    )
+    return ours == theirs
 
 
 def _logs(values: Sequence[float]) -> list[float]:
@@ -181,6 +195,8 @@ def told(left: Mapping[str, Any], right: Mapping[str, Any], names: Sequence[str]
             f"warning: {errors[0]:.2%} and {errors[1]:.2%} were refused or failed; latencies are of what was answered, "
             "so they are of different requests and say nothing of which is better"
         )
+    if not _are_loads_alike(left, right):
+        lines.append("warning: the loads are not alike (see below), so nothing here says which is better")
     for name, rates in zip(names, (found[0].left, found[0].right), strict=True):
         if silent := rates.count(0):
             what = "runs" if _has_runs(left, right) else "intervals"
