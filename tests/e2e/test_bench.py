@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 from harness import APPS, COLOUR, Serve, until
+from PIL import Image
 
 SHORT = ("--duration", "0.6", "--warmup", "0.1", "--users", "4")
 
@@ -86,6 +87,13 @@ def test_every_door_is_loaded_as_its_clients_do(door: tuple[str, ...], tmp_path:
     size = int(door[-1]) if len(door) > 1 else 1
     assert run["items_answered"] == run["requests"]["answered"] * size > 0
     assert set(run["server_ms"]) == {"queue", "batch", "model"}
+
+
+def test_images_go_through_the_door_of_many_too(tmp_path: Path, serve: Serve) -> None:
+    Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
+    url = f"http://127.0.0.1:{serve('images.py').port}/invert"
+    made, _ = bench(tmp_path, url, "--door", "batch", "--items", "2", *SHORT, "--input", str(tmp_path / "a.png"))
+    assert made["runs"][0]["requests"]["failed"] == 0 < made["runs"][0]["items_answered"]
 
 
 def test_a_key_is_sent_and_never_written(tmp_path: Path, serve: Serve) -> None:

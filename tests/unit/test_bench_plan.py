@@ -1,11 +1,13 @@
 """What `jitney bench` is told: loads, inputs and doors, and what is refused."""
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from jitney.bench import doors, inputs
 from jitney.bench.doors import Model
@@ -164,9 +166,23 @@ def test_tensors_have_the_batch_first() -> None:
     assert json.loads(body[1])["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}]
 
 
-def test_an_image_has_no_form_in_a_document() -> None:
-    with pytest.raises(ConfigError, match=r"image/png.*--door native"):
-        doors.batch(Model("m"), [Item("image/png", b"x")], 2)
+def test_bytes_and_images_are_base64_in_a_document_and_arrays_are_lists() -> None:
+    array = io.BytesIO()
+    np.save(array, np.array([[1, 2], [3, 4]], np.float32))
+    sent = [
+        Item("image/png", b"\x89x"),
+        Item("application/octet-stream", b"y"),
+        Item("application/x-npy", array.getvalue()),
+    ]
+    (body,) = doors.batch(Model("m"), sent, 3).bodies
+    assert json.loads(body[1]) == ["iXg=", "eQ==", [[1.0, 2.0], [3.0, 4.0]]]
+
+
+def test_what_is_not_turned_into_json_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"application/msgpack.*--door native"):
+        doors.batch(Model("m"), [Item("application/msgpack", b"x")], 2)
+    with pytest.raises(ConfigError, match=r"application/x-npy.*cannot be read"):
+        doors.batch(Model("m"), [Item("application/x-npy", b"x")], 2)
 
 
 def test_metrics_of_other_deployments_are_left_alone() -> None:

@@ -1,5 +1,7 @@
 """What is sent: the items of a file or a folder, each with its type. Knows no server."""
 
+import base64
+import io
 import json
 import mimetypes
 from collections.abc import Sequence
@@ -7,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jitney.errors import ConfigError
 
 JSON = "application/json"
 TEXT = "text/plain"
 OCTETS = "application/octet-stream"
 NPY = "application/x-npy"
+MSGPACK = "application/msgpack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +28,23 @@ class Item:
     body: bytes
 
     def document(self) -> Any:
-        """Return the item as JSON has it, for doors that put several into one document."""
+        """Return the item as JSON has it, for doors that put several into one document: bytes and images in base64."""
         kind = self.content_type.partition(";")[0].strip().lower()
         if kind == JSON:
             return json.loads(self.body)
         if kind == TEXT:
             return self.body.decode()
-        raise ConfigError(f"an item of type {self.content_type!r} has no form in JSON; send it with --door native")
+        if kind == NPY:
+            try:
+                return np.load(io.BytesIO(self.body), allow_pickle=False).tolist()
+            except ValueError as error:
+                raise ConfigError(f"an item of type {NPY!r} cannot be read: {error}") from None
+        if kind == MSGPACK:
+            raise ConfigError(
+                f"an item of type {self.content_type!r} is not turned into JSON, as this door needs it: "
+                "give the items as .jsonl, or send them with --door native"
+            )
+        return base64.b64encode(self.body).decode()
 
 
 def of_documents(documents: Sequence[object]) -> list[Item]:
