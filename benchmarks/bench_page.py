@@ -6,8 +6,9 @@ With `--check` it writes nothing and says what would change.
 import sys
 from pathlib import Path
 
-from page.markdown import page, readme_figures
+from page.markdown import page
 from page.plots import report
+from page.readme import readme_figures
 from page.results import read
 
 HERE = Path(__file__).resolve().parent

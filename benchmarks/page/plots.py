@@ -4,8 +4,9 @@ import html
 from typing import Any
 
 from page.compare import OURS, Row, Spread, lost, rows_of
-from page.markdown import COLUMNS, LOAD_TITLES, POINT_TITLES, headline, number, titles
+from page.peers import LOAD_TITLES, POINT_TITLES, headline, titles
 from page.results import Found, Sources
+from page.text import COLUMNS, number
 
 STYLE = """
 :root { color-scheme: light dark; --ours: #c2410c; --theirs: #64748b; --line: #94a3b8; --bg: #fff; --fg: #0f172a; }

@@ -34,10 +34,6 @@ class Sources:
     scenarios: dict[str, Found] = field(default_factory=dict[str, Found])
     """Scenario of `make bench` → the run whose figures are shown."""
 
-    def files(self) -> list[str]:
-        runs = [self.peers, self.stories, *(target.run for target in self.targets), *self.scenarios.values()]
-        return sorted({run.name for run in runs if run})
-
 
 def read(folder: Path) -> Sources:
     found = [Found(path.name, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]

@@ -31,7 +31,6 @@ class Load:
     """A model and the items that are sent to it, in turn."""
 
     name: str
-    title: str
     items: Callable[[], list[Item]]
     distinct: Callable[[int], Item]
     """Item number n of those that are checked: no two are alike."""
@@ -46,26 +45,23 @@ def mixed(number: int) -> str:
 LOADS: dict[str, Load] = {
     load.name: load
     for load in (
-        Load("noop", "a model that does nothing", lambda: [{"text": TEXT}], lambda n: {"text": f"text {n}"}),
+        Load("noop", lambda: [{"text": TEXT}], lambda n: {"text": f"text {n}"}),
         Load(
             "sleepy",
-            "a model of 5 ms + 0.1 ms per item",
             lambda: [{"text": TEXT}],
             lambda n: {"text": f"text {n}"},
         ),
         Load(
             "minilm",
-            "MiniLM, texts of mixed lengths",
             lambda: [{"text": mixed(n)} for n in range(64)],
             lambda n: {"text": mixed(n)},
         ),
         Load(
             "grouped",
-            "5 ms + 0.1 ms per item, two group keys alternating",
             lambda: [{"text": TEXT, "group": group} for group in ("a", "b")],
             lambda n: {"text": f"text {n}", "group": "ab"[n % 2]},
         ),
-        Load("bytes", "1 MB in and out", lambda: [b"x" * MEGABYTE], lambda n: bytes([n]) * 1000 + os.urandom(1000)),
+        Load("bytes", lambda: [b"x" * MEGABYTE], lambda n: bytes([n]) * 1000 + os.urandom(1000)),
     )
 }
 

@@ -14,6 +14,7 @@ compare: Any = importlib.import_module("page.compare")
 markdown: Any = importlib.import_module("page.markdown")
 plots: Any = importlib.import_module("page.plots")
 results: Any = importlib.import_module("page.results")
+text: Any = importlib.import_module("page.text")
 
 HEAD = {
     "date": "2026-01-02T03:04:05+00:00",
@@ -236,7 +237,7 @@ def test_plots_need_no_network_and_no_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(37_812.0, "37,800"), (999.6, "1000"), (123.4, "123"), (0.2163, "0.216"), (0.0, "0")]
+    ("value", "shown"), [(37_812.0, "37,800"), (999.6, "1000"), (123.4, "123"), (0.2163, "0.216"), (0.0, "0")]
 )
-def test_figures_have_three_digits(value: float, text: str) -> None:
-    assert markdown.number(value) == text
+def test_figures_have_three_digits(value: float, shown: str) -> None:
+    assert text.number(value) == shown

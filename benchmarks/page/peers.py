@@ -1,0 +1,141 @@
+"""The part of the page about other servers."""
+
+from typing import Any
+
+from page.compare import SHOWN, Entry, Row, rows_of
+from page.results import Found
+from page.text import COLUMNS, machine, number, spread, table, versions
+
+LOAD_TITLES = {
+    "noop": "A model that does nothing",
+    "sleepy": "A model of 5 ms + 0.1 ms per item (it sleeps)",
+    "minilm": "MiniLM, texts of mixed lengths",
+    "grouped": "5 ms + 0.1 ms per item, two group keys alternating",
+    "bytes": "1 MB in and out",
+}
+POINT_TITLES = {
+    "closed 1": "1 user",
+    "closed 64": "64 users",
+    "closed 256": "256 users",
+    "open 60%": "arrivals at 60 % of its own capacity",
+    "open 150%": "arrivals at 150 % of its own capacity",
+}
+
+
+def titles(document: dict[str, Any]) -> dict[str, str]:
+    return {name: found["title"] for name, found in document["servers"].items()}
+
+
+def headline(document: dict[str, Any], rows: list[Row]) -> list[str]:
+    """The score, and one line per load."""
+    names = titles(document)
+    outcomes = [verdict.outcome for row in rows for verdict in row.verdicts.values()]
+    score = ", ".join(
+        f"{outcomes.count(word)} {word}" for word in ("won", "even", "lost", "not judged") if word in outcomes
+    )
+    lines = [
+        f"Throughput, p50 and p95 of jitney with its defaults, beside the best of the others in each row: **{score}**.",
+        "",
+    ]
+    for row in (row for row in rows if row.point == "closed 64"):
+        ours, verdict = row.entry("jitney"), row.verdicts.get("rps")
+        if not ours or not verdict:
+            continue
+        theirs = row.entry(verdict.best)
+        assert theirs
+        lines.append(
+            f"- {LOAD_TITLES[row.load]}, 64 users: {number(ours.metrics['rps'].median)} requests/s, "
+            f"{number(verdict.ratio)} times the next ({names[verdict.best]}, {number(theirs.metrics['rps'].median)})."
+        )
+    return lines
+
+
+def verdict_table(document: dict[str, Any], rows: list[Row]) -> list[str]:
+    names = titles(document)
+    cells: list[list[str]] = []
+    for row in rows:
+        line = [f"{LOAD_TITLES[row.load]}, {POINT_TITLES[row.point]}"]
+        for metric in ("rps", "p50_ms", "p95_ms"):
+            found = row.verdicts.get(metric)
+            word = f"**{found.outcome}**" if found and found.outcome == "lost" else found.outcome if found else "alone"
+            line.append(f"{word} · {number(found.ratio)} of {names[found.best]}" if found else word)
+        cells.append(line)
+    return table(["row", "requests/s", "p50", "p95"], cells)
+
+
+def entry_cells(names: dict[str, str], entry: Entry, is_open: bool) -> list[str]:
+    shown = [*(["offered_rps"] if is_open else []), *SHOWN]
+    metrics = [spread(entry.metrics[name]) if name in entry.metrics else "" for name in shown]
+    failed = "0" if entry.failed == 0 else f"{max(entry.failed * 100, 0.01):.2g} %"
+    limit = "the generator" if entry.generator_was_limit else ""
+    return [names[entry.server], entry.cell, *metrics, failed, limit]
+
+
+def row_table(document: dict[str, Any], row: Row) -> list[str]:
+    names, is_open = titles(document), row.point.startswith("open")
+    shown = [*(["offered_rps"] if is_open else []), *SHOWN]
+    header = ["server", "settings", *(COLUMNS[name] for name in shown), "failed", "limited by"]
+    best = sorted(row.entries, key=lambda entry: -entry.metrics["rps"].median if "rps" in entry.metrics else 0)
+    drop = all(not entry.generator_was_limit for entry in row.entries)
+    lines = [entry_cells(names, entry, is_open) for entry in best]
+    lost_in = [COLUMNS[metric] for metric, verdict in row.verdicts.items() if verdict.outcome == "lost"]
+    text = [f"#### {POINT_TITLES[row.point]}", ""]
+    if lost_in:
+        text += [
+            f"**Lost** in {', '.join(lost_in)}: [why](../docs/design/0012-proof.md#lost-rows-and-their-reasons).",
+            "",
+        ]
+    return [*text, *table(header[:-1] if drop else header, [cells[:-1] if drop else cells for cells in lines]), ""]
+
+
+def servers_table(document: dict[str, Any]) -> list[str]:
+    cells = [
+        [
+            found["title"],
+            found["version"] or "none",
+            found["state"],
+            found["reason"].replace("|", "·").replace("\n", " ") or "",
+            "" if name == "jitney" else f"<{found['source']}>",
+        ]
+        for name, found in document["servers"].items()
+    ]
+    return table(["server", "version", "state", "reason", "set up after"], cells)
+
+
+def peers(found: Found | None) -> list[str]:
+    if found is None:
+        return ["## Other servers", "", "Not measured yet: `make bench-peers`.", ""]
+    document, rows = found.document, rows_of(found.document)
+    method, names = document["method"], titles(document)
+    lines = [
+        "## Other servers",
+        "",
+        f"`make bench-peers`, {document['date']}, [{found.name}](results/{found.name}): {method['repetitions']} "
+        f"interleaved repetitions of {method['seconds']:g} s, medians (least to most). "
+        f"Generator: {document['generator']['name']} {document['generator']['version']}. "
+        f"{machine(document)}; {versions(document)}.",
+        "",
+        *servers_table(document),
+        "",
+        *(f"- {note}" for note in method["notes"]),
+        *(
+            f"- {names.get(problem['server'], problem['server'])}, load `{problem['load']}`: not measured: "
+            + problem["reason"].replace("\n", " ")
+            for problem in document["problems"]
+        ),
+        "",
+        "### Won, even, lost",
+        "",
+        "Ratios are jitney's median over that of the best other server: above 1 is better for requests/s, below 1 for "
+        "times. Lost: worse, and the spreads do not touch; won: better, and they do not.",
+        "",
+        *verdict_table(document, rows),
+        "",
+    ]
+    for load in method["loads"]:
+        of_load = [row for row in rows if row.load == load]
+        if of_load:
+            lines += [f"### {LOAD_TITLES[load]}", ""]
+            for row in of_load:
+                lines += row_table(document, row)
+    return lines

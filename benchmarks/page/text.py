@@ -1,0 +1,63 @@
+"""Figures, tables and lines that all parts of the page have in common."""
+
+from typing import Any
+
+from page.compare import Spread
+from page.results import Found
+
+COLUMNS = {
+    "rps": "requests/s",
+    "p50_ms": "p50, ms",
+    "p95_ms": "p95, ms",
+    "p99_ms": "p99, ms",
+    "memory_mb": "memory, MB",
+    "offered_rps": "offered, requests/s",
+}
+
+
+def number(value: float) -> str:
+    """Three digits, as much as such a measurement is worth."""
+    if abs(value) >= 1000:
+        digits = len(str(int(abs(value)))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def spread(found: Spread) -> str:
+    """The median, with the spread where it says something."""
+    text, low, high = number(found.median), number(found.low), number(found.high)
+    return text if low == high else f"{text} ({low} to {high})"
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return ["| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)]
+
+
+def machine(document: dict[str, Any]) -> str:
+    found = document["machine"]
+    return f"{found['cores']} cores of {found['cpu']}, {found['memory_gb']} GB, Linux {found['kernel']}"
+
+
+def versions(document: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in document["versions"].items() if version != "none")
+
+
+def run_of(run: Found | None) -> str:
+    if run is None:
+        return ""
+    method = run.document["method"]
+    return f"[{run.document['date'][:16]}](results/{run.name}), {method['repetitions']} of {method['seconds']:g} s"
+
+
+def targets_table(rows: list[dict[str, Any]]) -> list[str]:
+    cells = [[row["target"], row["bound"], measured(row), verdict_of(row)] for row in rows]
+    return table(["target", "bound", "measured", "verdict"], cells)
+
+
+def measured(row: dict[str, Any]) -> str:
+    return "" if row["measured"] is None else number(row["measured"])
+
+
+def verdict_of(row: dict[str, Any]) -> str:
+    return f"**{row['verdict']}**" if row["verdict"] == "FAIL" else row["verdict"]
