@@ -1,4 +1,4 @@
-"""Medians, spreads and verdicts: rules over the samples of one run of `make bench-peers`."""
+"""Medians, spreads and verdicts: rules over the samples of a run of `make bench-peers`, or of `make bench`."""
 
 import statistics
 from collections.abc import Iterable
@@ -13,6 +13,11 @@ SHOWN = ("rps", "p50_ms", "p95_ms", "p99_ms", "memory_mb")
 # refuse, and then the latencies of those are compared that refuse about as much.
 MAX_FAILED = 0.01
 ALIKE = 0.1
+# Spreads of two servers that are the same do not touch once in three times with two repetitions each, once in ten with
+# three.
+LEAST_REPETITIONS = 3
+# In the tables of `make bench` these are no others: the least that a server costs, jitney by another door, no model.
+NO_OTHERS = (OURS, "hyper", "connect", "none")
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,19 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """A median in a table of `make bench` that is better with another server than with jitney."""
+
+    scenario: str
+    metric: str
+    server: str
+    ours: Spread
+    theirs: Spread
+    outcome: str
+    """lost, even or not judged: see `Verdict`."""
+
+
+@dataclass(frozen=True)
 class Row:
     """One point of one load: everybody's entry, and the verdicts."""
 
@@ -89,6 +107,19 @@ def is_sound(ours: Entry, other: Entry, metric: str, is_overload: bool) -> bool:
     return metric == "rps" or abs(other.failed - ours.failed) <= ALIKE
 
 
+def is_worse(mine: Spread, theirs: Spread, is_less_better: bool) -> bool:
+    return mine.median > theirs.median if is_less_better else mine.median < theirs.median
+
+
+def outcome(mine: Spread, theirs: Spread, repetitions: int, is_less_better: bool) -> str:
+    """Ours beside theirs; `repetitions` are those of the side that has fewer."""
+    if repetitions < LEAST_REPETITIONS:
+        return "not judged"
+    if mine.touches(theirs):
+        return "even"
+    return "lost" if is_worse(mine, theirs, is_less_better) else "won"
+
+
 def judge(ours: Entry, others: list[Entry], metric: str, is_overload: bool) -> Verdict | None:
     """None where there is nobody to compare with."""
     sound = [
@@ -101,16 +132,10 @@ def judge(ours: Entry, others: list[Entry], metric: str, is_overload: bool) -> V
     is_less_better = COMPARED[metric]
     best = (min if is_less_better else max)(sound, key=lambda entry: entry.metrics[metric].median)
     mine, theirs = ours.metrics[metric], best.metrics[metric]
-    is_worse = mine.median > theirs.median if is_less_better else mine.median < theirs.median
-    if min(ours.repetitions, best.repetitions) < 2:
-        outcome = "not judged"
-    elif ours.failed > MAX_FAILED and not is_overload:
-        outcome = "lost"
-    elif mine.touches(theirs):
-        outcome = "even"
-    else:
-        outcome = "lost" if is_worse else "won"
-    return Verdict(outcome, best.server, mine.median / theirs.median if theirs.median else float("inf"))
+    found = outcome(mine, theirs, min(ours.repetitions, best.repetitions), is_less_better)
+    if found != "not judged" and ours.failed > MAX_FAILED and not is_overload:
+        found = "lost"
+    return Verdict(found, best.server, mine.median / theirs.median if theirs.median else float("inf"))
 
 
 def rows_of(document: dict[str, Any]) -> list[Row]:
@@ -140,3 +165,33 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
 
 def lost(rows: list[Row]) -> list[tuple[Row, str, Verdict]]:
     return [(row, metric, found) for row in rows for metric, found in row.verdicts.items() if found.outcome == "lost"]
+
+
+def done(rows: list[Row]) -> tuple[int, int]:
+    """The fewest and the most repetitions that a figure of these rows rests on."""
+    found = [entry.repetitions for row in rows for entry in row.entries]
+    return min(found, default=0), max(found, default=0)
+
+
+def behind(document: dict[str, Any], scenario: str) -> list[Behind]:
+    """Where another server has the better rate or p50 in this table of `make bench`, whatever the spreads say."""
+    medians = document["medians"][scenario]
+    samples = document.get("samples", {}).get(scenario) or {server: [found] for server, found in medians.items()}
+    found: list[Behind] = []
+    for metric in medians.get(OURS, {}):
+        is_less_better = metric.endswith("p50_ms")
+        if metric != "rps" and not is_less_better:
+            continue
+        spreads = {
+            server: Spread.of(run[metric] for run in runs) for server, runs in samples.items() if metric in runs[0]
+        }
+        others = [server for server in spreads if server not in NO_OTHERS]
+        if not others:
+            continue
+        best = (min if is_less_better else max)(others, key=lambda server: spreads[server].median)
+        mine, theirs = spreads[OURS], spreads[best]
+        if is_worse(mine, theirs, is_less_better):
+            repetitions = min(len(samples[OURS]), len(samples[best]))
+            word = outcome(mine, theirs, repetitions, is_less_better)
+            found.append(Behind(scenario, metric, best, mine, theirs, word))
+    return found

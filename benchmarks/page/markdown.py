@@ -4,7 +4,7 @@ from page.compare import lost, rows_of
 from page.peers import headline, peers
 from page.results import Sources
 from page.stories import stories
-from page.targets import targets
+from page.targets import score, targets
 
 
 def page(sources: Sources) -> str:
@@ -22,12 +22,8 @@ def page(sources: Sources) -> str:
         if lost_rows := lost(rows):
             why = "[the design notes](../docs/design/0012-proof.md#lost-rows-and-their-reasons)"
             lines += [f"{len(lost_rows)} figures are lost; each is marked below and explained in {why}.", ""]
-    if sources.targets:
-        verdicts = [target.row["verdict"] for target in sources.targets]
-        held, failed = verdicts.count("pass"), verdicts.count("FAIL")
-        rest = len(verdicts) - held - failed
-        lines += [f"Of the project's own targets {held} hold, {failed} do not, {rest} were not measured.", ""]
     lines += [
+        *score(sources),
         "The machines are shared and the generator runs on the same cores as the servers, so read ratios within one "
         "table and nothing across tables. The same with plots: [report.html](report.html). How it is made fair, what "
         "is simulated, and why rows are lost: [0012](../docs/design/0012-proof.md). Make it again: `make bench`, "

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from page.compare import SHOWN, Entry, Row, rows_of
+from page.compare import LEAST_REPETITIONS, SHOWN, Entry, Row, done, rows_of
 from page.results import Found
 from page.text import COLUMNS, machine, number, spread, table, versions
 
@@ -102,6 +102,13 @@ def servers_table(document: dict[str, Any]) -> list[str]:
     return table(["server", "version", "state", "reason", "set up after"], cells)
 
 
+def repetitions(method: dict[str, Any], rows: list[Row]) -> str:
+    """Those that were done; of those that were planned only where it is not the same."""
+    least, most = done(rows)
+    text = f"{least} interleaved repetitions" if least == most else f"{least} to {most} interleaved repetitions"
+    return text if least == most == method["repetitions"] else f"{text} ({method['repetitions']} were planned)"
+
+
 def peers(found: Found | None) -> list[str]:
     if found is None:
         return ["## Other servers", "", "Not measured yet: `make bench-peers`.", ""]
@@ -110,8 +117,8 @@ def peers(found: Found | None) -> list[str]:
     lines = [
         "## Other servers",
         "",
-        f"`make bench-peers`, {document['date']}, [{found.name}](results/{found.name}): {method['repetitions']} "
-        f"interleaved repetitions of {method['seconds']:g} s, medians (least to most). "
+        f"`make bench-peers`, {document['date']}, [{found.name}](results/{found.name}): {repetitions(method, rows)} of "
+        f"{method['seconds']:g} s, medians (least to most). "
         f"Generator: {document['generator']['name']} {document['generator']['version']}. "
         f"{machine(document)}; {versions(document)}.",
         "",
@@ -127,7 +134,8 @@ def peers(found: Found | None) -> list[str]:
         "### Won, even, lost",
         "",
         "Ratios are jitney's median over that of the best other server: above 1 is better for requests/s, below 1 for "
-        "times. Lost: worse, and the spreads do not touch; won: better, and they do not.",
+        "times. Lost: worse, and the spreads do not touch; won: better, and they do not; not judged: either side has "
+        f"fewer than {LEAST_REPETITIONS} repetitions.",
         "",
         *verdict_table(document, rows),
         "",

@@ -3,10 +3,10 @@
 import html
 from typing import Any
 
-from page.compare import OURS, Row, Spread, lost, rows_of
+from page.compare import OURS, Row, Spread, behind, lost, rows_of
 from page.peers import LOAD_TITLES, POINT_TITLES, headline, titles
 from page.results import Found, Sources
-from page.text import COLUMNS, number
+from page.text import COLUMNS, measured, number
 
 STYLE = """
 :root { color-scheme: light dark; --ours: #c2410c; --theirs: #64748b; --line: #94a3b8; --bg: #fff; --fg: #0f172a; }
@@ -131,14 +131,19 @@ def stories(found: Found | None) -> list[str]:
 
 def targets(sources: Sources) -> list[str]:
     parts = ["<h2>make bench</h2>"] if sources.scenarios else []
+    failed = [target.row for target in sources.targets if target.row["verdict"] == "FAIL"]
+    if failed:
+        named = "; ".join(f"{row['target']} {measured(row)}, to be {row['bound']}" for row in failed)
+        parts.append(f'<p class="lost">{len(failed)} targets do not hold: {html.escape(named)}.</p>')
     for scenario, run in sources.scenarios.items():
-        of = run.document["medians"][scenario]
+        of, worse = run.document["medians"][scenario], behind(run.document, scenario)
         parts.append(f"<h3>{html.escape(scenario)}</h3>")
         for metric in ("rps", "p50_ms", "p99_ms", "resident_mb", "of_ceiling"):
             having = {server: figures[metric] for server, figures in of.items() if metric in figures}
             if having:
                 title = {**COLUMNS, "resident_mb": "memory, MB", "of_ceiling": "share of the ceiling"}[metric]
-                parts.append(bars(title, [(name, Spread(v, v, v), name == OURS) for name, v in having.items()]))
+                mark = next((f"behind: {one.outcome}" for one in worse if one.metric == metric), "")
+                parts.append(bars(title, [(name, Spread(v, v, v), name == OURS) for name, v in having.items()], mark))
     return parts
 
 

@@ -3,6 +3,7 @@
 from page.compare import rows_of
 from page.peers import LOAD_TITLES, titles
 from page.results import Found, Sources
+from page.targets import NAMES
 from page.text import number, table
 
 
@@ -42,7 +43,7 @@ NOOP = {
     "requests/s, 64 connections": ("no-op, 64 connections", "rps"),
     "requests/s, 256 connections": ("no-op, 256 connections", "rps"),
     "p50 at 1 connection, ms": ("no-op, 1 connection", "p50_ms"),
-    "memory of all its processes, MB": ("no-op, 64 connections", "resident_mb"),
+    "memory of all its processes (RSS, added), MB": ("no-op, 64 connections", "resident_mb"),
 }
 
 
@@ -53,7 +54,7 @@ def shown_in_readme(sources: Sources) -> list[str]:
 
 def noop_table(scenarios: dict[str, Found]) -> list[str]:
     """The model that does nothing, beside what a server costs at the least."""
-    columns = {"jitney": "jitney", "hyper": "bare hyper", "mosec": "Mosec", "fastapi": "FastAPI, batched by hand"}
+    columns = {name: NAMES[name] for name in ("jitney", "hyper", "mosec", "fastapi")}
     found = {
         scenario: scenarios[scenario].document["medians"][scenario]
         for scenario, _ in NOOP.values()

@@ -6,6 +6,45 @@ from page.compare import Spread
 from page.results import Found
 from page.text import machine, number, spread, table, targets_table, versions
 
+# Every story that `make bench-stories` can tell: the page says which of them the newest file lacks.
+STORIES = {
+    "1": "text to image, 8 users",
+    "2-sleeping": "I/O of 5 ms beside a model that sleeps",
+    "2-computing": "I/O of 5 ms beside a model that computes in Python",
+    "2-minilm": "I/O of 5 ms beside MiniLM",
+    "3": "replicas",
+    "4": "40 users, 10 tokens from a model of 125M",
+    "4-opt": "the same with a model that computes",
+    "5": "250 requests a second, steadily",
+}
+BATCHED_BY_HAND = (
+    "The batches by hand have the settings that the story names, 50 and 100 ms: they can only lose. 40 users never "
+    "fill a batch of 50, so the model stands still for those 100 ms each time. What is shown is what the setting "
+    "costs, not that nobody could batch by hand as well."
+)
+CAVEATS = {"4": BATCHED_BY_HAND, "4-opt": BATCHED_BY_HAND}
+
+
+def repetitions(found: dict[str, Any]) -> list[int]:
+    """How often each variant was measured; nothing where the file does not say."""
+    return [len(samples) for samples in found.get("samples", {}).values()]
+
+
+def rests_on(found: dict[str, Any]) -> str:
+    counts = repetitions(found)
+    if not counts:
+        return ""
+    least, most = min(counts), max(counts)
+    if most == 1:
+        return "Measured once: no medians and no spread."
+    return f"Medians of {least} repetitions." if least == most else f"Medians of {least} to {most} repetitions."
+
+
+def untold(document: dict[str, Any]) -> list[str]:
+    """The stories without a figure in this file."""
+    told = {one.get("key") for one in document["stories"] if one["rows"]}
+    return [name for key, name in STORIES.items() if key not in told]
+
 
 def story(found: dict[str, Any]) -> list[str]:
     theirs = found.get("theirs") or {"label": "", "metrics": {}}
@@ -22,12 +61,19 @@ def story(found: dict[str, Any]) -> list[str]:
         values = [number(found["ratio"][name]) if name in found["ratio"] else "" for name in columns]
         cells.append([f"ratio, {' / '.join(found.get('compared', ('ours', 'theirs')))}", *values, ""])
     lines = [f"### {found['name']}", "", found.get("what", ""), ""]
+    for text in (rests_on(found), CAVEATS.get(found.get("key", ""), "")):
+        if text:
+            lines += [text, ""]
     if found.get("missing"):
         lines += [f"Left out: {found['missing']}", ""]
     if found.get("scaled"):
         lines += [f"Scaled or simulated: {found['scaled']}", ""]
     lines += [*table(["variant", *columns, "note"], cells), ""]
-    return [*lines, *targets_table(found["targets"]), ""] if found.get("targets") else lines
+    return (
+        [*lines, *targets_table(found["targets"], min(repetitions(found), default=None)), ""]
+        if found.get("targets")
+        else lines
+    )
 
 
 def metric_cell(row: dict[str, Any], column: str) -> str:
@@ -50,6 +96,7 @@ def stories(found: Found | None) -> list[str]:
         "",
         *(f"- {note}" for note in method.get("notes", [])),
         *(f"- not measured: {line}" for line in document.get("not_measured", [])),
+        *([f"- not in this run: {'; '.join(missing)}"] if (missing := untold(document)) else []),
         "",
     ]
     for one in document["stories"]:

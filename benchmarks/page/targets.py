@@ -1,21 +1,79 @@
 """The part of the page about the project's own targets."""
 
-from page.results import Sources
-from page.text import machine, measured, number, run_of, table, verdict_of, versions
+from page.compare import Behind, behind
+from page.results import Sources, TargetRow
+from page.text import COLUMNS, machine, measured, number, run_of, spread, table, verdict_of, versions
+
+NAMES = {
+    "jitney": "jitney",
+    "hyper": "bare hyper",
+    "mosec": "Mosec",
+    "fastapi": "FastAPI, batched by hand",
+    "loop": "the model in the event loop",
+    "thread": "the model in a thread",
+    "pool": "a process pool",
+}
+
+
+def repetitions_of(target: TargetRow) -> int | None:
+    return target.run.document["method"]["repetitions"] if target.run else None
+
+
+def all_behind(sources: Sources) -> list[Behind]:
+    return [one for scenario, run in sources.scenarios.items() for one in behind(run.document, scenario)]
+
+
+def comparison(one: Behind) -> str:
+    outcome = f"**{one.outcome}**" if one.outcome == "lost" else one.outcome
+    what = COLUMNS.get(one.metric, one.metric)
+    return f"{what}: {spread(one.ours)} beside {spread(one.theirs)} of {NAMES.get(one.server, one.server)}, {outcome}"
+
+
+def score(sources: Sources) -> list[str]:
+    """What holds and what does not, by name, for the head of the page."""
+    verdicts = [target.row["verdict"] for target in sources.targets]
+    failed = [target for target in sources.targets if target.row["verdict"] == "FAIL"]
+    held, once = verdicts.count("pass"), sum(repetitions_of(target) == 1 for target in sources.targets)
+    lines: list[str] = []
+    if verdicts:
+        said = f" ({once} were measured once)" if once else ""
+        rest = len(verdicts) - held - len(failed)
+        lines += [
+            f"Of the project's own [targets](#targets) {held} hold, {len(failed)} do not, {rest} were not "
+            f"measured{said}.{' These do not:' if failed else ''}",
+            "",
+            *(
+                f"- {target.row['target']}: {measured(target.row)}, to be {target.row['bound']}"
+                + (", of one repetition" if repetitions_of(target) == 1 else "")
+                for target in failed
+            ),
+            *([""] if failed else []),
+        ]
+    if worse := all_behind(sources):
+        lines += [f"In {len(worse)} medians of `make bench` jitney is behind another server:", ""]
+        lines += [*(f"- {one.scenario}: {comparison(one)}" for one in worse), ""]
+    return lines
 
 
 def targets(sources: Sources) -> list[str]:
     if not sources.targets:
         return ["## Targets", "", "Not measured yet: `make bench`.", ""]
     cells = [
-        [target.row["target"], target.row["bound"], measured(target.row), verdict_of(target.row), run_of(target.run)]
+        [
+            target.row["target"],
+            target.row["bound"],
+            measured(target.row),
+            verdict_of(target.row, repetitions_of(target)),
+            run_of(target.run),
+        ]
         for target in sources.targets
     ]
     lines = [
         "## Targets",
         "",
         "`make bench`, each row from the newest run that measured it. Medians of interleaved repetitions (one where "
-        "the last column says so).",
+        "the last column says so). Memory is what each process has resident (RSS), added up: pages that front and "
+        "worker share count twice, so it is more than in the tables beside other servers, where they count once (PSS).",
         "",
         *table(["target", "bound", "measured", "verdict", "run"], cells),
         "",
@@ -28,5 +86,8 @@ def targets(sources: Sources) -> list[str]:
             for server, found in of.items()
         ]
         about = f"{run_of(run)}. {machine(run.document)}; {versions(run.document)}."
-        lines += [f"### {scenario}", "", about, "", *table(["server", *columns], figures), ""]
+        lines += [f"### {scenario}", "", about, ""]
+        if worse := behind(run.document, scenario):
+            lines += [f"**Behind:** {'; '.join(comparison(one) for one in worse)}.", ""]
+        lines += [*table(["server", *columns], figures), ""]
     return lines

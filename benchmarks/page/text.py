@@ -50,8 +50,8 @@ def run_of(run: Found | None) -> str:
     return f"[{run.document['date'][:16]}](results/{run.name}), {method['repetitions']} of {method['seconds']:g} s"
 
 
-def targets_table(rows: list[dict[str, Any]]) -> list[str]:
-    cells = [[row["target"], row["bound"], measured(row), verdict_of(row)] for row in rows]
+def targets_table(rows: list[dict[str, Any]], repetitions: int | None = None) -> list[str]:
+    cells = [[row["target"], row["bound"], measured(row), verdict_of(row, repetitions)] for row in rows]
     return table(["target", "bound", "measured", "verdict"], cells)
 
 
@@ -59,5 +59,7 @@ def measured(row: dict[str, Any]) -> str:
     return "" if row["measured"] is None else number(row["measured"])
 
 
-def verdict_of(row: dict[str, Any]) -> str:
-    return f"**{row['verdict']}**" if row["verdict"] == "FAIL" else row["verdict"]
+def verdict_of(row: dict[str, Any], repetitions: int | None) -> str:
+    """`repetitions` is None where the file does not say how many there were."""
+    verdict = f"**{row['verdict']}**" if row["verdict"] == "FAIL" else row["verdict"]
+    return f"{verdict}, of one repetition" if repetitions == 1 and row["measured"] is not None else verdict

@@ -2,6 +2,8 @@
 
 import copy
 import importlib
+import itertools
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 bench_page: Any = importlib.import_module("bench_page")
 compare: Any = importlib.import_module("page.compare")
 markdown: Any = importlib.import_module("page.markdown")
+peers_page: Any = importlib.import_module("page.peers")
 plots: Any = importlib.import_module("page.plots")
 results: Any = importlib.import_module("page.results")
+stories_page: Any = importlib.import_module("page.stories")
 text: Any = importlib.import_module("page.text")
 
 HEAD = {
@@ -92,8 +96,38 @@ def test_spreads_that_touch_are_even_whatever_the_medians_say() -> None:
     assert outcome(ours, theirs) == {"rps": "even", "p50_ms": "even", "p95_ms": "even"}
 
 
-def test_one_repetition_has_no_spread_and_is_not_judged() -> None:
-    assert set(outcome([figures(100, 5)], [figures(50, 1)]).values()) == {"not judged"}
+def test_fewer_than_three_repetitions_are_not_judged() -> None:
+    for ours, theirs in ((1, 1), (2, 2), (2, 3), (3, 2)):
+        assert set(outcome([figures(100, 5)] * ours, [figures(50, 1)] * theirs).values()) == {"not judged"}
+    assert outcome([figures(100, 5, refused=500)] * 2, [figures(50, 1)] * 3)["rps"] == "not judged"
+
+
+def test_two_repetitions_of_the_same_server_would_be_judged_apart_once_in_three_times() -> None:
+    """Why it takes three: see docs/design/0012-proof.md."""
+
+    def apart(size: int) -> float:
+        ranks = range(2 * size)
+        sides = [set(side) for side in itertools.combinations(ranks, size)]
+        missed = [side for side in sides if max(side) < size or min(side) >= size]
+        return len(missed) / len(sides)
+
+    assert (apart(2), apart(3)) == (1 / 3, 1 / 10)
+    assert apart(compare.LEAST_REPETITIONS) <= 1 / 10
+
+
+def test_the_page_says_how_many_repetitions_there_were() -> None:
+    found = document({"jitney": [figures(100, 5)] * 2, "mosec": [figures(50, 1)]})
+    assert "1 to 2 interleaved repetitions (3 were planned) of 5 s" in page_of(found)
+    found = document({"jitney": [figures(100, 5)] * 3, "mosec": [figures(50, 1)] * 3})
+    assert ": 3 interleaved repetitions of 5 s" in page_of(found)
+
+
+def test_every_load_and_every_story_has_a_name_on_the_page() -> None:
+    assert set(peers_page.LOAD_TITLES) == set(importlib.import_module("peers.loads").LOADS)
+    told = importlib.import_module("stories.__main__")
+    settings = importlib.import_module("stories.story").Settings(1.0, Path())
+    every = {story.key: story.name for module in told.MODULES for story in module.stories(settings)}
+    assert every == stories_page.STORIES
 
 
 def test_a_server_that_refuses_wins_nothing_but_under_overload() -> None:
@@ -186,6 +220,77 @@ def test_a_target_comes_from_the_newest_run_that_measured_it_and_repeated() -> N
     assert (target.run.name, target.row["measured"]) == ("b", 2.0)
     (shown,) = results.scenarios(runs).values()
     assert shown.name == "a", "the most servers side by side, and repeated; of those the newest"
+
+
+def beside(*samples: tuple[float, float]) -> dict[str, Any]:
+    """A run of `make bench` with (ours, theirs) of each repetition."""
+    found = bench("1", 1.0, len(samples), ())
+    name = "1 MB raw bodies, 8 connections"
+    ours, theirs = zip(*samples, strict=True)
+    rates = {"jitney": ours, "fastapi": theirs, "hyper": [9000.0] * len(samples)}
+    found["samples"] = {name: {server: [{"rps": rate} for rate in of] for server, of in rates.items()}}
+    found["medians"] = {name: {server: {"rps": statistics.median(of)} for server, of in rates.items()}}
+    found["targets"][0] |= {"measured": 1.0, "verdict": "FAIL"}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ([(1, 4), (2, 5), (3, 6)], "2 (1 to 3) beside 5 (4 to 6) of FastAPI, batched by hand, **lost**"),
+        ([(1, 3), (2, 5), (3, 6)], "2 (1 to 3) beside 5 (3 to 6) of FastAPI, batched by hand, even"),
+        ([(1, 4), (2, 5)], "1.5 (1 to 2) beside 4.5 (4 to 5) of FastAPI, batched by hand, not judged"),
+    ],
+)
+def test_who_is_ahead_of_jitney_in_a_table_of_make_bench_is_named(
+    samples: list[tuple[float, float]], said: str
+) -> None:
+    runs = [results.Found("a.json", beside(*samples))]
+    sources = results.Sources(targets=results.targets(runs), scenarios=results.scenarios(runs))
+    shown = markdown.page(sources)
+    assert f"- 1 MB raw bodies, 8 connections: requests/s: {said}\n" in shown
+    assert f"**Behind:** requests/s: {said}.\n" in shown
+    assert "- RPS: 1, to be >= 1\n" in shown
+    drawn = plots.report(sources)
+    assert '<span class="lost">behind: ' in drawn
+    assert "1 targets do not hold: RPS 1, to be &gt;= 1" in drawn
+
+
+def test_nobody_is_behind_a_server_without_a_model() -> None:
+    runs = [results.Found("a.json", beside((2, 1), (3, 1), (4, 1)))]
+    shown = markdown.page(results.Sources(targets=results.targets(runs), scenarios=results.scenarios(runs)))
+    assert "ehind" not in shown
+
+
+def test_a_verdict_of_one_repetition_is_called_that() -> None:
+    runs = [results.Found("a", bench("1", 2.0, 1, ("jitney",)))]
+    shown = markdown.page(results.Sources(targets=results.targets(runs)))
+    assert "| RPS | >= 1 | 2 | pass, of one repetition |" in shown
+    assert "1 hold, 0 do not, 0 were not measured (1 were measured once)." in shown
+
+
+def test_a_story_says_what_it_rests_on_and_which_others_are_missing() -> None:
+    def told(**samples: int) -> str:
+        one = {
+            "key": "4",
+            "name": "40 users",
+            "rows": [{"variant": name, "metrics": {"rps": 1.0}} for name in samples],
+            "samples": {name: [{"rps": 1.0}] * count for name, count in samples.items()},
+            "targets": [{"target": "rps", "bound": ">= 1", "measured": 1.0, "verdict": "pass"}],
+        }
+        nothing: dict[str, Any] = {"key": "3", "name": "replicas", "rows": []}
+        found: dict[str, Any] = {"kind": "stories", **HEAD, "stories": [one, nothing]}
+        return markdown.page(results.Sources(stories=results.Found("s.json", found)))
+
+    assert "Medians of 3 repetitions." in told(ours=3, theirs=3)
+    assert "| rps | >= 1 | 1 | pass |" in told(ours=3, theirs=3)
+    assert "Medians of 1 to 3 repetitions." in told(ours=3, theirs=1)
+    assert "Measured once: no medians" in told(ours=1)
+    for shown in (told(ours=1), told(ours=3, theirs=1)):
+        assert "| rps | >= 1 | 1 | pass, of one repetition |" in shown
+        assert "they can only lose" in shown
+        assert "- not in this run: text to image, 8 users; I/O of 5 ms beside a model that sleeps; " in shown
+        assert "replicas; the same with a model that computes; 250 requests" in shown, "nor is one without a figure"
 
 
 def test_stories_are_shown_with_theirs_ours_and_ratio() -> None:
