@@ -105,6 +105,12 @@ def test_a_key_is_sent_and_never_written(tmp_path: Path, serve: Serve) -> None:
     made, said = bench(tmp_path, *arguments, environment={"JITNEY_API_KEY": "sesame"})
     assert made["runs"][0]["requests"]["answered"] > 0
     assert "sesame" not in json.dumps(made) + said
+    _, said = bench(tmp_path, *arguments, code=2, environment={"JITNEY_API_KEY": "mustard"})
+    assert (
+        "does not take the API key that it was sent" in said
+        and "mustard" not in said
+        and "set JITNEY_API_KEY" not in said
+    )
 
 
 def test_an_input_that_the_model_does_not_take_is_told_before_the_load(tmp_path: Path, serve: Serve) -> None:
@@ -131,6 +137,12 @@ def test_what_is_missing_is_named(tmp_path: Path, serve: Serve) -> None:
         ((url, "--model", "nop"), "did you mean"),
         ((f"{url}/shout",), "has no examples"),
         ((f"{url}/nowhere",), "--input"),
+        ((f"{url}/shoud",), "did you mean `shout`"),
+        ((f"{url}/shoud",), "--model"),
+        ((f"{url}/shout/batch",), f"{url}/shout --door batch"),
+        ((f"{url}/shout/batch", "--door", "batch", "--input", items(tmp_path, "a")), f"{url}/shout --door batch"),
+        ((f"{url}/v1/embeddings",), f"{url} --model NAME --door openai"),
+        ((f"{url}/v2/models/shout/infer",), f"{url} --model shout --door oip"),
         (("fails_to_load.py",), "cannot be served"),
     ]:
         assert told in bench(tmp_path, *arguments, code=2)[1], arguments

@@ -48,6 +48,7 @@ def test_options_of_the_other_loop_are_refused(given: dict[str, Any], told: str)
 def test_a_time_to_think_is_one_or_a_range() -> None:
     assert think("0.5") == (0.5, 0.5)
     assert think("0.5..2") == (0.5, 2.0)
+    assert think("1..1") == (1.0, 1.0)
 
 
 def test_a_short_run_has_intervals_too() -> None:
@@ -69,6 +70,10 @@ def test_a_short_run_has_intervals_too() -> None:
         (["https://x:1/y"], "only http://"),
         (["http://x:1/y", "--header", "nonsense"], "NAME: VALUE"),
         (["http://x:1/y", "--user", "3"], "did you mean '--users'"),
+        (["http://x:1/y", "--think", "2..1"], "the smaller one first, not '2..1'"),
+        (["127.0.0.1:8000/padded"], "did you mean http://127.0.0.1:8000/padded?"),
+        (["localhost:8000"], "did you mean http://localhost:8000?"),
+        (["[::1]:8000/a"], "did you mean http://[::1]:8000/a?"),
         (["no_such_file.py"], "there is no file"),
         (["http://x:1/y", "--json", "no/such/folder/out.json"], "no/such/folder/out.json cannot be written"),
         (["http://x:1/y", "--sweep", "--repeat", "3"], "--repeat 3 makes no sense with --sweep"),
@@ -107,6 +112,8 @@ def test_lines_are_items(tmp_path: Path) -> None:
         Item("application/json", b'{"a": 1}'),
         Item("application/json", b'"two"'),
     ]
+    (tmp_path / "items.jsonl").write_bytes(b"\xef\xbb\xbf1\r\n2\r\n")
+    assert [item.body for item in inputs.read(str(tmp_path / "items.jsonl"), None)] == [b"1", b"2"]
     (tmp_path / "texts.txt").write_text("one text\nanother\n")
     assert inputs.read(str(tmp_path / "texts.txt"), None) == [
         Item("text/plain", b"one text"),
@@ -115,7 +122,7 @@ def test_lines_are_items(tmp_path: Path) -> None:
 
 
 def test_files_are_items_of_the_type_of_their_name(tmp_path: Path) -> None:
-    for name in ("b.png", "a.jpg", "c.npy", "d.unknown"):
+    for name in (".DS_Store", "b.png", "a.jpg", "c.npy", "d.unknown"):
         (tmp_path / name).write_bytes(name.encode())
     found = inputs.read(str(tmp_path), None)
     assert [item.content_type for item in found] == [

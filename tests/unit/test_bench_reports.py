@@ -190,14 +190,16 @@ def test_connections_that_may_be_opened_are_no_part_of_what_is_asked_for() -> No
 
 
 def test_files_that_are_no_measurement_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, text in (
-        ("a.json", "{}"),
-        ("b.json", "nonsense"),
-        ("c.json", '{"format": "jitney-bench", "version": 9}'),
+    for name, text, said in (
+        ("a.json", "{}", "expected a file that jitney bench --json FILE has written"),
+        ("b.json", "nonsense", "is not JSON"),
+        ("b.json", "nonsense", "expected a file that jitney bench --json FILE has written"),
+        ("c.json", '{"format": "jitney-bench", "version": 9}', "version 9"),
     ):
         (tmp_path / name).write_text(text)
         assert main(["bench", "--compare", str(tmp_path / name), str(tmp_path / name)]) == 2
-        assert name in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert name in told and said in told
     with pytest.raises(ConfigError, match="a sweep cannot be compared"):
         compare.differences(noisy(1, 1, 3, 1) | {"kind": "sweep"}, noisy(1, 1, 3, 1))
 

@@ -16,6 +16,7 @@ from jitney.errors import ConfigError
 
 FORMAT = "jitney-bench"
 VERSION = 1
+EXPECTED = "expected a file that jitney bench --json FILE has written"
 SUMMARY = {"rate_per_s": ("rate_per_s",), **{f"{p}_ms": ("latency_ms", p) for p in ("p50", "p95", "p99")}}
 """Figures of the summary → where they are in a run."""
 
@@ -112,10 +113,12 @@ def read(path: str) -> dict[str, Any]:
     """Read one; ConfigError says what is wrong with it."""
     try:
         found = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON ({error}); {EXPECTED}") from None
     if not isinstance(found, dict) or cast("dict[str, Any]", found).get("format") != FORMAT:
-        raise ConfigError(f"{path} is not written by jitney bench --json")
+        raise ConfigError(f"{path} is JSON, but no measurement; {EXPECTED}")
     document = cast("dict[str, Any]", found)
     if document["version"] != VERSION:
         raise ConfigError(f"{path} is of version {document['version']}, and this program reads {VERSION}")

@@ -1,6 +1,7 @@
 """What is sent: the items of a file or a folder, each with its type. Knows no server."""
 
 import base64
+import codecs
 import io
 import json
 import mimetypes
@@ -56,9 +57,10 @@ def read(path: str, content_type: str | None) -> list[Item]:
     """Read a folder (one item per file), a file of lines (.jsonl, .ndjson, .txt), or a file that is one item."""
     place = Path(path)
     if place.is_dir():
-        items = [_whole(file, content_type) for file in sorted(place.iterdir()) if file.is_file()]
+        files = [file for file in sorted(place.iterdir()) if file.is_file() and not file.name.startswith(".")]
+        items = [_whole(file, content_type) for file in files]
         if not items:
-            raise ConfigError(f"--input {path}: the folder has no files in it")
+            raise ConfigError(f"--input {path}: the folder has no files in it (hidden ones do not count)")
         return items
     if not place.is_file():
         raise ConfigError(f"--input {path}: there is no such file or folder")
@@ -70,7 +72,8 @@ def read(path: str, content_type: str | None) -> list[Item]:
 
 
 def _lines(path: str, place: Path) -> list[tuple[int, bytes]]:
-    numbered = [(number, line.strip()) for number, line in enumerate(place.read_bytes().splitlines(), 1)]
+    text = place.read_bytes().removeprefix(codecs.BOM_UTF8)  # as some editors begin a file
+    numbered = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     found = [(number, line) for number, line in numbered if line]
     if not found:
         raise ConfigError(f"--input {path}: the file is empty")

@@ -102,6 +102,9 @@ def seconds(text: str) -> float:
 
 
 def think(text: str) -> tuple[float, float]:
-    """Read `0.5`, or `0.2..1` for anything between."""
-    least, _, most = text.partition("..")
-    return seconds(least), seconds(most or least)
+    """Read `0.5`, or `0.2..1` for anything between; ValueError if it is neither."""
+    first, _, last = text.partition("..")
+    least, most = seconds(first), seconds(last or first)
+    if most < least:
+        raise ValueError(text)
+    return least, most

@@ -79,6 +79,11 @@ class Address:
         """Get a JSON object; an empty one if there is none."""
         status, body = self.request("GET", path)
         if status == UNAUTHORIZED:
+            if any(name in ("authorization", "x-api-key") for name, _ in self.headers):
+                raise ServerError(
+                    f"{self.url} does not take the API key that it was sent (JITNEY_API_KEY, --key-file or --header): "
+                    "it must be one of the server's JITNEY_API_KEYS, or of its --api-keys-file"
+                )
             raise ServerError(f"{self.url} asks for an API key: set JITNEY_API_KEY, or say --key-file FILE")
         try:
             found = json.loads(body) if status == HTTP_OK else None

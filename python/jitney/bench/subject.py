@@ -1,5 +1,6 @@
 """Finds out what is to be measured: which server, which model, by which door, with which inputs."""
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from jitney.options import unknown
 from jitney.server import find_target
 
 EXAMPLES = "the deployment's examples"
+_NO_SCHEME = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d+(/.*)?")
+"""An address as one writes it in a hurry; no class or function has a number for its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Wanted:
 
     def check(self) -> None:
         """Refuse what contradicts itself."""
+        if _NO_SCHEME.fullmatch(self.where):
+            raise ConfigError(f"{self.where!r} is neither a TARGET nor a URL; did you mean http://{self.where}?")
         if self.items is not None and self.door in (None, "native"):
             raise ConfigError(f"--items {self.items}: the native door takes one item per request; add --door batch")
         if self.items is not None and self.items < 1:
@@ -79,7 +84,7 @@ def _found(address: Address, wanted: Wanted, pid: int | None) -> tuple[Subject, 
         return _of_another(address, wanted, "it is no jitney server"), str(wanted.input)
     models, route = site.models(), address.path.strip("/")
     if route and route not in models:
-        subject = _of_another(address, wanted, f"it has {', '.join(models)}")
+        subject = _of_another(address, wanted, _no_route(address, route, models))
         return Subject(address, subject.requests, site, wanted.model, pid), str(wanted.input)
     name = wanted.model or route or (models[0] if len(models) == 1 else "")
     if not name:
@@ -91,6 +96,18 @@ def _found(address: Address, wanted: Wanted, pid: int | None) -> tuple[Subject, 
     items, source = _items(wanted, site, name)
     requests = doors.DOORS[wanted.door or "native"](_model(site, name, wanted), items, wanted.items or 1)
     return Subject(address, requests, site, name, pid), source
+
+
+def _no_route(address: Address, route: str, models: Sequence[str]) -> str:
+    """Say what a path of a jitney server is that is not a deployment's, and how that is measured."""
+    name = route.removesuffix("/batch")
+    if name in models:
+        return f"that is the door for many items of {name}: {address.url}/{name} --door batch"
+    if route == "v1/embeddings":
+        return f"that is a door of all deployments: {address.url} --model NAME --door openai"
+    if (found := re.fullmatch(r"v2/models/([^/]+)/infer", route)) is not None:
+        return f"that is a door of all deployments: {address.url} --model {found[1]} --door oip"
+    return f"{unknown('deployment', route, models)}; name one with --model or in the URL"
 
 
 def _model(site: Site, name: str, wanted: Wanted) -> doors.Model:
@@ -110,11 +127,9 @@ def _items(wanted: Wanted, site: Site, name: str) -> tuple[list[Item], str]:
 
 def _of_another(address: Address, wanted: Wanted, why: str) -> Subject:
     """Measure whatever answers at that path: bodies are sent as they are."""
-    if wanted.input is None:
-        raise ConfigError(f"{wanted.where}: {why}; say what to send there with --input FILE")
     if wanted.door is not None:
-        raise ConfigError(
-            f"--door {wanted.door}: {wanted.where} is not a deployment's route ({why}); leave --door away"
-        )
+        raise ConfigError(f"--door {wanted.door}: {wanted.where} is not a deployment's route: {why}")
+    if wanted.input is None:
+        raise ConfigError(f"{wanted.where}: {why}; say what to send there as it is with --input FILE")
     items = inputs.read(wanted.input, wanted.content_type)
     return Subject(address, doors.Requests(address.path, [(item.content_type, item.body) for item in items]))

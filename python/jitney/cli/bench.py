@@ -67,7 +67,10 @@ def _add_load(group: Any) -> None:
     group.add_argument("--users", type=count, metavar="N", help=f"one request each at a time (default: {USERS})")
     group.add_argument("--ramp", type=length, metavar="S", help="users start evenly over this time (default: 0)")
     group.add_argument(
-        "--think", type=_of(think, "0.5, or 0.2..1"), metavar="S|S..S", help="between an answer and the next request"
+        "--think",
+        type=_of(think, "0.5, or 0.2..1 with the smaller one first"),
+        metavar="S|S..S",
+        help="between an answer and the next request",
     )
     group.add_argument("--rate", type=rate, metavar="R", help="requests per second, whatever the answers do")
     group.add_argument("--arrivals", choices=ARRIVALS, help="how they are spread (default: poisson)")
