@@ -39,7 +39,11 @@ def metrics() -> str:
         [f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels), text]
         for name, kind, labels, text in _core.metrics()
     ]
-    words = "What `/metrics` tells. Labels come from closed sets."
+    words = (
+        "What `/metrics` tells. Labels come from closed sets. `jitney_requests_total` counts requests: items that\n"
+        "fail inside a `/batch` request that is answered are none, and `x-jitney-failed` of that answer says how many\n"
+        "they are. What each `reason` of `jitney_batches_total` means is in the [guide](../guide.md#batch-policies)."
+    )
     return f"# Metrics\n\n{NOTE}\n{words}\n\n{table(['name', 'kind', 'labels', 'meaning'], rows)}"
 
 
@@ -86,6 +90,11 @@ Every option, once. A misspelt name or a value out of range is an error that nam
 
 Weakest first: the default, the decorator `@jitney.deployment(…)`, `[deployment.NAME]` in `jitney.toml`, the environment
 as `JITNEY_NAME__OPTION`, the command line as `--set NAME.option=value`. Only in the decorator: {code_only}.
+
+What else the decorator takes is part of the code, so that no layer changes it: `name` (the route,
+[guide](../guide.md#writing-a-deployment)), `examples` ([guide](../guide.md#examples-and-warm-up)), `group_by` and
+`cost` ([guide](../guide.md#what-may-share-a-batch)), `task` ([protocols](../protocols.md#openai)). What pictures are
+encoded as is said where they are made: `jitney.Image(…, format="JPEG")` ([guide](../guide.md#images)).
 
 {option_rows(deployment_options())}
 ## Of the server

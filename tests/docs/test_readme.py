@@ -215,6 +215,16 @@ def test_every_link_leads_somewhere() -> None:
     assert [problem for page in pages for problem in broken_links(page)] == []
 
 
+def test_the_guide_explains_why_batches_are_closed_and_what_config_says_of_them() -> None:
+    core, guide = ROOT / "crates/core/src", (ROOT / "docs/guide.md").read_text()
+    reasons = re.findall(r'CloseReason::\w+ => "(\w+)"', (core / "policy.rs").read_text())
+    (explanation,) = re.findall(r"pub struct Explanation \{(.*?)\n\}", (core / "explanation.rs").read_text(), re.DOTALL)
+    fields = re.findall(r"pub (\w+):", explanation)
+    assert len(reasons) == 10 and "returns" in fields
+    rows = "\n".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("|"))
+    assert [name for name in (*reasons, *fields) if f"`{name}`" not in rows] == []
+
+
 def test_the_reference_pages_are_what_the_tables_say() -> None:
     ran = subprocess.run(
         [sys.executable, str(ROOT / "scripts/reference.py"), "--check"], capture_output=True, text=True, check=False
