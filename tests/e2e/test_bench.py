@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -244,6 +245,7 @@ def test_what_was_measured_of_a_server_that_went_away_is_kept(
 
 def test_ctrl_c_ends_the_run_and_the_server(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jitney", "bench", "embedders.py", "--model", "words", "--duration", "600"]
+    command += ["--warmup", "0.2", "--interval", "0.5"]
     with subprocess.Popen(
         command, cwd=APPS, env=apps_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -251,6 +253,8 @@ def test_ctrl_c_ends_the_run_and_the_server(tmp_path: Path) -> None:
         assert "http://127.0.0.1:" in process.stdout.readline()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         (child,) = children.read_text().split()
+        time.sleep(2.5)  # the warm-up, and an interval
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
+        assert re.match(r"stopped after \d\.\d of 600 s: [\d,]+ answered, ", process.stdout.readline())
         until(lambda: not Path(f"/proc/{child}").exists(), "the server has ended")

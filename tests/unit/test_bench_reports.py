@@ -432,6 +432,17 @@ def test_a_server_that_is_gone_at_the_end_is_told() -> None:
     )
 
 
+def test_a_run_that_is_broken_off_says_what_there_is() -> None:
+    (point,) = run_of()["series"]
+    later = point | {"from_s": 1.0, "to_s": 2.0, "failed": 3}
+    assert terminal.stopped_line([point, later], 10.0) == (
+        "stopped after 2.0 of 10 s: 20 answered, 3 failed, 10.0 answers/s; lately p50 10.0 ms  p99 10.0 ms; "
+        "nothing is written"
+    )
+    silent = later | {"answered": 0, "failed": 0, "p50_ms": None}
+    assert "s: no answers, 0.0 answers/s; nothing" in terminal.stopped_line([silent], 10.0)
+
+
 def test_a_client_that_was_the_limit_is_warned_of() -> None:
     limited = run_of(client={"is_limit": True, "why": "it was late"})
     assert terminal.run_lines(limited, 2)[-1] == "warning: this measured the client, not the server: it was late"

@@ -16,7 +16,7 @@ def repeated(subject: Subject, run: Run, times: int, say: Say) -> dict[str, Any]
     runs, cores = list[dict[str, Any]](), document.cores()
     for number in range(1, times + 1):
         label = f"run {number} of {times}" if times > 1 else ""
-        runs.append(_watched(subject, run, f"{label}: " if label else ""))
+        runs.append(_watched(subject, run, f"{label}: " if label else "", say))
         say("\n".join([*([label] if label else []), *terminal.run_lines(runs[-1], cores)]))
         if runs[-1]["server"]["gone"]:
             break
@@ -30,7 +30,7 @@ def swept(subject: Subject, run: Run, is_bounded: bool, say: Say) -> dict[str, A
     """Carry out a sweep; returns the parts of the document."""
     points: list[dict[str, Any]] = []
     for load in sweep.loads(run.load, is_bounded):
-        done = _watched(subject, replace(run, load=load), f"{load}: ")
+        done = _watched(subject, replace(run, load=load), f"{load}: ", say)
         points.append({"load": load.to_dict(), "label": str(load), "run": done})
         if done["server"]["gone"] or (not is_bounded and sweep.is_over(points)):
             break
@@ -40,14 +40,20 @@ def swept(subject: Subject, run: Run, is_bounded: bool, say: Say) -> dict[str, A
     return parts
 
 
-def _watched(subject: Subject, run: Run, label: str) -> dict[str, Any]:
-    live = terminal.Live()
+def _watched(subject: Subject, run: Run, label: str, say: Say) -> dict[str, Any]:
+    live, points = terminal.Live(), list[Mapping[str, Any]]()
     live.show(f"{label}warming up")
 
     def progress(point: Mapping[str, Any]) -> None:
+        points.append(point)
         live.show(terminal.live_line(point, run.duration_s, label))
 
     try:
         return measure(subject, run, progress)
+    except KeyboardInterrupt:
+        live.close()
+        if points:
+            say(f"{label}{terminal.stopped_line(points, run.duration_s)}")
+        raise
     finally:
         live.close()

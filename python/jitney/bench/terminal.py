@@ -55,6 +55,18 @@ def others(run: Mapping[str, Any], cores: int) -> str | None:
     )
 
 
+def stopped_line(points: Sequence[Mapping[str, Any]], duration_s: float) -> str:
+    """Write what there is of a run that was broken off: quantiles of the whole come only with its end."""
+    counts = {kind: sum(point[kind] for point in points) for kind in ("answered", "refused", "failed")}
+    shares, last = _shares(counts) if any(counts.values()) else "no answers", points[-1]
+    length_s = last["to_s"] - points[0]["from_s"]
+    latency = "" if last["p50_ms"] is None else f"; lately p50 {ms(last['p50_ms'])}  p99 {ms(last['p99_ms'])}"
+    return (
+        f"stopped after {length_s:.1f} of {duration_s:g} s: {shares}, "
+        f"{counts['answered'] / max(length_s, 1e-9):,.1f} answers/s{latency}; nothing is written"
+    )
+
+
 def run_lines(run: Mapping[str, Any], cores: int) -> list[str]:
     """Write a run as the lines of its table; `cores` are those of the machine."""
     requests, rows = run["requests"], list[tuple[str, str]]()
