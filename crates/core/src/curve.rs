@@ -5,10 +5,13 @@ use crate::load::{Load, Measure};
 use crate::pace::Pace;
 use std::time::Duration;
 
-/// Batches over which a measure is judged …
+/// Batches over which two measures are compared …
 const JUDGED_OVER: f64 = 32.0;
-/// … and that must have been predicted by it before it is.
-const JUDGED_AFTER: u32 = 12;
+/// … and that both must have predicted before they are.
+const JUDGED_AFTER: u32 = 8;
+/// A batch for which both predict as good as the same says nothing about them: |ln(one / other)| must be above this. When
+/// like lengths ride together cost and padded cost agree, and what is left of them is noise.
+const DIFFERENT: f64 = 0.05;
 /// Another measure must be wrong by less than this share of what the present one is wrong by.
 const BETTER: f64 = 0.8;
 /// No prediction is wrong by more: one stall of the machine says nothing of the model.
@@ -22,10 +25,14 @@ const LARGEST: f64 = 32.0;
 /// … nor what everybody is told of their wait: those that wait cost at most so many times the usual, in the mean.
 const MOST_EACH: f64 = 8.0;
 
-/// How wrong a measure is: the mean of |ln(measured / predicted)|.
+/// What padded cost is wrong by counts as this much of it where another measure is as good.
+const IN_DOUBT: f64 = 0.9;
+
+/// How wrong the present measure and another are, over the same batches: the means of |ln(measured / predicted)|.
 #[derive(Clone, Copy, Debug, Default)]
-struct Misfit {
-    mean: f64,
+struct Trial {
+    present: f64,
+    other: f64,
     count: u32,
 }
 
@@ -35,8 +42,9 @@ pub struct Curve {
     by_items: Pace,
     /// By cost and padded; absent while every item costs 1.
     by_units: Option<Box<[Pace; 2]>>,
-    misfits: [Misfit; 3],
     measure: Measure,
+    /// Of each measure beside the present one.
+    trials: [Trial; 3],
     /// Padded cost over cost, minus 1, in the mean.
     padding: f64,
     /// What an item costs, in the mean of the batches; 0 before the first.
@@ -114,10 +122,15 @@ impl Curve {
         (seconds / self.by_items.seconds(items.max(1))).clamp(1.0 / MOST_WEIGHT, MOST_WEIGHT)
     }
 
+    /// An item counts as costing no more than this.
+    pub fn largest(&self) -> f64 {
+        if self.usual > 0.0 { LARGEST * self.usual } else { f64::INFINITY }
+    }
+
     /// The same load, with what is far beyond the usual cut off.
     fn tamed(&self, load: Load) -> Load {
-        let most = LARGEST * self.usual;
-        if self.usual <= 0.0 || load.largest as f64 <= most {
+        let most = self.largest();
+        if load.largest as f64 <= most {
             return load;
         }
         let (largest, items) = (most as u64, load.items as u64);
@@ -134,23 +147,33 @@ impl Curve {
 
     /// Compares what each measure would have predicted with what came.
     fn judge(&mut self, load: Load, length: Duration) {
+        let pace = self.pace();
+        if !pace.is_known() {
+            return;
+        }
         let seconds = length.as_secs_f64().max(1e-9);
-        for (place, measure) in Measure::ALL.into_iter().enumerate() {
+        let present = pace.seconds(load.units(self.measure));
+        let wrong = |predicted: f64| (seconds / predicted).ln().abs().min(WORST_MISFIT);
+        for measure in Measure::ALL.into_iter().filter(|&measure| measure != self.measure) {
             let pace = self.by(measure);
-            if !pace.is_known() || !pace.has_line() {
+            let other = pace.seconds(load.units(measure));
+            if !pace.is_known() || !pace.has_line() || (other / present).ln().abs() < DIFFERENT {
                 continue;
             }
-            let wrong = (seconds / pace.seconds(load.units(measure))).ln().abs().min(WORST_MISFIT);
-            let misfit = &mut self.misfits[place];
-            misfit.count = misfit.count.saturating_add(1);
-            misfit.mean += (wrong - misfit.mean) / f64::from(misfit.count).min(JUDGED_OVER);
+            let trial = &mut self.trials[measure as usize];
+            trial.count = trial.count.saturating_add(1);
+            let weight = 1.0 / f64::from(trial.count).min(JUDGED_OVER);
+            trial.present += weight * (wrong(present) - trial.present);
+            trial.other += weight * (wrong(other) - trial.other);
         }
-        let known = |measure: Measure| Some(self.misfits[measure as usize]).filter(|m| m.count >= JUDGED_AFTER);
-        let best = Measure::ALL.into_iter().filter_map(|measure| Some((known(measure)?.mean, measure)));
-        if let Some((least, best)) = best.min_by(|a, b| a.0.total_cmp(&b.0))
-            && known(self.measure).is_none_or(|present| least < BETTER * present.mean)
-        {
-            self.measure = best;
+        let wrong = |(measure, trial): (Measure, Trial)| {
+            // Items that ride alone are not padded: to believe that they would be costs nothing, and finds out.
+            let doubt = if measure == Measure::Padded { IN_DOUBT } else { 1.0 };
+            (trial.count >= JUDGED_AFTER).then(|| (doubt * trial.other / trial.present, measure))
+        };
+        let best = Measure::ALL.into_iter().zip(self.trials).filter_map(wrong).min_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((_, best)) = best.filter(|(wrong, _)| *wrong < BETTER) {
+            (self.measure, self.trials) = (best, [Trial::default(); 3]);
         }
     }
 }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 /// Batches that must have been measured before anything is believed.
 pub const BELIEVED_AFTER: u64 = 3;
-/// Batches of a size after which their own mean counts more than the line through all sizes.
-const SIZE_BELIEVED_AFTER: f64 = 3.0;
+/// Batches of a size, the older ones faded, after which their own mean counts more than the line through all sizes.
+const SIZE_BELIEVED_AFTER: f64 = 2.5;
 /// Weight of a size's past: its mean follows a change within about this many batches.
 const MEMORY: f64 = 20.0;
+/// What a size counts fades to a third over as many batches of other sizes: what is not seen any more, or was only ever said
+/// to be of that size, must not bend the line for ever.
+const FADES_OVER: f64 = 512.0;
 /// Batches over which "lately" reaches.
 const LATELY: u64 = 16;
 /// Once five batches are known, one duration counts as at most this many times what was expected.
@@ -16,8 +19,10 @@ const OUTLIER: f64 = 3.0;
 const SCATTER_WEIGHT: f64 = 0.05;
 /// Weight of the newest batch in whether all of them have changed …
 const DRIFT_WEIGHT: f64 = 0.125;
-/// … which is believed when they are off by this much: less would be noise, and more would stop half-way.
+/// … which is believed when they are off by this much, and by this much of what they scatter: less would be noise, which
+/// carries away what is not seen, and more would stop half-way.
 const DRIFT: f64 = 0.25;
+const DRIFT_OVER_SCATTER: f64 = 1.2;
 /// A size that is not seen while the model changes follows by at most this factor. Changes are noticed in what scatters,
 /// and scatter alone would carry it away step by step, with nothing measured to bring it back.
 const FOLLOWS: f64 = 4.0;
@@ -35,8 +40,15 @@ pub struct Size {
     pub items: f64,
     /// What they took, in the mean, or would take now that the model has changed.
     pub seconds: f64,
-    /// What they took when they were last seen.
+    /// What the last ones took, without what was concluded from other sizes.
     measured_s: f64,
+}
+
+impl Size {
+    /// As near to what was measured as it must stay.
+    fn within_reach(&self, seconds: f64) -> f64 {
+        seconds.clamp(self.measured_s / FOLLOWS, self.measured_s * FOLLOWS)
+    }
 }
 
 /// Measured batch durations by size: a mean per size, and a line a + b·n through the means.
@@ -87,6 +99,7 @@ impl Pace {
             // Also while outliers are believed: one warm-up must not scale all sizes by a thousand.
             self.watch((seconds / expected).min(OUTLIER) - 1.0);
         }
+        self.sizes.iter_mut().for_each(|size| size.weight *= 1.0 - 1.0 / FADES_OVER);
         let size = &mut self.sizes[place];
         if size.weight > 0.5 && size.weight < 1.5 && seconds < size.seconds / 2.0 {
             size.seconds = seconds; // the first batch of this size paid for a warm-up
@@ -94,7 +107,8 @@ impl Pace {
         size.weight = (size.weight + 1.0).min(MEMORY);
         size.items += (items as f64 - size.items) / size.weight;
         size.seconds += (seconds - size.seconds) / size.weight;
-        size.measured_s = size.seconds;
+        size.measured_s += (seconds - size.measured_s) / size.weight.min(SIZE_BELIEVED_AFTER);
+        size.seconds = size.within_reach(size.seconds);
         self.recent_s += (seconds - self.recent_s) / self.count.min(LATELY) as f64;
         self.fit_line();
     }
@@ -111,10 +125,10 @@ impl Pace {
     fn watch(&mut self, surprise: f64) {
         self.scatter += SCATTER_WEIGHT * ((1.25 * surprise.abs()).min(1.0) - self.scatter);
         self.drift += DRIFT_WEIGHT * (surprise - self.drift);
-        if self.drift.abs() > DRIFT {
+        if self.drift.abs() > DRIFT.max(DRIFT_OVER_SCATTER * self.scatter) {
             let factor = 1.0 + self.drift;
             for size in &mut self.sizes {
-                size.seconds = (size.seconds * factor).clamp(size.measured_s / FOLLOWS, size.measured_s * FOLLOWS);
+                size.seconds = size.within_reach(size.seconds * factor);
             }
             self.drift = 0.0;
         }

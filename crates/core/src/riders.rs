@@ -14,6 +14,9 @@ const WINDOW_BATCHES: usize = 4;
 /// … and items, at most: what is not looked at is not passed by later ones either.
 pub const WINDOW: usize = 256;
 
+/// Of what the shortest item takes alone, so much at least is taken for the launch.
+const LEAST_LAUNCH: f64 = 0.5;
+
 /// Items of a lane that are looked at, if `most` may leave together.
 pub fn window(most: usize) -> usize {
     (WINDOW_BATCHES * most).clamp(most.min(WINDOW), WINDOW)
@@ -30,6 +33,20 @@ pub struct Bounds {
     pub behind: f64,
 }
 
+/// What a batch takes that is padded to its longest item.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    launch_s: f64,
+    unit_s: f64,
+    largest: f64,
+}
+
+impl Times {
+    fn of(&self, longest: u64, items: usize) -> f64 {
+        self.launch_s + self.unit_s * (longest as f64).min(self.largest) * items as f64
+    }
+}
+
 /// The next batch of what waits, given in order of rank. `None` where it must be the first ones: somebody would not be in
 /// time if others went first.
 pub fn alike(waiting: &[(Priority, Waiting)], curve: &Curve, bounds: Bounds, now: Time) -> Option<Vec<ItemId>> {
@@ -37,8 +54,12 @@ pub fn alike(waiting: &[(Priority, Waiting)], curve: &Curve, bounds: Bounds, now
     by_length.sort_unstable();
     let costs: Vec<u64> = by_length.iter().map(|&(cost, _)| cost).collect();
     let pace = curve.pace();
-    let ends = plan(&costs, pace.launch_s(), pace.item_s(), bounds);
-    let all_s: f64 = batches(&ends).map(|batch| seconds(&costs, batch, pace.launch_s(), pace.item_s())).sum();
+    let shortest_s = pace.seconds(usize::try_from(*costs.first()?).unwrap_or(usize::MAX));
+    // Were launches believed to be free, all would ride alone, and it could never be seen to be wrong.
+    let launch_s = pace.launch_s().max(LEAST_LAUNCH * shortest_s);
+    let times = Times { launch_s, unit_s: pace.item_s(), largest: curve.largest() };
+    let ends = plan(&costs, times, bounds);
+    let all_s: f64 = batches(&ends).map(|(from, until)| times.of(costs[until - 1], until - from)).sum();
     let late_s = all_s * (1.0 + pace.scatter() / 2.0);
     if waiting.iter().any(|(_, item)| (item.due - now).as_secs_f64() < late_s) {
         return None;
@@ -55,7 +76,7 @@ pub fn alike(waiting: &[(Priority, Waiting)], curve: &Curve, bounds: Bounds, now
 
 /// Cuts sorted lengths into batches, to be launched in this order, such that the waits of all add up to least: each batch
 /// delays those within it, after it and behind. Returns for each place where the batch that begins there ends.
-fn plan(costs: &[u64], launch_s: f64, unit_s: f64, bounds: Bounds) -> Vec<usize> {
+fn plan(costs: &[u64], times: Times, bounds: Bounds) -> Vec<usize> {
     let count = costs.len();
     let (mut waits, mut ends) = (vec![0.0; count + 1], vec![count; count]);
     for from in (0..count).rev() {
@@ -66,7 +87,7 @@ fn plan(costs: &[u64], launch_s: f64, unit_s: f64, bounds: Bounds) -> Vec<usize>
             if padded > bounds.cost && until > from + 1 {
                 break;
             }
-            let wait = (launch_s + unit_s * padded as f64) * delayed + waits[until];
+            let wait = times.of(costs[until - 1], until - from) * delayed + waits[until];
             if wait < least {
                 (least, ends[from]) = (wait, until);
             }
@@ -81,18 +102,15 @@ fn batches(ends: &[usize]) -> impl Iterator<Item = (usize, usize)> + '_ {
     std::iter::successors(next(&(0, 0)), next)
 }
 
-fn seconds(costs: &[u64], (from, until): (usize, usize), launch_s: f64, unit_s: f64) -> f64 {
-    launch_s + unit_s * costs[until - 1].saturating_mul((until - from) as u64) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TIMES: Times = Times { launch_s: 0.01, unit_s: 0.001, largest: f64::INFINITY };
     const BOUNDS: Bounds = Bounds { items: 8, cost: u64::MAX, behind: 0.0 };
 
     fn cut(costs: &[u64], launch_s: f64, unit_s: f64, bounds: Bounds) -> Vec<(usize, usize)> {
-        batches(&plan(costs, launch_s, unit_s, bounds)).collect()
+        batches(&plan(costs, Times { launch_s, unit_s, largest: f64::INFINITY }, bounds)).collect()
     }
 
     #[test]
@@ -117,7 +135,7 @@ mod tests {
         let ends = from + 1..=costs.len().min(from + bounds.items);
         let waits = ends.map(|until| {
             let delayed = (costs.len() - from) as f64 + bounds.behind;
-            seconds(costs, (from, until), 0.01, 0.001) * delayed + least(costs, until, bounds)
+            TIMES.of(costs[until - 1], until - from) * delayed + least(costs, until, bounds)
         });
         waits.reduce(f64::min).unwrap_or(0.0)
     }
@@ -129,7 +147,9 @@ mod tests {
             let bounds = Bounds { items: 4, behind, ..BOUNDS };
             let planned: f64 = cut(&costs, 0.01, 0.001, bounds)
                 .into_iter()
-                .map(|batch| seconds(&costs, batch, 0.01, 0.001) * ((costs.len() - batch.0) as f64 + behind))
+                .map(|batch| {
+                    TIMES.of(costs[batch.1 - 1], batch.1 - batch.0) * ((costs.len() - batch.0) as f64 + behind)
+                })
                 .sum();
             assert!((planned - least(&costs, 0, bounds)).abs() < 1e-9, "{behind} behind: {planned}");
         }

@@ -35,7 +35,7 @@ impl<P: Payload> Scheduler<P> {
             return Some(refused);
         }
         match self.ask(now, |policy, view| policy.decide(view)) {
-            Decision::Launch { lane, size, reason } => self.launch_lane(now, replica, lane, size, reason),
+            Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
             Decision::AskAgain(at) => {
                 (self.ask_again, self.has_news) = (at, false);
                 self.held_since.get_or_insert(now);
@@ -81,7 +81,7 @@ impl<P: Payload> Scheduler<P> {
         if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
             return None;
         }
-        self.launch_lane(now, replica, lane, size, CloseReason::Full)
+        Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
     }
 
     fn launch_lane(
@@ -91,7 +91,7 @@ impl<P: Payload> Scheduler<P> {
         lane: LaneId,
         size: usize,
         reason: CloseReason,
-    ) -> Option<Action<P>> {
+    ) -> Action<P> {
         let kin = self.lanes.kin(lane);
         // Whatever the policy asked for: more would not fit into the memory of the device.
         let size = size.min(self.ceilings.most(kin, self.rules.batch.max_items, now));
@@ -107,7 +107,7 @@ impl<P: Payload> Scheduler<P> {
             None => self.lanes.take(lane, size),
         };
         self.policy.on_end();
-        Some(self.dispatch(now, replica, Some(kin), items, reason))
+        self.dispatch(now, replica, Some(kin), items, reason)
     }
 
     fn dispatch(
