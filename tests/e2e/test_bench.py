@@ -90,6 +90,16 @@ def test_every_door_is_loaded_as_its_clients_do(door: tuple[str, ...], tmp_path:
     assert set(run["server_ms"]) == {"queue", "batch", "model"}
 
 
+def test_items_that_fail_in_answered_requests_are_said_and_counted(tmp_path: Path, serve: Serve) -> None:
+    url = f"http://127.0.0.1:{serve('embedders.py').port}"
+    file = tmp_path / "half.jsonl"
+    file.write_text('"a"\n7\n')
+    made, said = bench(tmp_path, url, "--model", "words", "--door", "batch", "--items", "2", *SHORT, "--input", str(file), code=1)
+    (run,) = made["runs"]
+    assert run["items_failed"] == run["items_answered"] == run["requests"]["answered"] > 0
+    assert "items failed in requests that were answered" in said
+
+
 def test_images_go_through_the_door_of_many_too(tmp_path: Path, serve: Serve) -> None:
     Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
     url = f"http://127.0.0.1:{serve('images.py').port}/invert"

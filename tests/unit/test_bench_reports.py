@@ -32,7 +32,7 @@ def run_of(rate: float = 1000.0, ms: float = 10.0, **changes: Any) -> dict[str, 
     server = {"model_busy": 0.2, "replicas": 1.0, "cpu": 0.3, "front_cpu": 0.1, "resident_mb": 80.0, "gone": None}
     base: dict[str, Any] = {
         "started": "2026-11-21T22:00:00Z", "window_s": 1.0,
-        "requests": {"due": 10, "answered": 10, "refused": 0, "failed": 0}, "items_answered": 10,
+        "requests": {"due": 10, "answered": 10, "refused": 0, "failed": 0}, "items_answered": 10, "items_failed": 0,
         "outcomes": [{"status": 200, "reason": "ok", "kind": "answered", "requests": 10}],
         "rate_per_s": rate, "items_per_s": rate, "latency_ms": times, "refused_latency_ms": None,
         "latency_curve": [[0.0, ms / 2], [0.5, ms], [1.0, ms]], "latency_histogram_us": "",

@@ -95,6 +95,16 @@ impl Curve {
         self.by(self.measure)
     }
 
+    /// What an item of the usual cost adds to a batch, in seconds.
+    pub fn item_s(&self) -> f64 {
+        let units = match self.measure {
+            Measure::Items => 1.0,
+            Measure::Cost => self.usual,
+            Measure::Padded => self.usual * (1.0 + self.padding),
+        };
+        units * self.pace().item_s()
+    }
+
     /// What of a batch is padding, in the mean, if it is padded to its longest item: 0 to 1.
     pub fn padding(&self) -> f64 {
         self.padding / (1.0 + self.padding)

@@ -16,7 +16,7 @@ const REMEMBERED: usize = 16;
 pub struct Explanation {
     /// What launching a batch costs, whatever rides along: a.
     pub launch_cost_ms: f64,
-    /// What an item adds: b.
+    /// What an item of the usual cost adds: b.
     pub item_cost_ms: f64,
     /// How far batches scatter about what is expected of their size, as a share of it.
     pub scatter: f64,
@@ -128,9 +128,9 @@ impl Explanation {
             after_ms: if after.is_finite() { rounded(after * 1e3) } else { 0.0 },
         });
         Explanation {
-            launch_cost_ms: rounded(pace.launch_s() * 1e3),
-            item_cost_ms: rounded(pace.item_s() * 1e3),
-            scatter: rounded(pace.scatter()),
+            launch_cost_ms: rounded(curve.pace().launch_s() * 1e3),
+            item_cost_ms: rounded(curve.item_s() * 1e3),
+            scatter: rounded(curve.pace().scatter()),
             batches_measured: pace.count(),
             sizes: sizes.collect(),
             time_follows: curve.measure().label(),

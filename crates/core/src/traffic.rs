@@ -97,17 +97,18 @@ pub struct Traffic {
     followed: u32,
     last: Option<f64>,
     in_burst: bool,
-    /// Gaps in a row that were longer than those within a burst.
+    /// Those in a row who came alone, or after a gap that is longer than those within a burst.
     alone: u32,
 }
 
 impl Traffic {
-    /// An item entered a lane.
-    pub fn arrived(&mut self, now: Time, kin: Kin, pace: &Pace) {
+    /// An item entered a lane. `is_alone`: all others have been answered.
+    pub fn arrived(&mut self, now: Time, kin: Kin, is_alone: bool, pace: &Pace) {
         let now = now.as_secs_f64();
         if let Some(last) = self.last {
             self.gaps[usize::from(self.in_burst)].add(now - last);
-            self.in_burst = now - last <= pace.launch_s();
+            // A user who comes back at once is no company for himself.
+            self.in_burst = !is_alone && now - last <= pace.launch_s();
             self.alone = if self.in_burst { 0 } else { self.alone.saturating_add(1) };
         }
         self.last = Some(now);
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn the_rate_is_exact_while_it_is_young_and_fades_when_nobody_comes() {
         let (mut traffic, pace) = (Traffic::default(), pace());
-        (0..50).for_each(|n| traffic.arrived(at(0.1 * f64::from(n)), KIN, &pace));
+        (0..50).for_each(|n| traffic.arrived(at(0.1 * f64::from(n)), KIN, false, &pace));
         let rate = traffic.rate(at(5.0), &pace);
         assert!((9.0..11.5).contains(&rate), "{rate}");
         assert!(traffic.rate(at(60.0), &pace) < 0.1);
@@ -230,7 +231,7 @@ mod tests {
         let (mut traffic, pace) = (Traffic::default(), pace());
         for n in 0..30 {
             traffic.answered(at(f64::from(n)), KIN, 1, &pace);
-            traffic.arrived(at(f64::from(n) + 0.01), KIN, &pace);
+            traffic.arrived(at(f64::from(n) + 0.01), KIN, false, &pace);
         }
         traffic.answered(at(30.0), KIN, 1, &pace);
         let expected = |kin, wait: f64| {
@@ -247,7 +248,7 @@ mod tests {
         let (mut traffic, pace) = (Traffic::default(), pace());
         for n in 0..30 {
             traffic.answered(at(f64::from(n)), KIN, 1, &pace);
-            traffic.arrived(at(f64::from(n) + 0.5), KIN, &pace);
+            traffic.arrived(at(f64::from(n) + 0.5), KIN, false, &pace);
         }
         traffic.answered(at(30.0), KIN, 1, &pace);
         let groups: Vec<Returning> = traffic.returning(at(30.0), KIN, &pace).collect();

@@ -24,6 +24,8 @@ use tokio::time::Instant;
 
 /// An engine that is alive answers in microseconds; nobody who looks is kept waiting for one that is not.
 const EXPLAINS_WITHIN: Duration = Duration::from_millis(500);
+/// When to come back to a server whose engine has ended.
+const GONE_FOR: Duration = Duration::from_secs(1);
 /// A later piece of a request that finds no room tries again after this long, or earlier.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// A piece of a request takes at most this part of the queue …
@@ -250,8 +252,8 @@ fn no_room(answers: &[Answer]) -> Option<Duration> {
 }
 
 fn gone() -> Answer {
-    let failure = Failure::new(Outcome::Internal, "the engine has ended; the server is going down");
-    Answer::failed(failure)
+    let detail = "the server is going down, or starts again; come back in a second";
+    Answer::failed(Failure { retry_after: Some(GONE_FOR), ..Failure::new(Outcome::Draining, detail) })
 }
 
 /// Cancels what has not been answered yet when its caller goes away.

@@ -23,6 +23,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
+/// Shorter waits are not worth a word.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// Messages taken at once before decisions are made.
 const MESSAGES_AT_ONCE: usize = 256;
 
@@ -194,8 +196,11 @@ impl Engine {
                 self.scheduler.replica_lost(now, replica, loss);
             }
             Inbound::Door(door) => self.scheduler.set_door(door),
-            // Whoever asked may have gone away.
-            Inbound::Explain(reply) => drop(reply.send(self.scheduler.explain(now))),
+            Inbound::Explain(reply) => {
+                self.show_learned(now);
+                // Whoever asked may have gone away.
+                drop(reply.send(self.scheduler.explain(now)));
+            }
         }
     }
 
@@ -282,7 +287,10 @@ impl Engine {
         self.meters.batches[launch.reason as usize].inc();
         self.meters.batch_cost.inc_by(launch.load.units(Measure::Cost) as u64);
         self.meters.padded_cost.inc_by(launch.load.units(Measure::Padded) as u64);
-        self.show_learned(now, launch.held);
+        if !launch.held.is_zero() {
+            self.meters.hold_seconds.observe(launch.held.as_secs_f64());
+        }
+        self.show_learned(now);
         let mut items = Vec::with_capacity(launch.items.len());
         for &id in &launch.items {
             let look = self.scheduler.look(id, now);
@@ -297,14 +305,11 @@ impl Engine {
         }
     }
 
-    fn show_learned(&self, now: Time, held: Duration) {
-        if !held.is_zero() {
-            self.meters.hold_seconds.observe(held.as_secs_f64());
-        }
-        let (pace, traffic) = (self.scheduler.pace(), self.scheduler.traffic());
-        self.meters.launch_cost.set(pace.launch_s());
-        self.meters.item_cost.set(pace.item_s());
-        self.meters.arrival_rate.set(traffic.rate(now, pace));
+    fn show_learned(&self, now: Time) {
+        let (curve, traffic) = (self.scheduler.curve(), self.scheduler.traffic());
+        self.meters.launch_cost.set(curve.pace().launch_s());
+        self.meters.item_cost.set(curve.item_s());
+        self.meters.arrival_rate.set(traffic.rate(now, curve.by_items()));
         self.meters.returns.set(traffic.lags().median().map_or(0.0, |(share, _)| share));
     }
 
@@ -321,8 +326,9 @@ impl Engine {
     fn refused(&self, refusal: Refusal) -> Failure {
         let name = &self.deployment;
         let queued = self.scheduler.queued_items();
-        let wait =
-            refusal.predicted_wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
+        // Whoever was refused at its turn has no wait before it any more.
+        let wait = refusal.predicted_wait.filter(|&wait| wait >= SHORTEST_WAIT);
+        let wait = wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
         let detail = match refusal.outcome {
             Outcome::QueueFull => {
                 format!("{queued} items wait for {name}{wait}: no more may (max_queued_items); come back later")

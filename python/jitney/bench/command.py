@@ -86,7 +86,7 @@ def _verdict(runs: list[dict[str, Any]], most: float) -> int:
         return FAILED
     if share > most:
         print(
-            f"jitney: {share:.1%} of the requests were refused or failed, more than {most:.1%} (--max-error-share)",
+            f"jitney: {share:.1%} of what was asked was refused or failed, more than {most:.1%} (--max-error-share)",
             file=sys.stderr,
         )
         return FAILED

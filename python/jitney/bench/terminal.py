@@ -74,6 +74,9 @@ def run_lines(run: Mapping[str, Any], cores: int) -> list[str]:
     rows += [
         ("", f"{count['requests']:,} of {_end(count)}") for count in run["outcomes"] if count["kind"] != "answered"
     ]
+    if run["items_failed"]:
+        asked = run["items_answered"] + run["items_failed"]
+        rows.append(("", f"{run['items_failed']:,} of {asked:,} items failed in requests that were answered"))
     items = f", {run['items_per_s']:,.1f} items/s" if run["items_answered"] != requests["answered"] else ""
     rows.append(("rate", f"{run['rate_per_s']:,.1f} answers/s{items}"))
     rows.append(("latency", quantiles(run["latency_ms"])))

@@ -90,7 +90,11 @@ pub(super) fn run(number: usize, task: Task, reports: &Sender<Report>) -> io::Re
     let mut stop = task.stop.clone();
     let thread = Rc::new(Thread {
         number,
-        recorder: RefCell::new(Recorder::new(task.window, task.plan.items_per_request)),
+        recorder: RefCell::new(Recorder::new(
+            task.window,
+            matches!(task.plan.load, Load::Closed { .. }),
+            task.plan.items_per_request,
+        )),
         begun: Cell::new(0),
         timeout: Duration::from_secs_f64(task.plan.timeout_s),
         task,

@@ -180,6 +180,7 @@ impl Reader {
                         bytes.advance(line);
                         (if size == 0 { Body::Trailers } else { Body::ChunkLeft(size) }, true)
                     }
+                    Status::Partial if bytes.len() > LONGEST_LINE => return Err(Loss::Malformed),
                     Status::Partial => (Body::ChunkSize, false),
                 },
                 Body::ChunkEnd => match line(bytes)? {
@@ -239,7 +240,7 @@ fn timing(text: &[u8]) -> Option<Timing> {
 /// Milliseconds with decimals, as a whole number of microseconds: cheaper than a float, and exact.
 fn microseconds(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    let decimals = &decimals[..decimals.len().min(3)];
+    let decimals = decimals.get(..decimals.len().min(3))?;
     let scale = 10u64.pow(3 - decimals.len() as u32);
     let rest = if decimals.is_empty() { 0 } else { decimals.parse::<u64>().ok()? * scale };
     whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(rest)
@@ -300,7 +301,9 @@ mod tests {
 
     #[test]
     fn timings_of_other_servers_are_left_alone() {
-        for text in ["", "db;dur=53, app;dur=47.2", "cache;desc=hit", "queue;dur=1, batch;dur=x, model;dur=2"] {
+        for text in
+            ["", "db;dur=53, app;dur=47.2", "cache;desc=hit", "queue;dur=1, batch;dur=x, model;dur=2", "x;dur=1.12é"]
+        {
             assert_eq!(timing(text.as_bytes()), None, "{text}");
         }
         assert_eq!(timing(b"queue;dur=1, db;dur=2, batch;dur=0.25, model;dur=2.0009").unwrap().batch_us, 250);

@@ -33,12 +33,6 @@ impl Window {
         (from_ns, (from_ns + self.interval_ns).min(self.to_ns))
     }
 
-    /// Whether a request counts: it was due in the window, or waited through the whole of it. Without the latter a server
-    /// that answers only some of its users, from the warm-up on, would look quick.
-    fn concerns(&self, due_ns: u64, ended_ns: u64) -> bool {
-        self.holds(due_ns) || due_ns < self.from_ns && ended_ns >= self.to_ns
-    }
-
     fn number(&self, at_ns: u64) -> Option<usize> {
         self.holds(at_ns).then(|| ((at_ns - self.from_ns) / self.interval_ns) as usize)
     }
@@ -120,6 +114,7 @@ impl Interval {
 #[derive(Debug)]
 pub struct Recorder {
     window: Window,
+    has_users: bool,
     items_per_request: u32,
     totals: Totals,
     /// The number of the first of `open`.
@@ -128,9 +123,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Nothing has happened yet.
-    pub fn new(window: Window, items_per_request: u32) -> Recorder {
-        Recorder { window, items_per_request, totals: Totals::default(), first: 0, open: VecDeque::new() }
+    /// Nothing has happened yet. `has_users`: a request is due when its user has been answered, not by a schedule.
+    pub fn new(window: Window, has_users: bool, items_per_request: u32) -> Recorder {
+        Recorder { window, has_users, items_per_request, totals: Totals::default(), first: 0, open: VecDeque::new() }
     }
 
     /// A request is due.
@@ -155,7 +150,7 @@ impl Recorder {
     /// A request has ended.
     pub fn ended(&mut self, due_ns: u64, now_ns: u64, end: &Result<Answer, Loss>) {
         let latency_ns = now_ns.saturating_sub(due_ns);
-        if self.window.concerns(due_ns, now_ns) {
+        if self.concerns(due_ns, now_ns) {
             self.totals.record(latency_ns, self.items_per_request, end);
         }
         if let Some(interval) = self.interval(now_ns) {
@@ -172,6 +167,14 @@ impl Recorder {
     /// All is over.
     pub fn finish(self) -> Totals {
         self.totals
+    }
+
+    /// Whether a request counts: it was due in the window, or kept its user waiting through the whole of it. Without the
+    /// latter a server that answers only some of its users, from the warm-up on, would look quick. Of a schedule every
+    /// instant of the window has its own request, and those before it have none.
+    fn concerns(&self, due_ns: u64, ended_ns: u64) -> bool {
+        let window = self.window;
+        window.holds(due_ns) || self.has_users && due_ns < window.from_ns && ended_ns >= window.to_ns
     }
 
     fn interval(&mut self, at_ns: u64) -> Option<&mut Interval> {
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn latencies_are_of_what_was_due_and_rates_of_what_ended() {
-        let mut recorder = Recorder::new(window(), 1);
+        let mut recorder = Recorder::new(window(), true, 1);
         // Due in the warm-up, ended in the window; due in the window, ended after it.
         recorder.ended(SECOND_NS, 3 * SECOND_NS, &Ok(ok()));
         recorder.ended(4 * SECOND_NS, 9 * SECOND_NS, &Ok(ok()));
@@ -223,17 +226,21 @@ mod tests {
 
     #[test]
     fn who_is_never_answered_in_the_window_counts_though_due_before_it() {
-        let mut recorder = Recorder::new(window(), 1);
+        let mut recorder = Recorder::new(window(), true, 1);
         recorder.ended(SECOND_NS, 5 * SECOND_NS, &Ok(ok()));
         recorder.ended(SECOND_NS, 6 * SECOND_NS, &Err(Loss::Timeout));
         let totals = recorder.finish();
         assert_eq!((totals.count(Kind::Answered), totals.count(Kind::Failed)), (1, 1));
         assert!((totals.latency.quantile_ms(0.5) - 4000.0).abs() < 5.0);
+
+        let mut scheduled = Recorder::new(window(), false, 1);
+        scheduled.ended(SECOND_NS, 5 * SECOND_NS, &Ok(ok()));
+        assert_eq!(scheduled.finish().count(Kind::Answered), 0);
     }
 
     #[test]
     fn what_is_told_too_late_counts_into_the_next_interval() {
-        let mut recorder = Recorder::new(window(), 1);
+        let mut recorder = Recorder::new(window(), true, 1);
         recorder.close();
         recorder.due(2 * SECOND_NS);
         assert_eq!(recorder.close().due, 1);

@@ -34,6 +34,8 @@ pub fn kind(end: &Result<Answer, Loss>) -> Kind {
 pub struct Totals {
     /// Items of answered requests, without those that failed.
     pub items_answered: u64,
+    /// Items that failed in requests that were answered, as a list of outcomes is.
+    pub items_failed: u64,
     /// Latencies of answered requests.
     pub latency: Durations,
     /// Latencies of refused ones.
@@ -78,7 +80,9 @@ impl Totals {
 
     fn record_answered(&mut self, items: u32, end: &Result<Answer, Loss>) {
         let Ok(answer) = end else { return };
-        self.items_answered += u64::from(items.saturating_sub(answer.failed_items));
+        let failed = answer.failed_items.min(items);
+        self.items_answered += u64::from(items - failed);
+        self.items_failed += u64::from(failed);
         if let Some(timing) = answer.timing {
             self.queue.record_us(timing.queue_us);
             self.batch.record_us(timing.batch_us);
@@ -98,6 +102,7 @@ impl Totals {
     /// Adds another thread's.
     pub fn merge(&mut self, other: &Totals) {
         self.items_answered += other.items_answered;
+        self.items_failed += other.items_failed;
         self.late_count += other.late_count;
         self.connections_opened += other.connections_opened;
         for (ours, theirs) in [
@@ -158,7 +163,7 @@ mod tests {
     fn items_that_failed_in_a_good_answer_are_not_answered() {
         let mut totals = Totals::default();
         totals.record(5, 64, &Ok(Answer { status: 200, failed_items: 3, ..Answer::default() }));
-        assert_eq!(totals.items_answered, 61);
+        assert_eq!((totals.items_answered, totals.items_failed), (61, 3));
     }
 
     #[test]

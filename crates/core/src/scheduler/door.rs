@@ -113,7 +113,8 @@ impl<P: Payload> Scheduler<P> {
         };
         self.entries.insert(item.id, entry);
         self.has_news = true;
-        self.traffic.arrived(now, self.lanes.kin(lane), self.paces.all());
+        let is_alone = self.entries.len() == 1;
+        self.traffic.arrived(now, self.lanes.kin(lane), is_alone, self.paces.all());
         Ok(())
     }
 

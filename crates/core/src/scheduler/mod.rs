@@ -419,12 +419,12 @@ impl<P: Payload> Scheduler<P> {
         Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency)
     }
 
-    /// What batches take, by what they hold.
+    /// What batches take.
     pub fn curve(&self) -> &Curve {
         self.paces.curve()
     }
 
-    /// What batches take.
+    /// The same, by the number of items.
     pub fn pace(&self) -> &Pace {
         self.paces.all()
     }

@@ -76,7 +76,11 @@ pub(crate) fn readyz(site: &Site, _: &Request<Upload>) -> Reply {
 }
 
 /// `GET /metrics`
-pub(crate) fn metrics(site: &Site, _: &Request<Upload>) -> Reply {
+pub(crate) async fn metrics(site: &Site) -> Reply {
+    // What fades when nobody comes is as of now.
+    for (_, deployment) in site.deployments().into_iter().flatten() {
+        deployment.explain().await;
+    }
     reply("text/plain; version=0.0.4; charset=utf-8", site.telemetry.text())
 }
 

@@ -185,14 +185,16 @@ async fn page(site: &Site, request: &Request<Upload>) -> Result<Reply, Problem> 
     if name == "config" && is_read {
         return Ok(pages::config(site).await);
     }
+    if name == "metrics" && is_read {
+        return Ok(pages::metrics(site).await);
+    }
     let page: fn(&Site, &Request<Upload>) -> Reply = match &*name {
         "" => pages::index,
         "livez" => pages::livez,
         "readyz" => pages::readyz,
-        "metrics" => pages::metrics,
         "docs" => pages::docs,
         "openapi.json" => openapi::page,
-        "config" => return Err(Problem::wrong_method(request, READ)),
+        "config" | "metrics" => return Err(Problem::wrong_method(request, READ)),
         name => return Err(not_a_page(site, request, name)),
     };
     if is_read { Ok(page(site, request)) } else { Err(Problem::wrong_method(request, READ)) }
