@@ -92,9 +92,8 @@ def test_every_door_is_loaded_as_its_clients_do(door: tuple[str, ...], tmp_path:
 
 def test_items_that_fail_in_answered_requests_are_said_and_counted(tmp_path: Path, serve: Serve) -> None:
     url = f"http://127.0.0.1:{serve('embedders.py').port}"
-    file = tmp_path / "half.jsonl"
-    file.write_text('"a"\n7\n')
-    made, said = bench(tmp_path, url, "--model", "words", "--door", "batch", "--items", "2", *SHORT, "--input", str(file), code=1)
+    half = ("--items", "2", "--input", items(tmp_path, "a", 7))
+    made, said = bench(tmp_path, url, "--model", "words", "--door", "batch", *half, *SHORT, code=1)
     (run,) = made["runs"]
     assert run["items_failed"] == run["items_answered"] == run["requests"]["answered"] > 0
     assert "items failed in requests that were answered" in said
