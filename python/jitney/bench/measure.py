@@ -129,7 +129,7 @@ def _allow_connections() -> None:
 
 
 def error_share(run: Mapping[str, Any]) -> float:
-    """Return the share of what was asked that was refused or failed: of all requests, or of the answered ones' items."""
+    """Return the share of what was asked that was refused or failed: of all requests, or of the items answered."""
     requests, items_failed = run["requests"], run["items_failed"]
     of_requests = (requests["refused"] + requests["failed"]) / max(requests["due"], 1)
     return max(of_requests, items_failed / max(run["items_answered"] + items_failed, 1))
