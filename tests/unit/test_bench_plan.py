@@ -2,8 +2,14 @@
 
 import io
 import json
+import re
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,7 @@ from jitney.bench import doors, inputs
 from jitney.bench.doors import Model
 from jitney.bench.inputs import Item, of_documents
 from jitney.bench.options import Closed, Open, Run, load_of, think
-from jitney.bench.served import Address, Child, read_metrics
+from jitney.bench.served import Address, Child, ServerError, read_metrics
 from jitney.bench.subject import Wanted, read_key
 from jitney.cli.main import main
 from jitney.errors import ConfigError
@@ -215,3 +221,106 @@ def test_a_server_does_not_load_what_only_the_generator_needs() -> None:
     code = "import sys, jitney.cli.main; print([name for name in ('ssl', 'http.client') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@contextmanager
+def answering(parts: Iterable[bytes]) -> Generator[Address]:
+    """A server that sends these to the first who asks, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connected = listener.accept()[0]
+            try:
+                connected.recv(65536)
+                for part in parts:
+                    connected.sendall(part)
+                connected.shutdown(socket.SHUT_WR)
+                connected.recv(65536)
+            except OSError:  # who asked has had enough
+                pass
+            finally:
+                connected.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield Address("127.0.0.1", listener.getsockname()[1])
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+CHUNKS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [OK],
+        [CHUNKS, b"1\r\no\r\n1\r\nk\r\n0\r\n\r\n"],
+        [b"HTTP/1.1 200 OK\r\n\r\n", b"ok"],
+        [
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n",
+            b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\n" + OK,
+        ],
+    ],
+)
+def test_the_final_answer_is_read(parts: list[bytes]) -> None:
+    with answering(parts) as address:
+        assert address.request("GET", "/") == (200, b"ok")
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nok"], "its answer to GET /x ended early"),
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 18446744073709551615\r\n\r\nok"], "its answer to GET /x ended early"),
+        ([CHUNKS, b"5\r\nok"], "its answer to GET /x ended early"),
+        ([CHUNKS, b"FFFFFFFFFFFFFFFF\r\nok"], "its answer to GET /x ended early"),
+        ([CHUNKS, b"-5\r\nok"], "its answer not be read"),
+        ([b"HTTP/1.1 103 Early\r\n\r\n"] * 200, "100 answers with status 1xx"),
+        ([], "is the server there?"),
+    ],
+)
+def test_an_answer_that_is_none_is_told(parts: list[bytes], told: str) -> None:
+    with answering(parts) as address, pytest.raises(ServerError, match=re.escape(told)):
+        address.request("GET", "/x")
+
+
+def endless(pause_s: float, part: bytes) -> Iterator[bytes]:
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        time.sleep(pause_s)
+        yield part
+
+
+@pytest.mark.parametrize("head", [CHUNKS, b"HTTP/1.1 200 OK\r\n\r\n", CHUNKS + b"-1\r\n"])
+def test_an_answer_without_end_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jitney.bench.served.MOST_BYTES", 2**20)
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    with (
+        answering(part for parts in ([head], endless(0, chunk)) for part in parts) as address,
+        pytest.raises(ServerError, match="an answer of more than 1 MiB"),
+    ):
+        address.request("GET", "/")
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nx: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_drips_is_given_up(start: bytes) -> None:
+    began = time.monotonic()
+    with (
+        answering(part for parts in ([start], endless(0.05, b"x")) for part in parts) as address,
+        pytest.raises(ServerError, match=r"was not done with its answer after 0\.3 s"),
+    ):
+        address.request("GET", "/", timeout_s=0.3)
+    assert time.monotonic() - began < 5
+
+
+def test_a_header_that_makes_it_refuse_is_told_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitney.bench.served.START_S", 20.0)
+    (tmp_path / "m.py").write_text(
+        "import jitney\n@jitney.deployment\ndef m(texts: list[str]) -> list[str]:\n    return texts\n"
+    )
+    assert main(["bench", str(tmp_path / "m.py"), "--header", "host: evil"]) == 2
+    assert "/openapi.json is answered with 421" in capsys.readouterr().err

@@ -1,17 +1,20 @@
 """The server that is measured: one that runs already, or one that is started for it. What it says of itself."""
 
 import contextlib
+import http
 import http.client
+import io
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -20,14 +23,78 @@ from urllib.parse import urlsplit
 from jitney.errors import ConfigError, JitneyError
 
 PATIENCE_S = 10.0
+"""For a whole answer."""
+MOST_BYTES = 64 * 2**20
+"""Of an answer: of what a server says of itself, and of the first answer, which is looked at."""
+MOST_INTERIM = 100
 START_S = 600.0
 LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
 SHOWN_LINES = 30
-HTTP_OK, UNAUTHORIZED = 200, 401
+HTTP_OK, UNAUTHORIZED, MISDIRECTED = 200, 401, 421
 
 
 class ServerError(JitneyError):
     """The server that was to be measured does not answer, or not as it should."""
+
+
+class _Wire(io.RawIOBase):
+    """What comes out of a socket: so many bytes at most, and until an instant."""
+
+    def __init__(self, connected: socket.socket, url: str, end: float) -> None:
+        self._socket, self._url, self._end = connected, url, end
+        self.count = 0
+
+    def readable(self) -> bool:
+        """Say that it is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Wait for some more."""
+        left_s = self._end - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
+        count = self._socket.recv_into(buffer)
+        self.count += count
+        if self.count > MOST_BYTES:
+            raise ServerError(
+                f"{self._url} sends an answer of more than {MOST_BYTES >> 20} MiB, the most that is looked at; "
+                "measure a route or an input with a smaller one"
+            )
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the standard library takes for a socket: each answer goes on where the one before ended."""
+
+    reader: io.BufferedReader
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        """Give the one reader that there is."""
+        return self.reader
+
+
+def _final(wire: _Wire) -> tuple[int, bytes]:
+    """Read the answer that ends the request: others may come before it, with status 102 or 103 say."""
+    source, seen = _Source(io.BufferedReader(wire)), list[http.client.HTTPResponse]()
+    for _ in range(MOST_INTERIM):
+        answer = http.client.HTTPResponse(cast(Any, source))
+        answer.begin()
+        if answer.status == http.HTTPStatus.SWITCHING_PROTOCOLS or answer.status >= HTTP_OK:
+            return answer.status, _body(answer)
+        seen.append(answer)  # when it is dropped it closes what the next one is read from
+    raise http.client.HTTPException(f"{MOST_INTERIM} answers with status 1xx and none that is final")
+
+
+def _body(answer: http.client.HTTPResponse) -> bytes:
+    """Read in pieces: what a server says of the length of its answer may be anything."""
+    parts = list[bytes]()
+    while part := answer.read(2**16):
+        parts.append(part)
+    if answer.length:
+        raise http.client.IncompleteRead(b"", answer.length)
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +132,27 @@ class Address:
     ) -> tuple[int, bytes]:
         """Send one request, outside of any measurement."""
         headers = dict(self.headers) | ({"content-type": content_type} if content_type else {})
+        end, wire = time.monotonic() + timeout_s, None
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         try:
             connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            wire = _Wire(connection.sock, self.url, end)
+            return _final(wire)
+        except TimeoutError:
+            if wire is not None and wire.count:
+                raise ServerError(f"{self.url} was not done with its answer after {timeout_s:g} s") from None
+            raise ServerError(f"{self.url} does not answer within {timeout_s:g} s; is the server there?") from None
+        except http.client.IncompleteRead:
+            raise ServerError(f"{self.url} answers, but its answer to {method} {path} ended early") from None
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self.url} does not answer: {error}; is the server there?") from None
+        except ValueError as error:
+            raise ServerError(f"{self.url} cannot be asked, or its answer not be read: {error}") from None
         finally:
             connection.close()
 
-    def document(self, path: str) -> dict[str, Any]:
-        """Get a JSON object; an empty one if there is none."""
+    def document(self, path: str, is_ours: bool = False) -> dict[str, Any]:
+        """Get a JSON object; an empty one if there is none, which is an error of a server that is `ours`."""
         status, body = self.request("GET", path)
         if status == UNAUTHORIZED:
             if any(name in ("authorization", "x-api-key") for name, _ in self.headers):
@@ -85,11 +161,19 @@ class Address:
                     "it must be one of the server's JITNEY_API_KEYS, or of its --api-keys-file"
                 )
             raise ServerError(f"{self.url} asks for an API key: set JITNEY_API_KEY, or say --key-file FILE")
+        if status == MISDIRECTED or (is_ours and status != HTTP_OK):
+            raise ServerError(f"{refused(self.url, path, status, body)}; is one of --header the reason?")
         try:
             found = json.loads(body) if status == HTTP_OK else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def refused(url: str, path: str, status: int, body: bytes) -> str:
+    """Say how a server answered instead of as it should."""
+    text = " ".join(body.decode(errors="replace").split())[:500]
+    return f"{url}{path} is answered with {status}: {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +184,9 @@ class Site:
     api: Mapping[str, Any]
 
     @classmethod
-    def look(cls, address: Address) -> "Site | None":
+    def look(cls, address: Address, is_ours: bool = False) -> "Site | None":
         """Find out whether this is a jitney server."""
-        api = address.document("/openapi.json")
+        api = address.document("/openapi.json", is_ours)
         info = api.get("info")
         is_jitney = isinstance(info, dict) and cast("dict[str, Any]", info).get("title") == "jitney"
         return cls(address, api) if is_jitney else None
@@ -200,15 +284,20 @@ class Child:
         """Wait until every deployment is ready; ServerError if that does not come."""
         end = time.monotonic() + START_S
         address: Address | None = None
+        status, body = 0, b""
         while time.monotonic() < end:
             if self._process.poll() is not None:
                 raise ServerError(f"{self._target} cannot be served:\n{self._tail()}")
             if address is None and (found := LISTENING.search(self._text())):
-                address = Address("127.0.0.1", int(found[1]), "/", headers)
+                address = Address("127.0.0.1", int(found[1]))  # with no header that would make it refuse
             # While it ends because a model cannot be loaded, nobody answers.
             with contextlib.suppress(ServerError):
-                if address is not None and address.request("GET", "/readyz")[0] == HTTP_OK:
-                    return address
+                if address is not None:
+                    status, body = address.request("GET", "/readyz")
+            if address is not None and status == HTTP_OK:
+                return replace(address, headers=headers)
+            if address is not None and 400 <= status < 500:
+                raise ServerError(refused(address.url, "/readyz", status, body))
             time.sleep(0.05)
         raise ServerError(f"{self._target} was not ready after {START_S:.0f} s:\n{self._tail()}")
 

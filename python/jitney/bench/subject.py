@@ -79,7 +79,7 @@ def subject(wanted: Wanted) -> Generator[tuple[Subject, str]]:
 
 
 def _found(address: Address, wanted: Wanted, pid: int | None) -> tuple[Subject, str]:
-    site = Site.look(address)
+    site = Site.look(address, is_ours=pid is not None)
     if site is None:
         return _of_another(address, wanted, "it is no jitney server"), str(wanted.input)
     models, route = site.models(), address.path.strip("/")
