@@ -83,6 +83,11 @@ def test_a_short_run_has_intervals_too() -> None:
         (["no_such_file.py"], "there is no file"),
         (["http://x:1/y", "--json", "no/such/folder/out.json"], "no/such/folder/out.json cannot be written"),
         (["http://x:1/y", "--sweep", "--repeat", "3"], "--repeat 3 makes no sense with --sweep"),
+        (["http://x:1/y", "--header", "x: a\r\nEvil: 1"], "--header 'x: a\\r\\nEvil: 1' holds what HTTP does not"),
+        (["http://x:1/y", "--header", "a b: c"], "--header 'a b: c' holds what HTTP does not"),
+        (["http://x:1/y", "--timeout", "1e300"], "and 86400 at most, not '1e300'"),
+        (["http://x:1/y", "--interval", "1e-9"], "--interval 1e-09 is too short for --duration 10: say 0.001 or more"),
+        (["http://x:1/y", "--interval", "0.1", "--duration", "86400"], "say 0.864 or more"),
         (["--compare", "a.json"], "expected 2 arguments"),
         (["http://x:1/y", "--key-file", "nowhere"], "nowhere"),
     ],
@@ -104,6 +109,16 @@ def test_a_key_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="2 words") as raised:
         read_key(str(tmp_path / "key"), None)
     assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["open\nsesame", "s\xe9same"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="JITNEY_API_KEY holds") as raised:
+        read_key(None, key)
+    assert key not in str(raised.value)
+    (tmp_path / "key").write_text(key)
+    with pytest.raises(ConfigError, match="--key-file"):
+        read_key(str(tmp_path / "key"), None)
 
 
 def test_addresses_are_taken_apart() -> None:
@@ -146,6 +161,16 @@ def test_inputs_that_are_none_are_named(name: str, text: str, tmp_path: Path) ->
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match="--input"):
         inputs.read(str(tmp_path / name), None)
+
+
+def test_an_input_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError(5, "Input/output error", str(path))
+
+    (tmp_path / "a.bin").write_bytes(b"x")
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(ConfigError, match=r"--input .*a\.bin cannot be read: .*Input/output error"):
+        inputs.read(str(tmp_path / "a.bin"), None)
 
 
 def test_the_native_door_sends_items_as_they_are() -> None:

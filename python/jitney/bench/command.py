@@ -2,17 +2,20 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from jitney.bench import compare, document, page, session
 from jitney.bench.measure import error_share, try_out
-from jitney.bench.options import API_KEY, DURATION_S, POINT_S, POINT_WARMUP_S, WARMUP_S, Run, load_of
+from jitney.bench.options import API_KEY, DURATION_S, POINT_S, POINT_WARMUP_S, WARMUP_S, Run, check_interval, load_of
 from jitney.bench.subject import Wanted, read_key, subject
 from jitney.errors import ConfigError
 
 FAILED = 1
+_NAME, _VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"), re.compile(r"[ -~]*")
+"""Of a header."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,9 +101,13 @@ def _run(arguments: argparse.Namespace) -> Run:
     if arguments.sweep and arguments.repeat > 1:
         raise ConfigError(f"--repeat {arguments.repeat} makes no sense with --sweep: leave one of them away")
     duration_s, warmup_s = (POINT_S, POINT_WARMUP_S) if arguments.sweep else (DURATION_S, WARMUP_S)
+    if arguments.duration is not None:
+        duration_s = arguments.duration
+    if arguments.interval is not None:
+        check_interval(arguments.interval, duration_s)
     return Run(
         load,
-        duration_s if arguments.duration is None else arguments.duration,
+        duration_s,
         warmup_s if arguments.warmup is None else arguments.warmup,
         arguments.timeout,
         arguments.interval,
@@ -135,4 +142,7 @@ def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
         raise ConfigError(f"--header {text!r} is no header; write 'NAME: VALUE'")
-    return name.strip().lower(), value.strip()
+    name, value = name.strip().lower(), value.strip()
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        raise ConfigError(f"--header {text!r} holds what HTTP does not allow there; keep to ASCII without line breaks")
+    return name, value

@@ -55,6 +55,13 @@ def of_documents(documents: Sequence[object]) -> list[Item]:
 
 def read(path: str, content_type: str | None) -> list[Item]:
     """Read a folder (one item per file), a file of lines (.jsonl, .ndjson, .txt), or a file that is one item."""
+    try:
+        return _read(path, content_type)
+    except OSError as error:
+        raise ConfigError(f"--input {path} cannot be read: {error}; name a file or a folder of files") from None
+
+
+def _read(path: str, content_type: str | None) -> list[Item]:
     place = Path(path)
     if place.is_dir():
         files = [file for file in sorted(place.iterdir()) if file.is_file() and not file.name.startswith(".")]
@@ -83,7 +90,7 @@ def _lines(path: str, place: Path) -> list[tuple[int, bytes]]:
 def _checked(path: str, number: int, line: bytes) -> bytes:
     try:
         json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--input {path}: line {number} is not JSON: {error}") from None
     return line
 

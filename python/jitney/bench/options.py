@@ -13,6 +13,9 @@ BURST = 10
 CONNECTIONS = 1000
 INTERVALS = 20
 SHORTEST_INTERVAL_S = 0.05
+MOST_INTERVALS = 100_000
+LONGEST_S = 86_400
+"""A day: of anything that is waited for."""
 DURATION_S, WARMUP_S = 10, 2
 POINT_S, POINT_WARMUP_S = 3, 1
 """Of each load of a sweep."""
@@ -91,6 +94,16 @@ def load_of(given: Mapping[str, Any]) -> Closed | Open:
         raise ConfigError(f"--burst {given['burst']} makes no sense with --arrivals {arrivals}: say --arrivals bursts")
     burst = (given["burst"] or BURST) if arrivals == "bursts" else 1
     return Open(given["rate"], arrivals, burst, given["connections"] or CONNECTIONS)
+
+
+def check_interval(interval_s: float, duration_s: float) -> None:
+    """Refuse intervals of which there would be too many to keep."""
+    least_s = max(1, math.ceil(duration_s * 1000 / MOST_INTERVALS)) / 1000
+    if interval_s < least_s:
+        raise ConfigError(
+            f"--interval {interval_s:g} is too short for --duration {duration_s:g}: say {least_s:g} or more "
+            f"(there are {MOST_INTERVALS:,} intervals at most, of 1 ms at least)"
+        )
 
 
 def seconds(text: str) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from jitney.bench import doors, inputs
 from jitney.bench.inputs import Item
 from jitney.bench.measure import Subject
+from jitney.bench.options import API_KEY
 from jitney.bench.served import Address, Child, Site
 from jitney.errors import ConfigError
 from jitney.options import unknown
@@ -56,6 +57,8 @@ class Wanted:
 def read_key(file: str | None, environment: str | None) -> str | None:
     """Return the API key: the first line of a file, or what the environment holds."""
     if file is None:
+        if environment is not None and not (environment.isascii() and environment.isprintable()):
+            raise ConfigError(f"{API_KEY} holds a line break, or what is not ASCII; set it to the key and nothing else")
         return environment
     try:
         lines = Path(file).read_text().split()
@@ -63,6 +66,8 @@ def read_key(file: str | None, environment: str | None) -> str | None:
         raise ConfigError(f"--key-file {file} cannot be read: {error}") from None
     if len(lines) != 1:
         raise ConfigError(f"--key-file {file} holds {len(lines)} words; it must hold one key and nothing else")
+    if not (lines[0].isascii() and lines[0].isprintable()):
+        raise ConfigError(f"--key-file {file} holds what is not ASCII; it must hold one key and nothing else")
     return lines[0]
 
 

@@ -15,6 +15,7 @@ from jitney.bench.options import (
     BURST,
     CONNECTIONS,
     DURATION_S,
+    LONGEST_S,
     POINT_S,
     POINT_WARMUP_S,
     USERS,
@@ -90,7 +91,8 @@ def _add_load(group: Any) -> None:
         metavar="S",
         help=f"what comes before (default: {WARMUP_S}; {POINT_WARMUP_S} in a sweep)",
     )
-    group.add_argument("--timeout", type=positive, default=60.0, metavar="S", help="for one request (default: 60)")
+    limited = _of(seconds, f"seconds above 0, and {LONGEST_S} at most", lambda value: 0 < value <= LONGEST_S)
+    group.add_argument("--timeout", type=limited, default=60.0, metavar="S", help="for one request (default: 60)")
     group.add_argument("--interval", type=positive, metavar="S", help="of the series (default: a 20th, 1 at most)")
     group.add_argument("--threads", type=count, default=1, metavar="N", help="of the load generator (default: 1)")
     group.add_argument("--seed", type=count, default=1, metavar="N", help="of all that is random (default: 1)")
