@@ -411,7 +411,7 @@ def test_the_table_says_what_went_wrong() -> None:
         {"status": 0, "reason": "timeout", "kind": "failed", "requests": 2},
     ]
     requests = {"due": 5, "answered": 0, "refused": 3, "failed": 2}
-    lines = "\n".join(terminal.run_lines(run_of(outcomes=outcomes, requests=requests, latency_ms=None), 2))
+    lines = "\n".join(terminal.run_lines(run_of(outcomes=outcomes, requests=requests, latency_ms=None), 2, "closed"))
     assert "3 refused, 2 failed" in lines
     assert "3 of 429 queue_full" in lines
     assert "2 of no answer, timeout" in lines
@@ -421,13 +421,16 @@ def test_the_table_says_what_went_wrong() -> None:
 def test_a_window_in_which_nothing_was_due_is_no_error_but_is_told() -> None:
     empty = run_of(requests=dict.fromkeys(("due", "answered", "refused", "failed"), 0), outcomes=[], latency_ms=None)
     assert error_share(empty) == 0
-    assert "raise --duration" in terminal.run_lines(empty, 2)[0]
+    assert terminal.run_lines(empty, 2, "closed")[0].endswith(
+        "waited for earlier answers all the time; raise --duration"
+    )
+    assert terminal.run_lines(empty, 2, "open")[0].endswith("nothing was due in the window; raise --duration or --rate")
     assert error_share(run_of(requests={"refused": 3, "failed": 1, "answered": 6})) == 0.4
 
 
 def test_a_server_that_is_gone_at_the_end_is_told() -> None:
     gone = run_of(server={"gone": "http://x does not answer", "model_busy": None}, closed_by=None)
-    assert terminal.run_lines(gone, 2)[-1].endswith(
+    assert terminal.run_lines(gone, 2, "closed")[-1].endswith(
         "gone at the end, and what it counted with it: http://x does not answer"
     )
 
@@ -445,8 +448,10 @@ def test_a_run_that_is_broken_off_says_what_there_is() -> None:
 
 def test_a_client_that_was_the_limit_is_warned_of() -> None:
     limited = run_of(client={"is_limit": True, "why": "it was late"})
-    assert terminal.run_lines(limited, 2)[-1] == "warning: this measured the client, not the server: it was late"
-    assert "something else" in terminal.run_lines(run_of(client={"waited": 0.5}), 2)[-1]
+    assert (
+        terminal.run_lines(limited, 2, "closed")[-1] == "warning: this measured the client, not the server: it was late"
+    )
+    assert "something else" in terminal.run_lines(run_of(client={"waited": 0.5}), 2, "closed")[-1]
 
 
 def test_times_have_three_digits_that_matter() -> None:

@@ -48,8 +48,9 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         left, right = document["sides"]
         return compare.told(left, right, document["names"])
     runs: Sequence[Mapping[str, Any]] = document["runs"]
+    cores, loop = document["machine"]["cores"], document["plan"]["load"]["kind"]
     parts = [
-        [*([f"run {place}"] if len(runs) > 1 else []), *terminal.run_lines(run, document["machine"]["cores"])]
+        [*([f"run {place}"] if len(runs) > 1 else []), *terminal.run_lines(run, cores, loop)]
         for place, run in enumerate(runs, 1)
     ]
     return [line for part in parts for line in part]

@@ -17,7 +17,7 @@ def repeated(subject: Subject, run: Run, times: int, say: Say) -> dict[str, Any]
     for number in range(1, times + 1):
         label = f"run {number} of {times}" if times > 1 else ""
         runs.append(_watched(subject, run, f"{label}: " if label else "", say))
-        say("\n".join([*([label] if label else []), *terminal.run_lines(runs[-1], cores)]))
+        say("\n".join([*([label] if label else []), *terminal.run_lines(runs[-1], cores, run.load.to_dict()["kind"])]))
         if runs[-1]["server"]["gone"]:
             break
     together = merged(runs)

@@ -8,7 +8,11 @@ from typing import Any, TextIO
 CLEAR = "\r\x1b[K"
 FULL = 0.85
 """From this share on something has nothing in reserve worth the name."""
-NONE_DUE = "the users waited for earlier answers all the time; raise --duration"
+NONE_DUE = {
+    "closed": "the users waited for earlier answers all the time; raise --duration",
+    "open": "nothing was due in the window; raise --duration or --rate",
+}
+"""Why nothing may have been due, by the kind of load."""
 NOTABLE = 0.1
 """A smaller share of the time waited for a core is not worth a word."""
 
@@ -67,10 +71,12 @@ def stopped_line(points: Sequence[Mapping[str, Any]], duration_s: float) -> str:
     )
 
 
-def run_lines(run: Mapping[str, Any], cores: int) -> list[str]:
-    """Write a run as the lines of its table; `cores` are those of the machine."""
+def run_lines(run: Mapping[str, Any], cores: int, loop: str) -> list[str]:
+    """Write a run as the lines of its table; `cores` are those of the machine, the `loop` is closed or open."""
     requests, rows = run["requests"], list[tuple[str, str]]()
-    rows.append(("requests", f"{requests['due']:,} due in {run['window_s']:g} s: {_shares(requests)}"))
+    rows.append(
+        ("requests", f"{requests['due']:,} due in {run['window_s']:g} s: {_shares(requests) or NONE_DUE[loop]}")
+    )
     rows += [
         ("", f"{count['requests']:,} of {_end(count)}") for count in run["outcomes"] if count["kind"] != "answered"
     ]
@@ -138,7 +144,7 @@ def _server_rows(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _shares(requests: Mapping[str, int]) -> str:
     parts = [f"{requests[kind]:,} {kind}" for kind in ("answered", "refused", "failed")]
-    return ", ".join(part for part in parts if not part.startswith("0 ")) or NONE_DUE
+    return ", ".join(part for part in parts if not part.startswith("0 "))
 
 
 def _end(outcome: Mapping[str, Any]) -> str:
