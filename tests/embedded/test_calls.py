@@ -115,12 +115,24 @@ def test_a_deadline_is_an_exception_of_its_own(witness: Witness) -> None:
                 await models.sleepy("late", timeout_s=0.2)
             assert caught.value.http_status == 504
             witness.open_gate()
-            with pytest.raises(ValueError, match="timeout_s is a length above 0"):
-                await models.sleepy("never", timeout_s=0)
+            for nonsense in (0, -1, float("nan")):
+                with pytest.raises(ValueError, match="timeout_s is a length above 0"):
+                    await models.sleepy("never", timeout_s=nonsense)
+                with pytest.raises(ValueError, match="timeout_s is a length above 0"):
+                    await models.sleepy.many(["never"], timeout_s=nonsense)
             with pytest.raises(ValueError, match="high, normal or low"):
                 await models.sleepy("never", priority="urgent")  # pyright: ignore[reportArgumentType]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("nonsense", [0, -1, float("nan")])
+def test_a_deadline_that_is_none_is_refused_in_threads_too(nonsense: float) -> None:
+    with jitney.run_sync(app("noop")) as models:
+        with pytest.raises(ValueError, match="timeout_s is a length above 0"):
+            models.noop(1, timeout_s=nonsense)
+        with pytest.raises(ValueError, match="timeout_s is a length above 0"):
+            models.noop.many([1], timeout_s=nonsense)
 
 
 def test_overload_says_when_to_come_back(witness: Witness) -> None:
