@@ -134,7 +134,7 @@ def test_too_many_errors_are_an_exit_code(tmp_path: Path, serve: Serve) -> None:
     url = f"http://127.0.0.1:{server.port}"
     arguments = (url, "--model", "shout", *SHORT, "--input", items(tmp_path, "a", 5))
     made, said = bench(tmp_path, *arguments, code=1)
-    assert "were refused or failed" in said
+    assert "was refused or failed" in said
     assert {outcome["reason"] for outcome in made["runs"][0]["outcomes"]} == {"ok", "invalid_input"}
     bench(tmp_path, *arguments, "--max-error-share", "0.6")
 
