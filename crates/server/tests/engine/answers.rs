@@ -195,10 +195,10 @@ async fn callers_of_an_engine_that_ends_are_told() {
     rig.settle().await;
     engine.abort();
     for call in [running, queued, rig.call("later")] {
-        assert_eq!(outcome(&call.await.unwrap()), Outcome::Internal);
+        assert_eq!(outcome(&call.await.unwrap()), Outcome::Draining);
     }
-    assert_eq!(outcome(&rig.deployment.call(call("after that")).await), Outcome::Internal);
-    assert_eq!(rig.ended(Outcome::Internal), 4);
+    assert_eq!(outcome(&rig.deployment.call(call("after that")).await), Outcome::Draining);
+    assert_eq!(rig.ended(Outcome::Draining), 4);
 }
 
 #[tokio::test(start_paused = true)]
