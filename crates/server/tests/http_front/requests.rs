@@ -227,14 +227,14 @@ async fn a_request_is_counted_once_as_it_really_ended() {
 }
 
 #[tokio::test]
-async fn an_engine_that_has_ended_is_an_internal_error() {
+async fn whose_engine_has_ended_is_told_that_the_server_is_draining() {
     let (engine, mut messages) = watched();
     let front = Front::with(server_options(), engine).await;
     let mut client = front.connect().await;
     client.write(post("text", "", "\"x\"")).await;
     drop(submitted(&mut messages).await);
     let reply = client.reply().await.unwrap();
-    assert_eq!((reply.status, reply.reason()), (500, "internal"));
+    assert_eq!((reply.status, reply.reason()), (503, "draining"));
     client.write(post("open", "", "[1, 2.5]")).await;
     let (_, reply) = submitted(&mut messages).await;
     let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();

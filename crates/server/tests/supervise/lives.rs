@@ -104,7 +104,7 @@ async fn a_stop_at_once_does_not_wait_for_a_batch() {
     running.stopped(Stop::AtOnce).await;
     assert!(begin.elapsed().as_secs_f64() < 4.0);
     let answer = tokio::time::timeout(LONG, stuck).await.unwrap().unwrap();
-    assert_eq!(answer.result.unwrap_err().outcome, Outcome::Internal);
+    assert_eq!(answer.result.unwrap_err().outcome, Outcome::Draining);
 }
 
 #[tokio::test]
