@@ -467,8 +467,12 @@ impl World {
         let first: Vec<ItemId> = lane.iter().take(launch.items.len()).map(|&(_, _, id)| id).collect();
         let by_rank = |id: &ItemId| lane.iter().find(|(_, _, other)| other == id).map(|&(rank, _, _)| rank);
         let ranks = |ids: &[ItemId]| ids.iter().map(by_rank).collect::<Vec<_>>();
-        // Items of like length may pass others, within the bounds that `riders` holds.
-        let is_chosen = launch.reason == CloseReason::Alike;
+        // Items of like length may pass others, within the bounds that `riders` holds, but leave none of theirs behind.
+        let is_chosen = self.learns() && launch.reason == CloseReason::Alike;
+        let is_between = |cost| taken.iter().any(|i| i.asked.cost < cost) && taken.iter().any(|i| i.asked.cost > cost);
+        let mut others = lane.iter().filter(|(_, _, id)| !launch.items.contains(id));
+        let between = others.find(|(_, _, id)| is_between(self.items[id].asked.cost));
+        self.hold(Promise::Batches, !is_chosen || between.is_none(), || format!("{launch:?} left {between:?} out"));
         self.hold(Promise::Order, is_chosen || ranks(&launch.items) == ranks(&first), || {
             format!("{launch:?}, but {lane:?}")
         });
@@ -484,7 +488,8 @@ impl World {
         let is_closed = launch.items.len() == limits.max_items
             || cost >= u128::from(limits.max_cost)
             || next.is_some_and(|next| cost + next > u128::from(limits.max_cost));
-        let is_part = self.learns() && matches!(launch.reason, CloseReason::Share | CloseReason::Deadline);
+        let is_part =
+            is_chosen || (self.learns() && matches!(launch.reason, CloseReason::Share | CloseReason::Deadline));
         let takes_all = is_closed || next.is_none() || is_part;
         self.hold(Promise::Batches, takes_all, || format!("{launch:?} left {next:?} behind"));
         let is_idle = held.is_empty();
