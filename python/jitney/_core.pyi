@@ -151,7 +151,7 @@ class Engine:
         """Return the manifests of all deployments by name, as JSON."""
 
     def metrics(self) -> str:
-        """Return all metrics in the Prometheus text format."""
+        """Return all metrics in the Prometheus text format, as of now."""
 
     def failure(self) -> str | None:
         """Return why it has ended, if it did so by itself."""
@@ -164,8 +164,8 @@ class Remote:
         """They are the server's."""
 
     def __new__(cls, place: str, key: str | None) -> Remote: ...
-    def ready(self, within_s: float) -> Starting:
-        """A connection is there; not longer than `within_s`."""
+    def ready(self, timeout_s: float) -> Starting:
+        """A connection is there, before this has passed; ValueError unless it is a length above 0."""
 
     def manifests(self) -> str:
         """Return the manifests of the server's deployments by name, as JSON; {} while there is no connection."""

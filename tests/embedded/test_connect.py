@@ -242,3 +242,16 @@ def test_nobody_at_a_place_is_told_within_the_timeout(tmp_path: Path) -> None:
         pass
     with pytest.raises(jitney.ConfigError, match="write unix:PATH or tcp:HOST:PORT"):
         jitney.connect("localhost")
+
+
+@pytest.mark.parametrize("nonsense", [0, -1, float("nan")])
+def test_a_time_to_connect_that_is_none_is_refused(nonsense: float, tmp_path: Path) -> None:
+    nobody = jitney.connect_sync(f"unix:{tmp_path}/nobody", timeout_s=nonsense)
+    with pytest.raises(ValueError, match="timeout_s is a length above 0"), nobody:
+        pass
+
+
+def test_a_server_may_be_waited_for_as_long_as_it_takes(serve: Serve) -> None:
+    serve("noop")
+    with jitney.connect_sync(serve.place, timeout_s=float("inf")) as models:
+        assert models.shout("hello") == "HELLO"

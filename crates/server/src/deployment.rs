@@ -201,9 +201,14 @@ impl Deployment {
 
     /// What its engine has learned and decided; `None` if that does not answer soon.
     pub async fn explain(&self) -> Option<Explanation> {
+        tokio::time::timeout(EXPLAINS_WITHIN, self.ask()?).await.ok()?.ok()
+    }
+
+    /// The same, as soon as the engine answers; its metrics are as of then.
+    pub fn ask(&self) -> Option<oneshot::Receiver<Explanation>> {
         let (reply, answer) = oneshot::channel();
         self.inbound.send(Inbound::Explain(reply)).ok()?;
-        tokio::time::timeout(EXPLAINS_WITHIN, answer).await.ok()?.ok()
+        Some(answer)
     }
 
     /// What it has done so far.

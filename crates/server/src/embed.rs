@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Answers on their way, polled by whoever waits for them.
 pub type Answering = Pin<Box<dyn Future<Output = Vec<Answer>> + Send>>;
@@ -99,6 +99,14 @@ impl Embedded {
     /// What is served, and what it says of itself.
     pub fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// Everything in the Prometheus text format, as of now. Blocks for as long as the engine needs to tell.
+    pub fn metrics(&self) -> Vec<u8> {
+        for (_, deployment) in self.site.deployments().into_iter().flatten() {
+            drop(deployment.ask().map(oneshot::Receiver::blocking_recv));
+        }
+        self.site.telemetry.text()
     }
 
     /// Whether this is a fork of the process that started it, in which nothing of it runs.

@@ -290,7 +290,6 @@ impl Engine {
         if !launch.held.is_zero() {
             self.meters.hold_seconds.observe(launch.held.as_secs_f64());
         }
-        self.show_learned(now);
         let mut items = Vec::with_capacity(launch.items.len());
         for &id in &launch.items {
             let look = self.scheduler.look(id, now);

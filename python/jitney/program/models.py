@@ -3,7 +3,6 @@
 import asyncio
 import difflib
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 from weakref import WeakKeyDictionary, ref
@@ -119,13 +118,6 @@ def _nothing() -> None:
     return None
 
 
-def _deadline(timeout_s: float | None) -> float | None:
-    """Refuse what is not a number; other lengths that make no sense the engine refuses."""
-    if timeout_s is not None and math.isnan(timeout_s):
-        raise ValueError(f"timeout_s is a length above 0 in seconds, not {timeout_s}")
-    return timeout_s
-
-
 class _Callee:
     """One deployment, as both kinds of model call it."""
 
@@ -193,7 +185,7 @@ class Model(Generic[In_contra, Out_co]):
         """
         tag, data = self._write(item)
         mailbox = self._post.mailbox()
-        future, number = mailbox.call(self._entrance, tag, data, _deadline(timeout_s), priority)
+        future, number = mailbox.call(self._entrance, tag, data, timeout_s, priority)
         try:
             raw = await future
         except BaseException:
@@ -209,7 +201,7 @@ class Model(Generic[In_contra, Out_co]):
         if not written:
             return _together([], refused)
         mailbox = self._post.mailbox()
-        future, number = mailbox.call_many(self._entrance, written, _deadline(timeout_s), priority)
+        future, number = mailbox.call_many(self._entrance, written, timeout_s, priority)
         try:
             raws = await future
         except BaseException:
@@ -230,14 +222,14 @@ class SyncModel(Generic[In_contra, Out_co]):
     def __call__(self, item: In_contra, *, timeout_s: float | None = None, priority: Priority = "normal") -> Out_co:
         """Run one item; a RequestError says how it ended if not with an answer."""
         tag, data = self._callee.write(item)
-        return self._callee.one(self._callee.entrance.call_and_wait(tag, data, _deadline(timeout_s), priority))
+        return self._callee.one(self._callee.entrance.call_and_wait(tag, data, timeout_s, priority))
 
     def many(
         self, items: Iterable[In_contra], *, timeout_s: float | None = None, priority: Priority = "normal"
     ) -> list[Out_co | RequestError]:
         """Run the items of one request, admitted together: an answer or an exception each, in their order."""
         written, refused = self._callee.write_each(items)
-        raws = self._callee.entrance.call_many_and_wait(written, _deadline(timeout_s), priority) if written else []
+        raws = self._callee.entrance.call_many_and_wait(written, timeout_s, priority) if written else []
         return _together(self._callee.each(raws), refused)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 use super::log::log_to_python;
 use super::mailbox::{Reply, forked, lock, one, told};
 use super::values::{RawItem, all_parts, parts};
-use super::waiting::{terms, wait};
+use super::waiting::{length, terms, wait};
 use jitney_core::manifest::DeploymentManifest;
 use jitney_server::embed::{self, Answering, Doing, Embedded};
 use jitney_server::host::Settings;
@@ -13,7 +13,6 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 use tracing_appender::non_blocking::WorkerGuard;
 
 /// The log of the first engine of this process is that of all of them, to the end.
@@ -105,8 +104,10 @@ impl Engine {
         serde_json::to_string(&all).unwrap_or_default()
     }
 
-    fn metrics(&self) -> String {
-        String::from_utf8_lossy(&self.embedded.site().telemetry.text()).into_owned()
+    fn metrics(&self, py: Python<'_>) -> PyResult<String> {
+        self.check_process(py)?;
+        let text = py.detach(|| self.embedded.metrics());
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     fn entrance(&self, py: Python<'_>, name: &str) -> PyResult<Option<Entrance>> {
@@ -143,8 +144,8 @@ impl Remote {
         Ok(Remote { remote: Arc::new(dial::Remote::dial(Address { place, key })?) })
     }
 
-    fn ready(&self, within_s: f64) -> Starting {
-        Starting::new(self.remote.ready(Duration::try_from_secs_f64(within_s).unwrap_or_default()))
+    fn ready(&self, timeout_s: f64) -> PyResult<Starting> {
+        Ok(Starting::new(self.remote.ready(length(timeout_s)?)))
     }
 
     fn manifests(&self) -> String {

@@ -52,12 +52,15 @@ pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
 
 /// What a caller says beside the items; `ValueError` if it makes no sense.
 pub(crate) fn terms(timeout_s: Option<f64>, priority: &str) -> PyResult<Terms> {
-    let timeout = timeout_s.map(|seconds| {
-        // Longer than anything lives is as good as for ever.
-        let length = Duration::try_from_secs_f64(seconds.min(1e9)).ok().filter(|length| !length.is_zero());
-        length.ok_or_else(|| PyValueError::new_err(format!("timeout_s is a length above 0 in seconds, not {seconds}")))
-    });
     let priority = Priority::parse(priority)
         .ok_or_else(|| PyValueError::new_err(format!("a priority is high, normal or low, not {priority:?}")))?;
-    Ok(Terms { timeout: timeout.transpose()?, priority })
+    Ok(Terms { timeout: timeout_s.map(length).transpose()?, priority })
+}
+
+/// A time-out in seconds; `ValueError` if it makes no sense.
+pub(crate) fn length(timeout_s: f64) -> PyResult<Duration> {
+    // Longer than anything lives is as good as for ever. `f64::min` would drop NaN.
+    let seconds = if timeout_s > 1e9 { 1e9 } else { timeout_s };
+    let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| !length.is_zero());
+    length.ok_or_else(|| PyValueError::new_err(format!("timeout_s is a length above 0 in seconds, not {timeout_s}")))
 }

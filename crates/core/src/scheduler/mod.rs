@@ -17,7 +17,6 @@ use crate::lane::Waiting;
 use crate::lanes::{Kin, LaneId, Lanes};
 use crate::load::Load;
 use crate::outcome::Outcome;
-use crate::pace::Pace;
 use crate::paces::Paces;
 use crate::policy::{BatchPolicy, CloseReason, Fixed};
 use crate::quarantine::Quarantine;
@@ -422,11 +421,6 @@ impl<P: Payload> Scheduler<P> {
     /// What batches take.
     pub fn curve(&self) -> &Curve {
         self.paces.curve()
-    }
-
-    /// The same, by the number of items.
-    pub fn pace(&self) -> &Pace {
-        self.paces.all()
     }
 
     /// How requests arrive.

@@ -210,7 +210,7 @@ fn what_was_not_computed_does_not_count_as_part_of_its_batch() {
         scheduler.computed(launch.batch, 1);
         scheduler.batch_done(now, launch.replica, launch.batch, true);
     }
-    let sizes: Vec<f64> = scheduler.pace().sizes().map(|size| size.items).collect();
+    let sizes: Vec<f64> = scheduler.explain(now).sizes.iter().map(|size| size.items).collect();
     assert_eq!(sizes, [1.0], "three of four were refused each time");
 }
 

@@ -59,12 +59,12 @@ pub(crate) fn index(site: &Site, request: &Request<Upload>) -> Reply {
 }
 
 /// `GET /livez`
-pub(crate) fn livez(_: &Site, _: &Request<Upload>) -> Reply {
+pub(crate) fn livez() -> Reply {
     reply("text/plain", "ok\n")
 }
 
 /// `GET /readyz`
-pub(crate) fn readyz(site: &Site, _: &Request<Upload>) -> Reply {
+pub(crate) fn readyz(site: &Site) -> Reply {
     let readiness = site.readiness();
     let mut answer =
         json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
@@ -112,7 +112,7 @@ pub(crate) async fn config(site: &Site) -> Reply {
 }
 
 /// `GET /docs`
-pub(crate) fn docs(_: &Site, _: &Request<Upload>) -> Reply {
+pub(crate) fn docs() -> Reply {
     let mut page = reply("text/html; charset=utf-8", DOCS);
     // The page needs nothing from elsewhere, and nothing from elsewhere may run in it.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -182,22 +182,18 @@ async fn page(site: &Site, request: &Request<Upload>) -> Result<Reply, Problem> 
         return Err(not_a_page(site, request, request.uri().path().trim_start_matches('/')));
     };
     let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
-    if name == "config" && is_read {
-        return Ok(pages::config(site).await);
-    }
-    if name == "metrics" && is_read {
-        return Ok(pages::metrics(site).await);
-    }
-    let page: fn(&Site, &Request<Upload>) -> Reply = match &*name {
-        "" => pages::index,
-        "livez" => pages::livez,
-        "readyz" => pages::readyz,
-        "docs" => pages::docs,
-        "openapi.json" => openapi::page,
-        "config" | "metrics" => return Err(Problem::wrong_method(request, READ)),
+    let reply = match &*name {
+        "" => pages::index(site, request),
+        "livez" => pages::livez(),
+        "readyz" => pages::readyz(site),
+        "metrics" => pages::metrics(site).await,
+        "config" => pages::config(site).await,
+        "docs" => pages::docs(),
+        "openapi.json" => openapi::page(site),
         name => return Err(not_a_page(site, request, name)),
     };
-    if is_read { Ok(page(site, request)) } else { Err(Problem::wrong_method(request, READ)) }
+    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
+    if is_read { Ok(reply) } else { Err(Problem::wrong_method(request, READ)) }
 }
 
 fn not_a_page(site: &Site, request: &Request<Upload>, name: &str) -> Problem {

@@ -6,13 +6,11 @@ mod parts;
 
 use super::pages::json_reply;
 use super::service::Reply;
-use crate::http::upload::Upload;
 use crate::site::Site;
-use hyper::Request;
 use serde_json::{Map, Value, json};
 
 /// `GET /openapi.json`
-pub(crate) fn page(site: &Site, _: &Request<Upload>) -> Reply {
+pub(crate) fn page(site: &Site) -> Reply {
     let mut paths = Map::new();
     for (name, deployment) in site.deployments().into_iter().flatten() {
         paths.insert(format!("/{name}"), json!({ "post": native::one(name, deployment) }));
