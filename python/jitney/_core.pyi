@@ -129,7 +129,7 @@ class Starting:
 class Engine:
     """An engine in threads of this process, with its workers."""
 
-    def __new__(cls, settings: str, threads: int) -> Engine:
+    def __new__(cls, settings: str) -> Engine:
         """Start it; `settings` is JSON as for `serve`. RuntimeError if it cannot be started at all."""
 
     def ready(self) -> Starting:

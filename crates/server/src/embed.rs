@@ -66,11 +66,11 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts threads and workers; `ready` says when they can be called.
-    pub fn start(settings: Settings, threads: usize) -> Result<Embedded, Fatal> {
+    /// Starts its thread and the workers; `ready` says when they can be called.
+    pub fn start(settings: Settings) -> Result<Embedded, Fatal> {
         let drain_timeout = Duration::try_from_secs_f64(settings.server.drain_timeout_s).unwrap_or(Duration::MAX);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
+            .worker_threads(1) // It only moves bytes, and shares the cores with the program that it serves.
             .thread_name("jitney-engine")
             .enable_all()
             .build()

@@ -20,9 +20,13 @@ const AT_ONCE: i32 = 130;
 /// What is left to be said when something has broken may take this long.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
+/// Beyond so many threads there is nothing left to do for another one.
+const MOST_THREADS: usize = 8;
+
 /// Runs a server to its end; the exit code.
 pub fn serve(settings: Settings) -> i32 {
-    let threads = (settings.cores as usize).max(1);
+    // Half of the cores: the models need the rest, and a request that changes threads costs more (0006-performance.md).
+    let threads = (settings.cores as usize / 2).clamp(1, MOST_THREADS);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let result = runtime.map_err(|error| Fatal::new(format!("no threads: {error}"))).and_then(|runtime| {
         let result = runtime.block_on(run(settings));

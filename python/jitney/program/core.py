@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 __all__ = ["engine", "mailbox", "remote"]
 
 
-def engine(settings: str, threads: int) -> "Engine":
+def engine(settings: str) -> "Engine":
     """Start an engine in this process."""
-    return core().Engine(settings, threads)
+    return core().Engine(settings)
 
 
 def remote(place: str, key: str | None) -> "Remote":

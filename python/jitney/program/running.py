@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from jitney.context import available_cores
 from jitney.errors import EngineFailed, TargetError
 from jitney.program import core
 from jitney.program.classes import refuse_while_importing, target_of
@@ -20,8 +19,6 @@ Target = str | Callable[..., Any]
 
 _BROKEN = 70
 """The code of a fault of jitney's own; any other is something that the user can do something about."""
-_THREADS = 2
-"""Threads of an engine. They only move bytes, and share the cores with the program that they serve."""
 
 
 class _Starts:
@@ -50,7 +47,7 @@ class _Starts:
         if self._engine is not None:
             raise EngineFailed("this engine has been started already; each one is entered once")
         settings = self._settings.to_json(path=[place for place in sys.path if place])
-        self._engine = core.engine(settings, min(_THREADS, available_cores()))
+        self._engine = core.engine(settings)
         return self._engine
 
 

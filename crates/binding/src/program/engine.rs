@@ -70,11 +70,11 @@ impl Engine {
 #[pymethods]
 impl Engine {
     #[new]
-    fn new(py: Python<'_>, settings: &str, threads: usize) -> PyResult<Engine> {
+    fn new(py: Python<'_>, settings: &str) -> PyResult<Engine> {
         let settings: Settings =
             serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
         LOG.get_or_init(|| Mutex::new(log_to_python(&settings)));
-        let started = py.detach(|| Embedded::start(settings, threads));
+        let started = py.detach(|| Embedded::start(settings));
         let embedded = started.map_err(|fatal| PyRuntimeError::new_err(fatal.text))?;
         Ok(Engine { embedded: Arc::new(embedded) })
     }
