@@ -41,7 +41,7 @@ pub struct QueueState<'a> {
     pub items: usize,
     /// Bytes that wait.
     pub bytes: u64,
-    /// Batches that leave before the one that a new item would join.
+    /// Batches that run before the one that a new item would join, those aside that run already.
     pub ahead: usize,
     /// Whether nothing waits in any lane.
     pub is_empty: bool,

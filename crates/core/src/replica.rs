@@ -73,6 +73,12 @@ impl Replicas {
         fitting.min_by_key(|(id, r)| (r.since, **id)).map(|(id, _)| *id)
     }
 
+    /// Batches that wait at a busy replica for their turn.
+    pub fn sent_ahead(&self) -> usize {
+        let working = self.all.values().filter(|replica| !replica.is_condemned);
+        working.map(|replica| replica.batches.len().saturating_sub(1)).sum()
+    }
+
     /// When the next busy replica should be free; `None` if none is busy.
     pub fn next_free(&self) -> Option<Time> {
         let busy = self.all.values().filter(|replica| !replica.is_condemned && !replica.batches.is_empty());

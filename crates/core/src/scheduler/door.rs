@@ -127,7 +127,7 @@ impl<P: Payload> Scheduler<P> {
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
-            ahead: self.lanes.batches_ahead(group),
+            ahead: self.lanes.batches_ahead(group) + self.replicas.sent_ahead(),
             is_empty: self.lanes.is_empty(),
             max_batch_size: self.rules.batch.max_items,
             replicas: (self.replicas.len() as u32).max(1),

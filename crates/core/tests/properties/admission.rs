@@ -215,6 +215,24 @@ fn what_was_not_computed_does_not_count_as_part_of_its_batch() {
 }
 
 #[test]
+fn a_batch_that_waits_at_its_replica_is_waited_for_too() {
+    let mut scheduler = Scheduler::new(rules());
+    scheduler.replica_up(Time(0), ReplicaId(1));
+    let mut now = Time(0);
+    for batch in 0..4 {
+        (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
+        run(&mut scheduler, &mut now, Duration::from_secs(1));
+    }
+    let waits = [10, 11, 12].map(|batch| {
+        (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
+        while scheduler.poll(now).is_some() {}
+        scheduler.predicted_wait()
+    });
+    // One runs, one was sent ahead, one is in the queue: where a batch waits makes no difference to whoever comes after it.
+    assert_eq!(waits, [0.5, 1.5, 2.5].map(|seconds| Some(Duration::from_secs_f64(seconds))));
+}
+
+#[test]
 fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
     let queue = QueueLimits { max_items: 5000, max_bytes: 1000 };
     let mut scheduler = Scheduler::new(Rules { queue, ..rules() });
