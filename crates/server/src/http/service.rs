@@ -181,7 +181,6 @@ async fn page(site: &Site, request: &Request<Upload>) -> Result<Reply, Problem> 
     let Some(name) = name(request) else {
         return Err(not_a_page(site, request, request.uri().path().trim_start_matches('/')));
     };
-    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
     let reply = match &*name {
         "" => pages::index(site, request),
         "livez" => pages::livez(),
