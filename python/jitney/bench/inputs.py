@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jitney.errors import ConfigError
 
 JSON = "application/json"
@@ -36,6 +34,8 @@ class Item:
         if kind == TEXT:
             return self.body.decode()
         if kind == NPY:
+            import numpy as np  # noqa: PLC0415 - heavy, and every `jitney serve` imports this file
+
             try:
                 return np.load(io.BytesIO(self.body), allow_pickle=False).tolist()
             except ValueError as error:
