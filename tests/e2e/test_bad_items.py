@@ -145,5 +145,8 @@ def test_a_batch_that_is_too_large_for_the_device_is_computed_in_parts_and_later
         answers = server.submit_held("/small", [f"again-{n}" for n in range(16)])
         server.open_gate()
         assert all(answer.result().status == 200 for answer in answers)
-    told = server.get("/config").json()["deployments"]["small"]["batches"]["last_batches"]
-    assert max(batch["items"] for batch in told[:2]) <= 4
+    told = server.get("/config").json()["deployments"]["small"]["batches"]
+    assert max(batch["items"] for batch in told["last_batches"][:2]) <= 4
+    (group,) = told["groups"]
+    assert (group["group"], group["most_items"]) == ("", 4)
+    assert 0 < group["tried_again_in_s"] <= 60

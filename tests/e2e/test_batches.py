@@ -16,6 +16,12 @@ def test_interleaved_groups_ride_in_full_batches_of_their_own(serve: Serve) -> N
         assert reply.status == 200, reply
         assert reply.json() == {"prompt": item["prompt"], "keys": [[item["width"], 512, 20]], "size": 8}
     assert sorted(len(call.items) for call in server.calls()) == [1, 8, 8, 8, 8]
+    told = server.get("/config").json()["deployments"]["grouped"]["batches"]["groups"]
+    assert {group["group"]: group["batches_measured"] for group in told} == {
+        "1, 512, 20": 1,
+        "512, 512, 20": 2,
+        "256, 512, 20": 2,
+    }
 
 
 def test_equal_numbers_are_one_group(serve: Serve) -> None:

@@ -36,6 +36,11 @@ impl Ceilings {
         }
     }
 
+    /// Each group that has one: the most items, and from when more are tried.
+    pub fn iter(&self) -> impl Iterator<Item = (Kin, usize, Time)> + '_ {
+        self.by_kin.iter().map(|(&kin, ceiling)| (kin, ceiling.most, ceiling.try_at))
+    }
+
     /// A batch of so many items did not fit. Returns what is taken to fit now.
     pub fn too_large(&mut self, kin: Kin, items: usize, now: Time) -> usize {
         let known = self.by_kin.get(&kin);

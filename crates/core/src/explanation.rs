@@ -34,8 +34,42 @@ pub struct Explanation {
     pub returns: Option<Returns>,
     /// Until the answer of an item that arrives now; absent while too little is known.
     pub predicted_latency_ms: Option<f64>,
+    /// The groups that are told apart, those with the most batches first. Empty while all items are of one group, and any
+    /// number of them fits into the memory of the device.
+    pub groups: Vec<GroupSeen>,
     /// The last batches, newest first.
     pub last_batches: Vec<Shown>,
+}
+
+/// What has been learned of one group of items that may share batches.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupSeen {
+    /// The values that its items agree on, in the order of `group_by`.
+    pub group: String,
+    /// What launching a batch of it costs; absent while none was measured.
+    pub launch_cost_ms: Option<f64>,
+    /// What an item of it adds.
+    pub item_cost_ms: Option<f64>,
+    /// Batches of it that were measured.
+    pub batches_measured: u64,
+    /// How many items fit into the memory of the device; absent while all did.
+    pub most_items: Option<usize>,
+    /// Until more are tried again.
+    pub tried_again_in_s: Option<f64>,
+}
+
+impl GroupSeen {
+    /// Of a group with what was measured of its own batches, and a ceiling: the most items, and from when more are tried.
+    pub fn new(now: Time, group: String, own: Option<(&Curve, u64)>, ceiling: Option<(usize, Time)>) -> GroupSeen {
+        GroupSeen {
+            group,
+            launch_cost_ms: own.map(|(curve, _)| rounded(curve.pace().launch_s() * 1e3)),
+            item_cost_ms: own.map(|(curve, _)| rounded(curve.item_s() * 1e3)),
+            batches_measured: own.map_or(0, |(_, batches)| batches),
+            most_items: ceiling.map(|(most, _)| most),
+            tried_again_in_s: ceiling.map(|(_, try_at)| rounded((try_at - now).as_secs_f64())),
+        }
+    }
 }
 
 /// Batches of about one size.
@@ -119,6 +153,7 @@ impl Explanation {
         traffic: &Traffic,
         decisions: &Decisions,
         latency: Option<Duration>,
+        groups: Vec<GroupSeen>,
     ) -> Explanation {
         let pace = curve.by_items();
         let sizes = pace.sizes().map(|size| SizeSeen { items: size.items, ms: rounded(size.seconds * 1e3) });
@@ -138,6 +173,7 @@ impl Explanation {
             arrivals_per_s: rounded(traffic.rate(now, pace)),
             returns,
             predicted_latency_ms: latency.map(ms),
+            groups,
             last_batches: decisions.shown(now),
         }
     }

@@ -2,6 +2,10 @@
 
 use crate::manifest::Scalar;
 use smallvec::SmallVec;
+use std::fmt::{self, Display};
+
+/// Of a text, so many letters are shown.
+const SHOWN: usize = 20;
 
 /// One comparable value. Numbers compare by value: `512` and `512.0` are the same part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,9 +54,35 @@ impl KeyPart {
     }
 }
 
+impl Display for KeyPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyPart::Null => f.write_str("null"),
+            KeyPart::Bool(value) => value.fmt(f),
+            KeyPart::Int(value) => value.fmt(f),
+            KeyPart::Float(bits) => write!(f, "{:?}", f64::from_bits(*bits)),
+            KeyPart::Str(text) if text.chars().count() > SHOWN => {
+                write!(f, "{:?}…", text.chars().take(SHOWN).collect::<String>())
+            }
+            KeyPart::Str(text) => write!(f, "{text:?}"),
+            KeyPart::Bucket(index) => write!(f, "bucket {index}"),
+            KeyPart::Tensor(_, shape) => write!(f, "array {shape:?}"),
+        }
+    }
+}
+
 /// The group key of one item; empty when the deployment does not group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GroupKey(pub SmallVec<[KeyPart; 1]>);
+
+impl Display for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, part) in self.0.iter().enumerate() {
+            write!(f, "{}{part}", if place == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -64,6 +94,15 @@ mod tests {
         assert_eq!(KeyPart::number(0.0), KeyPart::number(-0.0));
         assert_ne!(KeyPart::number(7.5), KeyPart::number(7.25));
         assert_ne!(KeyPart::of(&Scalar::Bool(true)), KeyPart::of(&Scalar::Int(1)));
+    }
+
+    #[test]
+    fn a_group_is_shown_by_its_parts() {
+        let array = KeyPart::Tensor(1, smallvec::smallvec![3, 224]);
+        let parts = [KeyPart::Int(512), KeyPart::number(7.5), KeyPart::Str("a\"b".into()), KeyPart::Bucket(2), array];
+        assert_eq!(GroupKey(parts.into_iter().collect()).to_string(), r#"512, 7.5, "a\"b", bucket 2, array [3, 224]"#);
+        let long = KeyPart::Str("ß".repeat(100).into());
+        assert_eq!(long.to_string(), format!("\"{}\"…", "ß".repeat(20)));
     }
 
     #[test]

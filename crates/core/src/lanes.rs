@@ -14,7 +14,7 @@ use std::time::Duration;
 pub struct LaneId(pub u32);
 
 /// What all lanes of one group key have in common, also those that were freed in between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kin(pub u64);
 
 #[derive(Debug)]
@@ -143,6 +143,11 @@ impl Lanes {
     /// A live lane.
     pub fn lane(&self, id: LaneId) -> &Lane {
         &self.slot(id).lane
+    }
+
+    /// What the items of a live lane agree on.
+    pub fn key(&self, id: LaneId) -> &GroupKey {
+        &self.slot(id).key
     }
 
     /// Which group a live lane is of.

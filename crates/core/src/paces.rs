@@ -16,8 +16,17 @@ pub struct Paces {
     all: Curve,
     /// The one group seen so far: while there is no other, its pace is that of all.
     only: Option<Kin>,
-    groups: FxHashMap<Kin, (Curve, u64)>,
+    groups: FxHashMap<Kin, Group>,
     learned: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    curve: Curve,
+    /// The batches of the deployment when it was seen last.
+    seen: u64,
+    /// Batches of its own.
+    batches: u64,
 }
 
 impl Paces {
@@ -27,15 +36,17 @@ impl Paces {
         let only = *self.only.get_or_insert(kin);
         if only != kin || !self.groups.is_empty() {
             if self.groups.is_empty() {
-                self.groups.insert(only, (self.all.clone(), 0));
+                self.groups.insert(only, Group { curve: self.all.clone(), seen: 0, batches: self.learned - 1 });
             }
             if self.groups.len() == MOST_GROUPS && !self.groups.contains_key(&kin) {
-                let oldest = self.groups.iter().min_by_key(|(_, (_, seen))| *seen).map(|(kin, _)| *kin);
+                let oldest = self.groups.iter().min_by_key(|(_, group)| group.seen).map(|(kin, _)| *kin);
                 oldest.map(|kin| self.groups.remove(&kin));
             }
-            let own = self.groups.entry(kin).or_insert_with(|| (self.all.as_a_guess(), 0));
-            own.0.learn(load, length);
-            own.1 = self.learned;
+            let guess = || Group { curve: self.all.as_a_guess(), seen: 0, batches: 0 };
+            let own = self.groups.entry(kin).or_insert_with(guess);
+            own.curve.learn(load, length);
+            own.seen = self.learned;
+            own.batches += 1;
         }
         self.all.learn(load, length);
     }
@@ -60,9 +71,23 @@ impl Paces {
         &self.all
     }
 
+    /// The groups that have a curve of their own.
+    pub fn groups(&self) -> impl Iterator<Item = Kin> + '_ {
+        self.groups.keys().copied()
+    }
+
     /// What batches of a group take: its own curve, or else the deployment's.
     pub fn curve_of(&self, kin: Kin) -> &Curve {
-        self.groups.get(&kin).map_or(&self.all, |(curve, _)| curve)
+        self.groups.get(&kin).map_or(&self.all, |group| &group.curve)
+    }
+
+    /// What was measured of a group's own batches, and how many those are.
+    pub fn own(&self, kin: Kin) -> Option<(&Curve, u64)> {
+        match self.groups.get(&kin) {
+            Some(group) => Some((&group.curve, group.batches)),
+            None if self.groups.is_empty() && self.only == Some(kin) => Some((&self.all, self.learned)),
+            None => None,
+        }
     }
 }
 

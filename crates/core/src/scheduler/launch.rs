@@ -9,6 +9,9 @@ use crate::request::{BatchId, ItemId, ReplicaId};
 use crate::time::Time;
 use std::time::Duration;
 
+/// Names of groups that are remembered at once.
+const MOST_NAMES: usize = 1024;
+
 impl<P: Payload> Scheduler<P> {
     pub(super) fn launch(&mut self, now: Time) -> Option<Action<P>> {
         if !self.has_news && now < self.ask_again {
@@ -93,6 +96,7 @@ impl<P: Payload> Scheduler<P> {
         reason: CloseReason,
     ) -> Action<P> {
         let kin = self.lanes.kin(lane);
+        self.remember_name(kin, lane);
         // Whatever the policy asked for: more would not fit into the memory of the device.
         let size = size.min(self.ceilings.most(kin, self.rules.batch.max_items, now));
         let riders = self.ask(now, |policy, view| policy.riders(view, lane, size));
@@ -108,6 +112,16 @@ impl<P: Payload> Scheduler<P> {
         };
         self.policy.on_end();
         self.dispatch(now, replica, Some(kin), items, reason)
+    }
+
+    fn remember_name(&mut self, kin: Kin, lane: LaneId) {
+        if self.names.contains_key(&kin) {
+            return;
+        }
+        if self.names.len() == MOST_NAMES {
+            self.names.clear(); // Whoever still comes tells it again.
+        }
+        self.names.insert(kin, self.lanes.key(lane).to_string());
     }
 
     fn dispatch(

@@ -11,7 +11,7 @@ mod shed;
 use crate::auto::Auto;
 use crate::ceilings::Ceilings;
 use crate::curve::Curve;
-use crate::explanation::{Decisions, Explanation};
+use crate::explanation::{Decisions, Explanation, GroupSeen};
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
 use crate::lanes::{Kin, LaneId, Lanes};
@@ -26,11 +26,14 @@ use crate::rules::{Rules, WhenToLaunch};
 use crate::time::Time;
 use crate::traffic::Traffic;
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Most lanes that hold something at once.
 const MAX_LANES: usize = 1024;
+/// Groups that are shown at most.
+const GROUPS_SHOWN: usize = 32;
 /// What the scheduler must be able to ask of a payload.
 pub trait Payload {
     /// Equal inputs have equal fingerprints.
@@ -184,6 +187,8 @@ pub struct Scheduler<P> {
     /// Since when the policy has kept a replica free beside what waits.
     held_since: Option<Time>,
     decisions: Decisions,
+    /// Of groups, for people: what counts elsewhere is which are the same.
+    names: FxHashMap<Kin, String>,
     pending: VecDeque<Action<P>>,
 }
 
@@ -223,6 +228,7 @@ impl<P: Payload> Scheduler<P> {
             has_news: true,
             held_since: None,
             decisions: Decisions::default(),
+            names: FxHashMap::default(),
             pending: VecDeque::new(),
         }
     }
@@ -415,7 +421,18 @@ impl<P: Payload> Scheduler<P> {
     pub fn explain(&mut self, now: Time) -> Explanation {
         let cost = self.usual_cost();
         let latency = self.forecast(now, &GroupKey::default(), cost).map(|forecast| forecast.latency);
-        Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency)
+        Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency, self.groups_seen(now))
+    }
+
+    fn groups_seen(&self, now: Time) -> Vec<GroupSeen> {
+        let ceilings: FxHashMap<Kin, (usize, Time)> =
+            self.ceilings.iter().map(|(kin, most, try_at)| (kin, (most, try_at))).collect();
+        let known: BTreeSet<Kin> = self.paces.groups().chain(ceilings.keys().copied()).collect();
+        let mut known: Vec<Kin> = known.into_iter().filter(|kin| self.names.contains_key(kin)).collect();
+        known.sort_by_key(|&kin| Reverse(self.paces.own(kin).map_or(0, |(_, batches)| batches)));
+        let seen =
+            |kin| GroupSeen::new(now, self.names[&kin].clone(), self.paces.own(kin), ceilings.get(&kin).copied());
+        known.into_iter().take(GROUPS_SHOWN).map(seen).collect()
     }
 
     /// What batches take.
