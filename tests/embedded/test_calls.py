@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -278,9 +279,14 @@ def test_the_metrics_of_an_engine_can_be_had() -> None:
         async with jitney.run(app("noop")) as models:
             await models.shout("hello")
             assert 'jitney_requests_total{deployment="shout",outcome="ok"} 1' in models.metrics()
+            for _ in range(4):
+                await models.shout("again")
+            launch_cost = re.search(r'jitney_launch_cost_seconds\{deployment="shout"\} (\S+)', models.metrics())
+            assert launch_cost is not None
+            assert float(launch_cost[1]) > 0, "as of now"
             assert "metrics" in dir(models)
         # Nobody is there any more who could bring them up to date.
-        assert 'jitney_requests_total{deployment="shout",outcome="ok"} 1' in models.metrics()
+        assert 'jitney_requests_total{deployment="shout",outcome="ok"} 5' in models.metrics()
 
     asyncio.run(main())
 

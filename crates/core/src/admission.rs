@@ -41,7 +41,7 @@ pub struct QueueState<'a> {
     pub items: usize,
     /// Bytes that wait.
     pub bytes: u64,
-    /// Batches that run before the one that a new item would join, those aside that run already.
+    /// Batches that will run before the one that a new item would join; not those that run now.
     pub ahead: usize,
     /// Whether nothing waits in any lane.
     pub is_empty: bool,

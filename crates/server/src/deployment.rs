@@ -201,11 +201,11 @@ impl Deployment {
 
     /// What its engine has learned and decided; `None` if that does not answer soon.
     pub async fn explain(&self) -> Option<Explanation> {
-        tokio::time::timeout(EXPLAINS_WITHIN, self.ask()?).await.ok()?.ok()
+        tokio::time::timeout(EXPLAINS_WITHIN, self.explaining()?).await.ok()?.ok()
     }
 
     /// The same, as soon as the engine answers; its metrics are as of then.
-    pub fn ask(&self) -> Option<oneshot::Receiver<Explanation>> {
+    pub fn explaining(&self) -> Option<oneshot::Receiver<Explanation>> {
         let (reply, answer) = oneshot::channel();
         self.inbound.send(Inbound::Explain(reply)).ok()?;
         Some(answer)

@@ -104,7 +104,7 @@ impl Embedded {
     /// Everything in the Prometheus text format, as of now. Blocks for as long as the engine needs to tell.
     pub fn metrics(&self) -> Vec<u8> {
         for (_, deployment) in self.site.deployments().into_iter().flatten() {
-            drop(deployment.ask().map(oneshot::Receiver::blocking_recv));
+            drop(deployment.explaining().map(oneshot::Receiver::blocking_recv));
         }
         self.site.telemetry.text()
     }

@@ -68,12 +68,15 @@ impl Keys {
 
     /// Reads the file again whenever it has changed; returns never, or at once if there is none. A file that cannot be
     /// read leaves the keys as they were; one without keys lets nobody in.
-    pub async fn follow(&self) {
-        let Some(path) = &self.file else { return };
+    pub async fn follow(self: Arc<Self>) {
+        let Some(path) = self.file.clone() else { return };
         let mut failed = false;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            match self.look(path) {
+            let (keys, at) = (self.clone(), path.clone());
+            // Not on a thread that serves: the file may be on a disk that does not answer.
+            let looked = tokio::task::spawn_blocking(move || keys.look(&at)).await;
+            match looked.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(changed) => {
                     failed = false;
                     if let Some(keys) = changed {

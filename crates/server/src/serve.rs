@@ -20,12 +20,12 @@ const AT_ONCE: i32 = 130;
 /// What is left to be said when something has broken may take this long.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Beyond so many threads there is nothing left to do for another one.
+/// Each of them moves tens of thousands of requests a second: more than models answer.
 const MOST_THREADS: usize = 8;
 
 /// Runs a server to its end; the exit code.
 pub fn serve(settings: Settings) -> i32 {
-    // Half of the cores: the models need the rest, and a request that changes threads costs more (0006-performance.md).
+    // Half of the cores: a request that changes threads costs more, and models want cores too (0006-performance.md).
     let threads = (settings.cores as usize / 2).clamp(1, MOST_THREADS);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let result = runtime.map_err(|error| Fatal::new(format!("no threads: {error}"))).and_then(|runtime| {
@@ -67,9 +67,8 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let mut site = settings.site();
     if let Some(keys) = &keys {
         site.keys = Some(keys.clone());
-        let keys = keys.clone();
         // Ends with the runtime.
-        tokio::spawn(async move { keys.follow().await });
+        tokio::spawn(keys.clone().follow());
     }
     let mut host = Host::start(settings.clone(), site)?;
     let site = host.site.clone();

@@ -178,12 +178,21 @@ impl Supervisor {
     fn hear(&mut self, report: Report) -> Result<(), Fatal> {
         let Some(worker) = report.worker() else { return self.renew() };
         let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
-            // A worker that was replaced; it has been killed.
+            // A worker that was replaced. It has been killed, unless it was not yet there to be killed.
+            if let Report::Spawned(_, Some(pid)) = report {
+                spawn::kill_group(pid);
+            }
             return Ok(());
         };
         match report {
             Report::Renew => {}
-            Report::Spawned(_, pid) => self.slots[index].pid = pid,
+            Report::Spawned(_, pid) => {
+                self.slots[index].pid = pid;
+                let place = &self.slots[index].place;
+                if place.is_dying() || place.is_vacant() {
+                    self.obey(index, Some(Command::Kill))?; // It was commanded before there was anybody to be killed.
+                }
+            }
             Report::Connected(_, link) => {
                 self.slots[index].link = Some(link);
                 self.attach(index);

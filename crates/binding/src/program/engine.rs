@@ -217,7 +217,8 @@ impl Entrance {
         priority: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let answering = self.call(vec![parts(tag, data, None)?], terms(timeout_s, priority)?);
+        let terms = terms(timeout_s, priority)?; // First: what is refused has been lent nothing.
+        let answering = self.call(vec![parts(tag, data, None)?], terms);
         let reply = wait(py, Box::pin(async move { one(answering.await) }))?;
         crate::buffer::give_back();
         told(py, reply)
@@ -232,7 +233,8 @@ impl Entrance {
         priority: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let answering = self.call(all_parts(items, None)?, terms(timeout_s, priority)?);
+        let terms = terms(timeout_s, priority)?;
+        let answering = self.call(all_parts(items, None)?, terms);
         let reply = wait(py, Box::pin(async move { Reply::Many(answering.await) }))?;
         crate::buffer::give_back();
         told(py, reply)

@@ -189,7 +189,8 @@ impl Mailbox {
         priority: &str,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
-        let answering = entrance.call(vec![parts(tag, data, Some(&self.bell))?], terms(timeout_s, priority)?);
+        let terms = terms(timeout_s, priority)?; // First: what is refused has been lent nothing.
+        let answering = entrance.call(vec![parts(tag, data, Some(&self.bell))?], terms);
         self.begin(py, Box::pin(async move { one(answering.await) }), None)
     }
 
@@ -203,8 +204,8 @@ impl Mailbox {
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
         let count = items.len();
-        let items = all_parts(items, Some(&self.bell))?;
-        let answering: Answering = entrance.call(items, terms(timeout_s, priority)?);
+        let terms = terms(timeout_s, priority)?;
+        let answering: Answering = entrance.call(all_parts(items, Some(&self.bell))?, terms);
         self.begin(py, Box::pin(async move { Reply::Many(answering.await) }), Some(count))
     }
 

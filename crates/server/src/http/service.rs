@@ -181,7 +181,11 @@ async fn page(site: &Site, request: &Request<Upload>) -> Result<Reply, Problem> 
     let Some(name) = name(request) else {
         return Err(not_a_page(site, request, request.uri().path().trim_start_matches('/')));
     };
+    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
     let reply = match &*name {
+        "" | "livez" | "readyz" | "metrics" | "config" | "docs" | "openapi.json" if !is_read => {
+            return Err(Problem::wrong_method(request, READ));
+        }
         "" => pages::index(site, request),
         "livez" => pages::livez(),
         "readyz" => pages::readyz(site),
@@ -191,8 +195,7 @@ async fn page(site: &Site, request: &Request<Upload>) -> Result<Reply, Problem> 
         "openapi.json" => openapi::page(site),
         name => return Err(not_a_page(site, request, name)),
     };
-    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
-    if is_read { Ok(reply) } else { Err(Problem::wrong_method(request, READ)) }
+    Ok(reply)
 }
 
 fn not_a_page(site: &Site, request: &Request<Upload>, name: &str) -> Problem {
