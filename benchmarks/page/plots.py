@@ -109,11 +109,9 @@ def peers(found: Found | None) -> list[str]:
     return parts
 
 
-def stories(found: Found | None) -> list[str]:
-    if found is None:
-        return []
-    parts = ["<h2>Stories</h2>"]
-    for story in found.document["stories"]:
+def stories(runs: list[Found]) -> list[str]:
+    parts = ["<h2>Stories</h2>"] if runs else []
+    for story in (story for run in runs for story in run.document["stories"]):
         parts.append(f"<h3>{html.escape(story['name'])}</h3><p>{html.escape(story.get('what', ''))}</p>")
         plot = story.get("plot") or {"series": []}
         if plot["series"]:

@@ -1,4 +1,4 @@
-"""What the page is made from: the newest run of each kind, and of `make bench` the newest of each scenario."""
+"""What the page is made from: the newest run beside peers, and the newest of each story and of each scenario."""
 
 import json
 from dataclasses import dataclass, field
@@ -29,7 +29,8 @@ class Sources:
     """Everything that the page shows."""
 
     peers: Found | None = None
-    stories: Found | None = None
+    stories: list[Found] = field(default_factory=list[Found])
+    """The runs, the newest first, each with those stories alone that are shown from it."""
     targets: list[TargetRow] = field(default_factory=list[TargetRow])
     scenarios: dict[str, Found] = field(default_factory=dict[str, Found])
     """Scenario of `make bench` → the run whose figures are shown."""
@@ -40,12 +41,28 @@ def read(folder: Path) -> Sources:
     benches = [
         run for run in found if "targets" in run.document and "medians" in run.document and "quick" not in run.name
     ]
-    return Sources(newest(found, "peers"), newest(found, "stories"), targets(benches), scenarios(benches))
+    return Sources(newest(found, "peers"), stories(found), targets(benches), scenarios(benches))
 
 
 def newest(found: list[Found], kind: str) -> Found | None:
     of_kind = [run for run in found if run.document.get("kind") == kind]
     return max(of_kind, key=date, default=None)
+
+
+def stories(found: list[Found]) -> list[Found]:
+    """Each story from the newest run that told it, more than once if any did."""
+    of_kind = [run for run in found if run.document.get("kind") == "stories"]
+    chosen: dict[str, str] = {}
+    for run in sorted(of_kind, key=date):
+        for story in run.document["stories"]:
+            is_repeated = story.get("repetitions", 0) > 1
+            if story["rows"] and (is_repeated or story["key"] not in chosen):
+                chosen[story["key"]] = run.name
+    return [
+        Found(run.name, {**run.document, "stories": told})
+        for run in sorted(of_kind, key=date, reverse=True)
+        if (told := [story for story in run.document["stories"] if chosen.get(story["key"]) == run.name])
+    ]
 
 
 def date(run: Found) -> str:

@@ -40,9 +40,9 @@ def rests_on(found: dict[str, Any]) -> str:
     return f"Medians of {least} repetitions." if least == most else f"Medians of {least} to {most} repetitions."
 
 
-def untold(document: dict[str, Any]) -> list[str]:
-    """The stories without a figure in this file."""
-    told = {one.get("key") for one in document["stories"] if one["rows"]}
+def untold(runs: list[Found]) -> list[str]:
+    """The stories without a figure in any of these."""
+    told = {one.get("key") for run in runs for one in run.document["stories"] if one["rows"]}
     return [name for key, name in STORIES.items() if key not in told]
 
 
@@ -83,20 +83,27 @@ def metric_cell(row: dict[str, Any], column: str) -> str:
     return spread(Spread(row["metrics"][column], low, high))
 
 
-def stories(found: Found | None) -> list[str]:
-    if found is None:
+def stories(runs: list[Found]) -> list[str]:
+    if not runs:
         return ["## Stories", "", "Not measured yet: `make bench-stories`.", ""]
+    lines = ["## Stories", ""]
+    if missing := untold(runs):
+        lines += [f"Not measured: {'; '.join(missing)}.", ""]
+    for run in runs:
+        lines += told_in(run)
+    return lines
+
+
+def told_in(found: Found) -> list[str]:
+    """The stories that are shown from one run."""
     document = found.document
     method = document.get("method", {})
     lines = [
-        "## Stories",
-        "",
         f"`make bench-stories`, {document['date']}, [{found.name}](results/{found.name}). "
         f"{machine(document)}; {versions(document)}.",
         "",
         *(f"- {note}" for note in method.get("notes", [])),
         *(f"- not measured: {line}" for line in document.get("not_measured", [])),
-        *([f"- not in this run: {'; '.join(missing)}"] if (missing := untold(document)) else []),
         "",
     ]
     for one in document["stories"]:

@@ -280,7 +280,7 @@ def test_a_story_says_what_it_rests_on_and_which_others_are_missing() -> None:
         }
         nothing: dict[str, Any] = {"key": "3", "name": "replicas", "rows": []}
         found: dict[str, Any] = {"kind": "stories", **HEAD, "stories": [one, nothing]}
-        return markdown.page(results.Sources(stories=results.Found("s.json", found)))
+        return markdown.page(results.Sources(stories=[results.Found("s.json", found)]))
 
     assert "Medians of 3 repetitions." in told(ours=3, theirs=3)
     assert "| rps | >= 1 | 1 | pass |" in told(ours=3, theirs=3)
@@ -289,8 +289,21 @@ def test_a_story_says_what_it_rests_on_and_which_others_are_missing() -> None:
     for shown in (told(ours=1), told(ours=3, theirs=1)):
         assert "| rps | >= 1 | 1 | pass, of one repetition |" in shown
         assert "they can only lose" in shown
-        assert "- not in this run: text to image, 8 users; I/O of 5 ms beside a model that sleeps; " in shown
+        assert "Not measured: text to image, 8 users; I/O of 5 ms beside a model that sleeps; " in shown
         assert "replicas; the same with a model that computes; 250 requests" in shown, "nor is one without a figure"
+
+
+def test_each_story_is_shown_from_the_newest_run_that_repeated_it() -> None:
+    def run(name: str, **repetitions: int) -> Any:
+        told = [{"key": key, "rows": [{}] if count else [], "repetitions": count} for key, count in repetitions.items()]
+        return results.Found(name, {"kind": "stories", **HEAD, "date": name, "stories": told})
+
+    shown = results.stories([run("1", a=3, b=1, c=2), run("2", a=1, b=2, c=0), run("3", c=3, d=1)])
+    assert [(one.name, [story["key"] for story in one.document["stories"]]) for one in shown] == [
+        ("3", ["c", "d"]),
+        ("2", ["b"]),
+        ("1", ["a"]),
+    ]
 
 
 def test_stories_are_shown_with_theirs_ours_and_ratio() -> None:
@@ -319,7 +332,7 @@ def test_stories_are_shown_with_theirs_ours_and_ratio() -> None:
         "targets": [{"target": "images/s", "bound": ">= 1", "measured": 1.5, "verdict": "FAIL"}],
     }
     found = results.Found("s.json", {"kind": "stories", **HEAD, "method": {"notes": ["n"]}, "stories": [story]})
-    text = markdown.page(results.Sources(stories=found))
+    text = markdown.page(results.Sources(stories=[found]))
     assert "| *as its author measured it* | 1.1 |  |  |" in text
     assert "| batch 8 | 1 (0.9 to 1.2) |  |  |" in text
     assert "| **defaults** | 1.5 | 2 |  |" in text
@@ -327,7 +340,7 @@ def test_stories_are_shown_with_theirs_ours_and_ratio() -> None:
     assert "Scaled or simulated: time by 20" in text
     assert "| ratio, defaults / batch 8 | 1.5 |  |  |" in text
     assert "Left out: no GPU here" in text
-    drawn = plots.report(results.Sources(stories=found))
+    drawn = plots.report(results.Sources(stories=[found]))
     assert "text to image" in drawn
     assert 'points="125.0,140.0 580.0,20.0"' in drawn
 
