@@ -50,7 +50,8 @@ def score(sources: Sources) -> list[str]:
             *([""] if failed else []),
         ]
     if worse := all_behind(sources):
-        lines += [f"In {len(worse)} medians of `make bench` jitney is behind another server:", ""]
+        count = f"{len(worse)} median{'s' if len(worse) > 1 else ''}"
+        lines += [f"In {count} of `make bench` jitney is behind another server:", ""]
         lines += [*(f"- {one.scenario}: {comparison(one)}" for one in worse), ""]
     return lines
 
