@@ -302,7 +302,9 @@ def test_a_story_says_what_it_rests_on_and_which_others_are_missing() -> None:
 
 def test_each_story_is_shown_from_the_newest_run_that_repeated_it() -> None:
     def run(name: str, **repetitions: int) -> Any:
-        told = [{"key": key, "rows": [{}] if count else [], "repetitions": count} for key, count in repetitions.items()]
+        told: list[dict[str, Any]] = [
+            {"key": key, "rows": [{}] if count else [], "repetitions": count} for key, count in repetitions.items()
+        ]
         return results.Found(name, {"kind": "stories", **HEAD, "date": name, "stories": told})
 
     shown = results.stories([run("1", a=3, b=1, c=2), run("2", a=1, b=2, c=0), run("3", c=3, d=1)])
