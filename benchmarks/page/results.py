@@ -51,16 +51,16 @@ def newest(found: list[Found], kind: str) -> Found | None:
 
 def stories(found: list[Found]) -> list[Found]:
     """Each story from the newest run that told it, more than once if any did."""
-    of_kind = [run for run in found if run.document.get("kind") == "stories"]
+    runs = sorted((run for run in found if run.document.get("kind") == "stories"), key=date)
     chosen: dict[str, str] = {}
-    for run in sorted(of_kind, key=date):
+    for run in runs:
         for story in run.document["stories"]:
             is_repeated = story.get("repetitions", 0) > 1
             if story["rows"] and (is_repeated or story["key"] not in chosen):
                 chosen[story["key"]] = run.name
     return [
         Found(run.name, {**run.document, "stories": told})
-        for run in sorted(of_kind, key=date, reverse=True)
+        for run in reversed(runs)
         if (told := [story for story in run.document["stories"] if chosen.get(story["key"]) == run.name])
     ]
 

@@ -36,9 +36,14 @@ impl Ceilings {
         }
     }
 
-    /// Each group that has one: the most items, and from when more are tried.
-    pub fn iter(&self) -> impl Iterator<Item = (Kin, usize, Time)> + '_ {
-        self.by_kin.iter().map(|(&kin, ceiling)| (kin, ceiling.most, ceiling.try_at))
+    /// The groups that have one.
+    pub fn groups(&self) -> impl Iterator<Item = Kin> + '_ {
+        self.by_kin.keys().copied()
+    }
+
+    /// That of a group, if it has one: the most items, and from when more are tried.
+    pub fn of(&self, kin: Kin) -> Option<(usize, Time)> {
+        self.by_kin.get(&kin).map(|ceiling| (ceiling.most, ceiling.try_at))
     }
 
     /// A batch of so many items did not fit. Returns what is taken to fit now.

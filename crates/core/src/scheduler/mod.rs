@@ -425,13 +425,10 @@ impl<P: Payload> Scheduler<P> {
     }
 
     fn groups_seen(&self, now: Time) -> Vec<GroupSeen> {
-        let ceilings: FxHashMap<Kin, (usize, Time)> =
-            self.ceilings.iter().map(|(kin, most, try_at)| (kin, (most, try_at))).collect();
-        let known: BTreeSet<Kin> = self.paces.groups().chain(ceilings.keys().copied()).collect();
+        let known: BTreeSet<Kin> = self.paces.groups().chain(self.ceilings.groups()).collect();
         let mut known: Vec<Kin> = known.into_iter().filter(|kin| self.names.contains_key(kin)).collect();
         known.sort_by_key(|&kin| Reverse(self.paces.own(kin).map_or(0, |(_, batches)| batches)));
-        let seen =
-            |kin| GroupSeen::new(now, self.names[&kin].clone(), self.paces.own(kin), ceilings.get(&kin).copied());
+        let seen = |kin| GroupSeen::new(now, self.names[&kin].clone(), self.paces.own(kin), self.ceilings.of(kin));
         known.into_iter().take(GROUPS_SHOWN).map(seen).collect()
     }
 
