@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 OURS = "jitney"
-OVERLOAD = "open 150%"
 # What is compared, and whether less is better.
 COMPARED = {"rps": False, "p50_ms": True, "p95_ms": True}
 SHOWN = ("rps", "p50_ms", "p95_ms", "p99_ms", "memory_mb")
@@ -14,9 +13,6 @@ SHOWN = ("rps", "p50_ms", "p95_ms", "p99_ms", "memory_mb")
 # refuse, and then the latencies of those are compared that refuse about as much.
 MAX_FAILED = 0.01
 ALIKE = 0.1
-# In the open loops each is asked for a share of what it can do itself: times are compared with those that answer at
-# least this share of what we do. A server that is asked for a thirtieth has no queue.
-COMPARABLE = 0.5
 # Spreads of two servers that are the same do not touch once in three times with two repetitions each, once in ten with
 # three.
 LEAST_REPETITIONS = 3
@@ -104,13 +100,9 @@ def entry_of(server: str, samples: list[dict[str, Any]]) -> Entry:
     return Entry(server, samples[0]["cell"], len(samples), metrics, failed, was_limit)
 
 
-def is_sound(ours: Entry, other: Entry, metric: str, point: str) -> bool:
+def is_sound(ours: Entry, other: Entry, metric: str, is_overload: bool) -> bool:
     """Whether the other's figure may be held against ours."""
-    if point.startswith("open") and metric != "rps":
-        rates = [entry.metrics["rps"].median for entry in (ours, other)]
-        if rates[1] < COMPARABLE * rates[0]:
-            return False
-    if point != OVERLOAD:
+    if not is_overload:
         return other.failed <= MAX_FAILED
     return metric == "rps" or abs(other.failed - ours.failed) <= ALIKE
 
@@ -128,12 +120,12 @@ def outcome(mine: Spread, theirs: Spread, repetitions: int, is_less_better: bool
     return "lost" if is_worse(mine, theirs, is_less_better) else "won"
 
 
-def judge(ours: Entry, others: list[Entry], metric: str, point: str) -> Verdict | None:
+def judge(ours: Entry, others: list[Entry], metric: str, is_overload: bool) -> Verdict | None:
     """None where there is nobody to compare with."""
     sound = [
         other
         for other in others
-        if metric in other.metrics and other.server != OURS and is_sound(ours, other, metric, point)
+        if metric in other.metrics and other.server != OURS and is_sound(ours, other, metric, is_overload)
     ]
     if not sound or metric not in ours.metrics:
         return None
@@ -141,7 +133,7 @@ def judge(ours: Entry, others: list[Entry], metric: str, point: str) -> Verdict 
     best = (min if is_less_better else max)(sound, key=lambda entry: entry.metrics[metric].median)
     mine, theirs = ours.metrics[metric], best.metrics[metric]
     found = outcome(mine, theirs, min(ours.repetitions, best.repetitions), is_less_better)
-    if found != "not judged" and ours.failed > MAX_FAILED and point != OVERLOAD:
+    if found != "not judged" and ours.failed > MAX_FAILED and not is_overload:
         found = "lost"
     return Verdict(found, best.server, mine.median / theirs.median if theirs.median else float("inf"))
 
@@ -164,7 +156,7 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
                 assert ours
                 if metric == "rps" and point == "open 60%":
                     continue  # offered is a share of what the server itself can do: the closed loops have said that
-                if verdict := judge(ours, entries, metric, point):
+                if verdict := judge(ours, entries, metric, point == "open 150%"):
                     verdicts[metric] = verdict
             if entries:
                 rows.append(Row(load, point, entries, verdicts))

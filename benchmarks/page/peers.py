@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from page.compare import COMPARABLE, LEAST_REPETITIONS, SHOWN, Entry, Row, done, rows_of
+from page.compare import LEAST_REPETITIONS, SHOWN, Entry, Row, done, rows_of
 from page.results import Found
 from page.text import COLUMNS, machine, number, spread, table, versions
 
@@ -136,8 +136,7 @@ def peers(found: Found | None) -> list[str]:
         "Ratios are jitney's median over that of the best other server: above 1 is better for requests/s, below 1 for "
         "times. Lost: worse, and the spreads do not touch; won: better, and they do not; not judged: either side has "
         f"fewer than {LEAST_REPETITIONS} repetitions; alone: nobody to compare with. In the open loops each server is "
-        f"asked for a share of its own capacity; times are compared with those that answer at least {COMPARABLE:g} of "
-        "what jitney does.",
+        "asked for a share of its own capacity, so the slowest ones for the least.",
         "",
         *verdict_table(document, rows),
         "",

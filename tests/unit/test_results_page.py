@@ -143,13 +143,6 @@ def test_under_overload_latencies_are_compared_with_those_who_refuse_as_much() -
     assert outcome(ours, quick, "open 150%") == {"rps": "won"}
 
 
-def test_times_of_open_loops_are_compared_with_those_who_are_asked_for_about_as_much() -> None:
-    ours, half, idle = [figures(100, 5)] * 3, [figures(50, 6)] * 3, [figures(49, 1)] * 3
-    assert outcome(ours, half, "open 60%") == {"p50_ms": "won", "p95_ms": "won"}
-    assert outcome(ours, idle, "open 60%") == {}
-    assert outcome(ours, idle, "closed 64")["p50_ms"] == "lost", "all were asked by as many users there"
-
-
 def test_a_share_of_what_a_server_can_do_says_nothing_of_its_rate() -> None:
     assert set(outcome([figures(60, 5)] * 3, [figures(30, 9)] * 3, "open 60%")) == {"p50_ms", "p95_ms"}
 
