@@ -73,6 +73,11 @@ impl BatchPolicy for Auto {
         let rate = view.traffic.rate(view.now, view.pace);
         let mut shortest = Wait { seconds: f64::INFINITY, motive: None };
         for lane in candidates {
+            // While one lane is held another may leave, but not without those who are on their way to it: they would wait for
+            // a whole batch.
+            if shortest.motive.is_some() && expects(view, lane) {
+                continue;
+            }
             // Whoever has been passed for long enough is not held any more.
             let wait = if view.passes < MOST_PASSES { self.wait(view, lane, rate) } else { Wait::NONE };
             if wait.is_none() {
@@ -168,14 +173,14 @@ impl Auto {
         // Each second is paid for by all who wait, and by replicas that have nothing to do meanwhile.
         let price = (view.lanes.items() + view.idle as usize - 1) as f64;
         let room = (view.limit(lane) - view.lanes.lane(lane).len()) as f64;
-        let traffic = view.traffic;
-        let returning: SmallVec<[_; 8]> = traffic.returning(view.now, view.lanes.kin(lane), view.pace).collect();
-        let next_within = traffic.next_within(view.now);
+        let returning = view.traffic.returning(view.now, view.lanes.kin(lane), view.pace);
+        let next_within = view.traffic.next_within(view.now);
         let (mut best, mut worth) = (Wait::NONE, 0.0);
         for _ in 0..WAITS {
-            let back = returning.iter().map(|users| users.within(traffic, wait)).sum::<f64>();
-            if self.is_expecting || back >= RETURNS_OVER_CHANCE * rate * wait + RETURNS_AT_LEAST {
-                let value = RETURN_WORTH * cost * back.min(room) - price * wait;
+            // Whether they come by chance is seen from all, whatever they ask for.
+            let back = returning.within(wait);
+            if self.is_expecting || back.all >= RETURNS_OVER_CHANCE * rate * wait + RETURNS_AT_LEAST {
+                let value = RETURN_WORTH * cost * back.here.min(room) - price * wait;
                 if value > worth {
                     (best, worth) = (Wait { seconds: wait, motive: Some(CloseReason::Returns) }, value);
                 }
@@ -194,6 +199,12 @@ impl Auto {
     }
 }
 
+/// Whether users who were just answered are on their way to a lane.
+fn expects(view: &View, lane: LaneId) -> bool {
+    let longest = view.pace_of(lane).launch_s() / f64::from(view.replicas);
+    view.traffic.returning(view.now, view.lanes.kin(lane), view.pace).within(longest).here >= RETURNS_AT_LEAST
+}
+
 /// Keeps replicas staggered: with few waiting, they are left to the replica that is free next.
 fn pacing(view: &View, rate: f64, longest: f64) -> Wait {
     if view.replicas == 1 || rate <= 0.0 || view.traffic.are_alone() {
@@ -209,9 +220,12 @@ fn pacing(view: &View, rate: f64, longest: f64) -> Wait {
     Wait { seconds: (wait / 2.0).min(longest), motive: Some(CloseReason::Pacing) }
 }
 
-/// The most of `waiting` that one launch takes: free replicas share what waits.
+/// The most of `waiting` in a lane that one launch takes: free replicas share what waits, but one each is left for the other
+/// lanes.
 fn share(view: &View, waiting: usize) -> usize {
-    waiting.div_ceil(view.idle.max(1) as usize).min(view.lanes.limits().max_items)
+    let others = view.lanes.len().saturating_sub(1);
+    let replicas = (view.idle as usize).saturating_sub(others).max(1);
+    waiting.div_ceil(replicas).min(view.lanes.limits().max_items)
 }
 
 /// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,

@@ -15,6 +15,7 @@ pub mod lanes;
 pub mod load;
 pub mod manifest;
 pub mod metrics;
+pub mod moves;
 pub mod options;
 pub mod outcome;
 pub mod pace;

@@ -1,9 +1,12 @@
-//! How requests arrive: how many, in what rhythm, and how soon after an answer the next one comes. No client is told from
-//! another: an arrival is matched to the oldest answer of its lane that nobody has followed up.
+//! How requests arrive: how many, in what rhythm, and how soon after an answer the next one comes, and of which group. No
+//! client is told from another: an arrival is matched to the oldest answer that nobody has followed up, of its own group if
+//! there is one.
 
 use crate::lanes::Kin;
+use crate::moves::Moves;
 use crate::pace::Pace;
 use crate::time::Time;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Samples kept of each distribution …
@@ -66,18 +69,39 @@ struct Answers {
     kin: Kin,
 }
 
-/// Users who may be about to come back: `weight` each of the `alive` samples that are longer than `age`.
+/// Those of one batch who may be about to come back: `weight` each of the `alive` lags that are longer than `age`. `here` is
+/// the share of them that will ask for a certain group.
 #[derive(Clone, Copy, Debug)]
-pub struct Returning {
+struct Users {
     weight: f64,
     age: f64,
     alive: f64,
+    here: f64,
 }
 
-impl Returning {
+/// Users who may be about to come back.
+#[derive(Clone, Debug)]
+pub struct Returning<'a> {
+    lags: &'a Samples,
+    users: SmallVec<[Users; 4]>,
+}
+
+/// How many users have come back after some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Back {
+    /// Whatever they ask for.
+    pub all: f64,
+    /// Those who ask for a certain group.
+    pub here: f64,
+}
+
+impl Returning<'_> {
     /// How many will have come back when `wait` more seconds have passed.
-    pub fn within(&self, traffic: &Traffic, wait: f64) -> f64 {
-        self.weight * (self.alive - traffic.lags.above(self.age + wait))
+    pub fn within(&self, wait: f64) -> Back {
+        self.users.iter().fold(Back::default(), |back, users| {
+            let more = users.weight * (users.alive - self.lags.above(users.age + wait));
+            Back { all: back.all + more, here: back.here + users.here * more }
+        })
     }
 }
 
@@ -93,6 +117,7 @@ pub struct Traffic {
     /// From an arrival to the next one, after a long gap and after a short one: bursts begin like earlier bursts.
     gaps: [Samples; 2],
     answers: VecDeque<Answers>,
+    moves: Moves,
     /// Batches of answers that `lags` is about.
     followed: u32,
     last: Option<f64>,
@@ -117,9 +142,11 @@ impl Traffic {
         self.count = self.count * (-(now - self.counted_at) / window).exp() + 1.0;
         self.counted_at = now;
         self.forget(now, pace);
-        if let Some(place) = self.answers.iter().position(|answers| answers.kin == kin) {
+        let own = self.answers.iter().position(|answers| answers.kin == kin);
+        if let Some(place) = own.or_else(|| (!self.answers.is_empty()).then_some(0)) {
             let answers = &mut self.answers[place];
             self.lags.add(now - answers.at);
+            self.moves.learn(answers.kin, kin);
             answers.missing -= 1;
             if answers.missing == 0 {
                 self.answers.remove(place);
@@ -157,15 +184,17 @@ impl Traffic {
         self.count * (-(now - self.counted_at) / window).exp() / (window * (1.0 - (-age / window).exp()))
     }
 
-    /// The users of a lane who may be about to come back.
-    pub fn returning(&self, now: Time, kin: Kin, pace: &Pace) -> impl Iterator<Item = Returning> + '_ {
+    /// The users who may be about to come back, to this group or another.
+    pub fn returning(&self, now: Time, kin: Kin, pace: &Pace) -> Returning<'_> {
         let (now, longest) = (now.as_secs_f64(), longest(pace));
         let is_known = self.lags.is_known() && self.followed >= NEEDED_BATCHES;
-        self.answers.iter().filter(move |answers| is_known && answers.kin == kin).filter_map(move |answers| {
+        let users = self.answers.iter().filter(|_| is_known).filter_map(|answers| {
             let age = now - answers.at;
             let alive = if age > longest { 0.0 } else { self.lags.above(age) };
-            (alive > 0.0).then(|| Returning { weight: answers.missing as f64 / alive, age, alive })
-        })
+            let (weight, here) = (answers.missing as f64 / alive, self.moves.share(answers.kin, kin));
+            (alive > 0.0).then_some(Users { weight, age, alive, here })
+        });
+        Returning { lags: &self.lags, users: users.collect() }
     }
 
     /// How likely another request arrives in a time from now, after a silence as long as the present one; `None` if that
@@ -185,7 +214,7 @@ impl Traffic {
         self.alone >= ALONE_AFTER
     }
 
-    /// From an answer to the next request of its lane.
+    /// From an answer to the next request.
     pub fn lags(&self) -> &Samples {
         &self.lags
     }
@@ -234,13 +263,24 @@ mod tests {
             traffic.arrived(at(f64::from(n) + 0.01), KIN, false, &pace);
         }
         traffic.answered(at(30.0), KIN, 1, &pace);
-        let expected = |kin, wait: f64| {
-            let groups: Vec<Returning> = traffic.returning(at(30.0), kin, &pace).collect();
-            groups.iter().map(|group| group.within(&traffic, wait)).sum::<f64>()
-        };
+        let expected = |kin, wait| traffic.returning(at(30.0), kin, &pace).within(wait).here;
         assert!(expected(KIN, 0.02) > 0.99);
         assert!(expected(KIN, 0.005) < 0.01);
         assert!(expected(Kin(2), 0.02) < 1e-9, "another lane's users are not theirs");
+    }
+
+    #[test]
+    fn who_asks_for_another_group_each_time_is_expected_there() {
+        let (mut traffic, pace) = (Traffic::default(), pace());
+        let kin = |n: u32| Kin(u64::from(n % 2));
+        for n in 0..30 {
+            traffic.answered(at(f64::from(n)), kin(n), 1, &pace);
+            traffic.arrived(at(f64::from(n) + 0.01), kin(n + 1), false, &pace);
+        }
+        traffic.answered(at(30.0), kin(30), 1, &pace);
+        let back = |kin| traffic.returning(at(30.0), kin, &pace).within(0.02);
+        let (there, here) = (back(kin(31)), back(kin(30)));
+        assert!(there.here > 0.9 && here.here < 0.1 && here.all > 0.99, "{there:?}, {here:?}");
     }
 
     #[test]
@@ -251,8 +291,7 @@ mod tests {
             traffic.arrived(at(f64::from(n) + 0.5), KIN, false, &pace);
         }
         traffic.answered(at(30.0), KIN, 1, &pace);
-        let groups: Vec<Returning> = traffic.returning(at(30.0), KIN, &pace).collect();
-        assert!(groups.iter().all(|group| group.within(&traffic, 0.1) < 1e-9), "{groups:?}");
+        assert_eq!(traffic.returning(at(30.0), KIN, &pace).within(0.1), Back::default());
         assert_eq!(traffic.lags().median().map(|(share, _)| share), Some(0.0));
     }
 }

@@ -121,10 +121,32 @@ pub(crate) struct Users {
     /// Answers of one batch leave one after the other, and each takes this long.
     pub(crate) each: f64,
     pub(crate) lanes: usize,
+    pub(crate) goes: Goes,
+}
+
+/// Which lane a user asks for next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goes {
+    /// The same again.
+    Nowhere,
+    /// Any.
+    Anywhere,
+    /// The one after it.
+    Around,
+}
+
+impl Goes {
+    pub(crate) fn from(self, lane: usize, lanes: usize, random: &mut Random) -> usize {
+        match self {
+            Goes::Nowhere => lane,
+            Goes::Anywhere => (random.unit() * lanes as f64) as usize % lanes,
+            Goes::Around => (lane + 1) % lanes,
+        }
+    }
 }
 
 pub(crate) fn users(count: usize) -> Users {
-    Users { count, rtt: 0.003, jitter: 1.0, think: 0.0, each: 0.0, lanes: 1 }
+    Users { count, rtt: 0.003, jitter: 1.0, think: 0.0, each: 0.0, lanes: 1, goes: Goes::Nowhere }
 }
 
 impl Users {

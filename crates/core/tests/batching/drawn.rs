@@ -1,6 +1,6 @@
 //! Scenarios that are drawn at random, so that nobody can have tuned on them: no constant may be fitted to those above.
 
-use crate::arrivals::{Open, Users, poisson};
+use crate::arrivals::{Goes, Open, Users, poisson};
 use crate::random::Random;
 use crate::scenarios::{auto, best_cell, drain, measure};
 use crate::simulator::{Scenario, Service, geomean, service};
@@ -28,6 +28,7 @@ fn draw(number: u64) -> Scenario {
         think: random.among(&[0.0, 0.0, 0.0, 5.0 * a]),
         each: 0.0,
         lanes: 1,
+        goes: Goes::Nowhere,
     };
     let most = 1.5 * max_batch as f64 * f64::from(replicas);
     let (kind, open, users) = match (random.unit() * 6.0) as u32 {

@@ -1,8 +1,8 @@
 //! Several group keys, and priorities.
 
-use crate::arrivals::{Open, Users, users};
-use crate::scenarios::{LAUNCH, MIXED, auto, drain};
-use crate::simulator::{Figures, Scenario, Service, Simulation, mean, quantile};
+use crate::arrivals::{Goes, Open, Users, users};
+use crate::scenarios::{LAUNCH, LLM, MIXED, SEEDS, auto, best_cell, drain, measure};
+use crate::simulator::{Figures, Scenario, Service, Simulation, mean, quantile, service};
 
 fn strangers(service: &Service, load: f64, lanes: usize, skew: f64, high: f64) -> Open {
     Open::Poisson { rate: load * 32.0 / service.seconds(32), lanes, skew, high }
@@ -56,4 +56,49 @@ fn a_hold_costs_an_urgent_request_no_more_than_a_launch() {
     );
     assert!(held > 100, "nobody was held: this says nothing");
     assert!(auto.mean <= 1.02 * drain.mean && urgent <= urgent_drain + LAUNCH.a, "{urgent}, {urgent_drain}");
+}
+
+/// Users who ask for any lane after each answer, or for the next one in turn, or for the same again; beside each at most how
+/// much slower `auto` may be in the mean than the best cell, chosen with hindsight. Where it is much slower, a user was left
+/// behind once, runs alone, and never falls into step again.
+#[test]
+fn users_who_change_lanes_are_waited_for_where_they_come_back() {
+    use Goes::{Anywhere, Around, Nowhere};
+    const PICTURES: Service = service(2.95, 0.36);
+    const SLEEPY: Service = service(0.005, 0.000_1);
+    let soon = |count, lanes, goes| Users { lanes, goes, ..users(count) };
+    let at_once = |count, goes| Users { rtt: 0.000_5, jitter: 0.3, each: 0.000_03, ..soon(count, 2, goes) };
+    let slowly = Users { rtt: 0.1, ..soon(8, 4, Anywhere) };
+    let mut failed = Vec::new();
+    for (name, service, users, max_batch, replicas, most) in [
+        ("pictures of 4 sizes, 8 users", PICTURES, slowly, 8, 1, 1.03),
+        ("2 keys, 64 users", SLEEPY, at_once(64, Anywhere), 64, 1, 1.0),
+        ("2 keys in turn, 64 users", SLEEPY, at_once(64, Around), 64, 1, 1.25),
+        ("2 keys, 256 users", SLEEPY, at_once(256, Anywhere), 64, 1, 1.03),
+        ("2 keys, 8 users", LAUNCH, soon(8, 2, Anywhere), 32, 1, 1.0),
+        ("4 keys, 40 users", LLM, soon(40, 4, Anywhere), 50, 1, 1.03),
+        ("4 keys in turn, 40 users", LLM, soon(40, 4, Around), 50, 1, 1.0),
+        ("4 keys, 40 users who stay", LLM, soon(40, 4, Nowhere), 50, 1, 1.03),
+        ("16 keys, 40 users", LLM, soon(40, 16, Anywhere), 50, 1, 1.03),
+        ("64 keys, 100 users", LLM, soon(100, 64, Anywhere), 50, 1, 1.12),
+        ("2 keys, 40 users, R=2", LAUNCH, soon(40, 2, Anywhere), 32, 2, 1.12),
+        ("2 keys, 40 users who stay, R=2", LAUNCH, soon(40, 2, Nowhere), 32, 2, 1.20),
+        ("4 keys, 40 users, R=4", LAUNCH, soon(40, 4, Anywhere), 32, 4, 1.22),
+    ] {
+        let scenario = Scenario { users: Some(users), max_batch, replicas, ..Scenario::new(name, service) };
+        let (cell, best) = best_cell(&scenario, &SEEDS);
+        let [auto, drain] = [&auto as &dyn Fn() -> _, &drain].map(|policy| measure(&scenario, policy, &SEEDS));
+        let (of_best, of_drain) = (auto.mean / best.mean, auto.mean / drain.mean);
+        eprintln!(
+            "{name}: mean {of_best:.2} of {}'s and {of_drain:.2} of drain's, batches of {:.1}, {:.1} and {:.1}",
+            cell.name(),
+            auto.batch,
+            best.batch,
+            drain.batch
+        );
+        if of_best > most || of_drain > 1.02 {
+            failed.push(format!("{name}: mean latency {of_best:.3} of the best cell's, {of_drain:.3} of drain's"));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
 }

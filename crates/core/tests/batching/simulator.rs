@@ -498,6 +498,7 @@ impl Simulation {
                 return;
             }
             let at = now + users.returns_after(place, &mut self.arrival_random);
+            let lane = users.goes.from(lane, users.lanes, &mut self.arrival_random);
             self.push(at, Event::Arrive(Coming { at, lane, is_high: false }, true));
         }
     }
