@@ -105,6 +105,18 @@ impl Returning<'_> {
     }
 }
 
+/// What the last arrival was to those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// It came long after them.
+    #[default]
+    Begun,
+    /// It came soon after another.
+    Going,
+    /// It came soon after another, and nobody who was answered is still away: if these are users who come back, all have.
+    Complete,
+}
+
 /// What is known of arrivals.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
@@ -114,14 +126,14 @@ pub struct Traffic {
     began: Option<f64>,
     /// From an answer to the next request; infinite where none came in time.
     lags: Samples,
-    /// From an arrival to the next one, after a long gap and after a short one: bursts begin like earlier bursts.
-    gaps: [Samples; 2],
+    /// From an arrival to the next one, by the phase of the burst: bursts begin, go on and end like earlier bursts.
+    gaps: [Samples; 3],
     answers: VecDeque<Answers>,
     moves: Moves,
     /// Batches of answers that `lags` is about.
     followed: u32,
     last: Option<f64>,
-    in_burst: bool,
+    phase: Phase,
     /// Those in a row who came alone, or after a gap that is longer than those within a burst.
     alone: u32,
 }
@@ -131,10 +143,11 @@ impl Traffic {
     pub fn arrived(&mut self, now: Time, kin: Kin, is_alone: bool, pace: &Pace) {
         let now = now.as_secs_f64();
         if let Some(last) = self.last {
-            self.gaps[usize::from(self.in_burst)].add(now - last);
+            self.gaps[self.phase as usize].add(now - last);
             // A user who comes back at once is no company for himself.
-            self.in_burst = !is_alone && now - last <= pace.launch_s();
-            self.alone = if self.in_burst { 0 } else { self.alone.saturating_add(1) };
+            let in_burst = !is_alone && now - last <= pace.launch_s();
+            self.alone = if in_burst { 0 } else { self.alone.saturating_add(1) };
+            self.phase = if in_burst { Phase::Going } else { Phase::Begun };
         }
         self.last = Some(now);
         let window = window(pace);
@@ -152,6 +165,9 @@ impl Traffic {
                 self.answers.remove(place);
                 self.followed = self.followed.saturating_add(1);
             }
+        }
+        if self.phase == Phase::Going && self.answers.is_empty() {
+            self.phase = Phase::Complete;
         }
     }
 
@@ -203,7 +219,7 @@ impl Traffic {
         if self.are_alone() {
             return None;
         }
-        let gaps = &self.gaps[usize::from(self.in_burst)];
+        let gaps = &self.gaps[self.phase as usize];
         let quiet = now.as_secs_f64() - self.last?;
         let alive = gaps.above(quiet);
         (gaps.is_known() && alive > 0.0).then_some(move |wait| 1.0 - gaps.above(quiet + wait) / alive)
