@@ -22,7 +22,7 @@ from peers.environments import NotInstalledError
 from peers.generator import Generator, named
 from peers.loads import LOADS
 from peers.measure import USED_UP, Run
-from peers.plan import POINTS, Plan, choose, estimate_s
+from peers.plan import POINTS, SAME, Plan, choose, estimate_s
 from peers.report import Report
 
 RESULTS = run.HERE / "results"
@@ -34,7 +34,9 @@ def arguments_of() -> argparse.Namespace:
         "--peers", default="", help=f"only these beside jitney: {','.join(SERVERS)} (fastapi: all three)"
     )
     parser.add_argument("--loads", default="", help=f"only these: {','.join(LOADS)}")
-    parser.add_argument("--points", default="", help=f"only these: {','.join(POINTS)}")
+    parser.add_argument(
+        "--points", default="", help=f"only these: {','.join([*POINTS, *SAME])} (default: without `same`)"
+    )
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="length of one measurement (default: %(default)s)")
     parser.add_argument("--budget-minutes", type=float, default=90, help="measure what fits (default: %(default)s)")
@@ -60,9 +62,9 @@ def words(text: str, known: list[str], what: str) -> list[str]:
 
 
 def points_of(text: str, generator: Generator) -> tuple[str, ...]:
-    """The points in a list with commas that the generator can do; `closed` and `open` stand for all of their kind."""
-    asked = words(text, list(POINTS), "POINTS")
-    points = tuple(point for point in asked if generator.open or not point.startswith("open"))
+    """The points in a list with commas that the generator can do; a first word stands for all of its kind."""
+    asked = words(text, [*POINTS, *SAME], "POINTS") if text else list(POINTS)
+    points = tuple(point for point in asked if generator.open or point.startswith("closed"))
     if not any(point.startswith("closed") for point in points):
         raise SystemExit(
             "POINTS: an open loop offers a share of what the closed ones showed; add one, such as `closed 64`"

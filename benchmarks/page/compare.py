@@ -16,6 +16,8 @@ ALIKE = 0.1
 # Spreads of two servers that are the same do not touch once in three times with two repetitions each, once in ten with
 # three.
 LEAST_REPETITIONS = 3
+# Points at which a server that keeps up answers just what it is asked for.
+OFFERED = ("open 60%", "same slowest", "same best")
 # In the tables of `make bench` these are no others: the least that a server costs, jitney by another door, no model.
 NO_OTHERS = (OURS, "hyper", "connect", "none")
 
@@ -154,8 +156,8 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
             verdicts: dict[str, Verdict] = {}
             for metric in COMPARED if ours else ():
                 assert ours
-                if metric == "rps" and point == "open 60%":
-                    continue  # offered is a share of what the server itself can do: the closed loops have said that
+                if metric == "rps" and point in OFFERED:
+                    continue  # each answers what it is asked for, or not: the closed loops have said what it can do
                 if verdict := judge(ours, entries, metric, point == "open 150%"):
                     verdicts[metric] = verdict
             if entries:

@@ -19,6 +19,8 @@ POINT_TITLES = {
     "closed 256": "256 users",
     "open 60%": "arrivals at 60 % of its own capacity",
     "open 150%": "arrivals at 150 % of its own capacity",
+    "same slowest": "the same arrivals for all, 60 % of the slowest other's capacity",
+    "same best": "the same arrivals for all, 60 % of the best other's capacity",
 }
 
 
@@ -136,7 +138,8 @@ def peers(found: Found | None) -> list[str]:
         "Ratios are jitney's median over that of the best other server: above 1 is better for requests/s, below 1 for "
         "times. Lost: worse, and the spreads do not touch; won: better, and they do not; not judged: either side has "
         f"fewer than {LEAST_REPETITIONS} repetitions; alone: nobody to compare with. In the open loops each server is "
-        "asked for a share of its own capacity, so the slowest ones for the least.",
+        "asked for a share of its own capacity, so the slowest ones for the least; where the arrivals are the same for "
+        "all, each is asked for the same.",
         "",
         *verdict_table(document, rows),
         "",

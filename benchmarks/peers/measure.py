@@ -13,7 +13,7 @@ from peers import environments
 from peers.catalog import SERVED, Cell, Place, Server
 from peers.generator import Figures, Generator, Offer
 from peers.loads import LOADS, is_right
-from peers.plan import TUNED_AT, WARM_RESTARTED_S, WARM_S, Plan, tuning_load
+from peers.plan import SAME, SAME_SHARE, TUNED_AT, WARM_RESTARTED_S, WARM_S, Plan, tuning_load
 from peers.process import Process, free_port, send
 from peers.report import Report, cell_named
 
@@ -126,10 +126,11 @@ class Run:
                         f"load `{load}`: {repetition - 1} repetitions, {USED_UP}"
                     )
                     break
-                for one in list(standing):
-                    if not self.one_turn(load, repetition, one):
-                        standing.remove(one)
-                        one.process.stop()
+                for points in self.plan.turns():
+                    for one in list(standing):
+                        if not self.one_turn(load, repetition, one, points):
+                            standing.remove(one)
+                            one.process.stop()
         finally:
             for one in standing:
                 one.process.stop()
@@ -201,15 +202,15 @@ class Run:
         finally:
             one.process.stop()
 
-    def one_turn(self, load: str, repetition: int, one: Standing) -> bool:
-        """All points of one server, once; whether it can go on."""
-        if all(self.report.has_sample(load, repetition, one.server.name, point) for point in self.plan.points):
+    def one_turn(self, load: str, repetition: int, one: Standing, points: tuple[str, ...]) -> bool:
+        """These points of one server, once; whether it can go on."""
+        if all(self.report.has_sample(load, repetition, one.server.name, point) for point in points):
             return True
         done: dict[str, Figures] = {}
         try:
             one.go_on()
             self.measure(one, TUNED_AT, WARM_RESTARTED_S if one.server.restarts else WARM_S, {})
-            for point in self.plan.points:
+            for point in points:
                 figures = done[point] = self.measure(one, point, self.plan.seconds, done)
                 figures["memory_mb"] = one.process.memory_mb()
                 self.report.add_sample(
@@ -239,5 +240,8 @@ class Run:
             return self.generator.closed(one.offer, int(number), seconds)
         if self.generator.open is None:
             raise ValueError(f"{self.generator.name} has no open loops; `{point}` cannot be in the plan")
+        if point in SAME:
+            rates = self.report.capacities(one.load)
+            return self.generator.open(one.offer, SAME_SHARE * SAME[point](rates), seconds)
         capacity = max(figures["rps"] or 0.0 for name, figures in done.items() if name.startswith("closed"))
         return self.generator.open(one.offer, capacity * float(number.rstrip("%")) / 100, seconds)

@@ -7,6 +7,9 @@ from typing import Any
 from peers.catalog import Server
 
 POINTS = ("closed 1", "closed 64", "closed 256", "open 60%", "open 150%")
+# At these, which take more than the ninety minutes, all servers are asked for the same: a share of what one of them can do.
+SAME = {"same slowest": min, "same best": max}
+SAME_SHARE = 0.6
 TUNED_AT = "closed 64"
 # The load that says most about a batcher's settings, if there is no time to tune on each.
 TUNED_ON = "sleepy"
@@ -32,6 +35,12 @@ class Plan:
     left_out: tuple[str, ...] = ()
     """One sentence for the page about each thing that the budget did not allow."""
 
+    def turns(self) -> list[tuple[str, ...]]:
+        """The points of each turn of a server: what all are asked for is known when each has been asked for its own."""
+        own = tuple(point for point in self.points if point not in SAME)
+        same = tuple(point for point in self.points if point in SAME)
+        return [turn for turn in (own, same) if turn]
+
 
 def tuning_load(plan: Plan, server: Server, load: str) -> str:
     """Which load decides about the settings that a server has in `load`."""
@@ -49,8 +58,8 @@ def estimate_s(plan: Plan, servers: Iterable[Server], tuned: frozenset[tuple[str
                 known.add(tune)
                 total += len(server.cells) * (server.start_s + WARM_S + plan.tune_seconds + OVERHEAD_S)
             before = server.start_s + WARM_RESTARTED_S if server.restarts else WARM_S
-            turn = before + len(plan.points) * (plan.seconds + OVERHEAD_S)
-            total += server.start_s + plan.repetitions * turn
+            turns = len(plan.turns()) * before + len(plan.points) * (plan.seconds + OVERHEAD_S)
+            total += server.start_s + plan.repetitions * turns
     return total
 
 
@@ -74,7 +83,7 @@ def rungs(asked: Plan) -> list[Plan]:
     if TUNED_ON in asked.loads:
         step(f"settings tuned on the load `{TUNED_ON}` alone, for all loads", tuned_on=TUNED_ON)
     shorten(1.5)
-    for point in ("open 150%", "open 60%"):
+    for point in ("same best", "same slowest", "open 150%", "open 60%"):
         if point in ladder[-1].points:
             points = tuple(name for name in ladder[-1].points if name != point)
             step(f"no point `{point}`", points=points)

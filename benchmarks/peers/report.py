@@ -7,6 +7,7 @@ from typing import Any
 
 from peers.catalog import SERVERS, Cell, Server
 
+OURS = "jitney"
 KEYS = ("load", "repetition", "server", "point")
 
 
@@ -31,6 +32,14 @@ class Report:
     def has_sample(self, load: str, repetition: int, server: str, point: str) -> bool:
         wanted = (load, repetition, server, point)
         return any(tuple(sample[key] for key in KEYS) == wanted for sample in self.data["samples"])
+
+    def capacities(self, load: str) -> list[float]:
+        """Requests per second of each other server in the first repetition's closed loops: they do not change later."""
+        best: dict[str, float] = {}
+        for sample in self.data["samples"]:
+            if (sample["load"], sample["repetition"]) == (load, 1) and sample["point"].startswith("closed"):
+                best[sample["server"]] = max(best.get(sample["server"], 0.0), sample["figures"]["rps"] or 0.0)
+        return [rps for server, rps in best.items() if server != OURS and rps > 0]
 
     def add_sample(self, sample: dict[str, Any]) -> None:
         """A turn that was cut short is measured again, and counts once."""

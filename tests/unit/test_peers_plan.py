@@ -234,3 +234,27 @@ def test_figures_of_the_generator_are_read_from_its_document() -> None:
     assert (figures["rps"], figures["p95_ms"], figures["is_generator_limit"]) == (100.0, 2.0, 1.0)
     assert (figures["answered"], figures["refused"], figures["broken"]) == (7, 2, 1)
     assert generator.read({"runs": [{**run, "latency_ms": None}]})["p50_ms"] is None
+
+
+def test_what_all_are_asked_for_alike_comes_when_each_was_asked_for_its_own() -> None:
+    asked = dataclasses.replace(EVERYTHING, points=(*plan.POINTS, *plan.SAME))
+    assert asked.turns() == [plan.POINTS, tuple(plan.SAME)]
+    assert EVERYTHING.turns() == [plan.POINTS]
+    assert plan.estimate_s(asked, SERVERS) > plan.estimate_s(EVERYTHING, SERVERS)
+    assert set(plan.choose(asked, SERVERS, 45 * 60).points) < set(asked.points), "what is extra is left out first"
+
+
+def test_all_are_asked_for_a_share_of_what_another_could_do_at_first(tmp_path: Path) -> None:
+    report = reports.Report(tmp_path / "peers.json")
+    for repetition, server, point, rps in (
+        (1, "jitney", "closed 64", 900),
+        (1, "mosec", "closed 1", 100),
+        (1, "mosec", "closed 64", 400),
+        (1, "litserve", "closed 64", 70),
+        (1, "litserve", "open 150%", 700),
+        (2, "mosec", "closed 64", 800),
+    ):
+        sample = {"load": "noop", "repetition": repetition, "server": server, "point": point, "figures": {"rps": rps}}
+        report.add_sample(sample)
+    assert sorted(report.capacities("noop")) == [70, 400]
+    assert report.capacities("bytes") == []
