@@ -7,7 +7,7 @@ from typing import Any
 from peers.catalog import Server
 
 POINTS = ("closed 1", "closed 64", "closed 256", "open 60%", "open 150%")
-# At these, which take more than the ninety minutes, all servers are asked for the same: a share of what one of them can do.
+# At these all servers are asked for the same: a share of what one can do. They take more than the ninety minutes.
 SAME = {"same slowest": min, "same best": max}
 SAME_SHARE = 0.6
 TUNED_AT = "closed 64"
