@@ -16,6 +16,7 @@ compare: Any = importlib.import_module("page.compare")
 markdown: Any = importlib.import_module("page.markdown")
 peers_page: Any = importlib.import_module("page.peers")
 plots: Any = importlib.import_module("page.plots")
+plan: Any = importlib.import_module("peers.plan")
 results: Any = importlib.import_module("page.results")
 stories_page: Any = importlib.import_module("page.stories")
 text: Any = importlib.import_module("page.text")
@@ -122,7 +123,8 @@ def test_the_page_says_how_many_repetitions_there_were() -> None:
     assert ": 3 interleaved repetitions of 5 s" in page_of(found)
 
 
-def test_every_load_and_every_story_has_a_name_on_the_page() -> None:
+def test_every_load_every_point_and_every_story_has_a_name_on_the_page() -> None:
+    assert set(peers_page.POINT_TITLES) == {*plan.POINTS, *plan.SAME}
     assert set(peers_page.LOAD_TITLES) == set(importlib.import_module("peers.loads").LOADS)
     told = importlib.import_module("stories.__main__")
     settings = importlib.import_module("stories.story").Settings(1.0, Path())
@@ -144,7 +146,8 @@ def test_under_overload_latencies_are_compared_with_those_who_refuse_as_much() -
 
 
 def test_a_share_of_what_a_server_can_do_says_nothing_of_its_rate() -> None:
-    assert set(outcome([figures(60, 5)] * 3, [figures(30, 9)] * 3, "open 60%")) == {"p50_ms", "p95_ms"}
+    for point in ("open 60%", *plan.SAME):
+        assert set(outcome([figures(60, 5)] * 3, [figures(30, 9)] * 3, point)) == {"p50_ms", "p95_ms"}
 
 
 def test_each_metric_is_compared_with_the_best_in_that_metric() -> None:
