@@ -21,7 +21,7 @@ JitneyError
    ├─ DeadlineExceeded         the deadline passed
    │  └─ DeadlineUnreachable   … or would pass before the answer can be there
    ├─ Cancelled                the caller went away
-   ├─ Unavailable              nobody is there to answer
+   ├─ Unavailable              nobody is there to answer; raise it from `predict` if what it needs is away
    │  ├─ Loading               … yet
    │  ├─ CrashLooping          … the workers keep crashing
    │  ├─ Draining              … any more
@@ -192,13 +192,15 @@ class Cancelled(RequestError):
 
 
 class Unavailable(RequestError):
-    """No replica is there to answer."""
+    """Nobody is there to answer. Raise it from `predict`, or return it, if what the model needs is away for now."""
 
-    reason = "loading"
+    reason = "unavailable"
 
 
 class Loading(Unavailable):
     """The model has not been loaded yet."""
+
+    reason = "loading"
 
 
 class CrashLooping(Unavailable):
@@ -263,6 +265,9 @@ PROTOCOL_ONLY = frozenset(
 )
 """Outcomes that only a network protocol can have: an `await model(x)` never sees them."""
 
+NOT_NOW = (Overloaded, Unavailable, DeadlineExceeded)
+"""What says nothing against an input: `predict` may raise it, its own or that of another model that it calls."""
+
 BY_REASON: dict[str, type[RequestError]] = {
     kind.reason: kind
     for kind in (
@@ -279,6 +284,7 @@ BY_REASON: dict[str, type[RequestError]] = {
         DeadlineExceeded,
         DeadlineUnreachable,
         Cancelled,
+        Unavailable,
         Loading,
         CrashLooping,
         Draining,

@@ -13,7 +13,7 @@ from jitney.codecs.owning import Kept, NotOwned, owned
 from jitney.codecs.refusals import bounded
 from jitney.config import DeploymentOptions
 from jitney.context import computing
-from jitney.errors import InvalidInput, InvalidOutput, ModelFailed
+from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import Told, one_line, sayable
 from jitney.splitting import Failure, Part, Split, predict_split
 
@@ -103,7 +103,8 @@ class Replica:
         trip.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
         for position, failure in split.failures.items():
             index = decoded.indices[position]
-            self._told.tell("predict", failure.error, trip.ids[index])
+            if not _is_said_to_client(failure):
+                self._told.tell("predict", failure.error, trip.ids[index])
             trip.verdicts[index] = _conviction(failure)
 
     def finish(self, trip: Trip) -> None:
@@ -231,8 +232,15 @@ def _refusal(error: InvalidInput) -> Verdict:
     return Verdict(error.reason, error.message, error.field, error.status)
 
 
+def _is_said_to_client(failure: Failure) -> bool:
+    """Whether the model raised what the client is meant to read: no fault of the model's, for its author to see."""
+    return isinstance(failure.error, InvalidInput) and failure.alone
+
+
 def _conviction(failure: Failure) -> Verdict:
-    if isinstance(failure.error, InvalidInput) and failure.alone:
-        return _refusal(failure.error)
+    if _is_said_to_client(failure):
+        return _refusal(cast("InvalidInput", failure.error))
+    if isinstance(failure.error, NOT_NOW):
+        return Verdict(failure.error.reason, sayable(failure.error))
     detail = one_line(failure.error)
     return Verdict("model_failed", detail if failure.alone else f"{detail} (raised for a batch that held this item)")

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from jitney.errors import NOT_NOW
 from jitney.memory import is_out_of_memory, let_go
 
 
@@ -53,14 +54,15 @@ def predict_split(predict: Callable[[Sequence[int]], object], positions: Sequenc
 
     One guilty item among n costs at most 2 ceil(log2 n) extra calls, two cost at most twice that. Beyond the
     bound, what is unresolved fails with the error that it was part of. Whatever `predict` raises counts as its
-    failure, SystemExit too: a model must not end its worker by accident.
+    failure, SystemExit too: a model must not end its worker by accident. One that says that it cannot answer now is
+    not asked again in parts: no item is guilty.
     """
     split = Split()
     error = _call(predict, positions, split)
     if error is None:
         return split
     split.is_out_of_memory = len(positions) > 1 and is_out_of_memory(error)
-    if len(positions) == 1 or not retry:
+    if len(positions) == 1 or not retry or isinstance(error, NOT_NOW):
         split.fail(positions, error, alone=len(positions) == 1)
     elif split.is_out_of_memory:
         _shrink(predict, positions, error, split)

@@ -15,7 +15,7 @@ from jitney.annotations import read_signature
 from jitney.codecs import Codec
 from jitney.config import DeploymentOptions
 from jitney.context import enter, leave
-from jitney.errors import InvalidInput
+from jitney.errors import DeadlineExceeded, InvalidInput, Overloaded, RequestError, Unavailable
 from jitney.pipeline import Gauge, run
 from jitney.replica import Replica
 
@@ -181,6 +181,39 @@ def test_invalid_input_raised_for_one_item_keeps_its_status() -> None:
     outcomes = one(predict, ["a", "long", "b"])
     assert reasons(outcomes) == ["ok", "invalid_input", "ok"]
     assert (outcomes[1].detail, outcomes[1].status, outcomes[1].field) == ("too long", 413, "$.text")
+
+
+@pytest.mark.parametrize("error", [Overloaded("come back"), Unavailable("no database"), DeadlineExceeded("too slow")])
+def test_a_model_that_cannot_answer_now_is_not_asked_again_and_says_so(error: RequestError) -> None:
+    calls: list[int] = []
+
+    def predict(texts: list[str]) -> list[str]:
+        calls.append(len(texts))
+        raise error
+
+    outcomes = one(predict, ["a", "b", "c"])
+    assert reasons(outcomes) == [error.reason] * 3
+    assert outcomes[0].detail == error.message
+    assert calls == [3]
+
+
+def test_a_model_may_return_that_it_cannot_answer_one_item_now() -> None:
+    outcomes = one(lambda texts: [texts[0], Unavailable("no database")], ["a", "b"])
+    assert reasons(outcomes) == ["ok", "unavailable"]
+
+
+def test_what_the_client_is_meant_to_read_is_no_fault_for_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    def predict(texts: list[str]) -> list[str]:
+        if "bad" in texts:
+            raise InvalidInput("not this")
+        if "worse" in texts:
+            raise ValueError("nor this")
+        return texts
+
+    assert reasons(one(predict, ["a", "bad"])) == ["ok", "invalid_input"]
+    assert "not this" not in capsys.readouterr().err
+    assert reasons(one(predict, ["a", "worse"])) == ["ok", "model_failed"]
+    assert "nor this" in capsys.readouterr().err
 
 
 def test_an_exception_at_an_index_fails_that_item_alone_in_one_call() -> None:

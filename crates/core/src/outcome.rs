@@ -78,6 +78,8 @@ outcomes! {
     DeadlineExceeded: "deadline_exceeded", "The deadline passed", 504, 4, Never;
     /// The caller went away; seen in logs and metrics only.
     Cancelled: "cancelled", "The caller went away", 499, 1, AsStatus;
+    /// The model itself said that it cannot answer now: a server that it needs is away.
+    Unavailable: "unavailable", "The model cannot answer now", 503, 14, AsStatus;
     /// The model has not been loaded yet.
     Loading: "loading", "The model is still loading", 503, 14, AsStatus;
     /// Every worker of the deployment keeps dying.
