@@ -198,8 +198,10 @@ def test_a_model_that_cannot_answer_now_is_not_asked_again_and_says_so(error: Re
 
 
 def test_a_model_may_return_that_it_cannot_answer_one_item_now() -> None:
-    outcomes = one(lambda texts: [texts[0], Unavailable("no database")], ["a", "b"])
-    assert reasons(outcomes) == ["ok", "unavailable"]
+    def predict(texts: list[str]) -> list[str | Exception]:
+        return [texts[0], Unavailable("no database")]
+
+    assert reasons(one(predict, ["a", "b"])) == ["ok", "unavailable"]
 
 
 def test_what_the_client_is_meant_to_read_is_no_fault_for_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
