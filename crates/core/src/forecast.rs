@@ -1,6 +1,7 @@
 //! When an answer is to be expected, before its item has entered. The door of a deployment with a latency target rests on it.
 
 use crate::admission::Refusal;
+use crate::lanes::Ahead;
 use crate::load::Load;
 use crate::outcome::Outcome;
 use crate::policy::{BatchPolicy, View};
@@ -24,12 +25,12 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// For an item of this cost whose lane holds `own` items already; `None` while too little has been measured.
+    /// For an item of this cost that has so much before it; `None` while too little has been measured.
     pub fn new(
         view: &View,
         policy: &dyn BatchPolicy,
         target: Option<Duration>,
-        own: usize,
+        before: Ahead,
         cost: u64,
     ) -> Option<Forecast> {
         if !view.pace.is_known() {
@@ -45,8 +46,9 @@ impl Forecast {
         };
         let frees = if view.idle > 0 { 0.0 } else { view.frees_in_s().unwrap_or(0.0) };
         // Of each other lane the last batch is half empty in the mean.
-        let others = lanes.len() - usize::from(own > 0);
-        let beside = (lanes.items() - own) as f64 / size as f64 + others as f64 * (1.0 - 1.0 / size as f64) / 2.0;
+        let own = before.own;
+        let others = lanes.len().min(before.items) - usize::from(own > 0);
+        let beside = (before.items - own) as f64 / size as f64 + others as f64 * (1.0 - 1.0 / size as f64) / 2.0;
         let ahead = (own / size) as f64 + beside.max(others as f64);
         let batch = pace.seconds(size) * weight;
         let wait = frees + ahead * batch / f64::from(view.replicas.max(1));

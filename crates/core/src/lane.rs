@@ -97,6 +97,19 @@ impl Lane {
         self.len
     }
 
+    /// Items that wait here, by class.
+    pub fn by_class(&self) -> [usize; 3] {
+        self.classes.each_ref().map(VecDeque::len)
+    }
+
+    /// Items that leave before one of this rank that has yet to come.
+    pub fn before(&self, sooner_than: Time, boost: Duration) -> usize {
+        let of = |class: Priority| {
+            self.classes[class as usize].partition_point(|item| rank(item.arrival, class, boost) <= sooner_than)
+        };
+        Priority::ALL.into_iter().map(of).sum()
+    }
+
     /// Whether nothing waits here.
     pub fn is_empty(&self) -> bool {
         self.len == 0

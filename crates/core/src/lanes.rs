@@ -1,7 +1,7 @@
 //! All lanes of a deployment: found by group key, ordered by the rank of their heads. Empty ones are freed.
 
 use crate::group_key::GroupKey;
-use crate::lane::{BatchLimits, Lane, Waiting};
+use crate::lane::{BatchLimits, Lane, Waiting, rank};
 use crate::request::{ItemId, Priority};
 use crate::time::Time;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -16,6 +16,17 @@ pub struct LaneId(pub u32);
 /// What all lanes of one group key have in common, also those that were freed in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kin(pub u64);
+
+/// What leaves before an item that comes now, if all lanes are served in turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Batches before the one that it would join.
+    pub batches: usize,
+    /// Items in any lane.
+    pub items: usize,
+    /// Those of them in its own.
+    pub own: usize,
+}
 
 #[derive(Debug)]
 struct Slot {
@@ -40,6 +51,7 @@ pub struct Lanes {
     by_age: BTreeSet<(Time, LaneId)>,
     full: BTreeSet<(Time, LaneId)>,
     items: usize,
+    by_class: [usize; 3],
     cost: u128,
     batches: usize,
 }
@@ -58,6 +70,7 @@ impl Lanes {
             by_age: BTreeSet::new(),
             full: BTreeSet::new(),
             items: 0,
+            by_class: [0; 3],
             cost: 0,
             batches: 0,
         }
@@ -88,16 +101,25 @@ impl Lanes {
         self.batches
     }
 
-    /// Batches that leave before the one that a new item of this key would join, if all lanes are served in turn.
-    pub fn batches_ahead(&self, key: &GroupKey) -> usize {
-        let Some(&id) = self.by_key.get(key) else { return self.batches };
-        let lane = self.lane(id);
-        self.batches - lane.batches(self.limits) + lane.full_batches(self.limits)
-    }
-
-    /// Items of this key that wait.
-    pub fn waiting_in(&self, key: &GroupKey) -> usize {
-        self.by_key.get(key).map_or(0, |&id| self.lane(id).len())
+    /// What leaves before an item of this key and class that comes now. It takes a look at each lane only where somebody of
+    /// a later class waits.
+    pub fn ahead(&self, now: Time, key: &GroupKey, priority: Priority) -> Ahead {
+        let own = self.by_key.get(key).map(|&id| self.lane(id));
+        if self.by_class[priority as usize + 1..].iter().all(|&items| items == 0) {
+            let joins = own.map_or(0, |lane| lane.batches(self.limits) - lane.full_batches(self.limits));
+            return Ahead { batches: self.batches - joins, items: self.items, own: own.map_or(0, Lane::len) };
+        }
+        let rank = rank(now, priority, self.boost);
+        let mut ahead = Ahead { batches: 0, items: 0, own: own.map_or(0, |lane| lane.before(rank, self.boost)) };
+        for slot in self.slots.iter().flatten() {
+            let (items, lane) = (slot.lane.before(rank, self.boost), &slot.lane);
+            ahead.items += items;
+            ahead.batches += match own {
+                Some(own) if std::ptr::eq(own, lane) => lane.full_batches(self.limits) * items / lane.len(),
+                _ => (lane.batches(self.limits) * items).div_ceil(lane.len()),
+            };
+        }
+        ahead
     }
 
     /// Lanes that hold something.
@@ -223,13 +245,16 @@ impl Lanes {
     fn change<R>(&mut self, id: LaneId, act: impl FnOnce(&mut Lane) -> R) -> R {
         let slot = self.slots[id.0 as usize].as_mut().expect("the lane is live");
         let (old_head, was_full, old_batches) = (slot.head, slot.full, slot.lane.batches(self.limits));
-        let old_cost = slot.lane.cost();
+        let (old_cost, old_classes) = (slot.lane.cost(), slot.lane.by_class());
         let was_oldest = slot.oldest;
         let result = act(&mut slot.lane);
         slot.head = slot.lane.head(self.boost);
         slot.oldest = slot.lane.oldest();
         slot.full = slot.lane.is_full(self.limits);
         self.cost = self.cost + slot.lane.cost() - old_cost;
+        for (all, (new, old)) in self.by_class.iter_mut().zip(slot.lane.by_class().into_iter().zip(old_classes)) {
+            *all = *all + new - old;
+        }
         self.batches = self.batches + slot.lane.batches(self.limits) - old_batches;
         let (old_rank, rank) = (old_head.map(|h| h.0), slot.head.map(|h| h.0));
         if old_rank != rank {

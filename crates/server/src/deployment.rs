@@ -3,6 +3,7 @@
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::link::front::Link;
 use crate::link::results_frame::ReceivedResults;
+use crate::pieces::Pieces;
 use crate::statistics::Statistics;
 use crate::telemetry::Telemetry;
 use crate::tensors::signature::Signature;
@@ -28,10 +29,6 @@ const EXPLAINS_WITHIN: Duration = Duration::from_millis(500);
 const GONE_FOR: Duration = Duration::from_secs(1);
 /// A later piece of a request that finds no room tries again after this long, or earlier.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// A piece of a request takes at most this part of the queue …
-const PART_OF_QUEUE: u64 = 8;
-/// … or as many batches per replica: one that runs and one that is next, so that no replica waits for items.
-const BATCHES_PER_REPLICA: u64 = 2;
 
 /// What protocols, links and the supervisor send to the engine task.
 #[derive(Debug)]
@@ -126,16 +123,18 @@ impl Deployment {
     pub async fn open_many(&self, calls: Vec<Call>) -> (Vec<Answer>, Ticket<'_>) {
         let started = Instant::now();
         let mut guard = CancelOnDrop::new(self, SmallVec::new());
-        let (count, most) = (calls.len(), self.piece());
-        let mut calls = calls.into_iter();
-        let mut answers = self.submit(calls.by_ref().take(most).collect(), &mut guard).await;
+        let count = calls.len();
+        let mut pieces = self.pieces(calls);
+        let mut answers = self.submit(pieces.cut(), &mut guard).await;
+        pieces.took(started.elapsed());
         if no_room(&answers).is_some() {
             // The whole request is refused.
             answers.resize(count, answers[0].clone());
         }
         while answers.len() < count {
-            let piece = calls.by_ref().take(most).collect();
-            answers.append(&mut self.submit_later(started, piece, &mut guard).await);
+            let began = Instant::now();
+            answers.append(&mut self.submit_later(started, pieces.cut(), &mut guard).await);
+            pieces.took(began.elapsed());
         }
         guard.disarm();
         let outcomes = || answers.iter().map(Answer::outcome);
@@ -145,12 +144,10 @@ impl Deployment {
         (answers, ticket)
     }
 
-    /// How many items of one request the engine has at once. All of a large one would fill the queue many times over, and
-    /// everybody else would be refused until it is done; this leaves them most of the queue, and keeps all replicas busy.
-    fn piece(&self) -> usize {
+    fn pieces(&self, calls: Vec<Call>) -> Pieces {
         let options = &self.manifest.options;
-        let busy = BATCHES_PER_REPLICA * u64::from(options.max_batch_size) * u64::from(options.replicas.max(1));
-        usize::try_from(busy.max(options.max_queued_items / PART_OF_QUEUE)).unwrap_or(usize::MAX)
+        let queue = usize::try_from(options.max_queued_items).unwrap_or(usize::MAX);
+        Pieces::new(calls, options.max_batch_size as usize, options.replicas as usize, queue)
     }
 
     /// Hands items to the engine and waits for their answers.

@@ -208,7 +208,7 @@ impl Engine {
     fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, oneshot::Sender<Answer>)>) {
         let Some((first, _)) = items.first() else { return };
         let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
-        let admitted = self.scheduler.admit(now, &first.group, first.cost, bytes, first.timeout);
+        let admitted = self.scheduler.admit(now, &first.group, first.priority, first.cost, bytes, first.timeout);
         for (call, reply) in items {
             let entered = match admitted {
                 Ok(()) => self.scheduler.enter(now, new_item(call, reply)),

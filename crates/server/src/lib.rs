@@ -14,6 +14,7 @@ pub mod item;
 pub mod keys;
 pub mod link;
 pub mod messages;
+pub mod pieces;
 pub mod plan;
 pub mod profile;
 pub mod programs;

@@ -6,7 +6,7 @@ use crate::forecast::Forecast;
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
 use crate::outcome::Outcome;
-use crate::request::ItemId;
+use crate::request::{ItemId, Priority};
 use crate::time::Time;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl<P: Payload> Scheduler<P> {
 
     /// Lets a request of one item in, or gives it back with the reason.
     pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
-        match self.admit(now, &item.group, item.cost, item.bytes, item.timeout) {
+        match self.admit(now, &item.group, item.priority, item.cost, item.bytes, item.timeout) {
             Ok(()) => self.enter(now, item),
             Err(refusal) => Err((item.payload, refusal)),
         }
@@ -39,6 +39,7 @@ impl<P: Payload> Scheduler<P> {
         &mut self,
         now: Time,
         group: &GroupKey,
+        priority: Priority,
         cost: u64,
         bytes: u64,
         timeout: Option<Duration>,
@@ -48,12 +49,12 @@ impl<P: Payload> Scheduler<P> {
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
-        let mut queue = self.queue_state(group, cost);
+        let mut queue = self.queue_state(now, group, priority, cost);
         if now < self.overloaded_until && queue.allowed == Allowed::Batches {
             queue.allowed = Allowed::FewBatches;
         }
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
-        let admitted = admitted.and_then(|()| self.in_time(now, group, cost));
+        let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait says that too much comes in.
         if admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
             self.overloaded_until = now + self.paces.all().batch(self.rules.batch.max_items) * OVERLOADED_FOR;
@@ -63,24 +64,24 @@ impl<P: Payload> Scheduler<P> {
 
     /// With a latency target: whether the answer would be in time. With nobody ahead the model decides: were all refused,
     /// nothing would run, and what was once believed of its pace could never be seen to be wrong.
-    fn in_time(&mut self, now: Time, group: &GroupKey, cost: u64) -> Result<(), Refusal> {
+    fn in_time(&mut self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Result<(), Refusal> {
         let Some(target) = self.rules.target.filter(|_| !self.is_empty()) else { return Ok(()) };
-        let Some(forecast) = self.forecast(now, group, cost) else { return Ok(()) };
+        let Some(forecast) = self.forecast(now, group, priority, cost) else { return Ok(()) };
         if forecast.too_late_by(target).is_zero() { Ok(()) } else { Err(forecast.refusal(target)) }
     }
 
     /// What somebody is told who was let in and is refused after all, because the answer would be late.
     pub fn late(&mut self, now: Time) -> Refusal {
         let cost = self.usual_cost();
-        let forecast = self.forecast(now, &GroupKey::default(), cost);
+        let forecast = self.forecast(now, &GroupKey::default(), Priority::Normal, cost);
         let told = self.rules.target.zip(forecast).map(|(target, forecast)| forecast.refusal(target));
         told.unwrap_or(Refusal::soon(Outcome::WouldBeLate))
     }
 
-    /// What an item of this group and cost that arrives now has before it; `None` while too little has been measured.
-    pub fn forecast(&mut self, now: Time, group: &GroupKey, cost: u64) -> Option<Forecast> {
-        let (target, own) = (self.rules.target, self.lanes.waiting_in(group));
-        self.ask(now, |policy, view| Forecast::new(view, policy, target, own, cost))
+    /// What such an item that arrives now has before it; `None` while too little has been measured.
+    pub fn forecast(&mut self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Option<Forecast> {
+        let (target, before) = (self.rules.target, self.lanes.ahead(now, group, priority));
+        self.ask(now, |policy, view| Forecast::new(view, policy, target, before, cost))
     }
 
     /// Puts an item of an admitted request into its lane, or gives it back with the reason.
@@ -123,11 +124,11 @@ impl<P: Payload> Scheduler<P> {
         self.lanes.cost().checked_div(self.lanes.items() as u128).map_or(1, |cost| cost.min(u64::MAX.into()) as u64)
     }
 
-    fn queue_state(&self, group: &GroupKey, cost: u64) -> QueueState<'_> {
+    fn queue_state(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> QueueState<'_> {
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
-            ahead: self.lanes.batches_ahead(group) + self.replicas.sent_ahead(),
+            ahead: self.lanes.ahead(now, group, priority).batches + self.replicas.sent_ahead(),
             is_empty: self.lanes.is_empty(),
             max_batch_size: self.rules.batch.max_items,
             replicas: (self.replicas.len() as u32).max(1),
@@ -139,7 +140,8 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// How long a new item without a group key would wait, if that can be said.
-    pub fn predicted_wait(&self) -> Option<Duration> {
-        admission::predicted_wait(&self.queue_state(&GroupKey::default(), self.usual_cost()))
+    pub fn predicted_wait(&self, now: Time) -> Option<Duration> {
+        let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
+        admission::predicted_wait(&queue)
     }
 }

@@ -420,7 +420,7 @@ impl<P: Payload> Scheduler<P> {
     /// What it has learned, and what it did lately and why.
     pub fn explain(&mut self, now: Time) -> Explanation {
         let cost = self.usual_cost();
-        let latency = self.forecast(now, &GroupKey::default(), cost).map(|forecast| forecast.latency);
+        let latency = self.forecast(now, &GroupKey::default(), Priority::Normal, cost).map(|forecast| forecast.latency);
         Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency, self.groups_seen(now))
     }
 

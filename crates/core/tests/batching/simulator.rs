@@ -367,7 +367,9 @@ impl Simulation {
         self.next += 1;
         let (id, group) = (ItemId(self.next), self.keys[request.lane].clone());
         let cost = if self.scenario.hides_costs { 1 } else { request.cost };
-        let predicted = self.scheduler.forecast(self.now, &group, cost).map(|forecast| forecast.latency.as_secs_f64());
+        let priority = if request.is_high { Priority::High } else { Priority::Normal };
+        let forecast = self.scheduler.forecast(self.now, &group, priority, cost);
+        let predicted = forecast.map(|forecast| forecast.latency.as_secs_f64());
         let (share, deadline) = self.scenario.hurried;
         let is_hurried = share > 0.0 && self.length_random.unit() < share;
         let item = NewItem {
@@ -375,7 +377,7 @@ impl Simulation {
             group,
             cost,
             bytes: 1,
-            priority: if request.is_high { Priority::High } else { Priority::Normal },
+            priority,
             timeout: is_hurried.then(|| Duration::from_secs_f64(deadline)),
             payload: Request { predicted, ..request },
         };

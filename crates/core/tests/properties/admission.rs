@@ -80,11 +80,11 @@ proptest! {
                 scheduler.batch_done(Time(0) + Duration::from_millis(1), launch.replica, launch.batch, true);
             }
         }
-        let mut last = scheduler.predicted_wait();
+        let mut last = scheduler.predicted_wait(Time(0));
         prop_assert!(last.is_some());
         for (id, (group, cost)) in arrivals.into_iter().enumerate() {
             prop_assert!(scheduler.submit(Time(0), item(id as u64, group, cost)).is_ok());
-            let wait = scheduler.predicted_wait();
+            let wait = scheduler.predicted_wait(Time(0));
             prop_assert!(wait >= last, "{:?} after {:?}", wait, last);
             last = wait;
         }
@@ -226,7 +226,7 @@ fn a_batch_that_waits_at_its_replica_is_waited_for_too() {
     let waits = [10, 11, 12].map(|batch| {
         (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
         while scheduler.poll(now).is_some() {}
-        scheduler.predicted_wait()
+        scheduler.predicted_wait(now)
     });
     // One runs, one was sent ahead, one is in the queue: where a batch waits makes no difference to whoever comes after it.
     assert_eq!(waits, [0.5, 1.5, 2.5].map(|seconds| Some(Duration::from_secs_f64(seconds))));
@@ -253,4 +253,28 @@ fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
     let refused = (300..400).find_map(|id| told(&mut scheduler, id, 1));
     assert_eq!(refused, Some(Outcome::WaitTooLong));
     assert_eq!(told(&mut scheduler, 500, 1), Some(Outcome::WaitTooLong));
+}
+
+/// Two classes apart, so two head starts of `rules` are what the later one may make up for.
+#[test]
+fn whoever_ranks_before_those_that_wait_is_not_refused_for_them() {
+    let mut scheduler = Scheduler::new(Rules { boost: Duration::from_secs(60), ..rules() });
+    scheduler.replica_up(Time(0), ReplicaId(1));
+    let mut now = Time(0);
+    for batch in 0..4 {
+        (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
+        run(&mut scheduler, &mut now, Duration::from_secs(1));
+    }
+    let of = |id, group, priority| NewItem { priority, ..item(id, group, 1) };
+    let mut refused = None;
+    for id in 100..300 {
+        refused = refused.or(scheduler.submit(now, of(id, id % 2, Priority::Low)).err().map(|(_, refusal)| refusal));
+    }
+    assert_eq!(refused.map(|refusal| refusal.outcome), Some(Outcome::WaitTooLong), "the low ones fill what they may");
+    for (id, group) in [(1000, 0), (1001, 1), (1002, 2)] {
+        assert!(scheduler.submit(now, of(id, group, Priority::High)).is_ok(), "group {group}");
+    }
+    let late = now + Duration::from_secs(130);
+    let refusal = scheduler.submit(late, of(1003, 0, Priority::High)).map_err(|(_, refusal)| refusal.outcome);
+    assert_eq!(refusal, Err(Outcome::WaitTooLong), "those that have waited for two head starts go first");
 }

@@ -207,7 +207,7 @@ impl Simulation {
             bytes: 100,
             priority: Priority::Normal,
             timeout: None,
-            payload: Input { predicted_wait: self.scheduler.predicted_wait() },
+            payload: Input { predicted_wait: self.scheduler.predicted_wait(self.now) },
         };
         match self.scheduler.submit(self.now, item) {
             Ok(()) => self.seen.admitted += 1,

@@ -155,7 +155,7 @@ impl World {
         self.next_item += 1;
         let timeout = asked.timeout.unwrap_or(self.rules.request_timeout);
         let certain = self.certain_refusal(asked);
-        let predicted = self.scheduler.predicted_wait();
+        let predicted = self.scheduler.predicted_wait(self.now);
         let item = NewItem {
             id,
             group: GroupKey([KeyPart::Int(i64::from(asked.group))].into_iter().collect()),

@@ -222,14 +222,23 @@ fn length(seen: &Seen, unit: &str, base64: bool) -> Option<usize> {
     }
 }
 
+/// From here on floats skip integers.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 fn scalar(source: &Source, seen: &Seen, types: &[String], literals: &[Scalar]) -> Result<Scalar, Failure> {
     let takes = |name: &str| types.is_empty() || types.iter().any(|known| known == name);
     let value = match seen {
         Seen::Null if takes("none") => Scalar::Null,
         Seen::Bool(value) if takes("bool") => Scalar::Bool(*value),
         Seen::Int(value) if takes("int") || takes("float") => Scalar::Int(*value),
+        // It may have been an integer, rounded when it was read: then two that differ would be one key.
+        Seen::Float(value) if takes("int") && value.abs() >= EXACT && value.fract() == 0.0 => {
+            let what =
+                format!("expected an int of at most 64 bits, since items are grouped by it, got about {value:e}");
+            return Err(invalid(&path(source), &what));
+        }
         Seen::Float(value) if takes("float") || takes("int") && value.fract() == 0.0 => Scalar::Float(*value),
-        Seen::Huge(value) if takes("float") => Scalar::Float(*value as f64),
+        Seen::Huge(value) if takes("float") && !takes("int") => Scalar::Float(*value as f64),
         Seen::Str { text: Some(text), .. } if takes("str") => Scalar::Str(text.to_string()),
         Seen::Str { text: None, bytes, .. } if takes("str") => {
             let what =

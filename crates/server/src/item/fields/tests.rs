@@ -67,6 +67,22 @@ fn keys_compare_values_not_spellings() {
 }
 
 #[test]
+fn integers_that_no_float_tells_apart_are_refused_and_not_mixed() {
+    for types in [&["int"][..], &["int", "str"], &["int", "float"]] {
+        let manifest = manifest(&json!([field("w", types, None, &[])]), &json!(null));
+        let key = |value: &str| both(&manifest, &format!(r#"{{"w": {value}}}"#)).map(|(key, _)| key);
+        assert_ne!(key("9007199254740992").unwrap(), key("9007199254740993").unwrap(), "these fit into 64 bits");
+        assert_ne!(key("9223372036854775806").unwrap(), key("9223372036854775807").unwrap());
+        for huge in ["9223372036854775808", "18446744073709551616", "100000000000000000000000000001", "1e300"] {
+            let refused = key(huge).unwrap_err();
+            assert!(refused.detail.contains("64 bits"), "{types:?} {huge}: {refused:?}");
+        }
+    }
+    let manifest = manifest(&json!([field("w", &["float"], None, &[])]), &json!(null));
+    assert!(both(&manifest, r#"{"w": 1e300}"#).is_ok(), "a float is what it says");
+}
+
+#[test]
 fn wrong_fields_are_named() {
     let group =
         json!([field("n", &["int"], None, &[]), field("mode", &["str", "none"], Some(json!("a")), &["a", "b"])]);

@@ -1,0 +1,118 @@
+//! A large request goes to the engine in pieces. All of it at once would fill the queue many times over, and everybody
+//! else would be refused until it is done.
+
+use crate::call::Call;
+use jitney_core::group_key::GroupKey;
+use rustc_hash::FxHashMap;
+use std::iter::Peekable;
+use std::time::Duration;
+use std::vec::IntoIter;
+
+/// A piece is as many batches per replica, one that runs and one that is next: no replica waits for items, and the door
+/// lets others wait for more than that even under overload …
+const BATCHES_PER_REPLICA: usize = 2;
+/// … and twice as many each time that a piece was answered within this, because a quick model waits for its items …
+const QUICK: Duration = Duration::from_millis(100);
+/// … until pieces take longer than this: the door lets others wait for half a second, whatever the model.
+const SLOW: Duration = Duration::from_millis(200);
+/// A piece takes at most this part of the queue.
+const PART_OF_QUEUE: usize = 8;
+
+/// What is left of a request.
+#[derive(Debug)]
+pub struct Pieces {
+    calls: Peekable<IntoIter<Call>>,
+    max_batch_size: usize,
+    /// The least and the present number of batches of a piece.
+    least: usize,
+    batches: usize,
+    /// The most items of a piece.
+    most: usize,
+}
+
+impl Pieces {
+    /// Of a deployment with such batches, replicas and such a queue.
+    pub fn new(calls: Vec<Call>, max_batch_size: usize, replicas: usize, max_queued_items: usize) -> Pieces {
+        let least = BATCHES_PER_REPLICA * replicas.max(1);
+        let most = (max_queued_items / PART_OF_QUEUE).max(least * max_batch_size);
+        Pieces { calls: calls.into_iter().peekable(), max_batch_size, least, batches: least, most }
+    }
+
+    /// The next piece; empty when nothing is left. Items of different groups ride in different batches.
+    pub fn cut(&mut self) -> Vec<Call> {
+        let (mut piece, mut batches) = (Vec::new(), 0);
+        let mut groups: FxHashMap<GroupKey, usize> = FxHashMap::default();
+        while let Some(call) = self.calls.peek().filter(|_| piece.len() < self.most) {
+            let items = groups.entry(call.group.clone()).or_default();
+            let opens = items.is_multiple_of(self.max_batch_size);
+            if opens && batches == self.batches {
+                break;
+            }
+            batches += usize::from(opens);
+            *items += 1;
+            piece.extend(self.calls.next());
+        }
+        piece
+    }
+
+    /// The last piece was answered after so long.
+    pub fn took(&mut self, length: Duration) {
+        if length <= QUICK && self.batches < self.most {
+            self.batches *= 2;
+        } else if length > SLOW {
+            self.batches = (self.batches / 2).max(self.least);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Encoding;
+    use crate::deployment::next_item_id;
+    use jitney_core::group_key::KeyPart;
+    use jitney_core::request::Priority;
+    use smallvec::SmallVec;
+
+    fn calls(groups: impl IntoIterator<Item = i64>) -> Vec<Call> {
+        let call = |group| Call {
+            id: next_item_id(),
+            parts: SmallVec::new(),
+            encoding: Encoding::Json,
+            group: GroupKey([KeyPart::Int(group)].into_iter().collect()),
+            cost: 1,
+            timeout: None,
+            priority: Priority::Normal,
+        };
+        groups.into_iter().map(call).collect()
+    }
+
+    #[test]
+    fn a_piece_is_two_batches_per_replica_and_grows_while_the_model_is_quick() {
+        let mut pieces = Pieces::new(calls([0; 1000]), 10, 2, 800);
+        let mut next = |length: u64| {
+            pieces.took(Duration::from_millis(length));
+            pieces.cut().len()
+        };
+        assert_eq!([150, 5, 5, 5].map(&mut next), [40, 80, 100, 100], "an eighth of the queue at most");
+        assert_eq!([900, 900, 900, 900].map(&mut next), [100, 80, 40, 40]);
+    }
+
+    #[test]
+    fn items_that_ride_in_batches_of_their_own_count_as_batches() {
+        let mut pieces = Pieces::new(calls(0..100), 10, 1, 4096);
+        assert_eq!([pieces.cut().len(), pieces.cut().len()], [2, 2]);
+        let mut pieces = Pieces::new(calls((0..100).map(|n| n % 3)), 10, 1, 4096);
+        assert_eq!(pieces.cut().len(), 2, "the third group would be a third batch");
+    }
+
+    #[test]
+    fn every_item_is_in_one_piece_and_in_order() {
+        let all = calls((0..97).map(|n| n % 5));
+        let ids: Vec<_> = all.iter().map(|call| call.id).collect();
+        let mut pieces = Pieces::new(all, 4, 1, 64);
+        let all: Vec<Vec<Call>> = std::iter::from_fn(|| Some(pieces.cut()).filter(|piece| !piece.is_empty())).collect();
+        assert_eq!(all.iter().flatten().map(|call| call.id).collect::<Vec<_>>(), ids);
+        assert!(all.iter().all(|piece| piece.len() <= 8));
+    }
+}
