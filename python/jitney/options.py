@@ -18,6 +18,8 @@ from jitney.errors import ConfigError
 
 _MEBIBYTE: Final = 1024 * 1024
 _U32: Final = 2**32 - 1
+_MOST_REPLICAS: Final = 1024
+"""Each is a process with an interpreter: a slip of the keyboard must not take the machine along."""
 _I64: Final = 2**63 - 1
 _LONGEST: Final = {"s": 365 * 86_400, "ms": 365 * 86_400_000}
 """The longest time that an option can say, a year: more is a mistake, and would not fit where times are added up."""
@@ -96,10 +98,10 @@ class DeploymentOptions:
         unit="ms",
         above=0,
     )
-    replicas: int = _option(1, "loaded copies of the model", unit="replicas", at_least=1, at_most=_U32)
+    replicas: int = _option(1, "loaded copies of the model", unit="replicas", at_least=1, at_most=_MOST_REPLICAS)
     min_ready_replicas: int = _option(
         1, "copies that must be ready for the deployment to be ready, after the first start", unit="replicas",
-        at_least=1, at_most=_U32,
+        at_least=1, at_most=_MOST_REPLICAS,
     )  # fmt: skip
     devices: tuple[str, ...] = _option((), "devices given to the replicas, round robin, as in cuda:0,cuda:1")
     max_queued_items: int = _option(4096, "most items that wait", unit="items", at_least=1, at_most=_I64)

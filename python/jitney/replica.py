@@ -3,6 +3,7 @@
 The steps may run on three threads (see `pipeline`); each `Trip` is in the hands of one of them at a time.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -70,6 +71,7 @@ class Replica:
         self._options = options
         self._new_results = new_results
         self._told = told or Told()
+        self._process = os.getpid()
 
     def decode(self, batch: "Batch") -> Trip:
         """Make what `predict` takes of what came; items that are not what it takes end here."""
@@ -150,7 +152,10 @@ class Replica:
                 arguments = self._codec.arguments_again(decoded, some, trip.batch)
             else:
                 arguments = self._codec.arguments(decoded, some)
-            output = self._predict(*arguments)
+            try:
+                output = self._predict(*arguments)
+            finally:
+                self._end_child()
             return self._keep(output, trip, decoded, some) if is_followed or is_retry else output
 
         if is_batched:
@@ -161,6 +166,11 @@ class Replica:
             split.parts += alone.parts
             split.failures |= alone.failures
         return split
+
+    def _end_child(self) -> None:
+        """End a process that `predict` forked and that came back from it: two readers of one link would tear its frames."""
+        if os.getpid() != self._process:
+            os._exit(1)
 
     def _keep(self, output: object, trip: Trip, decoded: Decoded, positions: Sequence[int]) -> object:
         """Make an output independent of what the model does next: a copy, or its outcomes. Never raises.

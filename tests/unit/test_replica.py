@@ -1,5 +1,6 @@
 """One batch through a replica: every item gets exactly one outcome, its own, whatever the model does."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -202,6 +203,22 @@ def test_a_model_may_return_that_it_cannot_answer_one_item_now() -> None:
         return [texts[0], Unavailable("no database")]
 
     assert reasons(one(predict, ["a", "b"])) == ["ok", "unavailable"]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_process_that_predict_forked_does_not_come_back_into_the_worker(raises: bool) -> None:
+    children: list[int] = []
+
+    def predict(texts: list[str]) -> list[str]:
+        child = os.fork()
+        if child:
+            children.append(child)
+        elif raises:
+            raise ValueError("in the child")
+        return texts
+
+    assert reasons(one(predict, ["a", "b"])) == ["ok", "ok"]
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [1]
 
 
 def test_what_the_client_is_meant_to_read_is_no_fault_for_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
