@@ -23,10 +23,10 @@ import jitney
 APP = Path(__file__).resolve().parent / "apps/program.py"
 sys.path.insert(0, str(APP.parent))
 import program  # noqa: E402  the folder is known only now
+from stories.program import measure as program_of_story  # noqa: E402
 
 Model = Callable[[str], Awaitable[str]]
 TEXT = "a text of fifty-seven characters, as every server here gets"
-IO_S = 0.005
 
 
 @asynccontextmanager
@@ -81,23 +81,8 @@ async def at_once(variant: str, seconds: float) -> dict[str, float]:
 
 
 async def beside(variant: str, seconds: float) -> dict[str, float]:
-    """Eight handlers whose I/O takes 5 ms, beside one caller of a model that computes."""
-
-    async def io(_: str) -> str:
-        await asyncio.sleep(IO_S)
-        return ""
-
-    async with models(variant, program.work, "busy") as model:
-        calls = asyncio.create_task(repeat(model, seconds, warm=5) if variant != "none" else nothing(seconds))
-        took = [one for each in await asyncio.gather(*(repeat(io, seconds) for _ in range(8))) for one in each]
-        own = await calls
-        figures = {"io_p50_ms": quantile(took, 0.5), "io_p99_ms": quantile(took, 0.99)}
-        return figures | ({"model_p50_ms": quantile(own, 0.5)} if own else {})
-
-
-async def nothing(seconds: float) -> list[float]:
-    await asyncio.sleep(seconds)
-    return []
+    """Eight handlers whose I/O takes 5 ms, beside one caller of a model that has a core of its own: story 2."""
+    return await program_of_story(variant, "computing", seconds)
 
 
 async def repeat(call: Model, seconds: float, warm: int = 0) -> list[float]:

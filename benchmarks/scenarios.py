@@ -15,6 +15,7 @@ import load
 import protocols
 import servers
 from servers import Running
+from stories import starting
 
 JSON, RAW = "application/json", "application/octet-stream"
 BODY = json.dumps({"text": "a body of fifty-seven characters, as every server here gets"})
@@ -56,7 +57,8 @@ class Scenario:
 def in_program(program: str, variant: str, settings: Settings) -> dict[str, float]:
     """Run a program to its end; its figures."""
     command = [sys.executable, str(servers.HERE / "programs.py"), program, variant, str(settings.seconds)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": starting.importing()}  # workers and databases find their modules too
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ran.returncode != 0:
         raise RuntimeError(f"{program} with {variant} failed:\n{ran.stderr[-2000:]}")
     return json.loads(ran.stdout)

@@ -4,21 +4,6 @@ import time
 
 import jitney
 
-WORK_S = 0.02
-
-
-def work(text: str) -> str:
-    """Compute in Python for `WORK_S` of this thread's own time, as a tokenizer or a tree does: the lock is held."""
-    end = time.thread_time() + WORK_S
-    while time.thread_time() < end:
-        pass
-    return text.upper()
-
-
-@jitney.deployment(max_batch_size=64)
-def busy(texts: list[str]) -> list[str]:
-    return [work(text) for text in texts]
-
 
 def wait(count: int) -> None:
     """An accelerator: 5 ms and 0.1 ms per item, without the CPU."""

@@ -168,7 +168,7 @@ class Replica:
         return split
 
     def _end_child(self) -> None:
-        """End a process that `predict` forked and that came back from it: two readers of one link would tear its frames."""
+        """End a process that `predict` forked and that came back from it: two readers of one link tear its frames."""
         if os.getpid() != self._process:
             os._exit(1)
 
