@@ -206,8 +206,8 @@ def test_a_key_is_asked_for_and_tcp_needs_one(serve: Serve) -> None:
         for place in (tcp, serve.place):
             async with jitney.connect(place, key="sesame-sesame-sesame") as models:
                 assert await models.shout("open") == "OPEN"
-            for wrong in (None, "wrong"):
-                with pytest.raises(jitney.Disconnected, match="asks for a key"):
+            for wrong, told in ((None, "asks for a key"), ("wrong", "none of this server's")):
+                with pytest.raises(jitney.Disconnected, match=told):
                     async with jitney.connect(place, key=wrong):
                         pass
 

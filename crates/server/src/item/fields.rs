@@ -83,6 +83,9 @@ fn path(source: &Source) -> String {
     field_of(source).map_or_else(|| "$".to_owned(), |name| format!("$.{name}"))
 }
 
+/// From here on floats skip integers, and no cost is meant.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 fn number(source: &Source, value: &Scalar) -> Result<f64, Failure> {
     match value {
         Scalar::Int(value) => Ok(*value as f64),
@@ -93,18 +96,17 @@ fn number(source: &Source, value: &Scalar) -> Result<f64, Failure> {
 
 fn cost(term: &Term, value: &Scalar) -> Result<u64, Failure> {
     let value = match (&term.edges, value) {
-        (None, Scalar::Int(value)) if *value >= 0 => return Ok(*value as u64),
         (None, value) => number(&term.source, value)?.ceil(),
         (Some(edges), value) => match KeyPart::bucket(number(&term.source, value)?, edges) {
             KeyPart::Bucket(index) => f64::from(index),
             _ => 0.0,
         },
     };
-    // 2^53: beyond it floats skip integers, and no cost is meant.
-    if (0.0..9_007_199_254_740_992.0).contains(&value) {
+    if (0.0..EXACT).contains(&value) {
         return Ok(value as u64);
     }
-    Err(invalid(&path(&term.source), &format!("expected a cost of 0 or more, got {value}")))
+    let got = if value < 0.0 { value.to_string() } else { format!("{value:e}") };
+    Err(invalid(&path(&term.source), &format!("expected a cost of 0 to 2^53, got {got}")))
 }
 
 /// The first axis of an array parameter: all that can be asked about arrays.
@@ -221,9 +223,6 @@ fn length(seen: &Seen, unit: &str, base64: bool) -> Option<usize> {
         _ => None,
     }
 }
-
-/// From here on floats skip integers.
-const EXACT: f64 = 9_007_199_254_740_992.0;
 
 fn scalar(source: &Source, seen: &Seen, types: &[String], literals: &[Scalar]) -> Result<Scalar, Failure> {
     let takes = |name: &str| types.is_empty() || types.iter().any(|known| known == name);

@@ -177,8 +177,12 @@ impl Connection {
         }
         let dial: Dial = serde_json::from_slice(&frame.table)?;
         let keys = self.site.keys.as_ref();
-        if keys.is_some_and(|keys| !dial.key.is_some_and(|key| keys.allows(key.as_bytes()))) {
-            let why = "this server asks for a key: pass key=, or set JITNEY_API_KEY".to_owned();
+        if keys.is_some_and(|keys| !dial.key.as_ref().is_some_and(|key| keys.allows(key.as_bytes()))) {
+            let why = match dial.key {
+                Some(_) => "the key (key=, or JITNEY_API_KEY) is none of this server's",
+                None => "this server asks for a key: pass key=, or set JITNEY_API_KEY",
+            };
+            let why = why.to_owned();
             self.say_json(Kind::Refused, &Refused { why });
             return Ok(false);
         }
