@@ -3,6 +3,7 @@
 
 use super::headers::quoted;
 use super::input::{Reading, Taken, arrays_taken, take};
+use super::schema::{allows, holds_bytes, items, property};
 use crate::call::{Chunks, Failure, Tag};
 use crate::item::{arrays, invalid, transcode};
 use bytes::Bytes;
@@ -121,42 +122,6 @@ fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
 
 fn quoted_text(data: &[u8]) -> bool {
     data.trim_ascii_start().starts_with(b"\"")
-}
-
-fn entry<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
-    if let Schema::Object(entries) = schema { entries.get(name) } else { None }
-}
-
-fn property<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
-    entry(entry(schema, "properties")?, name)
-}
-
-fn items(field: &Schema) -> Option<&Schema> {
-    entry(field, "items")
-}
-
-/// The schemas of a union, or the one that there is.
-fn choices(field: &Schema) -> impl Iterator<Item = &Schema> {
-    let any = ["anyOf", "oneOf"].iter().find_map(|name| entry(field, name));
-    let many = if let Some(Schema::Array(many)) = any { &many[..] } else { std::slice::from_ref(field) };
-    many.iter()
-}
-
-fn allows(field: &Schema, kind: &str) -> bool {
-    let is = |name: &Schema| matches!(name, Schema::String(name) if name == kind);
-    choices(field).any(|choice| match entry(choice, "type") {
-        Some(Schema::Array(names)) => names.iter().any(is),
-        Some(name) => is(name),
-        None => false,
-    })
-}
-
-/// Whether a string of this schema stands for bytes.
-fn holds_bytes(field: &Schema) -> bool {
-    choices(field).any(|choice| {
-        entry(choice, "contentEncoding").is_some()
-            || matches!(entry(choice, "format"), Some(Schema::String(format)) if format == "binary")
-    })
 }
 
 /// One `.npy` file for each array, by name; a deployment of one array takes whatever the part is called.
