@@ -11,6 +11,11 @@ pub(crate) fn property<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema>
     entry(entry(itself(schema), "properties")?, name)
 }
 
+/// What fields of any name hold, as those of `dict[str, int]` do; `None` if that may be anything.
+pub(crate) fn any_property(schema: &Schema) -> Option<&Schema> {
+    entry(schema, "additionalProperties").filter(|any| matches!(any, Schema::Object(says) if !says.is_empty()))
+}
+
 /// A type that refers to itself stands among its definitions.
 fn itself(schema: &Schema) -> &Schema {
     let Some(Schema::String(reference)) = entry(schema, "$ref") else { return schema };
