@@ -55,6 +55,8 @@ async fn wrong_requests_are_told_what_is_wrong() {
     let front = Front::echo().await;
     for (path, headers, body, status, reason, says) in [
         ("txt", "", "", 404, "not_found", "did you mean /text?"),
+        ("ping", "", "", 404, "not_found", "did you mean /livez or /readyz?"),
+        ("health/live", "", "", 404, "not_found", "did you mean /livez or /readyz?"),
         ("%ff", "", "", 404, "not_found", "`%ff`"),
         ("", "", "", 405, "method_not_allowed", "GET, HEAD"),
         ("livez", "", "", 405, "method_not_allowed", "GET, HEAD"),
