@@ -3,9 +3,10 @@
 import http.client
 import os
 import signal
+from pathlib import Path
 
 import pytest
-from harness import Serve, until
+from harness import Client, Serve, until
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
@@ -46,6 +47,30 @@ def test_a_signal_to_every_process_at_once_fails_no_accepted_request(serve: Serv
     server.open_gate()
     assert [answer.result().json() for answer in answers] == [item[::-1] for item in items]
     assert set(server.computed().values()) == {1}
+    assert server.wait_exit() == 0
+    server.assert_nobody_left()
+
+
+def is_closed(client: Client) -> bool:
+    try:
+        client.get("/livez")
+    except (OSError, http.client.HTTPException):
+        return True
+    return False
+
+
+def test_a_deployment_that_calls_another_one_is_answered_to_the_end(serve: Serve, tmp_path: Path) -> None:
+    programs = f"unix:{tmp_path}/programs"
+    arguments = ("--listen-programs", programs)
+    server = serve("relay.py", arguments=arguments, environment={"JITNEY_TEST_PROGRAMS": programs})
+    server.shut_gate()
+    answer = server.submit("/outer", "a")
+    until(lambda: server.calls("inner"), "the inner model is asked")
+    server.process.send_signal(signal.SIGTERM)
+    with server.client() as client:
+        until(lambda: is_closed(client), "the server accepts nothing new")
+    server.open_gate()
+    assert answer.result().json() == "a!!!"
     assert server.wait_exit() == 0
     server.assert_nobody_left()
 

@@ -53,6 +53,17 @@ def test_parts_become_fields_of_their_types(server: Server) -> None:
     assert answer.json() == {"to": "5", "pages": [1, 2]}
 
 
+def test_a_file_of_a_field_that_is_not_known_is_bytes_whatever_is_in_it(server: Server) -> None:
+    for content in (b"text", b"[1]", b"\x00\xff"):
+        for kind in ("text/plain", "application/octet-stream"):
+            answer = send(server, "kinds", {"image": ("x", content, kind)}, {"note": "a"})
+            assert answer.json() == {"image": "bytes", "note": "str"}, content
+        assert send(server, "papers", {"image": ("x", content)}, {"type": "scan"}).json() == len(content)
+    assert send(server, "papers", {"text": (None, b"5")}, {"type": "memo"}).json() == "5"
+    # Known to be text, it may be a file all the same.
+    assert send(server, "letters", {"to": ("x.txt", b"5")}).json()["to"] == "5"
+
+
 def test_what_does_not_fit_is_named_by_its_field(server: Server) -> None:
     for data, field in [({"name": "n", "count": "many"}, "$.count"), ({"count": "1"}, "`name`")]:
         answer = send(server, "parcels", {"data": ("x", b"")}, data)

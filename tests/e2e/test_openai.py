@@ -39,10 +39,11 @@ def test_models_are_those_that_say_their_task(client: openai.OpenAI) -> None:
     models = client.models.list().data
     assert [(model.id, model.object, model.owned_by) for model in models] == [
         ("matryoshka", "model", "jitney"),
+        ("passages", "model", "jitney"),
         ("words", "model", "jitney"),
     ]
     assert models[0].created > 1_700_000_000
-    assert client.models.retrieve("words") == models[1]
+    assert client.models.retrieve("words") == models[2]
     for name in ("plain", "nobody", "a/b"):
         with pytest.raises(openai.NotFoundError) as caught:
             client.models.retrieve(name)
@@ -86,6 +87,21 @@ def test_dimensions_where_the_model_has_them(client: openai.OpenAI) -> None:
     assert caught.value.param == "dimensions"
     with pytest.raises(openai.BadRequestError, match="the model has 8, not 9"):
         client.embeddings.create(model="matryoshka", input="x", dimensions=9)
+
+
+def test_fields_that_the_model_declares_reach_it(client: openai.OpenAI, server: Server) -> None:
+    ask = {"extra_body": {"input_type": "passage", "nobody_knows": 1}, "user": "somebody"}
+    found = client.embeddings.create(model="passages", input=["a", "b"], **ask)
+    key = {"x-api-key": KEY}
+    for text, each in zip("ab", found.data, strict=True):
+        own = server.post("/passages", {"input": text, "input_type": "passage"}, key).json()
+        assert each.embedding == pytest.approx(own)
+    assert client.embeddings.create(model="passages", input="a").data[0].embedding != pytest.approx(
+        found.data[0].embedding
+    )
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.embeddings.create(model="passages", input="a", extra_body={"input_type": "poem"})
+    assert (caught.value.param, caught.value.status_code) == ("input_type", 400)
 
 
 def test_two_thousand_inputs_are_items_of_their_own(client: openai.OpenAI, server: Server) -> None:

@@ -122,7 +122,8 @@ async fn front(
     site: Arc<Site>,
     stopped: watch::Receiver<bool>,
 ) {
-    tokio::join!(http::serve(listeners, site.clone(), stopped.clone()), accept::serve(programs, site, stopped));
+    let http = http::serve(listeners, site.clone(), stopped.clone());
+    accept::serve(programs, site, stopped, http).await;
 }
 
 /// A program on another machine is nobody that this one knows.

@@ -103,6 +103,21 @@ pub fn kill_group(pid: u32) {
     }
 }
 
+/// Whether this process is a worker, or what one has started: workers are children that lead groups of their own.
+pub fn belongs_to_a_worker(pid: i32) -> bool {
+    let parent_of_leader = |(_, group): (u32, u32)| parent_and_group(&group.to_string()).map(|(parent, _)| parent);
+    parent_and_group(&pid.to_string()).and_then(parent_of_leader) == Some(std::process::id())
+}
+
+/// As the kernel has them, if the process is still there. A group from outside of this container is 0, which `getpgid`
+/// of rustix does not expect.
+fn parent_and_group(pid: &str) -> Option<(u32, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; behind it are the state, the parent and the group.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1).map_while(|field| field.parse().ok());
+    Some((fields.next()?, fields.next()?))
+}
+
 fn number(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
@@ -125,5 +140,22 @@ mod tests {
             kill_group(child.id());
             assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()), "group {group}");
         }
+    }
+
+    #[test]
+    fn a_worker_and_what_it_starts_are_told_from_strangers() {
+        use std::io::{BufRead, BufReader};
+        // A shell that leads a group, as workers do, and says the number of what it has started.
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo $!; wait"]).process_group(0).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let started: i32 = line.trim().parse().unwrap();
+        let [own, worker] = [std::process::id(), shell.id()].map(|pid| i32::try_from(pid).unwrap());
+        assert!(belongs_to_a_worker(worker) && belongs_to_a_worker(started));
+        assert!(!belongs_to_a_worker(own) && !belongs_to_a_worker(1) && !belongs_to_a_worker(0));
+        kill_group(shell.id());
+        shell.wait().unwrap();
     }
 }

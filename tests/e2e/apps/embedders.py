@@ -1,6 +1,7 @@
 """Deployments that say their task: texts or tokens in, vectors and counts of tokens out."""
 
 import zlib
+from typing import Literal
 
 import jitney
 import msgspec
@@ -40,6 +41,17 @@ class Matryoshka:
         words = [i.input.split() if isinstance(i.input, str) else list(map(str, i.input)) for i in inputs]
         vectors = np.stack([vector(" ".join(each)) for each in words])[:, :length]
         return jitney.Embeddings(vectors.astype(np.float64), [len(each) for each in words])
+
+
+class Passage(msgspec.Struct):
+    input: str
+    input_type: Literal["query", "passage"] = "query"
+
+
+@jitney.deployment(task="embedding", group_by=("input_type",), max_batch_size=64)
+def passages(items: list[Passage]) -> jitney.Embeddings:
+    """Embeds a passage differently from a query."""
+    return jitney.Embeddings(np.stack([vector(f"{i.input_type}: {i.input}") for i in items]), [1 for _ in items])
 
 
 @jitney.deployment

@@ -32,6 +32,25 @@ def letters(items: list[Letter]) -> list[Letter]:
 
 
 @jitney.deployment
+def kinds(items: list[dict[str, object]]) -> list[dict[str, str]]:
+    """Has fields of any type."""
+    return [{name: type(value).__name__ for name, value in item.items()} for item in items]
+
+
+class Scan(msgspec.Struct, tag="scan"):
+    image: bytes
+
+
+class Memo(msgspec.Struct, tag="memo"):
+    text: str
+
+
+@jitney.deployment
+def papers(items: list[Scan | Memo]) -> list[int | str]:
+    return [len(item.image) if isinstance(item, Scan) else item.text for item in items]
+
+
+@jitney.deployment
 def sizes(images: list[jitney.Image]) -> list[list[int]]:
     return [[image.width, image.height] for image in images]
 

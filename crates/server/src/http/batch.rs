@@ -152,9 +152,9 @@ async fn prepare(
     };
     let chunks = intake.receive(&mut wanted).await?;
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-    let items =
-        heavy::run(chunks.len(), || input::take_many(manifest, reading, chunks, most, most_items(site))).await?;
-    Ok((items, wanted))
+    let items = heavy::run(chunks.len(), || input::take_many(manifest, reading, chunks, most, most_items(site))).await;
+    let known = input::accepted_many(&manifest.input).iter().copied();
+    Ok((items.map_err(|failure| input::unsaid(headers, known, failure))?, wanted))
 }
 
 fn check_head(

@@ -3,6 +3,7 @@
 
 use super::headers::quoted;
 use super::input::{Reading, Taken, arrays_taken, take};
+use super::schema::{allows, any_property, holds_bytes, items, property};
 use crate::call::{Chunks, Failure, Tag};
 use crate::item::{arrays, invalid, transcode};
 use bytes::Bytes;
@@ -91,7 +92,7 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
     let _ = rmp::encode::write_map_len(&mut document, fields.len() as u32);
     for (name, pieces) in fields {
         let _ = rmp::encode::write_str(&mut document, &name);
-        let field = property(schema, &name);
+        let field = property(schema, &name).or_else(|| any_property(schema));
         let is_list = pieces.len() > 1 || field.is_some_and(|field| allows(field, "array") && !pieces[0].is_json);
         let inner = if is_list { field.and_then(items) } else { field };
         if is_list {
@@ -102,11 +103,12 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
     document
 }
 
-/// A part as a value: JSON if it says so, a file as bytes, and text as the field's type has it. What does not fit is left as text
-/// for the deployment to refuse, by the name of the field.
+/// A part as a value: JSON if it says so, a file as bytes unless the field is known to be text, and text as the field's type has
+/// it. What does not fit is left as text for the deployment to refuse, by the name of the field.
 fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
     let text = std::str::from_utf8(&piece.data).ok();
-    let is_text = field.is_none_or(|field| allows(field, "string") && !holds_bytes(field));
+    // Of a field that is not known only the form says what it is: the same file must not be text or bytes by what is in it.
+    let is_text = field.map_or(!piece.is_file, |field| allows(field, "string") && !holds_bytes(field));
     // A JSON string that is not said to be one is text that happens to have quotes.
     let is_json = piece.is_json || !(piece.is_file || is_text || quoted_text(&piece.data));
     if is_json && transcode::json(document, &piece.data) {
@@ -121,42 +123,6 @@ fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
 
 fn quoted_text(data: &[u8]) -> bool {
     data.trim_ascii_start().starts_with(b"\"")
-}
-
-fn entry<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
-    if let Schema::Object(entries) = schema { entries.get(name) } else { None }
-}
-
-fn property<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
-    entry(entry(schema, "properties")?, name)
-}
-
-fn items(field: &Schema) -> Option<&Schema> {
-    entry(field, "items")
-}
-
-/// The schemas of a union, or the one that there is.
-fn choices(field: &Schema) -> impl Iterator<Item = &Schema> {
-    let any = ["anyOf", "oneOf"].iter().find_map(|name| entry(field, name));
-    let many = if let Some(Schema::Array(many)) = any { &many[..] } else { std::slice::from_ref(field) };
-    many.iter()
-}
-
-fn allows(field: &Schema, kind: &str) -> bool {
-    let is = |name: &Schema| matches!(name, Schema::String(name) if name == kind);
-    choices(field).any(|choice| match entry(choice, "type") {
-        Some(Schema::Array(names)) => names.iter().any(is),
-        Some(name) => is(name),
-        None => false,
-    })
-}
-
-/// Whether a string of this schema stands for bytes.
-fn holds_bytes(field: &Schema) -> bool {
-    choices(field).any(|choice| {
-        entry(choice, "contentEncoding").is_some()
-            || matches!(entry(choice, "format"), Some(Schema::String(format)) if format == "binary")
-    })
 }
 
 /// One `.npy` file for each array, by name; a deployment of one array takes whatever the part is called.
@@ -176,4 +142,40 @@ fn named_arrays(manifest: &DeploymentManifest, pieces: &[Piece]) -> Result<Taken
     };
     let part = |spec| arrays::from_npy(spec, Chunks::from(find(&spec.name)?.data.clone()));
     arrays_taken(manifest, specs.iter().map(part).collect::<Result<_, Failure>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What becomes of a part called `x`, as it would be read from msgpack: text, or the length of bytes.
+    fn read(schema: &serde_json::Value, file: bool, data: &'static [u8]) -> serde_json::Value {
+        let schema: Schema = serde_json::from_value(schema.clone()).unwrap();
+        let piece = Piece { name: "x".into(), is_file: file, is_json: false, data: Bytes::from_static(data) };
+        let document = object(&schema, vec![piece]);
+        // A map of one entry, then the name.
+        let value = &document[document.iter().position(|&byte| byte == b'x').unwrap() + 1..];
+        match value[0] {
+            0xc4 => json!({ "bytes": value[1] }),
+            _ => rmp_serde::from_slice(value).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_file_does_not_change_its_type_with_its_content() {
+        let of = |field: serde_json::Value| json!({ "properties": { "x": field } });
+        let (text, count) = (of(json!({ "type": "string" })), of(json!({ "type": "integer" })));
+        let union = json!({ "anyOf": [{ "$ref": "#/$defs/A" }, { "$ref": "#/$defs/B" }], "$defs": {} });
+        for unknown in [json!({ "type": "object" }), json!({ "additionalProperties": {} }), union, of(json!({}))] {
+            for content in [&b"text"[..], b"3", b"[1]", b"\xff"] {
+                assert_eq!(read(&unknown, true, content), json!({ "bytes": content.len() }), "{unknown}");
+            }
+        }
+        assert_eq!(read(&json!({ "type": "object" }), false, b"3"), json!("3"));
+        assert_eq!(read(&text, true, b"3"), json!("3"));
+        assert_eq!(read(&json!({ "additionalProperties": { "type": "string" } }), true, b"3"), json!("3"));
+        assert_eq!(read(&json!({ "additionalProperties": { "type": "integer" } }), false, b"3"), json!(3));
+        assert_eq!((read(&count, false, b"3"), read(&count, true, b"3")), (json!(3), json!({ "bytes": 1 })));
+    }
 }

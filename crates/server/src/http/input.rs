@@ -7,6 +7,7 @@ use crate::deployment::next_item_id;
 use crate::item::fields::{self, Item};
 use crate::item::many::{self, Format};
 use crate::item::{Document, arrays, npy};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, Input, InputKind};
 use jitney_core::outcome::Outcome;
@@ -81,6 +82,17 @@ pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Readi
         let detail = format!("content-type {got} is not taken here; send one of {}", known.join(", "));
         Failure::new(Outcome::UnsupportedMediaType, detail)
     })
+}
+
+/// A body that was read as JSON because its type was not said may be meant as something else. `known` are the types there are.
+pub(crate) fn unsaid(headers: &HeaderMap, known: impl Iterator<Item = &'static str>, failure: Failure) -> Failure {
+    let known: Vec<&str> = known.collect();
+    let was_guessed = !headers.contains_key(CONTENT_TYPE) && known.first() == Some(&"application/json");
+    if failure.outcome != Outcome::MalformedBody || !was_guessed {
+        return failure;
+    }
+    let why = "the request has no content-type, so its body was read as JSON; send one of";
+    Failure { detail: format!("{}; {why} {}", failure.detail, known.join(", ")), ..failure }
 }
 
 /// The parts of a call, its group key and its cost.

@@ -27,6 +27,7 @@ mod pages;
 mod payload;
 mod problem;
 mod render;
+mod schema;
 mod service;
 mod socket;
 mod turn;

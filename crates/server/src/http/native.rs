@@ -46,7 +46,8 @@ pub(crate) async fn post(
             }
             Err(failure) => Err(failure),
         },
-        Err(failure) => Err(failure),
+        // Most documents are first looked into by the worker.
+        Err(failure) => Err(input::unsaid(&head.headers, input::accepted(&deployment.manifest.input), failure)),
     };
     match rendered {
         Ok(rendered) => {
@@ -82,7 +83,12 @@ async fn prepare(
         Reading::Form => form::read(manifest, headers, chunks, most),
         reading => input::take(manifest, reading, chunks, most),
     };
-    let taken = heavy::run(chunks.len(), || take(chunks)).await?;
+    let length = chunks.len();
+    let taken = heavy::run(length, || take(chunks)).await;
+    // There is no need to guess what an empty body is.
+    let named =
+        |failure| if length == 0 { failure } else { input::unsaid(headers, input::accepted(&manifest.input), failure) };
+    let taken = taken.map_err(named)?;
     Ok(taken.call(render::encoding(accept), &wanted))
 }
 

@@ -211,9 +211,32 @@ fn not_a_page(site: &Site, request: &Request<Upload>, name: &str) -> Problem {
         .map(|known| (distance(known, name), known))
         .filter(|(distance, _)| *distance <= 2 + name.len() / 4)
         .min();
-    let hint = nearest.map_or_else(String::new, |(_, nearest)| format!("did you mean /{nearest}? "));
+    let hint = match nearest {
+        _ if is_probe(name) => "did you mean /livez or /readyz? ".to_owned(),
+        Some((_, nearest)) => format!("did you mean /{nearest}? "),
+        None => String::new(),
+    };
     let asked = super::headers::quoted(name.as_bytes());
     Problem::new(Outcome::NotFound, format!("no deployment or route {asked}; {hint}deployments: {}", known.join(", ")))
+}
+
+/// Whether this is what other servers call the routes that say whether they live and are ready.
+fn is_probe(name: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "health",
+        "healthz",
+        "healthcheck",
+        "healthy",
+        "ping",
+        "alive",
+        "live",
+        "livez",
+        "liveness",
+        "ready",
+        "readyz",
+        "readiness",
+    ];
+    name.split('/').any(|word| WORDS.contains(&&*word.replace(['-', '_'], "").to_ascii_lowercase()))
 }
 
 /// Edits from one name to the other; long strangers are not measured.
@@ -236,7 +259,26 @@ fn distance(known: &str, asked: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::distance;
+    use super::{distance, is_probe};
+
+    #[test]
+    fn probes_of_other_servers_are_known() {
+        for name in [
+            "health",
+            "healthz",
+            "ping",
+            "ready",
+            "health/live",
+            "api/health",
+            "health_check",
+            "Health",
+            "-/ready",
+            "livez/",
+        ] {
+            assert!(is_probe(name), "{name}");
+        }
+        assert!(!is_probe("shopping") && !is_probe("health_risk") && !is_probe(""));
+    }
 
     #[test]
     fn names_are_compared_by_edits() {

@@ -8,6 +8,7 @@ use crate::item::values;
 use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
 use crate::link::front::write_all;
 use crate::site::Site;
+use crate::spawn;
 use bytes::Bytes;
 use jitney_core::outcome::Outcome;
 use rustc_hash::FxHashMap;
@@ -32,25 +33,45 @@ const REQUESTS: u32 = 16_384;
 /// After this a socket that cannot accept is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Lets programs in until told to stop, then finishes what they have asked for. Returns when all are gone.
-pub async fn serve(listeners: Vec<Listener>, site: Arc<Site>, mut stop: watch::Receiver<bool>) {
-    let mut doors = JoinSet::new();
-    let connections = Arc::new(Mutex::new(JoinSet::new()));
+/// Lets programs in until told to stop, then finishes what they have asked for. The server's own workers are served for
+/// longer: `predict` may call other models, so there is no end to that before the requests at all doors have ended.
+/// `others` are the doors beside this one. Returns when all are gone.
+pub async fn serve(
+    listeners: Vec<Listener>,
+    site: Arc<Site>,
+    stop: watch::Receiver<bool>,
+    others: impl Future<Output = ()>,
+) {
+    admit(listeners, site, stop, others, is_of_a_worker).await;
+}
+
+/// Told by the kernel, and only of sockets on this machine.
+fn is_of_a_worker(stream: &Stream) -> bool {
+    let Stream::Unix(stream) = stream else { return false };
+    let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    process.is_some_and(spawn::belongs_to_a_worker)
+}
+
+async fn admit(
+    listeners: Vec<Listener>,
+    site: Arc<Site>,
+    stop: watch::Receiver<bool>,
+    others: impl Future<Output = ()>,
+    is_of_a_worker: fn(&Stream) -> bool,
+) {
+    let (end, ends) = watch::channel(false);
+    let [strangers, workers] = [stop, ends].map(Party::new);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut doors = JoinSet::new();
     for listener in listeners {
-        let (site, stop, connections, places) = (site.clone(), stop.clone(), connections.clone(), places.clone());
+        let (site, places, strangers, workers) = (site.clone(), places.clone(), strangers.clone(), workers.clone());
         doors.spawn(async move {
             // Who comes when all places are taken waits in the kernel's queue. The semaphore is never closed.
             while let Ok(place) = places.clone().acquire_owned().await {
                 match listener.accept().await {
                     Ok(stream) => {
-                        let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
-                        while connections.try_join_next().is_some() {}
-                        let receiving = receive(stream, site.clone(), stop.clone());
-                        connections.spawn(async move {
-                            let _place = place;
-                            receiving.await;
-                        });
+                        let party = if is_of_a_worker(&stream) { &workers } else { &strangers };
+                        party.receive(stream, site.clone(), place);
                     }
                     Err(error) => {
                         tracing::debug!(%error, "cannot accept a program; trying again");
@@ -60,10 +81,45 @@ pub async fn serve(listeners: Vec<Listener>, site: Arc<Site>, mut stop: watch::R
             }
         });
     }
-    let _ = stop.wait_for(|stop| *stop).await;
+    tokio::join!(strangers.gone(), others);
+    end.send_replace(true);
     doors.shutdown().await;
-    let mut connections = std::mem::take(&mut *connections.lock().unwrap_or_else(PoisonError::into_inner));
-    while connections.join_next().await.is_some() {}
+    workers.gone().await;
+}
+
+/// Connections that are told to stop together.
+#[derive(Clone)]
+struct Party {
+    connections: Arc<Mutex<JoinSet<()>>>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Party {
+    fn new(stop: watch::Receiver<bool>) -> Party {
+        Party { connections: Arc::default(), stop }
+    }
+
+    /// Serves one more. Who comes after the stop finds the connection ended, and dials again.
+    fn receive(&self, stream: Stream, site: Arc<Site>, place: OwnedSemaphorePermit) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at under the lock: whoever is let in is there when `gone` takes them all.
+        if *self.stop.borrow() {
+            return;
+        }
+        while connections.try_join_next().is_some() {}
+        let receiving = receive(stream, site, self.stop.clone());
+        connections.spawn(async move {
+            let _place = place;
+            receiving.await;
+        });
+    }
+
+    /// Waits until it is told to stop and everybody has left.
+    async fn gone(&self) {
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+        let mut connections = std::mem::take(&mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner));
+        while connections.join_next().await.is_some() {}
+    }
 }
 
 async fn receive(stream: Stream, site: Arc<Site>, stop: watch::Receiver<bool>) {
@@ -302,7 +358,7 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let site = Arc::new(Site::of_a_test(1000));
         site.set_readiness(crate::site::Readiness { ready: true, ..Default::default() });
-        let serving = tokio::spawn(serve(listeners, site, stopped));
+        let serving = tokio::spawn(serve(listeners, site, stopped, std::future::ready(())));
         let dial = || tokio::net::UnixStream::connect(&path);
         let mut silent = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -317,5 +373,54 @@ mod tests {
         assert_eq!(welcome[3], Kind::Welcome as u8, "who waited is let in when others leave");
         stop.send(true).unwrap();
         serving.await.unwrap();
+    }
+
+    /// A program that asks for signs of life.
+    struct Program(FrameReader<tokio::net::unix::OwnedReadHalf>, tokio::net::unix::OwnedWriteHalf);
+
+    impl Program {
+        async fn dial(path: &std::path::Path) -> Program {
+            let (reader, mut writer) = tokio::net::UnixStream::connect(path).await.unwrap().into_split();
+            // It may be turned away before it has said anything.
+            let _ = writer.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await;
+            Program(FrameReader::new(reader), writer)
+        }
+
+        /// False if the server has ended the connection.
+        async fn is_served(&mut self) -> bool {
+            let _ = self.1.write_all(&small_frame(Kind::Ping, b"")[0]).await;
+            loop {
+                match tokio::time::timeout(Duration::from_secs(5), self.0.next()).await.expect("an answer or the end") {
+                    Ok(Some(frame)) if frame.kind == Kind::Pong => return true,
+                    Ok(Some(_)) => {}
+                    _ => return false,
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn workers_are_served_until_the_other_doors_have_ended() {
+        for is_worker in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("socket");
+            let listeners = crate::http::bind(&[format!("unix:{}", path.display())]).await.unwrap();
+            let (stop, stopped) = watch::channel(false);
+            let (last_request, answered) = tokio::sync::oneshot::channel::<()>();
+            let site = Arc::new(Site::of_a_test(1000));
+            site.set_readiness(crate::site::Readiness { ready: true, ..Default::default() });
+            let others = async move { drop(answered.await) };
+            let of_workers: fn(&Stream) -> bool = if is_worker { |_| true } else { |_| false };
+            let serving = tokio::spawn(admit(listeners, site, stopped, others, of_workers));
+            let mut program = Program::dial(&path).await;
+            assert!(program.is_served().await);
+            stop.send(true).unwrap();
+            let mut late = Program::dial(&path).await;
+            assert_eq!((program.is_served().await, late.is_served().await), (is_worker, is_worker));
+            assert!(!serving.is_finished());
+            drop(last_request);
+            tokio::time::timeout(Duration::from_secs(5), serving).await.expect("it ends").unwrap();
+            assert!(!program.is_served().await && !late.is_served().await);
+        }
     }
 }

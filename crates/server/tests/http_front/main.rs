@@ -6,6 +6,7 @@ mod batch;
 mod floods;
 mod framing;
 mod gate;
+mod openai;
 mod pages;
 mod requests;
 mod slow;

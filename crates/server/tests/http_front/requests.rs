@@ -55,6 +55,8 @@ async fn wrong_requests_are_told_what_is_wrong() {
     let front = Front::echo().await;
     for (path, headers, body, status, reason, says) in [
         ("txt", "", "", 404, "not_found", "did you mean /text?"),
+        ("ping", "", "", 404, "not_found", "did you mean /livez or /readyz?"),
+        ("health/live", "", "", 404, "not_found", "did you mean /livez or /readyz?"),
         ("%ff", "", "", 404, "not_found", "`%ff`"),
         ("", "", "", 405, "method_not_allowed", "GET, HEAD"),
         ("livez", "", "", 405, "method_not_allowed", "GET, HEAD"),
@@ -83,7 +85,8 @@ async fn wrong_requests_are_told_what_is_wrong() {
             "header content-type is",
         ),
         ("text", "", "", 400, "malformed_body", "empty"),
-        ("grouped", "", "{", 400, "malformed_body", "JSON"),
+        ("grouped", "", "{", 400, "malformed_body", "no content-type, so its body was read as JSON"),
+        ("grouped/batch", "", "\u{1}", 400, "malformed_body", "send one of application/json, application/msgpack"),
         ("grouped", "", "{\"scale\":1,\"width\":\"5\"}", 422, "invalid_input", "$.width: expected int, got str"),
         ("grouped", "", "[]", 422, "invalid_input", "$: expected object, got list"),
     ] {
@@ -118,6 +121,30 @@ async fn bytes_that_are_not_text_are_refused_as_text() {
     let front = Front::echo().await;
     let reply = front.post("text", "content-type: text/plain\r\n", b"a\xff").await;
     assert_eq!((reply.status, reply.reason()), (400, "malformed_body"));
+}
+
+#[tokio::test]
+async fn only_who_did_not_say_the_type_of_a_body_is_told_that_there_are_several() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    for (headers, outcome, is_told) in [
+        ("", Outcome::MalformedBody, true),
+        ("", Outcome::InvalidInput, false),
+        ("content-type: application/json\r\n", Outcome::MalformedBody, false),
+        ("content-type: application/x-www-form-urlencoded\r\n", Outcome::MalformedBody, false),
+    ] {
+        let mut client = front.connect().await;
+        client.write(post("object", headers, b"\x81")).await;
+        let (_, reply) = submitted(&mut messages).await;
+        let failure = Failure::new(outcome, "JSON is malformed");
+        reply.send(Answer { result: Err(failure), timing: timing(), tokens: None }).unwrap();
+        let told = client.reply().await.unwrap().json()["detail"].as_str().unwrap().to_owned();
+        assert_eq!(told.contains("application/msgpack"), is_told, "{headers}{told}");
+    }
+    for (path, headers) in [("object", ""), ("bytes", "content-type: application/json\r\n")] {
+        let reply = front.post(path, headers, "").await;
+        assert!(reply.text().contains("the body is empty; send one item\""), "{}", reply.text());
+    }
 }
 
 #[tokio::test]

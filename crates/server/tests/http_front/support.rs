@@ -1,6 +1,6 @@
 //! A front on a free port, an engine that is a closure, and clients that speak in raw bytes.
 
-use jitney_core::manifest::{ArraySpec, DeploymentManifest, Input, InputKind, Output, Term, serde_json_value};
+use jitney_core::manifest::{ArraySpec, DeploymentManifest, Input, InputKind, Output, Task, Term, serde_json_value};
 use jitney_core::options::{DeploymentOptions, ServerOptions};
 use jitney_server::call::{Answer, Call, Dtype, OutputPart, Tag, TensorType, Timing};
 use jitney_server::deployment::{Deployment, Inbound};
@@ -89,10 +89,19 @@ pub(crate) fn manifests() -> Vec<DeploymentManifest> {
         r#"[{"source":{"field":{"name":"width","types":["int"],"default":512,"literals":[]}},"edges":null},
             {"source":{"field":{"name":"scale","types":["float"],"literals":[]}},"edges":null}]"#,
     );
+    let mut embedder = manifest("embedder", InputKind::Object, vec![], "array");
+    embedder.task = Some(Task::Embedding { takes_tokens: true, takes_dimensions: true });
+    let fields = r#"{"properties": {"input": {}, "dimensions": {}, "input_type": {"enum": ["query", "passage"]}}}"#;
+    embedder.input.schema = serde_json::from_str(fields).unwrap();
+    embedder.group_by = terms(
+        r#"[{"source":{"field":{"name":"input_type","types":["str"],"default":"query","literals":["query","passage"]}},
+             "edges":null}]"#,
+    );
     let mut brief = manifest("brief", InputKind::Bytes, vec![], "bytes");
     brief.options.request_timeout_s = 0.2;
     vec![
         brief,
+        embedder,
         manifest("text", InputKind::Text, vec![], "text"),
         manifest("bytes", InputKind::Bytes, vec![], "bytes"),
         manifest("image", InputKind::Image, vec![], "image"),

@@ -1,5 +1,6 @@
 //! `POST /v1/embeddings`: texts or tokens in, vectors out, each an item of its own.
 
+use super::beside::Beside;
 use super::input::{Body, Input, wrong};
 use super::{callable, no_model};
 use crate::call::{Chunks, Encoding, Failure, OutputPart, Tag, Timing};
@@ -22,7 +23,7 @@ use crate::site::Site;
 use bytes::Bytes;
 use hyper::Request;
 use hyper::header::HeaderMap;
-use jitney_core::manifest::{InputKind, Task};
+use jitney_core::manifest::{DeploymentManifest, InputKind, Task};
 use jitney_core::outcome::Outcome;
 use std::time::Duration;
 
@@ -103,7 +104,8 @@ fn check_head(site: &Site, headers: &HeaderMap) -> Result<Wanted, Failure> {
 
 /// From a body to items. What is wrong with one of them is wrong with the request: this API has no partial answers.
 fn understand<'a>(site: &'a Site, chunks: &mut Chunks) -> Result<Asked<'a>, Failure> {
-    let body = Body::read(chunks.contiguous())?;
+    let bytes = chunks.contiguous();
+    let body = Body::read(bytes)?;
     let found = callable(site).map_err(Problem::into_failure)?.find(|(name, ..)| *name == body.model);
     let (model, deployment, Task::Embedding { takes_tokens, takes_dimensions }) =
         found.ok_or_else(|| no_model(site, &body.model))?;
@@ -127,32 +129,26 @@ fn understand<'a>(site: &'a Site, chunks: &mut Chunks) -> Result<Asked<'a>, Fail
             return Err(wrong("input", &what));
         }
         let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-        let items = inputs.into_iter().map(|input| item(deployment, input, dimensions, most));
+        let manifest = &*deployment.manifest;
+        let beside = Beside::read(bytes, &manifest.input, dimensions)?;
+        let count = inputs.len();
+        beside.check_room(count, most)?;
+        let items = inputs.into_iter().enumerate().map(|(index, input)| {
+            item(manifest, input, &beside, most).map_err(|failure| in_place(failure, index, count))
+        });
         Ok(Asked { model, deployment, items: items.collect::<Result<_, _>>()?, written, dimensions })
     };
     asked().inspect_err(|failure| deployment.count(failure.outcome))
 }
 
 /// One input as the deployment's own route would have got it.
-fn item(deployment: &Deployment, input: Input, dimensions: Option<u32>, most: usize) -> Result<Taken, Failure> {
-    let manifest = &deployment.manifest;
+fn item(manifest: &DeploymentManifest, input: Input, beside: &Beside, most: usize) -> Result<Taken, Failure> {
     let (tag, data) = match (manifest.input.kind, input) {
         (InputKind::Text, Input::Text(text)) => (Tag::Text, text.into_bytes()),
-        (_, Input::Text(text)) => (Tag::Json, object(&text, dimensions)),
-        (_, Input::Tokens(tokens)) => (Tag::Json, object(&tokens, dimensions)),
+        (_, Input::Text(text)) => (Tag::Json, beside.item(&text)),
+        (_, Input::Tokens(tokens)) => (Tag::Json, beside.item(&tokens)),
     };
     take(manifest, Reading::As(tag), Chunks::from(Bytes::from(data)), most)
-}
-
-#[derive(serde::Serialize)]
-struct Object<'a, T> {
-    input: &'a T,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dimensions: Option<u32>,
-}
-
-fn object<T: serde::Serialize>(input: &T, dimensions: Option<u32>) -> Vec<u8> {
-    serde_json::to_vec(&Object { input, dimensions }).unwrap_or_default()
 }
 
 /// The answer, if every item has a vector.
@@ -206,11 +202,15 @@ fn vector(parts: &[OutputPart], dimensions: Option<u32>) -> Result<&OutputPart, 
     }
 }
 
-/// Says which of several inputs failed.
+/// Says which of several inputs failed. A field that all of them have is the request's own.
 fn in_place(failure: Failure, index: usize, items: usize) -> Failure {
     let is_input = matches!(failure.outcome, Outcome::InvalidInput | Outcome::MalformedBody);
     if !is_input {
         return failure;
+    }
+    let field = failure.field.as_deref().and_then(|field| field.strip_prefix("$."));
+    if let Some(field) = field.filter(|field| field.split(['.', '[']).next() != Some("input")) {
+        return Failure { field: Some(field.to_owned()), ..failure };
     }
     let place = if items > 1 { format!("input[{index}]") } else { "input".to_owned() };
     Failure { detail: format!("{place}: {}", failure.detail), field: Some(place), ..failure }

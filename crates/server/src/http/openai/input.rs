@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 /// Most inputs of one request, as OpenAI has it.
 pub(crate) const MOST_INPUTS: usize = 2048;
 
-/// The fields that are read; others are passed over, as the API has it.
+/// The fields that the API has; of others see `beside`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Body<'a> {
     pub(super) model: String,
@@ -35,20 +35,21 @@ pub(super) fn wrong(field: &str, what: &str) -> Failure {
     Failure { field: Some(field.to_owned()), ..Failure::new(Outcome::InvalidInput, detail) }
 }
 
+/// The document is not one, or not what is asked for.
+pub(super) fn not_read(error: &serde_json::Error) -> Failure {
+    if !error.is_data() {
+        return Failure::new(Outcome::MalformedBody, format!("the body is not valid JSON: {error}"));
+    }
+    let text = error.to_string();
+    let field = ["model", "input", "encoding_format"].into_iter().find(|field| text.contains(&format!("`{field}`")));
+    let detail = format!("the body is not what this route takes: {text}");
+    Failure { field: field.map(str::to_owned), ..Failure::new(Outcome::InvalidInput, detail) }
+}
+
 impl<'a> Body<'a> {
     /// Reads the document; what is in `input` is read by `inputs`.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
-        serde_json::from_slice(bytes).map_err(|error| {
-            if !error.is_data() {
-                let detail = format!("the body is not valid JSON: {error}");
-                return Failure::new(Outcome::MalformedBody, detail);
-            }
-            let text = error.to_string();
-            let field =
-                ["model", "input", "encoding_format"].into_iter().find(|field| text.contains(&format!("`{field}`")));
-            let detail = format!("the body is not what this route takes: {text}");
-            Failure { field: field.map(str::to_owned), ..Failure::new(Outcome::InvalidInput, detail) }
-        })
+        serde_json::from_slice(bytes).map_err(|error| not_read(&error))
     }
 
     /// How long the vectors should be.

@@ -1,5 +1,6 @@
 //! The OpenAI API: everything below `/v1`.
 
+mod beside;
 mod embeddings;
 mod error;
 mod input;

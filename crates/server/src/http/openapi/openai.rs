@@ -65,6 +65,7 @@ fn request(site: &Site) -> Value {
     let text = json!({ "type": "string" });
     json!({
         "type": "object",
+        "description": "Fields that the model's own input has besides go with each input; others are passed over.",
         "required": ["model", "input"],
         "properties": {
             "model": { "type": "string", "enum": names },
