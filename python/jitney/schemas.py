@@ -1,7 +1,7 @@
 """JSON Schemas of items and answers, each self-contained."""
 
 import sys
-from typing import Any, Final, cast
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -83,10 +83,10 @@ def _msgspec(kind: Any, **hooks: Any) -> dict[str, Any]:
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _pydantic(kind: Any, mode: str) -> dict[str, Any]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+def _pydantic(kind: Any, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
-    return TypeAdapter(kind).json_schema(mode=cast("Any", mode))
+    return Adapter(kind).json_schema(mode)
 
 
 def _show(kind: Any) -> str:

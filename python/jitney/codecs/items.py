@@ -135,9 +135,9 @@ def _msgspec_reader(declared: Input) -> ItemReader:
 
 
 def _pydantic_reader(item: Any) -> ItemReader:
-    from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+    from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
-    adapter: TypeAdapter[Any] = TypeAdapter(item)
+    adapter = Adapter(item)
     validate, unpack = adapter.validate_python, msgspec.msgpack.Decoder().decode
 
     def from_value(value: Any) -> Any:
