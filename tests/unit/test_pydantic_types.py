@@ -4,7 +4,7 @@ import base64
 import datetime
 import json
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pydantic
@@ -189,3 +189,45 @@ def test_an_init_that_would_get_base64_is_refused_when_loaded() -> None:
 
 def test_a_manifest_holds_examples_with_bytes() -> None:
     assert plain(Page(scan=RAW)) == {"scan": TEXT, "stamp": None}
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"] = "cat"
+    photo: bytes
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"] = "dog"
+    tricks: int
+
+
+Pet = Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
+
+
+@pytest.mark.parametrize(
+    ("item", "sent", "value"),
+    [
+        (list[Cat], [{"photo": TEXT}], [Cat(photo=RAW)]),
+        (list[dict[str, Cat]], [{"a": {"photo": TEXT}}], [{"a": Cat(photo=RAW)}]),
+        (Cat | Dog, {"tricks": 3}, Dog(tricks=3)),
+        (Dog | None, None, None),
+        (Pet, {"kind": "cat", "photo": TEXT}, Cat(photo=RAW)),
+        (list[Pet], [{"kind": "dog", "tricks": 3}], [Dog(tricks=3)]),
+    ],
+)
+def test_models_stand_in_lists_dicts_and_unions(item: Any, sent: Any, value: Any) -> None:
+    def pets(inputs: Any) -> Any: ...
+
+    pets.__annotations__ = {"inputs": list[item], "return": list[item]}
+    subject = codec(pets)
+    assert subject.decode(FakeBatch([(tags.JSON, json.dumps(sent).encode())]).core).columns == [[value]]
+    assert subject.from_python([value]).columns == [[value]]
+    batch, results = FakeBatch([(tags.JSON, "x")]), FakeResults()
+    subject.encode([value], Decoded([0], [["x"]]), None, batch.core, results.core)
+    subject.validate([value], 1)
+    outcome: Any = results.outcomes[0]
+    assert subject.decode(FakeBatch([(tags.JSON, outcome.data)]).core).columns == [[value]]
+    tag, packed = writer({"kind": "object"})(value)
+    assert reader({"kind": "object"}, read_signature(pets).output)((tag, packed, None)) == value
+    [(_, error)] = subject.decode(FakeBatch([(tags.JSON, b'[{"a": 1}, 2]')]).core).errors
+    assert error.status == 422

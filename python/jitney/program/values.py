@@ -170,7 +170,7 @@ def _typed(output: Output | None) -> Callable[[Any], Any]:
     if output is None or output.kind != "object" or strip(output.item) in (None, Any):
         return lambda value: value
     item = output.item
-    if schemas.is_pydantic(strip(item)):
+    if schemas.by_pydantic(item):
         from jitney.pydantic_types import Adapter
 
         return Adapter(item).validate_python
