@@ -36,9 +36,11 @@ def of_type(where: str, kind: Any) -> dict[str, Any]:
             f"{where}: in {_show(kind)} the name `{error.name}` is not defined; move that type to the top of its module"
         ) from error
     except Exception as error:
+        from jitney.unfit import remedy  # noqa: PLC0415 -- it asks this module
+
         # What the libraries say of a type says it all; their own frames would tell nobody more.
         is_of_library = isinstance(error, TypeError) or type(error).__module__.startswith("pydantic")
-        raise TargetError(f"{where}: items of {_show(kind)} cannot be decoded: {_reason(error)}") from (
+        raise TargetError(f"{where}: items of {_show(kind)} cannot be decoded: {remedy(kind) or _reason(error)}") from (
             None if is_of_library else error
         )
 
