@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
-from jitney import schemas
+from jitney import schemas, unfit
 from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type
 from jitney.errors import TargetError
 from jitney.failures import one_line
@@ -158,9 +158,10 @@ def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
         return Input("arrays", arrays=arrays, schema=schemas.of_arrays(arrays))
     if len(typed) > 1:
         others = [name for name, annotation in typed.items() if not is_array_type(annotation)]
+        items = [strip(list_item(annotation) or annotation) for annotation in typed.values()]
         raise TargetError(
             f"{where}: several parameters must all be arrays, but `{others[0]}` is not; "
-            "put the fields of an item into one struct and take a list of it"
+            f"put the fields of an item into one struct and take a list of it{unfit.in_a_struct(items)}"
         )
     [(name, annotation)] = typed.items()
     if not batched:

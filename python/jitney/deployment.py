@@ -147,10 +147,21 @@ def deployment(obj: Any = None, /, **options: Any) -> Any:
         if not isinstance(served, type) and not inspect.isfunction(served):
             hint = f"; did you mean @jitney.deployment(name={served!r})?" if isinstance(served, str) else ""
             raise TargetError(f"@jitney.deployment is for a class or a function, not for {served!r}{hint}")
-        setattr(served, MARK, Deployment(served, options, names))
+        marked = Deployment(served, options, names)
+        _refuse_a_second(marked, vars(served).get(MARK))
+        setattr(served, MARK, marked)
         return served
 
     return mark if obj is None else mark(obj)
+
+
+def _refuse_a_second(marked: Deployment, held: Deployment | None) -> None:
+    """Refuse another deployment of the very same class or function: the last one alone would be served."""
+    if held is None or held.obj is not marked.obj or held.name == marked.name:
+        return
+    kind = marked.obj.__qualname__
+    remedy = f"a subclass of it: class Other({kind}): ..." if isinstance(marked.obj, type) else "another function"
+    raise TargetError(f"{kind} is deployed already, as `{held.name}`; for `{marked.name}` decorate {remedy}")
 
 
 def manifest(target: str, resolved: Sequence[tuple[Deployment, Resolved]]) -> dict[str, Any]:

@@ -203,10 +203,28 @@ def server_options() -> dict[str, Option]:
     return _table(ServerOptions)
 
 
+_ELSEWHERE: Final = {
+    "timeout": "request_timeout_s",
+    "timeout_s": "request_timeout_s",
+    "batch_timeout": "max_batch_delay_ms",
+    "max_wait_time": "max_batch_delay_ms",
+    "wait_time": "max_batch_delay_ms",
+    "num": "replicas",
+    "num_replicas": "replicas",
+    "num_workers": "replicas",
+    "workers": "replicas",
+    "workers_per_device": "replicas",
+    "accelerator": "devices",
+    "max_latency_ms": "latency_target_ms",
+}
+"""What options are called by other servers, where the letters alone would lead to another one."""
+
+
 def unknown(what: str, value: str, known: Iterable[str]) -> str:
     """Say that there is no such thing, and which one was probably meant."""
     known = sorted(known)
-    close = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
+    meant = _ELSEWHERE.get(value, "") if what == "option" else ""
+    close = [meant] if meant in known else difflib.get_close_matches(value, known, n=1, cutoff=0.5)
     if close:
         return f"there is no {what} `{value}`; did you mean `{close[0]}`?"
     return f"there is no {what} `{value}`; there {'are ' + ', '.join(known) if known else 'is none'}"

@@ -1,7 +1,7 @@
 """JSON Schemas of items and answers, each self-contained."""
 
 import sys
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -17,6 +17,11 @@ def is_pydantic(kind: Any) -> bool:
     return isinstance(kind, type) and "pydantic" in sys.modules and hasattr(kind, "__pydantic_validator__")
 
 
+def by_pydantic(annotation: Any) -> bool:
+    """Whether pydantic validates values of this annotation: its types, and lists, dicts and unions of them."""
+    return is_pydantic(annotation) or any(map(by_pydantic, get_args(annotation)))
+
+
 def is_pillow_type(kind: Any) -> bool:
     """Whether this is Pillow's image class."""
     return isinstance(kind, type) and kind.__module__ == "PIL.Image" and kind.__name__ == "Image"
@@ -25,20 +30,31 @@ def is_pillow_type(kind: Any) -> bool:
 def of_type(where: str, kind: Any) -> dict[str, Any]:
     """Describe what comes in; TargetError if neither msgspec nor pydantic can decode it."""
     try:
-        return _pydantic(kind, "validation") if is_pydantic(kind) else _msgspec(kind)
+        return _pydantic(kind, "validation") if by_pydantic(kind) else _msgspec(kind)
     except NameError as error:
         raise TargetError(
             f"{where}: in {_show(kind)} the name `{error.name}` is not defined; move that type to the top of its module"
         ) from error
     except Exception as error:
-        reason = str(error).splitlines()[-1] if str(error) else type(error).__name__
-        raise TargetError(f"{where}: items of {_show(kind)} cannot be decoded: {reason}") from error
+        from jitney.unfit import remedy  # noqa: PLC0415 -- it asks this module
+
+        # What the libraries say of a type says it all; their own frames would tell nobody more.
+        is_of_library = isinstance(error, TypeError) or type(error).__module__.startswith("pydantic")
+        raise TargetError(f"{where}: items of {_show(kind)} cannot be decoded: {remedy(kind) or _reason(error)}") from (
+            None if is_of_library else error
+        )
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    # pydantic says what is wrong first and where to read on below; msgspec says it at the end.
+    return lines[0] if type(error).__module__.startswith("pydantic") else lines[-1]
 
 
 def of_answer(kind: Any) -> dict[str, Any]:
     """Describe what goes out; an answer that no schema can describe may still be encoded, so it is left open."""
     try:
-        return _pydantic(kind, "serialization") if is_pydantic(kind) else _msgspec(kind, schema_hook=_open)
+        return _pydantic(kind, "serialization") if by_pydantic(kind) else _msgspec(kind, schema_hook=_open)
     except Exception:
         return {}
 
@@ -83,10 +99,10 @@ def _msgspec(kind: Any, **hooks: Any) -> dict[str, Any]:
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _pydantic(kind: Any, mode: str) -> dict[str, Any]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+def _pydantic(kind: Any, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
-    return TypeAdapter(kind).json_schema(mode=cast("Any", mode))
+    return Adapter(kind).json_schema(mode)
 
 
 def _show(kind: Any) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import jitney
+import msgspec
 import numpy as np
 import pytest
 from harness import APPS, Server
@@ -62,6 +64,20 @@ def test_a_file_of_a_field_that_is_not_known_is_bytes_whatever_is_in_it(server: 
     assert send(server, "papers", {"text": (None, b"5")}, {"type": "memo"}).json() == "5"
     # Known to be text, it may be a file all the same.
     assert send(server, "letters", {"to": ("x.txt", b"5")}).json()["to"] == "5"
+
+
+def test_bytes_of_a_pydantic_model_are_the_same_by_every_door(server: Server) -> None:
+    raw, sent = b"\xfb\xff", {"image": "+/8=", "seal": "+/8="}
+    out = {"image": "+///", "seal": "+/8="}
+    form = send(server, "photos", {"image": ("x.bin", raw), "seal": ("y.bin", raw)})
+    assert (form.status_code, form.json()) == (200, out)
+    url = f"http://127.0.0.1:{server.port}/photos"
+    assert httpx.post(url, json=sent).json() == out
+    headers = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+    answer = httpx.post(url, content=msgspec.msgpack.encode({"image": raw, "seal": raw}), headers=headers)
+    assert msgspec.msgpack.decode(answer.content) == {"image": raw + b"\xff", "seal": raw}
+    with jitney.run_sync(str(APPS / "parcels.py")) as models:
+        assert models.photos({"image": raw, "seal": raw}) == {"image": raw + b"\xff", "seal": raw}
 
 
 def test_what_does_not_fit_is_named_by_its_field(server: Server) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, cast
 
@@ -15,6 +16,7 @@ import pydantic
 import pytest
 from jitney.annotations import read_signature
 from jitney.errors import TargetError
+from jitney.failures import told_of_load
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -216,6 +218,73 @@ def gives_mixed(x: list[str]) -> Mixed: ...
 def test_what_cannot_be_served_is_refused_in_clear_words(predict: Callable[..., Any], message: str) -> None:
     with pytest.raises(TargetError, match=message):
         read_signature(predict)
+
+
+class ImageInDataclass(NamedTuple):
+    image: jitney.Image
+
+
+class ImageInModel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    image: jitney.Image | None = None
+
+
+class ArrayInStruct(msgspec.Struct):
+    name: str
+    array: np.ndarray
+
+
+class TensorInModel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    tensor: Annotated[np.ndarray, jitney.Tensor("uint8", (2,))]
+
+
+class Deeper(msgspec.Struct):
+    inner: dict[str, list[ArrayInStruct]]
+    again: Deeper | None = None
+
+
+class ModelInStruct(msgspec.Struct):
+    node: Node
+
+
+IMAGE = "an image can be the item, not a part of one; take `bytes` and open them in predict: PIL.Image.open("
+ARRAY = "an array can be a parameter of predict, not a part of an item; take `list[float]`, or lists of it, and make"
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (ImageInDataclass, f"ImageInDataclass.image: {IMAGE}"),
+        (ImageInModel, f"ImageInModel.image: {IMAGE}"),
+        (list[jitney.Image], IMAGE),
+        (jitney.Image | None, IMAGE),
+        (ArrayInStruct, f"ArrayInStruct.array: {ARRAY}"),
+        (TensorInModel, f"TensorInModel.tensor: {ARRAY}"),
+        (Deeper, f"ArrayInStruct.array: {ARRAY}"),
+        (dict[str, np.ndarray], ARRAY),
+        (ModelInStruct, "ModelInStruct.node: only pydantic reads Node; make ModelInStruct a pydantic model too"),
+    ],
+)
+def test_a_part_that_cannot_be_decoded_is_named_with_what_helps(item: Any, message: str) -> None:
+    def predict(items: Any) -> list[str]: ...
+
+    predict.__annotations__ = {"items": list[item], "return": list[str]}
+    with pytest.raises(TargetError, match=re.escape(f"cannot be decoded: {message}")) as caught:
+        read_signature(predict)
+    # One line and no traceback of a library below it.
+    assert "\n" not in str(caught.value)
+    assert told_of_load(caught.value) == ""
+
+
+def test_a_struct_of_an_image_and_a_text_is_told_how_to_be_written() -> None:
+    def predict(images: list[jitney.Image], prompt: list[str]) -> list[str]: ...
+    def mixed(image: np.ndarray, prompt: list[str]) -> list[str]: ...
+
+    with pytest.raises(TargetError, match=r"into one struct and take a list of it; for an image take `bytes` and open"):
+        read_signature(predict)
+    with pytest.raises(TargetError, match=r"take a list of it; for an array take `list\[float\]`"):
+        read_signature(mixed)
 
 
 def test_a_tensor_checks_itself() -> None:

@@ -162,3 +162,14 @@ def test_a_profile_is_of_the_first_example_as_the_warm_up_is(capsys: pytest.Capt
 def test_a_profile_of_one_example_does_not_name_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(MODEL.replace('"one", "three"', '"one"'), "--profile") == 0
     assert "runs of each size\n" in capsys.readouterr().out
+
+
+def test_a_model_is_loaded_on_its_first_device_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
+    source = MODEL.replace("max_batch_size=4,", 'max_batch_size=4, devices=["cuda:1", "cuda:2"],')
+    source = source.replace("self.scale = scale", "self.scale = print('on', jitney.context().device.upper()) or scale")
+    assert check(source) == 0
+    assert "on CUDA:1" in capsys.readouterr().out
+    assert check(source, "--set", "length.devices=mps") == 0
+    assert "on MPS" in capsys.readouterr().out
+    assert check(source, "--device", "cpu") == 0
+    assert "on CPU" in capsys.readouterr().out

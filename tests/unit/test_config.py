@@ -3,7 +3,9 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any, cast
 
+import jitney
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -229,6 +231,28 @@ def test_a_time_is_a_finite_number_of_at_most_a_year() -> None:
                 parse_text(row, str(value))
         year = 365 * 86_400 * (1000 if row.unit == "ms" else 1)
         assert parse_typed(row, year) == year, name
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("timeout", "request_timeout_s"),
+        ("max_wait_time", "max_batch_delay_ms"),
+        ("batch_timeout", "max_batch_delay_ms"),
+        ("wait_time", "max_batch_delay_ms"),
+        ("workers", "replicas"),
+        ("num", "replicas"),
+        ("num_replicas", "replicas"),
+        ("workers_per_device", "replicas"),
+        ("accelerator", "devices"),
+        ("max_latency_ms", "latency_target_ms"),
+    ],
+)
+def test_a_name_that_another_server_has_leads_to_ours(theirs: str, ours: str) -> None:
+    with pytest.raises(ConfigError, match=f"there is no option `{theirs}`; did you mean `{ours}`"):
+        resolve("m", {}, read_overrides(None, {}, [f"m.{theirs}=3"]))
+    with pytest.raises(ConfigError, match=rf"\(decorator\): there is no option `{theirs}`; did you mean `{ours}`"):
+        jitney.deployment(**cast("dict[str, Any]", {theirs: 3}))(write)
 
 
 def test_a_program_is_told_of_the_keyword_that_it_wrote() -> None:

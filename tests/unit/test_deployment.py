@@ -305,3 +305,31 @@ def test_the_manifest_is_what_the_front_reads() -> None:
 def test_a_name_given_by_position_is_hinted_at() -> None:
     with pytest.raises(TargetError, match=r"did you mean @jitney\.deployment\(name='embed'\)\?"):
         jitney.deployment(cast("Any", "embed"))
+
+
+def test_one_class_is_deployed_twice_by_subclasses_only() -> None:
+    class Translator:
+        language = "en"
+
+        def predict(self, texts: list[str]) -> list[str]:
+            return [f"{self.language}: {text}" for text in texts]
+
+    class Fr(Translator):
+        language = "fr"
+
+    jitney.deployment(name="en")(Translator)
+    with pytest.raises(TargetError, match=r"Translator is deployed already, as `en`; for `de` decorate a subclass"):
+        jitney.deployment(name="de")(Translator)
+    assert of(Translator).name == "en"
+    assert of(jitney.deployment(name="en", max_batch_size=4)(Translator)).declared == {"max_batch_size": 4}
+    jitney.deployment(Fr)
+    assert [(of(kind).name, of(kind).obj) for kind in (Translator, Fr)] == [("en", Translator), ("fr", Fr)]
+    assert of(Fr).instantiate({})(["a"]) == ["fr: a"]
+
+
+def test_one_function_is_deployed_once() -> None:
+    def upper(texts: list[str]) -> list[str]: ...
+
+    jitney.deployment(upper)
+    with pytest.raises(TargetError, match="upper is deployed already, as `upper`; for `other` decorate another"):
+        jitney.deployment(name="other")(upper)

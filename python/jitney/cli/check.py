@@ -34,7 +34,7 @@ HELP = "load a model and run its examples, without a server"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the target and the layers of options."""
     parser.add_argument("target", metavar="TARGET", help="what to check")
-    parser.add_argument("--device", help="what jitney.context().device says to the model")
+    parser.add_argument("--device", help="what jitney.context().device says to the model, instead of its first device")
     parser.add_argument(
         "--profile", action="store_true", help="measure what batches of 1, 2, 4, … take, three times each, and draw it"
     )
@@ -75,7 +75,7 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
     if deployment.doc:
         print(textwrap.indent(textwrap.fill(deployment.doc, 100), "  "))
     _print_options(resolved)
-    enter(deployment.name, 0, arguments.device)
+    enter(deployment.name, 0, arguments.device or next(iter(resolved.options.devices), None))
     try:
         began = perf_counter()
         codec = Codec(deployment.signature, resolved.options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jitney import schemas
-from jitney.annotations import Input, show, strip
+from jitney.annotations import Input, show
 from jitney.codecs import tags
 from jitney.codecs.decoded import IMMUTABLE, Decoded, pick
 from jitney.codecs.plain import is_array, plain_hook
@@ -108,7 +108,7 @@ def item_reader(declared: Input, max_pixels: int) -> ItemReader:
     """Build the reader of a deployment that takes lists of values."""
     if declared.kind == "image":
         return _image_reader(max_pixels)
-    if schemas.is_pydantic(strip(declared.item)):
+    if schemas.by_pydantic(declared.item):
         return _pydantic_reader(declared.item)
     return _msgspec_reader(declared)
 
@@ -135,9 +135,9 @@ def _msgspec_reader(declared: Input) -> ItemReader:
 
 
 def _pydantic_reader(item: Any) -> ItemReader:
-    from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+    from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
-    adapter: TypeAdapter[Any] = TypeAdapter(item)
+    adapter = Adapter(item)
     validate, unpack = adapter.validate_python, msgspec.msgpack.Decoder().decode
 
     def from_value(value: Any) -> Any:

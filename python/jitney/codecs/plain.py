@@ -13,12 +13,9 @@ def plain_hook(value: Any) -> Any:
     """Make one foreign value encodable; msgspec calls this for whatever it does not know."""
     kind = cast("type[Any]", type(value))
     if schemas.is_pydantic(kind):
-        from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+        from jitney.pydantic_types import adapter_of  # noqa: PLC0415 -- it imports pydantic
 
-        dump = getattr(value, "model_dump", None)
-        if dump is not None:
-            return dump(mode="json", by_alias=True)
-        return TypeAdapter(kind).dump_python(value, mode="json", by_alias=True)
+        return adapter_of(kind).to_plain(value)
     if isinstance(value, Image):
         return value.encode()
     if is_pillow(value):

@@ -67,9 +67,9 @@ def validate(declared: Output, answers: Sequence[Any]) -> None:
 
 def _convert(answer: Any, item: Any) -> None:
     if schemas.is_pydantic(strip(item)):
-        from pydantic import TypeAdapter  # noqa: PLC0415 -- whoever uses its models has imported it
+        from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
-        TypeAdapter(item).validate_python(answer)
+        Adapter(item).validate_python(answer)
         return
     msgspec.json.schema(item)  # raises TypeError for what cannot be read back, such as arrays in a struct
     msgspec.convert(msgspec.to_builtins(answer, builtin_types=_KEPT, enc_hook=plain_hook), item)

@@ -1,10 +1,10 @@
 """Answers to the wire: every item gets exactly one outcome. Whole batches of one kind take the short way."""
 
-# ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
+# ruff: noqa: PLC0415 -- numpy and pydantic are heavy: imported where it is used
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -130,8 +130,9 @@ class Writer:
 
     def _encoder(self, kind: Any, tag: int) -> Callable[[Any], bytes]:
         if tag == tags.JSON and schemas.is_pydantic(kind):
-            to_json: Callable[..., bytes] = kind.__pydantic_serializer__.to_json
-            return partial(to_json, by_alias=True)
+            from jitney.pydantic_types import adapter_of
+
+            return adapter_of(kind).to_json
         return self._encoders[tag]
 
     def _singly(

@@ -66,8 +66,8 @@ def _image(value: Any) -> tuple[int, Any]:
 def _sent(value: Any) -> Any:
     """Make one foreign value encodable.
 
-    A pydantic model goes as it has itself in JSON, unless it holds bytes that are no text: the other end validates it,
-    and takes bytes as bytes.
+    A pydantic model goes as it has itself in JSON, with bytes as bytes, unless it holds bytes that its types say
+    nothing of: the other end validates it.
     """
     try:
         return plain_hook(value)
@@ -170,11 +170,10 @@ def _typed(output: Output | None) -> Callable[[Any], Any]:
     if output is None or output.kind != "object" or strip(output.item) in (None, Any):
         return lambda value: value
     item = output.item
-    if schemas.is_pydantic(strip(item)):
-        from pydantic import TypeAdapter
+    if schemas.by_pydantic(item):
+        from jitney.pydantic_types import Adapter
 
-        adapter: TypeAdapter[Any] = TypeAdapter(item)
-        return adapter.validate_python
+        return Adapter(item).validate_python
     return lambda value: msgspec.convert(value, item)
 
 

@@ -31,6 +31,16 @@ def letters(items: list[Letter]) -> list[Letter]:
     return items
 
 
+class Photo(pydantic.BaseModel):
+    image: bytes
+    seal: pydantic.Base64Bytes = b""
+
+
+@jitney.deployment(examples=[Photo(image=b"\xff\xfe")])
+def photos(items: list[Photo]) -> list[Photo]:
+    return [Photo.model_construct(image=item.image + b"\xff", seal=item.seal) for item in items]
+
+
 @jitney.deployment
 def kinds(items: list[dict[str, object]]) -> list[dict[str, str]]:
     """Has fields of any type."""

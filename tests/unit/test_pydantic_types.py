@@ -1,0 +1,233 @@
+"""Bytes in types that pydantic validates: base64 in JSON, bytes by every other door; the classes stay as they were."""
+
+import base64
+import datetime
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pydantic
+import pydantic.dataclasses
+import pytest
+from fake_core import FakeBatch, FakeResults, Value
+from jitney.annotations import read_signature
+from jitney.codecs import Codec, Decoded, plain, tags
+from jitney.config import DeploymentOptions
+from jitney.errors import TargetError
+from jitney.program.values import reader, writer
+from jitney.pydantic_types import Adapter
+
+RAW = b"\xfb\xff\xfe"  # `+//+` in base64, and no text
+TEXT = base64.b64encode(RAW).decode()
+
+
+@pydantic.dataclasses.dataclass
+class Stamp:
+    picture: bytes
+
+
+class Page(pydantic.BaseModel):
+    scan: bytes
+    stamp: Stamp | None = None
+
+
+class Letter(pydantic.BaseModel):
+    default: Annotated[bytes, pydantic.Field(max_length=3)]
+    encoded: pydantic.Base64Bytes = b""
+    pages: list[Page] = []
+    named: dict[str, bytes] = {}
+    sent: datetime.datetime = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
+    answer: "Letter | None" = None
+
+
+LETTER = Letter.model_construct(
+    default=RAW,
+    encoded=RAW,
+    pages=[Page(scan=RAW, stamp=Stamp(RAW))],
+    named={"a": RAW},
+    sent=datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC),
+    answer=Letter(default=RAW),
+)
+
+
+def written(raw: Any) -> dict[str, Any]:
+    """The letter as it is on the wire."""
+    rest = {"sent": "2026-11-22T00:00:00Z"}
+    reply: dict[str, Any] = {"default": raw, "encoded": raw[:0], "pages": [], "named": {}, **rest, "answer": None}
+    page = {"scan": raw, "stamp": {"picture": raw}}
+    return {"default": raw, "encoded": raw, "pages": [page], "named": {"a": raw}, **rest, "answer": reply}
+
+
+def letters(inputs: list[Letter]) -> list[Letter]: ...
+def stamps(inputs: list[Stamp]) -> list[Stamp]: ...
+def codec(predict: Callable[..., Any]) -> Codec:
+    return Codec(read_signature(predict), DeploymentOptions())
+
+
+def encode(answer: Any, tag: int) -> Value:
+    batch, results = FakeBatch([(tags.JSON, "x")]), FakeResults()
+    batch.encodings = [tag]
+    codec(letters).encode([answer], Decoded([0], [["x"]]), None, batch.core, results.core)
+    outcome = results.outcomes[0]
+    assert isinstance(outcome, Value), outcome
+    return outcome
+
+
+def test_bytes_come_in_alike_as_json_and_as_msgpack() -> None:
+    items = [(tags.JSON, msgspec.json.encode(written(TEXT))), (tags.MSGPACK, msgspec.msgpack.encode(written(RAW)))]
+    decoded = codec(letters).decode(FakeBatch(items).core)
+    assert decoded.errors == []
+    assert decoded.columns == [[LETTER, LETTER]]
+    assert type(decoded.columns[0][0].pages[0].stamp) is Stamp
+
+
+@pytest.mark.parametrize("example", [LETTER, written(RAW), written(TEXT)])
+def test_bytes_in_examples_are_checked_as_on_the_wire(example: Any) -> None:
+    assert codec(letters).from_python([example]).columns == [[LETTER]]
+
+
+def test_bytes_leave_as_base64_and_as_msgpack_s_own() -> None:
+    assert json.loads(encode(LETTER, tags.JSON).data) == written(TEXT)
+    assert json.loads(encode({"inside": LETTER}, tags.JSON).data) == {"inside": written(TEXT)}
+    assert msgspec.msgpack.decode(encode(LETTER, tags.MSGPACK).data) == written(RAW)
+    assert msgspec.msgpack.decode(encode([Stamp(RAW)], tags.MSGPACK).data) == [{"picture": RAW}]
+
+
+def test_bytes_of_a_program_come_back() -> None:
+    tag, packed = writer({"kind": "object"})(LETTER)
+    assert (tag, msgspec.msgpack.decode(packed)) == (tags.MSGPACK, written(RAW))
+    read = reader({"kind": "object"}, read_signature(letters).output)
+    assert read((tag, packed, None)) == LETTER
+
+
+def test_another_alphabet_is_read_and_none_is_refused_with_its_field() -> None:
+    stamps_ = codec(stamps)
+    assert stamps_.decode(FakeBatch([(tags.JSON, b'{"picture": "-__-"}')]).core).columns == [[Stamp(RAW)]]
+    bad = [
+        (tags.JSON, b'{"picture": "*"}'),
+        (tags.JSON, b'{"picture": "abc"}'),
+        (tags.MSGPACK, b"\x81\xa7picture\xa1*"),
+    ]
+    errors = [error for _, error in stamps_.decode(FakeBatch(bad).core).errors]
+    assert [error.field for error in errors] == ["$.picture"] * 3
+    assert all("expected base64" in error.message for error in errors)
+    [(_, long)] = codec(letters).decode(FakeBatch([(tags.JSON, b'{"default": "AAAAAAAA"}')]).core).errors
+    assert "at most 3 bytes" in long.message
+
+
+def test_the_schema_says_base64_both_ways() -> None:
+    signature = read_signature(letters)
+    for schema in (signature.input.schema, signature.output.schema):
+        definitions: Any = schema["$defs"]
+        fields = {**definitions["Letter"]["properties"], **definitions["Page"]["properties"]}
+        for name in ("default", "encoded", "scan"):
+            assert fields[name]["contentEncoding"] == "base64", name
+            assert "format" not in fields[name]
+
+
+def test_a_class_is_for_other_uses_what_it_was() -> None:
+    before = Page.model_json_schema(), Page.__pydantic_validator__
+    Adapter(Letter)
+    assert Page.model_validate_json('{"scan": "AAAA"}').scan == b"AAAA"
+    assert (Page.model_json_schema(), Page.__pydantic_validator__) == before
+    assert Page.__pydantic_complete__
+
+
+def test_what_the_user_chose_stays() -> None:
+    class Hex(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(val_json_bytes="hex", ser_json_bytes="hex")
+        raw: bytes
+        page: Page
+
+    class Chosen(pydantic.BaseModel):
+        hex: Hex
+        url: pydantic.Base64UrlBytes
+        either: bytes | str
+
+    adapter = Adapter(Chosen)
+    page = {"scan": TEXT, "stamp": None}
+    sent = {"hex": {"raw": "fbfffe", "page": page}, "url": "-__-", "either": "AAAA"}
+    chosen = adapter.validate_json(json.dumps(sent))
+    assert (chosen.hex.raw, chosen.hex.page.scan, chosen.url, chosen.either) == (RAW, RAW, RAW, b"AAAA")
+    assert json.loads(adapter.to_json(chosen)) == sent
+
+
+def test_values_that_look_like_schemas_are_left_alone() -> None:
+    class Odd(pydantic.BaseModel):
+        type: Any = {"type": "bytes"}
+        metadata: bytes = b"\xff"
+
+    odd = Adapter(Odd).validate_json('{"metadata": "/w=="}')
+    assert (odd.type, odd.metadata) == ({"type": "bytes"}, b"\xff")
+    assert Adapter(Odd).json_schema("validation")["properties"]["metadata"]["default"] == "/w=="
+
+
+def test_bytes_where_the_schema_allows_another_type_are_told_apart() -> None:
+    class Mixed(pydantic.BaseModel):
+        value: bytes | int | Page | None = None
+
+    adapter = Adapter(Mixed)
+    for value, as_json in [(RAW, TEXT), (3, 3), (None, None), (Page(scan=RAW), {"scan": TEXT, "stamp": None})]:
+        assert json.loads(adapter.to_json(Mixed(value=value))) == {"value": as_json}
+        assert adapter.validate_json(adapter.to_json(Mixed(value=value))).value == value
+        assert adapter.validate_python(adapter.to_plain(Mixed(value=value))).value == value
+
+
+def test_an_init_that_would_get_base64_is_refused_when_loaded() -> None:
+    class Own(pydantic.BaseModel):
+        raw: bytes
+
+        def __init__(self, **data: Any) -> None:
+            super().__init__(**data)
+
+    def own(inputs: list[Own]) -> list[str]: ...
+
+    with pytest.raises(TargetError, match="Own has an `__init__` of its own, which would get base64"):
+        read_signature(own)
+
+
+def test_a_manifest_holds_examples_with_bytes() -> None:
+    assert plain(Page(scan=RAW)) == {"scan": TEXT, "stamp": None}
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"] = "cat"
+    photo: bytes
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"] = "dog"
+    tricks: int
+
+
+Pet = Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
+
+
+@pytest.mark.parametrize(
+    ("item", "sent", "value"),
+    [
+        (list[Cat], [{"photo": TEXT}], [Cat(photo=RAW)]),
+        (list[dict[str, Cat]], [{"a": {"photo": TEXT}}], [{"a": Cat(photo=RAW)}]),
+        (Cat | Dog, {"tricks": 3}, Dog(tricks=3)),
+        (Dog | None, None, None),
+        (Pet, {"kind": "cat", "photo": TEXT}, Cat(photo=RAW)),
+        (list[Pet], [{"kind": "dog", "tricks": 3}], [Dog(tricks=3)]),
+    ],
+)
+def test_models_stand_in_lists_dicts_and_unions(item: Any, sent: Any, value: Any) -> None:
+    def pets(inputs: Any) -> Any: ...
+
+    pets.__annotations__ = {"inputs": list[item], "return": list[item]}
+    subject = codec(pets)
+    assert subject.decode(FakeBatch([(tags.JSON, json.dumps(sent).encode())]).core).columns == [[value]]
+    assert subject.from_python([value]).columns == [[value]]
+    batch, results = FakeBatch([(tags.JSON, "x")]), FakeResults()
+    subject.encode([value], Decoded([0], [["x"]]), None, batch.core, results.core)
+    subject.validate([value], 1)
+    outcome: Any = results.outcomes[0]
+    assert subject.decode(FakeBatch([(tags.JSON, outcome.data)]).core).columns == [[value]]
+    tag, packed = writer({"kind": "object"})(value)
+    assert reader({"kind": "object"}, read_signature(pets).output)((tag, packed, None)) == value
+    [(_, error)] = subject.decode(FakeBatch([(tags.JSON, b'[{"a": 1}, 2]')]).core).errors
+    assert error.status == 422
