@@ -149,7 +149,8 @@ def _lifted(value: Any) -> Any:
     if isinstance(value, str):
         return base64.b64decode(value[len(_TOKEN) :]) if value.startswith(_TOKEN) else value
     if isinstance(value, dict):
-        return {key: _lifted(part) for key, part in cast("dict[Any, Any]", value).items()}
+        # Names of entries are text in JSON and msgpack alike.
+        return {str(key).removeprefix(_TOKEN): _lifted(part) for key, part in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list):
         return [_lifted(part) for part in cast("list[Any]", value)]
     return value

@@ -153,6 +153,34 @@ def test_what_the_user_chose_stays() -> None:
     assert json.loads(adapter.to_json(chosen)) == sent
 
 
+def test_bytes_come_and_leave_in_every_place() -> None:
+    class Places(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(strict=True)
+        pair: tuple[bytes, int]
+        some: set[bytes]
+        keys: dict[bytes, bytes]
+        root: pydantic.RootModel[list[bytes]]
+
+        @pydantic.field_validator("some")
+        @classmethod
+        def are_bytes(cls, value: set[bytes]) -> set[bytes]:
+            assert value == {RAW}  # a validator of the user's sees them decoded
+            return value
+
+        @pydantic.computed_field
+        @property
+        def first(self) -> bytes:
+            return self.pair[0]
+
+    adapter = Adapter(Places)
+    sent = {"pair": [TEXT, 1], "some": [TEXT], "keys": {TEXT: TEXT}, "root": [TEXT]}
+    places = adapter.validate_json(json.dumps(sent))
+    assert (places.pair, places.some, places.keys, places.root.root) == ((RAW, 1), {RAW}, {RAW: RAW}, [RAW])
+    assert json.loads(adapter.to_json(places)) == {**sent, "first": TEXT}
+    kept = {"pair": [RAW, 1], "some": [RAW], "keys": {TEXT: RAW}, "root": [RAW], "first": RAW}
+    assert adapter.to_plain(places) == kept
+
+
 def test_values_that_look_like_schemas_are_left_alone() -> None:
     class Odd(pydantic.BaseModel):
         type: Any = {"type": "bytes"}

@@ -1,6 +1,6 @@
 """Whether answers are of the declared type. Values are looked into for examples only: per request it would cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -51,11 +51,12 @@ def validate(declared: Output, answers: Sequence[Any]) -> None:
     """Raise InvalidOutput unless each answer is one of the declared type; exceptions are outcomes of their own."""
     if declared.kind != "object":
         return
+    convert = _converter(declared.item)
     for answer in answers:
         if isinstance(answer, BaseException):
             continue
         try:
-            _convert(answer, declared.item)
+            convert(answer)
         except (InvalidOutput, TypeError, RecursionError):
             continue  # no schema can describe this type, or encoding will say what is wrong with the answer
         except Exception as error:
@@ -65,14 +66,17 @@ def validate(declared: Output, answers: Sequence[Any]) -> None:
             ) from None
 
 
-def _convert(answer: Any, item: Any) -> None:
+def _converter(item: Any) -> Callable[[Any], object]:
     if schemas.is_pydantic(strip(item)):
         from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
-        Adapter(item).validate_python(answer)
-        return
-    msgspec.json.schema(item)  # raises TypeError for what cannot be read back, such as arrays in a struct
-    msgspec.convert(msgspec.to_builtins(answer, builtin_types=_KEPT, enc_hook=plain_hook), item)
+        return Adapter(item).validate_python
+
+    def convert(answer: Any) -> None:
+        msgspec.json.schema(item)  # raises TypeError for what cannot be read back, such as arrays in a struct
+        msgspec.convert(msgspec.to_builtins(answer, builtin_types=_KEPT, enc_hook=plain_hook), item)
+
+    return convert
 
 
 def _shown(declared: Output) -> str:
