@@ -1,5 +1,7 @@
 """Structs with bytes in them, as msgspec and pydantic have them; images; one array and two."""
 
+from typing import Any
+
 import jitney
 import msgspec
 import numpy as np
@@ -42,7 +44,7 @@ def photos(items: list[Photo]) -> list[Photo]:
 
 
 @jitney.deployment
-def kinds(items: list[dict[str, object]]) -> list[dict[str, str]]:
+def kinds(items: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Has fields of any type."""
     return [{name: type(value).__name__ for name, value in item.items()} for item in items]
 

@@ -103,11 +103,11 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
     document
 }
 
-/// A part as a value: JSON if it says so, a file as bytes unless the field is known to be text, and text as the field's type has
-/// it. What does not fit is left as text for the deployment to refuse, by the name of the field.
+/// A part as a value: JSON if it says so, a file as bytes unless the field is known to be text, and text as the field's
+/// type has it. What does not fit is left as text for the deployment to refuse, by the name of the field.
 fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
     let text = std::str::from_utf8(&piece.data).ok();
-    // Of a field that is not known only the form says what it is: the same file must not be text or bytes by what is in it.
+    // Of a field that is not known only the form says what it is: what is in a file must not make it text or bytes.
     let is_text = field.map_or(!piece.is_file, |field| allows(field, "string") && !holds_bytes(field));
     // A JSON string that is not said to be one is text that happens to have quotes.
     let is_json = piece.is_json || !(piece.is_file || is_text || quoted_text(&piece.data));

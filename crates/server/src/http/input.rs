@@ -84,7 +84,8 @@ pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Readi
     })
 }
 
-/// A body that was read as JSON because its type was not said may be meant as something else. `known` are the types there are.
+/// A body that was read as JSON because its type was not said may be meant as something else. `known` are the types
+/// that there are.
 pub(crate) fn unsaid(headers: &HeaderMap, known: impl Iterator<Item = &'static str>, failure: Failure) -> Failure {
     let known: Vec<&str> = known.collect();
     let was_guessed = !headers.contains_key(CONTENT_TYPE) && known.first() == Some(&"application/json");

@@ -43,8 +43,8 @@ impl Beside {
             return Ok(());
         }
         let detail = format!(
-            "the fields beside input go with each of the {inputs} inputs, which makes {bytes} bytes: {most} may come in \
-             at once (max_body_bytes); send fewer inputs"
+            "the fields beside input go with each of the {inputs} inputs, which makes {bytes} bytes: {most} may come \
+             in at once (max_body_bytes); send fewer inputs"
         );
         Err(Failure::new(Outcome::TooLarge, detail))
     }
