@@ -8,6 +8,8 @@ from jitney.fields import Field, alternatives, struct_fields
 from jitney.options import unknown
 
 TASKS: Final = ("embedding",)
+_NEVER_SENT: Final = ("model", "encoding_format")
+"""Fields of the API that are not handed on to a deployment; all others that it declares are."""
 
 _RETURNS: Final = "`predict` returns jitney.Embeddings(vectors, tokens): n vectors, and how many tokens each text had"
 _TAKES: Final = (
@@ -38,9 +40,9 @@ def compile_task(name: str, task: str | None, signature: Signature, *, batched: 
     fields = {field.wire_name: field for field in struct_fields(where, signature.input.item)}
     if "input" not in fields:
         raise TargetError(f"{where}: {_TAKES}; here the fields are {', '.join(fields)}")
-    for field in fields.values():
-        if field.name not in ("input", "dimensions") and not field.has_default:
-            raise TargetError(f"{where}: the field `{field.name}` needs a default: clients of the API cannot set it")
+    for own in _NEVER_SENT:
+        if own in fields and not fields[own].has_default:
+            raise TargetError(f"{where}: the field `{own}` needs a default: clients of the API cannot set it")
     return {
         "kind": task,
         "takes_tokens": _takes_tokens(where, fields["input"]),

@@ -90,8 +90,8 @@ def test_dimensions_where_the_model_has_them(client: openai.OpenAI) -> None:
 
 
 def test_fields_that_the_model_declares_reach_it(client: openai.OpenAI, server: Server) -> None:
-    ask = {"extra_body": {"input_type": "passage", "nobody_knows": 1}, "user": "somebody"}
-    found = client.embeddings.create(model="passages", input=["a", "b"], **ask)
+    extra = {"input_type": "passage", "nobody_knows": 1}
+    found = client.embeddings.create(model="passages", input=["a", "b"], user="somebody", extra_body=extra)
     key = {"x-api-key": KEY}
     for text, each in zip("ab", found.data, strict=True):
         own = server.post("/passages", {"input": text, "input_type": "passage"}, key).json()

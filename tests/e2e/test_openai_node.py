@@ -28,7 +28,7 @@ def test_the_javascript_client_and_a_framework_are_served(serve: Serve) -> None:
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout)
     native = pytest.approx(server.post("/words", TEXT, {"x-api-key": KEY}).json())
-    assert said["models"] == ["matryoshka", "words"]
+    assert said["models"] == ["matryoshka", "passages", "words"]
     assert said["one"]["data"][0]["embedding"] == native
     assert said["one"]["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
     assert [found["embedding"] for found in said["floats"]["data"]] == [native, pytest.approx(said["embedded"][1])]

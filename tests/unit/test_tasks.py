@@ -33,6 +33,11 @@ class Renamed:
 
 class Demanding(msgspec.Struct):
     input: str
+    model: str
+
+
+class Required(msgspec.Struct):
+    input: str
     language: str
 
 
@@ -56,11 +61,12 @@ def of(predict: Callable[..., Any], **options: Any) -> Deployment:
 def texts(inputs: list[str]) -> jitney.Embeddings: ...
 def structs(inputs: list[Texts]) -> jitney.Embeddings: ...
 def everything(inputs: list[All]) -> jitney.Embeddings: ...
+def required(inputs: list[Required]) -> jitney.Embeddings: ...
 
 
 @pytest.mark.parametrize(
     ("predict", "takes_tokens", "takes_dimensions"),
-    [(texts, False, False), (structs, False, False), (everything, True, True)],
+    [(texts, False, False), (structs, False, False), (everything, True, True), (required, False, False)],
 )
 def test_the_annotation_says_what_clients_may_send(
     predict: Callable[..., Any], takes_tokens: bool, takes_dimensions: bool
@@ -86,7 +92,7 @@ def takes_must_have(inputs: list[MustHave]) -> jitney.Embeddings: ...
         (takes_bytes, "here it takes bytes"),
         (takes_arrays, "here it takes arrays"),
         (takes_renamed, "here the fields are text"),
-        (takes_demanding, "`language` needs a default"),
+        (takes_demanding, "`model` needs a default"),
         (takes_no_text, "`input` is list"),
         (takes_floats, "it is str, or str"),
         (takes_must_have, "int | None = None"),
