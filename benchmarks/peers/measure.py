@@ -127,6 +127,8 @@ class Run:
                     )
                     break
                 for points in self.plan.turns():
+                    if points[0] in SAME and not self.report.capacities(load):
+                        continue  # nobody has shown what they can do
                     for one in list(standing):
                         if not self.one_turn(load, repetition, one, points):
                             standing.remove(one)

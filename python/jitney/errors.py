@@ -297,3 +297,8 @@ BY_REASON: dict[str, type[RequestError]] = {
     )
 }
 """The exception of each outcome that a caller in Python can see, by its reason."""
+
+
+def known_reason(error: RequestError) -> str:
+    """Return the reason of an error in the table of outcomes; a class of the user's own is one of those here."""
+    return next(kind.reason for kind in type(error).__mro__ if kind.__module__ == __name__)

@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer
 _TOKEN: Final = f"{secrets.token_hex(8)}:"
 """Marks bytes in what is otherwise as in JSON; no text of a user's begins with it."""
 _OURS: Final = {"jitney": "base64"}
-_HELD: Final = frozenset({"default", "metadata", "expected", "serialization", "config"})
+_HELD: Final = frozenset({"default", "metadata", "expected", "members", "serialization", "config"})
 """Parts of a schema that hold values or what the user wrote, and no schemas of ours."""
 
 
@@ -78,7 +78,7 @@ class _Copier:
         self.own_init: type[Any] | None = None
 
     def copy(self, node: Any, config: Mapping[str, Any], *, is_beside_text: bool = False) -> Any:
-        if isinstance(node, (list, tuple)):
+        if type(node) in (list, tuple):
             parts = cast("list[Any] | tuple[Any, ...]", node)
             return type(parts)(self.copy(part, config, is_beside_text=is_beside_text) for part in parts)
         if not isinstance(node, Mapping):

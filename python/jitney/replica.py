@@ -14,7 +14,7 @@ from jitney.codecs.owning import Kept, NotOwned, owned
 from jitney.codecs.refusals import bounded
 from jitney.config import DeploymentOptions
 from jitney.context import computing
-from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
+from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed, known_reason
 from jitney.failures import Told, one_line, sayable
 from jitney.splitting import Failure, Part, Split, predict_split
 
@@ -251,6 +251,6 @@ def _conviction(failure: Failure) -> Verdict:
     if _is_said_to_client(failure):
         return _refusal(cast("InvalidInput", failure.error))
     if isinstance(failure.error, NOT_NOW):
-        return Verdict(failure.error.reason, sayable(failure.error))
+        return Verdict(known_reason(failure.error), sayable(failure.error))
     detail = one_line(failure.error)
     return Verdict("model_failed", detail if failure.alone else f"{detail} (raised for a batch that held this item)")

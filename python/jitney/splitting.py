@@ -88,10 +88,10 @@ def _shrink(
             size = (len(some) + 1) // 2
             let_go(raised)
             continue
-        if raised is not None and len(some) > 1:
+        if raised is not None and len(some) > 1 and not isinstance(raised, NOT_NOW):
             _search(predict, some, raised, split)
         elif raised is not None:
-            split.fail(some, raised, alone=True)
+            split.fail(some, raised, alone=len(some) == 1)
         rest = rest[size:]
 
 
@@ -111,8 +111,8 @@ def _search(
         raised = _call(predict, half, split)
         if raised is None:
             return True
-        if len(half) == 1:
-            split.fail(half, raised, alone=True)
+        if len(half) == 1 or isinstance(raised, NOT_NOW):
+            split.fail(half, raised, alone=len(half) == 1)
         else:
             guilty.append((half, raised))
         return False

@@ -2,6 +2,7 @@
 
 import base64
 import datetime
+import enum
 import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -189,6 +190,21 @@ def test_values_that_look_like_schemas_are_left_alone() -> None:
     odd = Adapter(Odd).validate_json('{"metadata": "/w=="}')
     assert (odd.type, odd.metadata) == ({"type": "bytes"}, b"\xff")
     assert Adapter(Odd).json_schema("validation")["properties"]["metadata"]["default"] == "/w=="
+
+
+class Size(tuple[int, int], enum.Enum):
+    SMALL = (1, 2)
+
+
+class Sized(pydantic.BaseModel):
+    size: Size = Size.SMALL
+    raw: bytes = b""
+
+
+def test_members_of_an_enum_that_are_tuples_stay_what_they_are() -> None:
+    adapter = Adapter(Sized)
+    assert adapter.validate_python({"size": (1, 2)}) == Sized()
+    assert adapter.validate_json(b'{"raw": "+/8="}') == Sized(raw=b"\xfb\xff")
 
 
 def test_bytes_where_the_schema_allows_another_type_are_told_apart() -> None:

@@ -198,6 +198,20 @@ def test_a_model_that_cannot_answer_now_is_not_asked_again_and_says_so(error: Re
     assert calls == [3]
 
 
+def test_a_model_that_cannot_answer_now_is_asked_no_more_while_a_guilty_item_is_searched() -> None:
+    class NoDatabase(Unavailable):
+        reason = "no_database"
+
+    calls: list[int] = []
+
+    def predict(texts: list[str]) -> list[str]:
+        calls.append(len(texts))
+        raise ValueError("no") if len(calls) == 1 else NoDatabase("away")
+
+    assert reasons(one(predict, ["a"] * 8)) == ["unavailable"] * 8
+    assert calls == [8, 4, 4]
+
+
 def test_a_model_may_return_that_it_cannot_answer_one_item_now() -> None:
     def predict(texts: list[str]) -> list[str | Exception]:
         return [texts[0], Unavailable("no database")]

@@ -73,9 +73,10 @@ impl BatchPolicy for Auto {
         let rate = view.traffic.rate(view.now, view.pace);
         let mut shortest = Wait { seconds: f64::INFINITY, motive: None };
         for lane in candidates {
-            // While one lane is held another may leave, but not without those who are on their way to it: they would wait for
-            // a whole batch.
-            if shortest.motive.is_some() && expects(view, lane) {
+            // While one lane is held another may leave, but not without those who are on their way to it, as long as it has
+            // the time: they would wait for a whole batch.
+            let has_time = || view.slack_s(lane) - view.upper_with_one_more(lane) >= shortest.seconds;
+            if shortest.motive.is_some() && expects(view, lane) && has_time() {
                 continue;
             }
             // Whoever has been passed for long enough is not held any more.

@@ -101,8 +101,8 @@ impl Lanes {
         self.batches
     }
 
-    /// What leaves before an item of this key and class that comes now. It takes a look at each lane only where somebody of
-    /// a later class waits.
+    /// What leaves before an item of this key and class that comes now. Where somebody of a later class waits, it takes a
+    /// look at each lane whose head ranks before.
     pub fn ahead(&self, now: Time, key: &GroupKey, priority: Priority) -> Ahead {
         let own = self.by_key.get(key).map(|&id| self.lane(id));
         if self.by_class[priority as usize + 1..].iter().all(|&items| items == 0) {
@@ -111,11 +111,14 @@ impl Lanes {
         }
         let rank = rank(now, priority, self.boost);
         let mut ahead = Ahead { batches: 0, items: 0, own: own.map_or(0, |lane| lane.before(rank, self.boost)) };
-        for slot in self.slots.iter().flatten() {
-            let (items, lane) = (slot.lane.before(rank, self.boost), &slot.lane);
+        for &(_, id) in self.by_rank.range(..=(rank, LaneId(u32::MAX))) {
+            let lane = self.lane(id);
+            let items = lane.before(rank, self.boost);
             ahead.items += items;
             ahead.batches += match own {
-                Some(own) if std::ptr::eq(own, lane) => lane.full_batches(self.limits) * items / lane.len(),
+                Some(own) if std::ptr::eq(own, lane) => {
+                    (items / self.limits.max_items).max(lane.full_batches(self.limits) * items / lane.len())
+                }
                 _ => (lane.batches(self.limits) * items).div_ceil(lane.len()),
             };
         }
@@ -275,5 +278,40 @@ impl Lanes {
             self.free.push(id);
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ranks_before_is_ahead() {
+        let second = Duration::from_secs(1);
+        let (now, limits) = (Time(0) + 10 * second, BatchLimits { max_items: 10, max_cost: u64::MAX });
+        let mut lanes = Lanes::new(limits, second, 8);
+        let [own, other, empty] =
+            [1, 2, 3].map(|n| GroupKey([crate::group_key::KeyPart::Int(n)].into_iter().collect()));
+        let mut id = 0;
+        let mut fill = |key: &GroupKey, priority, arrival, items: u64| {
+            for _ in 0..items {
+                id += 1;
+                lanes.push(key, priority, Waiting { arrival, id: ItemId(id), cost: 1, due: now, passed: 0 });
+            }
+        };
+        fill(&own, Priority::Normal, now, 12);
+        fill(&own, Priority::Low, now, 9);
+        fill(&other, Priority::Low, now, 25);
+        // Older than a head start, so that it ranks before what is normal now.
+        fill(&other, Priority::Low, Time(0), 5);
+        let of = |key, priority| {
+            let Ahead { batches, items, own } = lanes.ahead(now, key, priority);
+            (batches, items, own)
+        };
+        assert_eq!(of(&own, Priority::High), (1, 5, 0), "the old ones are a batch");
+        assert_eq!(of(&own, Priority::Normal), (2, 17, 12), "one full batch of its own besides");
+        assert_eq!(of(&other, Priority::Normal), (2, 17, 5), "it joins the old ones");
+        assert_eq!(of(&other, Priority::Low), (6, 51, 30));
+        assert_eq!(of(&empty, Priority::Low), (6, 51, 0));
     }
 }

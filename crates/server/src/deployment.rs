@@ -246,10 +246,15 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// When to come back, if these answers are the refusal of a request for which there is no room.
+/// When to come back, if these answers are the refusal of a request for which there is no room. What would be late may have
+/// been let in and be refused after all, one by one: at the door all are.
 fn no_room(answers: &[Answer]) -> Option<Duration> {
     let failure = answers.first()?.result.as_ref().err()?;
-    let is_full = matches!(failure.outcome, Outcome::QueueFull | Outcome::QueueBytesFull | Outcome::WaitTooLong);
+    let is_full = match failure.outcome {
+        Outcome::QueueFull | Outcome::QueueBytesFull | Outcome::WaitTooLong => true,
+        Outcome::WouldBeLate => answers.iter().all(|answer| answer.outcome() == Outcome::WouldBeLate),
+        _ => false,
+    };
     failure.retry_after.filter(|_| is_full)
 }
 

@@ -16,7 +16,7 @@ from jitney.codecs.answers import dtype_name, host_array, named_arrays
 from jitney.codecs.plain import is_array, is_array_type, plain_hook
 from jitney.codecs.refusals import bounded
 from jitney.codecs.validating import DeclaredArrays, validate
-from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput
+from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, known_reason
 from jitney.failures import one_line, sayable
 from jitney.types import TOKENS, Embeddings, Image, is_pillow, is_pillow_type
 
@@ -209,6 +209,6 @@ def _write_error(error: BaseException, index: int, results: "Results") -> None:
         refused = bounded(error)
         results.error(index, refused.reason, refused.message, refused.field, refused.status)
     elif isinstance(error, NOT_NOW):
-        results.error(index, error.reason, sayable(error))
+        results.error(index, known_reason(error), sayable(error))
     else:
         results.error(index, "model_failed", one_line(error))

@@ -155,6 +155,11 @@ impl Listener {
         self.address.clone()
     }
 
+    /// Whether it is a socket in the file system.
+    pub(crate) fn is_unix(&self) -> bool {
+        matches!(self.door, Door::Unix(..))
+    }
+
     /// The next connection.
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
         match &self.door {

@@ -65,7 +65,9 @@ async fn admit(
     let mut doors = JoinSet::new();
     for listener in listeners {
         let (site, places, strangers, workers) = (site.clone(), places.clone(), strangers.clone(), workers.clone());
-        doors.spawn(async move {
+        // Over TCP no worker can be told from a stranger: that door closes with the stop.
+        let closes = (!listener.is_unix()).then(|| strangers.stop.clone());
+        let open = async move {
             // Who comes when all places are taken waits in the kernel's queue. The semaphore is never closed.
             while let Ok(place) = places.clone().acquire_owned().await {
                 match listener.accept().await {
@@ -78,6 +80,12 @@ async fn admit(
                         tokio::time::sleep(PAUSE).await;
                     }
                 }
+            }
+        };
+        doors.spawn(async move {
+            match closes {
+                Some(mut stop) => tokio::select! { () = open => {} _ = stop.wait_for(|stop| *stop) => {} },
+                None => open.await,
             }
         });
     }

@@ -14,6 +14,11 @@ use std::fmt;
 /// What the front reads itself. A deployment is given the first two of them, and never the others.
 const OWN: [&str; 4] = ["input", "dimensions", "model", "encoding_format"];
 
+/// All copies of these fields may take so many times what the body takes …
+const COPIES: usize = 4;
+/// … and always so many bytes.
+const ALWAYS: usize = 1 << 18;
+
 /// What is said of all inputs of one request, as the rest of an object that begins with the input.
 #[derive(Debug)]
 pub(super) struct Beside(Vec<u8>);
@@ -36,15 +41,15 @@ impl Beside {
         Ok(Beside(written))
     }
 
-    /// Every input gets a copy, so that a short request could fill the memory.
-    pub(super) fn check_room(&self, inputs: usize, most: usize) -> Result<(), Failure> {
-        let bytes = self.0.len().saturating_mul(inputs);
+    /// Every input gets a copy, so that many short requests could fill the memory: `body` is what was counted of this one.
+    pub(super) fn check_room(&self, inputs: usize, body: usize) -> Result<(), Failure> {
+        let (bytes, most) = (self.0.len().saturating_mul(inputs), body.saturating_mul(COPIES).max(ALWAYS));
         if bytes <= most {
             return Ok(());
         }
         let detail = format!(
-            "the fields beside input go with each of the {inputs} inputs, which makes {bytes} bytes: {most} may come \
-             in at once (max_body_bytes); send fewer inputs"
+            "the fields beside input go with each of the {inputs} inputs, which makes {bytes} bytes: of this body at \
+             most {most}; send fewer inputs"
         );
         Err(Failure::new(Outcome::TooLarge, detail))
     }
@@ -124,10 +129,11 @@ mod tests {
     fn a_short_request_does_not_become_a_long_one() {
         let body = format!(r#"{{"input_type": "{}"}}"#, "x".repeat(1000));
         let beside = read(&body, None).unwrap();
-        assert!(beside.check_room(10, 11_000).is_ok());
-        let failure = beside.check_room(11, 11_000).unwrap_err();
+        assert!(beside.check_room(256, 0).is_ok(), "a quarter of a MB is little for anybody");
+        let failure = beside.check_room(300, 60_000).unwrap_err();
         assert_eq!(failure.outcome, Outcome::TooLarge);
-        assert!(failure.detail.contains("11 inputs"), "{}", failure.detail);
+        assert!(failure.detail.contains("300 inputs"), "{}", failure.detail);
+        assert!(beside.check_room(300, 80_000).is_ok(), "four times what came");
     }
 
     #[test]

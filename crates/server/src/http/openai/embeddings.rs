@@ -132,7 +132,7 @@ fn understand<'a>(site: &'a Site, chunks: &mut Chunks) -> Result<Asked<'a>, Fail
         let manifest = &*deployment.manifest;
         let beside = Beside::read(bytes, &manifest.input, dimensions)?;
         let count = inputs.len();
-        beside.check_room(count, most)?;
+        beside.check_room(count, bytes.len())?;
         let items = inputs.into_iter().enumerate().map(|(index, input)| {
             item(manifest, input, &beside, most).map_err(|failure| in_place(failure, index, count))
         });
