@@ -301,4 +301,5 @@ BY_REASON: dict[str, type[RequestError]] = {
 
 def known_reason(error: RequestError) -> str:
     """Return the reason of an error in the table of outcomes; a class of the user's own is one of those here."""
-    return next(kind.reason for kind in type(error).__mro__ if kind.__module__ == __name__)
+    kinds = (kind for kind in type(error).__mro__ if issubclass(kind, RequestError))
+    return next(kind.reason for kind in kinds if kind.__module__ == __name__)
