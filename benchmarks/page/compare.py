@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from peers.plan import SAME
+
 OURS = "jitney"
 # What is compared, and whether less is better.
 COMPARED = {"rps": False, "p50_ms": True, "p95_ms": True}
@@ -17,7 +19,7 @@ ALIKE = 0.1
 # three.
 LEAST_REPETITIONS = 3
 # Points at which a server that keeps up answers just what it is asked for.
-OFFERED = ("open 60%", "same slowest", "same best")
+OFFERED = ("open 60%", *SAME)
 # In the tables of `make bench` these are no others: the least that a server costs, jitney by another door, no model.
 NO_OTHERS = (OURS, "hyper", "connect", "none")
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.owning import Kept, NotOwned, owned
-from jitney.codecs.refusals import bounded
+from jitney.codecs.refusals import told
 from jitney.config import DeploymentOptions
 from jitney.context import computing
-from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed, known_reason
+from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import Told, one_line, sayable
 from jitney.splitting import Failure, Part, Split, predict_split
 
@@ -118,7 +118,7 @@ class Replica:
 
     def _refused(self, error: InvalidInput | ModelFailed, item: int) -> Verdict:
         if isinstance(error, InvalidInput):
-            return _refusal(error)
+            return Verdict(*told(error))
         self._told.tell("decoding an item", error.__cause__ or error, item)
         return Verdict(error.reason, error.message)
 
@@ -237,20 +237,12 @@ def _write(index: int, verdict: Verdict, results: "Results") -> None:
         results.error(index, "internal", f"why this item failed cannot be said: {type(error).__name__}", None, None)
 
 
-def _refusal(error: InvalidInput) -> Verdict:
-    error = bounded(error)
-    return Verdict(error.reason, error.message, error.field, error.status)
-
-
 def _is_said_to_client(failure: Failure) -> bool:
     """Whether the model raised what the client is meant to read: no fault of the model's, for its author to see."""
     return isinstance(failure.error, InvalidInput) and failure.alone
 
 
 def _conviction(failure: Failure) -> Verdict:
-    if _is_said_to_client(failure):
-        return _refusal(cast("InvalidInput", failure.error))
-    if isinstance(failure.error, NOT_NOW):
-        return Verdict(known_reason(failure.error), sayable(failure.error))
-    detail = one_line(failure.error)
-    return Verdict("model_failed", detail if failure.alone else f"{detail} (raised for a batch that held this item)")
+    if failure.alone or isinstance(failure.error, NOT_NOW):
+        return Verdict(*told(failure.error))
+    return Verdict("model_failed", f"{one_line(failure.error)} (raised for a batch that held this item)")

@@ -62,7 +62,7 @@ def predict_split(predict: Callable[[Sequence[int]], object], positions: Sequenc
     if error is None:
         return split
     split.is_out_of_memory = len(positions) > 1 and is_out_of_memory(error)
-    if len(positions) == 1 or not retry or isinstance(error, NOT_NOW):
+    if not retry or _is_final(positions, error):
         split.fail(positions, error, alone=len(positions) == 1)
     elif split.is_out_of_memory:
         _shrink(predict, positions, error, split)
@@ -88,10 +88,10 @@ def _shrink(
             size = (len(some) + 1) // 2
             let_go(raised)
             continue
-        if raised is not None and len(some) > 1 and not isinstance(raised, NOT_NOW):
-            _search(predict, some, raised, split)
-        elif raised is not None:
+        if raised is not None and _is_final(some, raised):
             split.fail(some, raised, alone=len(some) == 1)
+        elif raised is not None:
+            _search(predict, some, raised, split)
         rest = rest[size:]
 
 
@@ -111,7 +111,7 @@ def _search(
         raised = _call(predict, half, split)
         if raised is None:
             return True
-        if len(half) == 1 or isinstance(raised, NOT_NOW):
+        if _is_final(half, raised):
             split.fail(half, raised, alone=len(half) == 1)
         else:
             guilty.append((half, raised))
@@ -125,6 +125,11 @@ def _search(
             guilty.append((right, error))  # the guilty one is here: no need to call the whole of it to know
         else:
             is_innocent(right, error)
+
+
+def _is_final(positions: Sequence[int], error: BaseException) -> bool:
+    """Whether calls on parts of these would tell no more about who is guilty."""
+    return len(positions) == 1 or isinstance(error, NOT_NOW)
 
 
 def _call(predict: Callable[[Sequence[int]], object], positions: Sequence[int], split: Split) -> BaseException | None:

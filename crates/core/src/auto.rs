@@ -75,8 +75,7 @@ impl BatchPolicy for Auto {
         for lane in candidates {
             // While one lane is held another may leave, but not without those who are on their way to it, as long as it has
             // the time: they would wait for a whole batch.
-            let has_time = || view.slack_s(lane) - view.upper_with_one_more(lane) >= shortest.seconds;
-            if shortest.motive.is_some() && expects(view, lane) && has_time() {
+            if shortest.motive.is_some() && expects(view, lane) && spare_s(view, lane) >= shortest.seconds {
                 continue;
             }
             // Whoever has been passed for long enough is not held any more.
@@ -152,8 +151,7 @@ impl Auto {
         if !view.pace.is_known() || view.is_full(lane) || view.pace_of(lane).seconds(1) < TIMER_S {
             return Wait::NONE;
         }
-        // All waits of one launch together never exceed a launch's cost, shared among the replicas.
-        let cost = view.pace_of(lane).launch_s() / f64::from(view.replicas);
+        let cost = longest_hold_s(view, lane);
         let longest = cost - self.held_since.map_or(0.0, |since| (view.now - since).as_secs_f64());
         if longest <= TINY_S {
             return Wait::NONE;
@@ -164,7 +162,7 @@ impl Auto {
             return Wait::NONE;
         }
         // Whoever waits for company must still be answered in time with one more in the batch.
-        let left = view.slack_s(lane) - view.upper_with_one_more(lane);
+        let left = spare_s(view, lane);
         if left < wait.seconds { Wait { seconds: left.max(0.0), motive: Some(CloseReason::Deadline) } } else { wait }
     }
 
@@ -202,8 +200,18 @@ impl Auto {
 
 /// Whether users who were just answered are on their way to a lane.
 fn expects(view: &View, lane: LaneId) -> bool {
-    let longest = view.pace_of(lane).launch_s() / f64::from(view.replicas);
-    view.traffic.returning(view.now, view.lanes.kin(lane), view.pace).within(longest).here >= RETURNS_AT_LEAST
+    let returning = view.traffic.returning(view.now, view.lanes.kin(lane), view.pace);
+    returning.within(longest_hold_s(view, lane)).here >= RETURNS_AT_LEAST
+}
+
+/// What all waits of one launch together never exceed: a launch's cost, shared among the replicas.
+fn longest_hold_s(view: &View, lane: LaneId) -> f64 {
+    view.pace_of(lane).launch_s() / f64::from(view.replicas)
+}
+
+/// How long a lane may wait for company and its head still be answered in time with one more in the batch.
+fn spare_s(view: &View, lane: LaneId) -> f64 {
+    view.slack_s(lane) - view.upper_with_one_more(lane)
 }
 
 /// Keeps replicas staggered: with few waiting, they are left to the replica that is free next.

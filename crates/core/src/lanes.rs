@@ -104,23 +104,25 @@ impl Lanes {
     /// What leaves before an item of this key and class that comes now. Where somebody of a later class waits, it takes a
     /// look at each lane whose head ranks before.
     pub fn ahead(&self, now: Time, key: &GroupKey, priority: Priority) -> Ahead {
-        let own = self.by_key.get(key).map(|&id| self.lane(id));
+        let own = self.by_key.get(key).copied();
         if self.by_class[priority as usize + 1..].iter().all(|&items| items == 0) {
+            let own = own.map(|id| self.lane(id));
             let joins = own.map_or(0, |lane| lane.batches(self.limits) - lane.full_batches(self.limits));
             return Ahead { batches: self.batches - joins, items: self.items, own: own.map_or(0, Lane::len) };
         }
         let rank = rank(now, priority, self.boost);
-        let mut ahead = Ahead { batches: 0, items: 0, own: own.map_or(0, |lane| lane.before(rank, self.boost)) };
+        let mut ahead = Ahead::default();
         for &(_, id) in self.by_rank.range(..=(rank, LaneId(u32::MAX))) {
             let lane = self.lane(id);
             let items = lane.before(rank, self.boost);
             ahead.items += items;
-            ahead.batches += match own {
-                Some(own) if std::ptr::eq(own, lane) => {
-                    (items / self.limits.max_items).max(lane.full_batches(self.limits) * items / lane.len())
-                }
-                _ => (lane.batches(self.limits) * items).div_ceil(lane.len()),
-            };
+            if Some(id) == own {
+                ahead.own = items;
+                ahead.batches +=
+                    (items / self.limits.max_items).max(lane.full_batches(self.limits) * items / lane.len());
+            } else {
+                ahead.batches += (lane.batches(self.limits) * items).div_ceil(lane.len());
+            }
         }
         ahead
     }

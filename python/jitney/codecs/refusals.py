@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitney.errors import InvalidInput, MalformedBody, ModelFailed
+from jitney.errors import NOT_NOW, InvalidInput, MalformedBody, ModelFailed, known_reason
 from jitney.failures import one_line, sayable
 
 _AT: Final = re.compile(r"^(?P<what>.*) - at `(?P<path>(?:key in )?[^`]*)`$", re.DOTALL)
@@ -30,6 +30,16 @@ def refusal(error: BaseException) -> InvalidInput | ModelFailed:
         return bounded(_refusal(error))
     except Exception:
         return InvalidInput(f"the input's own validation raised {one_line(error)}")
+
+
+def told(error: BaseException) -> tuple[str, str, str | None, int | None]:
+    """Return what a client is told of what user code raised or returned for its item: reason, detail, field, status."""
+    if isinstance(error, InvalidInput):
+        refused = bounded(error)
+        return refused.reason, refused.message, refused.field, refused.status
+    if isinstance(error, NOT_NOW):
+        return known_reason(error), sayable(error), None, None
+    return "model_failed", one_line(error), None, None
 
 
 def _is_fault(error: BaseException) -> bool:

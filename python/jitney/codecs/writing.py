@@ -14,10 +14,10 @@ from jitney.annotations import Output, show
 from jitney.codecs import tags
 from jitney.codecs.answers import dtype_name, host_array, named_arrays
 from jitney.codecs.plain import is_array, is_array_type, plain_hook
-from jitney.codecs.refusals import bounded
+from jitney.codecs.refusals import told
 from jitney.codecs.validating import DeclaredArrays, validate
-from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, known_reason
-from jitney.failures import one_line, sayable
+from jitney.errors import InvalidOutput
+from jitney.failures import sayable
 from jitney.types import TOKENS, Embeddings, Image, is_pillow, is_pillow_type
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Writer:
         for index, answer in zip(indices, answers, strict=True):
             try:
                 if isinstance(answer, BaseException):
-                    _write_error(answer, index, results)
+                    results.error(index, *told(answer))
                     continue
                 self._check_kind(answer)
                 if is_array(answer):
@@ -202,13 +202,3 @@ def _wire_name(output: Any, name: str) -> str:
     if isinstance(output, Embeddings):
         return TOKENS if name == "tokens" else ""
     return name
-
-
-def _write_error(error: BaseException, index: int, results: "Results") -> None:
-    if isinstance(error, InvalidInput):
-        refused = bounded(error)
-        results.error(index, refused.reason, refused.message, refused.field, refused.status)
-    elif isinstance(error, NOT_NOW):
-        results.error(index, known_reason(error), sayable(error))
-    else:
-        results.error(index, "model_failed", one_line(error))
