@@ -115,7 +115,15 @@ class Results:
         The buffer is not copied: it must not change until `finish` has returned.
         """
 
-    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
+    def error(
+        self,
+        index: int,
+        reason: str,
+        detail: str,
+        field: str | None = None,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
         """The item failed; `reason` is one of the table of outcomes, e.g. `invalid_input`, `model_failed`."""
 
 @final

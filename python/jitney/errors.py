@@ -12,7 +12,7 @@ JitneyError
    │  └─ MalformedBody         it cannot even be parsed
    ├─ NotFound                 no deployment of this name
    ├─ TooLarge                 above a limit of size
-   ├─ Overloaded               refused at the door
+   ├─ Overloaded               refused at the door; has `retry_after_s`
    │  ├─ QueueFull             … as many items wait as may wait
    │  ├─ QueueBytesFull        … as many bytes wait as may wait
    │  ├─ WaitTooLong           … the predicted wait is too long
@@ -21,7 +21,7 @@ JitneyError
    ├─ DeadlineExceeded         the deadline passed
    │  └─ DeadlineUnreachable   … or would pass before the answer can be there
    ├─ Cancelled                the caller went away
-   ├─ Unavailable              nobody is there to answer; raise it from `predict` if what it needs is away
+   ├─ Unavailable              nobody is there to answer; has `retry_after_s`
    │  ├─ Loading               … yet
    │  ├─ CrashLooping          … the workers keep crashing
    │  ├─ Draining              … any more
@@ -34,6 +34,7 @@ JitneyError
 ```
 """
 
+import math
 from functools import cache
 from typing import ClassVar
 
@@ -142,7 +143,13 @@ class Overloaded(RequestError):
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = _seconds(retry_after_s)
+
+
+def _seconds(retry_after_s: float | None) -> float | None:
+    if retry_after_s is not None and not 0 <= retry_after_s < math.inf:
+        raise ValueError(f"retry_after_s is a number of seconds, 0 or more, not {retry_after_s!r}")
+    return retry_after_s
 
 
 class QueueFull(Overloaded):
@@ -192,9 +199,16 @@ class Cancelled(RequestError):
 
 
 class Unavailable(RequestError):
-    """Nobody is there to answer. Raise it from `predict`, or return it, if what the model needs is away for now."""
+    """Nobody is there to answer. Raise it from `predict`, or return it, if what the model needs is away for now.
+
+    Clients are told to come back after `retry_after_s` seconds, if it is given.
+    """
 
     reason = "unavailable"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = _seconds(retry_after_s)
 
 
 class Loading(Unavailable):

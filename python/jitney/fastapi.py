@@ -82,7 +82,7 @@ def model(key: str | type[Any] | Callable[..., Any]) -> Any:
 def http_error(error: RequestError) -> HTTPException:
     """Return what FastAPI answers for this error: its status, its words, and when to come back."""
     headers = {"x-jitney-reason": error.reason}
-    if isinstance(error, Overloaded) and error.retry_after_s is not None and error.retry_after_s >= 1:
+    if isinstance(error, (Overloaded, Unavailable)) and error.retry_after_s is not None and error.retry_after_s >= 1:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
     elif isinstance(error, Unavailable):
         headers["retry-after"] = "1"

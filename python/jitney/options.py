@@ -104,6 +104,9 @@ class DeploymentOptions:
         at_least=1, at_most=_MOST_REPLICAS,
     )  # fmt: skip
     devices: tuple[str, ...] = _option((), "devices given to the replicas, round robin, as in cuda:0,cuda:1")
+    openai_names: tuple[str, ...] = _option(
+        (), "further names by which OpenAI's clients ask for it, as in BAAI/bge-small-en-v1.5,text-embedding-3-small"
+    )
     max_queued_items: int = _option(4096, "most items that wait", unit="items", at_least=1, at_most=_I64)
     max_queued_bytes: int = _option(256 * _MEBIBYTE, "most bytes that wait", unit="bytes", at_least=1, at_most=_I64)
     request_timeout_s: float = _length(60.0, "a request's deadline when it names none", above=0)

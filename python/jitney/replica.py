@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.owning import Kept, NotOwned, owned
-from jitney.codecs.refusals import told
+from jitney.codecs.refusals import Verdict, told
 from jitney.config import DeploymentOptions
 from jitney.context import computing
 from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
@@ -20,16 +20,6 @@ from jitney.splitting import Failure, Part, Split, predict_split
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
-
-
-@dataclass(slots=True)
-class Verdict:
-    """Why an item has no result: a row of the table of outcomes, and what the client is told."""
-
-    reason: str
-    detail: str
-    field: str | None = None
-    status: int | None = None
 
 
 @dataclass(slots=True)
@@ -118,7 +108,7 @@ class Replica:
 
     def _refused(self, error: InvalidInput | ModelFailed, item: int) -> Verdict:
         if isinstance(error, InvalidInput):
-            return Verdict(*told(error))
+            return told(error)
         self._told.tell("decoding an item", error.__cause__ or error, item)
         return Verdict(error.reason, error.message)
 
@@ -231,10 +221,10 @@ class Replica:
 
 def _write(index: int, verdict: Verdict, results: "Results") -> None:
     try:
-        results.error(index, verdict.reason, verdict.detail, verdict.field, verdict.status)
+        results.error(index, *verdict)
     except Exception as error:
         # Whatever user code put into its exception: an item without an outcome would take the worker along.
-        results.error(index, "internal", f"why this item failed cannot be said: {type(error).__name__}", None, None)
+        results.error(index, "internal", f"why this item failed cannot be said: {type(error).__name__}")
 
 
 def _is_said_to_client(failure: Failure) -> bool:
@@ -244,5 +234,5 @@ def _is_said_to_client(failure: Failure) -> bool:
 
 def _conviction(failure: Failure) -> Verdict:
     if failure.alone or isinstance(failure.error, NOT_NOW):
-        return Verdict(*told(failure.error))
+        return told(failure.error)
     return Verdict("model_failed", f"{one_line(failure.error)} (raised for a batch that held this item)")

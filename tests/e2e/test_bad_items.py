@@ -125,6 +125,25 @@ def test_errors_that_cannot_be_said_leave_the_worker_alive(serve: Serve) -> None
         assert client.post("/odd_errors", {"text": "a"}).json()["pid"] == pid
 
 
+def test_a_model_says_when_to_come_back(serve: Serve) -> None:
+    with serve("odd_errors.py").client() as client:
+        reply = client.post("/odd_errors", {"text": "busy"})
+    assert (reply.status, reply.reason, reply.headers["retry-after"]) == (429, "queue_full", "7")
+
+
+def test_the_log_names_the_requests_that_failed_by_a_fault(serve: Serve) -> None:
+    server = serve("odd_errors.py")
+    with server.client() as client:
+        client.post("/odd_errors", {"text": "refused"}, {"x-request-id": "refused-1"})
+        client.post("/odd_errors", {"text": "mute"}, {"x-request-id": "alone-1"})
+        items = [{"text": "a"}, {"text": "surrogate"}]
+        assert client.post("/odd_errors/batch", items, {"x-request-id": "among-1"}).status == 200
+    log = server.log()
+    assert "request alone-1: model_failed: Mute" in log
+    assert "request among-1: model_failed: ValueError: file" in log
+    assert "refused-1" not in log
+
+
 def test_a_group_field_may_be_left_out_if_its_default_is_null(serve: Serve) -> None:
     server = serve("odd_errors.py")
     with server.client() as client:

@@ -177,6 +177,34 @@ def test_a_base_url_without_its_version_is_named(server: Server) -> None:
             lost.models.list()
 
 
+def test_a_deployment_has_as_many_names_as_its_clients_know(serve: Serve) -> None:
+    names = "BAAI/bge-small-en-v1.5,text-embedding-3-small"
+    server = serve("embedders.py", arguments=("--set", f"words.openai_names={names}"))
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none") as client:
+        assert [model.id for model in client.models.list().data][2:] == ["words", *names.split(",")]
+        for name in ("words", *names.split(",")):
+            assert client.models.retrieve(name).id == name
+            assert client.embeddings.create(model=name, input="two words").model == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("words.openai_names=a,passages",), ["'passages'", "is", "a", "name", "of", "passages", "already"]),
+        (("words.openai_names=a/b", "passages.openai_names=a/b"), ["'a/b'", "is", "a", "name", "of"]),
+        (("plain.openai_names=a",), ["plain", "task="]),
+    ],
+)
+def test_names_that_mean_two_models_or_none_are_refused(
+    serve: Serve, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    sets = tuple(word for argument in arguments for word in ("--set", argument))
+    server = serve("embedders.py", arguments=sets, wait=False)
+    assert server.wait_exit() != 0
+    for word in words:
+        assert word.replace("'", '"') in server.log()
+
+
 def test_a_deadline_is_not_tried_again(serve: Serve) -> None:
     server = serve("embedders.py", environment={"JITNEY_API_KEYS": KEY})
     with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=KEY) as client:

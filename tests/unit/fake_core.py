@@ -67,8 +67,9 @@ class Value:
 class Error:
     reason: str
     detail: str
-    field: str | None
-    status: int | None
+    field: str | None = None
+    status: int | None = None
+    retry_after_s: float | None = None
 
 
 class FakeResults:
@@ -94,8 +95,8 @@ class FakeResults:
             else:
                 self._put(index, row)
 
-    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
-        self._put(index, Error(reason, detail, field, status))
+    def error(self, index: int, *told: Any) -> None:
+        self._put(index, Error(*told))
 
     def _put(self, index: int, outcome: object) -> None:
         assert index not in self.outcomes, f"item {index} has two outcomes"

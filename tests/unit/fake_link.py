@@ -19,6 +19,7 @@ class Outcome:
     detail: str = ""
     field: str | None = None
     status: int | None = None
+    retry_after_s: float | None = None
     value: Any = None
 
 
@@ -83,8 +84,8 @@ class FakeResults:
             assert name not in rows
             rows[name] = row  # not copied, as in the real one
 
-    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
-        self._once(index, Outcome(reason, detail, field, status))
+    def error(self, index: int, *told: Any) -> None:
+        self._once(index, Outcome(*told))
 
     def _once(self, index: int, outcome: Outcome) -> None:
         assert 0 <= index < len(self.batch)

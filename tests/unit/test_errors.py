@@ -52,6 +52,13 @@ def test_an_invalid_input_has_a_status_of_the_client_and_crosses_processes() -> 
     assert pickle.loads(pickle.dumps(jitney.QueueFull("full"))).message == "full"
 
 
+@pytest.mark.parametrize("kind", [jitney.Overloaded, jitney.Unavailable])
+def test_a_time_to_come_back_is_a_number_of_seconds(kind: type[jitney.Overloaded] | type[jitney.Unavailable]) -> None:
+    assert pickle.loads(pickle.dumps(kind("x", retry_after_s=3))).retry_after_s == 3
+    with pytest.raises(ValueError, match="retry_after_s is a number of seconds, 0 or more, not -1"):
+        kind("x", retry_after_s=-1)
+
+
 def test_reasons_are_those_of_the_table_of_outcomes() -> None:
     core = pytest.importorskip("jitney._core", reason="jitney._core is not built")
     reasons = {row[0] for row in core.outcomes()}

@@ -219,6 +219,17 @@ def test_a_model_may_return_that_it_cannot_answer_one_item_now() -> None:
     assert reasons(one(predict, ["a", "b"])) == ["ok", "unavailable"]
 
 
+def test_a_model_says_when_to_come_back() -> None:
+    def predict(texts: list[str]) -> list[str | Exception]:
+        late = Overloaded("full", retry_after_s=2.5)
+        odd = Unavailable("away")
+        odd.retry_after_s = cast("float", "soon")
+        return [late, Unavailable("away", retry_after_s=7), odd, Overloaded("full")]
+
+    outcomes = one(predict, ["a"] * 4)
+    assert [outcome.retry_after_s for outcome in outcomes] == [2.5, 7, None, None]
+
+
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_process_that_predict_forked_does_not_come_back_into_the_worker(raises: bool) -> None:
     children: list[int] = []

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Where the bytes of a value are.
 #[derive(Debug)]
@@ -182,7 +183,7 @@ impl Results {
         Ok(())
     }
 
-    #[pyo3(signature = (index, reason, detail, field = None, status = None))]
+    #[pyo3(signature = (index, reason, detail, field = None, status = None, retry_after_s = None))]
     fn error(
         &self,
         index: usize,
@@ -190,10 +191,12 @@ impl Results {
         detail: String,
         field: Option<String>,
         status: Option<u16>,
+        retry_after_s: Option<f64>,
     ) -> PyResult<()> {
         let outcome = Outcome::from_reason(reason)
             .ok_or_else(|| PyValueError::new_err(format!("no outcome has the reason {reason:?}")))?;
-        let failure = Failure { outcome, detail, field, status, retry_after: None };
+        let retry_after = retry_after_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let failure = Failure { outcome, detail, field, status, retry_after };
         *slot(&mut self.slots(), index)? = Slot::Failed(failure);
         Ok(())
     }

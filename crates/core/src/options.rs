@@ -22,6 +22,8 @@ pub struct DeploymentOptions {
     pub min_ready_replicas: u32,
     /// Devices given to the replicas, round robin.
     pub devices: Vec<String>,
+    /// Further names by which clients of the `OpenAI` API ask for it.
+    pub openai_names: Vec<String>,
     /// Most items that wait.
     pub max_queued_items: u64,
     /// Most bytes that wait.

@@ -56,7 +56,32 @@ impl Plan {
             }
             plan.replicas.push(replicas);
         }
+        plan.check_openai_names()?;
         Ok(plan)
+    }
+
+    /// By one name clients of the OpenAI API mean one deployment.
+    fn check_openai_names(&self) -> Result<(), String> {
+        let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+        for (name, (manifest, _)) in &self.deployments {
+            let further = &manifest.options.openai_names;
+            if manifest.task.is_none() && !further.is_empty() {
+                return Err(format!(
+                    "{name}: openai_names are for a deployment that says its task=; this one does not"
+                ));
+            }
+            for called in further {
+                let fits = (1..=256).contains(&called.len()) && !called.chars().any(char::is_control);
+                if !fits {
+                    return Err(format!("{name}: openai_names: {called:?} is no name; 1 to 256 bytes are allowed"));
+                }
+                let owner = self.deployments.get_key_value(&**called).map(|(owner, _)| owner.as_str());
+                if let Some(owner) = owner.or_else(|| owners.insert(called, name)) {
+                    return Err(format!("{name}: openai_names: {called:?} is a name of {owner} already"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Refuses options for deployments that are not there: `given` as they are, `spelled` as environment variables do.

@@ -53,9 +53,9 @@ class Answers:
         for index, row in zip(indices, array, strict=True):
             self.arrays.setdefault(index, {})[name] = row
 
-    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
+    def error(self, index: int, reason: str, detail: str, *more: Any) -> None:
         """Take a failure."""
-        del field, status
+        del more
         self.errors[index] = f"{reason}: {detail}"
 
 

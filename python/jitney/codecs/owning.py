@@ -89,9 +89,9 @@ class Kept:
         own = data.copy()
         self._calls.append(lambda results: results.rows(indices, name, dtype, row_shape, own))
 
-    def error(self, index: int, reason: str, detail: str, field: str | None = None, status: int | None = None) -> None:
+    def error(self, index: int, *told: Any) -> None:
         """Keep why an item has no answer."""
-        self._calls.append(lambda results: results.error(index, reason, detail, field, status))
+        self._calls.append(lambda results: results.error(index, *told))
 
     def write(self, results: "Results") -> None:
         """Pass everything on, in order."""

@@ -1,7 +1,8 @@
 """What decoders raise, as an error that names the field."""
 
+import math
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,14 +33,32 @@ def refusal(error: BaseException) -> InvalidInput | ModelFailed:
         return InvalidInput(f"the input's own validation raised {one_line(error)}")
 
 
-def told(error: BaseException) -> tuple[str, str, str | None, int | None]:
-    """Return what a client is told of what user code raised or returned for its item: reason, detail, field, status."""
+class Verdict(NamedTuple):
+    """Why an item has no result: a row of the table of outcomes, and what the client is told."""
+
+    reason: str
+    detail: str
+    field: str | None = None
+    status: int | None = None
+    retry_after_s: float | None = None
+
+
+def told(error: BaseException) -> Verdict:
+    """Say what a client is told of what user code raised or returned for its item."""
     if isinstance(error, InvalidInput):
         refused = bounded(error)
-        return refused.reason, refused.message, refused.field, refused.status
+        return Verdict(refused.reason, refused.message, refused.field, refused.status)
     if isinstance(error, NOT_NOW):
-        return known_reason(error), sayable(error), None, None
-    return "model_failed", one_line(error), None, None
+        return Verdict(known_reason(error), sayable(error), retry_after_s=_retry_after_s(error))
+    return Verdict("model_failed", one_line(error))
+
+
+def _retry_after_s(error: BaseException) -> float | None:
+    try:
+        seconds = float(getattr(error, "retry_after_s", None) or 0)
+    except Exception:  # a subclass that does not call our `__init__`
+        return None
+    return seconds if 0 < seconds < math.inf else None
 
 
 def _is_fault(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from jitney import schemas
 from jitney.annotations import Output, is_named_tuple, strip
 from jitney.codecs import tags
 from jitney.codecs.plain import is_array, plain_hook
-from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError
+from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError, Unavailable
 from jitney.types import Image, is_pillow
 
 FAILED: Final = 255
@@ -210,6 +210,6 @@ def exception(failed: tuple[str, str, str | None, int | None, float | None]) -> 
     kind = BY_REASON.get(reason, InternalError)
     if issubclass(kind, InvalidInput):
         return kind(detail, field=field) if status is None else kind(detail, field=field, status=status)
-    if issubclass(kind, Overloaded):
+    if issubclass(kind, (Overloaded, Unavailable)):
         return kind(detail, retry_after_s=retry_after_s)
     return kind(detail)

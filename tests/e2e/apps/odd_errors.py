@@ -25,6 +25,8 @@ class OddErrors:
                 raise ValueError("file \udc80")
             if item.text == "mute":
                 raise Mute
+            if item.text == "busy":
+                raise jitney.Overloaded("the database is full", retry_after_s=6.5)
             if item.text == "refused":
                 raise jitney.InvalidInput("file \udc80" * 10_000, field="$.\udc80")
         return [{"pid": os.getpid(), "seed": item.seed} for item in items]

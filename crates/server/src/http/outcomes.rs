@@ -1,5 +1,6 @@
 //! The outcomes of many items as one body: each a value or a problem, in the order of the items.
 
+use super::fault;
 use super::media::Accept;
 use super::problem::Document;
 use super::render::{self, JSON, MSGPACK, NPY};
@@ -153,6 +154,7 @@ impl Writer<'_> {
             }
         }
         if let Err(failure) = item {
+            fault::tell(request_id, failure);
             self.problem(&Failed { problem: Document::of(failure, request_id) });
         }
     }

@@ -1,6 +1,7 @@
 //! Failures as answers: what all protocols say of them alike, and the form that jitney's own routes give them.
 
 use super::door::Door;
+use super::fault;
 use super::headers::RequestId;
 use super::limits::RETRY_AFTER_MOST_S;
 use super::payload::Payload;
@@ -121,7 +122,9 @@ impl Problem {
 
     /// The answer, in the form of its protocol.
     pub(crate) fn reply(self, door: Door, id: &RequestId, timing: &Timing) -> Reply {
-        let Said { status, media, body, headers: own } = door.say(&self, &id.text());
+        let id_text = id.text();
+        fault::tell(&id_text, &self.failure);
+        let Said { status, media, body, headers: own } = door.say(&self, &id_text);
         let Problem { failure, allow, close } = self;
         let outcome = failure.outcome;
         let mut reply = Response::new(Payload::from(body));

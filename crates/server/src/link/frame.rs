@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 16;
 /// The version of everything below; the ends must agree.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 const MAGIC: u16 = u16::from_le_bytes(*b"JY");
 /// No table is larger: a batch of a million items would fit.
 const MAX_TABLE: u32 = 256 << 20;

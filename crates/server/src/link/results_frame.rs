@@ -5,7 +5,7 @@
 //! how it ran: 1 clean, 2 too large for the memory of the device, 0 in another way
 //! per item: id u64 | status u8 (0 values, 1 failed, 2 left out)
 //!   values: parts u16 × (name text | tag u8 | dtype u8 | axes u8 | media type text | offset u64 | length u64 | axes × u64)
-//!   failed: reason text | status u16 | field text | detail text
+//!   failed: reason text | status u16 | come back after: milliseconds u32, 0 unsaid | field text | detail text
 //! ```
 
 use super::batch_frame::{range, tensor};
@@ -113,6 +113,8 @@ impl ResultsWriter {
         self.table.put_u8(1);
         put_text(&mut self.table, failure.outcome.reason());
         self.table.put_u16_le(failure.status.unwrap_or(0));
+        let retry_after = failure.retry_after.map_or(0, |after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
+        self.table.put_u32_le(retry_after);
         put_text(&mut self.table, failure.field.as_deref().unwrap_or(""));
         put_text(&mut self.table, &failure.detail);
     }
@@ -125,12 +127,11 @@ impl ResultsWriter {
 
     /// Header and table; the values follow.
     pub fn finish(self) -> Vec<u8> {
-        self.finish_as(Kind::Results, &[])
+        self.finish_as(Kind::Results)
     }
 
-    /// Header and table of a frame of this kind, whose table ends with `suffix`; the values follow.
-    pub(crate) fn finish_as(mut self, kind: Kind, suffix: &[u8]) -> Vec<u8> {
-        self.table.extend_from_slice(suffix);
+    /// Header and table of a frame of this kind; the values follow.
+    pub(crate) fn finish_as(mut self, kind: Kind) -> Vec<u8> {
         let table = self.table.len() - HEADER_LEN;
         let header = Header { kind, table, payload: self.payload as usize };
         self.table[..HEADER_LEN].copy_from_slice(&header.encode());
@@ -160,10 +161,9 @@ pub(super) fn cuts(table: &[u8], len: usize) -> Result<Vec<Range<usize>>, FrameE
 }
 
 /// Where the bytes of a value are, by offset and length.
-pub(crate) type Data<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Bytes, FrameError>;
+type Data<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Bytes, FrameError>;
 
-/// Reads results from a table in which something may follow them.
-pub(crate) fn read(table: &mut TableReader<'_>, data: Data) -> Result<ReceivedResults, FrameError> {
+fn read(table: &mut TableReader<'_>, data: Data) -> Result<ReceivedResults, FrameError> {
     let batch = BatchId(table.u64()?);
     let mut length = || table.u32().map(|us| Duration::from_micros(u64::from(us)));
     let durations = Durations { decode: length()?, predict: length()?, encode: length()? };
@@ -189,9 +189,10 @@ fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameErro
             let reason = table.text()?;
             let outcome = Outcome::from_reason(reason).ok_or(FrameError::Table("no outcome has this reason"))?;
             let status = Some(table.u16()?).filter(|&status| status != 0);
+            let retry_after = Some(Duration::from_millis(table.u32()?.into())).filter(|after| !after.is_zero());
             let field = Some(table.text()?).filter(|field| !field.is_empty()).map(str::to_owned);
             let detail = table.text()?.to_owned();
-            Ok(ItemOutcome::Failed(Failure { outcome, detail, field, status, retry_after: None }))
+            Ok(ItemOutcome::Failed(Failure { outcome, detail, field, status, retry_after }))
         }
         2 => Ok(ItemOutcome::LeftOut),
         _ => Err(FrameError::Table("no item status has this number")),

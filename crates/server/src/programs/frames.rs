@@ -1,9 +1,9 @@
 //! What programs and a server say to each other, in frames of the link. Items and outcomes are written as on a worker's
-//! link; around them is what only a caller says or is told.
+//! link; around items is what only a caller says.
 //!
 //! ```text
 //! call:    priority u8 | deployment text | request u64 | items as in a batch; an item's id is its place
-//! answers: request u64 | outcomes as in results | for each in order: ms after which to come back, u32
+//! answers: request u64 | outcomes as in results, in order
 //! ```
 
 use crate::call::{Answer, Call, Chunks, Failure, Part, Timing};
@@ -109,10 +109,9 @@ fn owned(part: ReceivedPart, payload: &Bytes) -> Part {
 /// The frame of answers.
 pub(super) fn answers(id: u64, answers: &[Answer]) -> Segments {
     let mut table = ResultsWriter::new(BatchId(id), Durations::default(), true, answers.len());
-    let (mut values, mut retries) = (Vec::new(), Vec::with_capacity(answers.len() * 4));
+    let mut values = Vec::new();
     for (place, answer) in answers.iter().enumerate() {
         let id = ItemId(place as u64);
-        let mut retry_after = None;
         match &answer.result {
             Ok(parts) => {
                 table.values(id, parts.len());
@@ -128,37 +127,24 @@ pub(super) fn answers(id: u64, answers: &[Answer]) -> Segments {
                     values.push(part.data.clone());
                 }
             }
-            Err(failure) => {
-                table.failed(id, failure);
-                retry_after = failure.retry_after;
-            }
+            Err(failure) => table.failed(id, failure),
         }
-        let retry_after = retry_after.map_or(0, |after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
-        retries.extend_from_slice(&retry_after.to_le_bytes());
     }
-    batch_frame::gather(table.finish_as(Kind::Answers, &retries), values.iter())
+    batch_frame::gather(table.finish_as(Kind::Answers), values.iter())
 }
 
 /// Reads a frame of answers: the request that they answer, and they in order.
 pub(super) fn read_answers(frame: &Frame) -> Result<(u64, Vec<Answer>), FrameError> {
-    let mut table = TableReader(&frame.table);
-    let payload = &frame.payload;
-    let results = results_frame::read(&mut table, &mut |offset, len| {
-        payload.slice(batch_frame::range(offset, len, payload.len())?)
-    })?;
+    let results = results_frame::decode(&frame.table, &frame.payload)?;
     let answers = results.items.into_iter().map(|(_, outcome)| {
-        let retry_after = table.u32()?;
         let result = match outcome {
             ItemOutcome::Values(parts) => Ok(parts),
-            ItemOutcome::Failed(failure) => {
-                let retry_after = Some(Duration::from_millis(u64::from(retry_after))).filter(|after| !after.is_zero());
-                Err(Failure { retry_after, ..failure })
-            }
+            ItemOutcome::Failed(failure) => Err(failure),
             ItemOutcome::LeftOut => Err(Failure::new(Outcome::Internal, "the server has no outcome for this item")),
         };
-        Ok(Answer { result, timing: Timing::default(), tokens: None })
+        Answer { result, timing: Timing::default(), tokens: None }
     });
-    Ok((results.batch.0, answers.collect::<Result<_, FrameError>>()?))
+    Ok((results.batch.0, answers.collect()))
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ static MANIFEST: LazyLock<DeploymentManifest> = LazyLock::new(|| {
         "name": "d", "doc": "", "option_sources": {}, "examples": [],
         "options": {
             "max_batch_size": 4, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
-            "min_ready_replicas": 1, "devices": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
+            "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
             "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
             "retry": true, "batched": true, "max_pixels": 1 << 20,
         },

@@ -41,6 +41,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         replicas: 1,
         min_ready_replicas: 1,
         devices: vec![],
+        openai_names: vec![],
         max_queued_items: 4096,
         max_queued_bytes: 1 << 28,
         request_timeout_s: 60.0,

@@ -186,8 +186,8 @@ fn headers_say_what_is_wrong_with_them() {
         Header::decode(&header).unwrap_err()
     };
     assert_eq!(with(0, b"GE").to_string(), "not a frame: it begins with 0x4547");
-    let text = "the other end speaks frame version 2, this end 1; install one version of jitney on both";
-    assert_eq!(with(2, &[2]).to_string(), text);
+    let text = "the other end speaks frame version 3, this end 2; install one version of jitney on both";
+    assert_eq!(with(2, &[3]).to_string(), text);
     assert_eq!(with(3, &[200]), FrameError::Kind(200));
     assert!(matches!(with(4, &u32::MAX.to_le_bytes()), FrameError::TooLarge { table: u32::MAX, payload: 6 }));
     assert!(matches!(with(8, &u64::MAX.to_le_bytes()), FrameError::TooLarge { table: 5, payload: u64::MAX }));

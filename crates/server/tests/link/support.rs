@@ -84,10 +84,11 @@ fn output() -> impl Strategy<Value = OutputPart> {
 }
 
 pub(crate) fn outcomes() -> impl Strategy<Value = Vec<(ItemId, ItemOutcome)>> {
-    let failure = (0..Outcome::ALL.len(), ".{0,20}", "(\\$\\.[a-z]{1,5})?", prop::option::of(400..600u16));
-    let failed = failure.prop_map(|(outcome, detail, field, status)| {
+    let retry_after = prop::option::of((1..100_000_u64).prop_map(Duration::from_millis));
+    let failure = (0..Outcome::ALL.len(), ".{0,20}", "(\\$\\.[a-z]{1,5})?", prop::option::of(400..600u16), retry_after);
+    let failed = failure.prop_map(|(outcome, detail, field, status, retry_after)| {
         let field = Some(field).filter(|field| !field.is_empty());
-        ItemOutcome::Failed(Failure { outcome: Outcome::ALL[outcome], detail, field, status, retry_after: None })
+        ItemOutcome::Failed(Failure { outcome: Outcome::ALL[outcome], detail, field, status, retry_after })
     });
     let values = prop::collection::vec(output(), 0..4).prop_map(|parts| ItemOutcome::Values(SmallVec::from_vec(parts)));
     let one = prop_oneof![3 => values, 2 => failed, 1 => Just(ItemOutcome::LeftOut)];

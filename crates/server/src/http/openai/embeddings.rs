@@ -2,7 +2,7 @@
 
 use super::beside::Beside;
 use super::input::{Body, Input, wrong};
-use super::{callable, no_model};
+use super::{callable, find};
 use crate::call::{Chunks, Encoding, Failure, OutputPart, Tag, Timing};
 use crate::deployment::Deployment;
 use crate::heavy;
@@ -106,9 +106,7 @@ fn check_head(site: &Site, headers: &HeaderMap) -> Result<Wanted, Failure> {
 fn understand<'a>(site: &'a Site, chunks: &mut Chunks) -> Result<Asked<'a>, Failure> {
     let bytes = chunks.contiguous();
     let body = Body::read(bytes)?;
-    let found = callable(site).map_err(Problem::into_failure)?.find(|(name, ..)| *name == body.model);
-    let (model, deployment, Task::Embedding { takes_tokens, takes_dimensions }) =
-        found.ok_or_else(|| no_model(site, &body.model))?;
+    let (model, deployment, Task::Embedding { takes_tokens, takes_dimensions }) = find(site, &body.model)?;
     let asked = || {
         let written = match body.encoding_format.as_deref() {
             None | Some("float") => Written::Floats,

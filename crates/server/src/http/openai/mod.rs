@@ -67,12 +67,23 @@ fn read_only(request: &Request<Upload>) -> Result<(), Problem> {
     if reads { Ok(()) } else { Err(Problem::wrong_method(request, "GET, HEAD")) }
 }
 
-/// The deployments that this API can call; a problem until all targets have been imported.
+/// By these names clients of this API may call, each deployment's own one first; a problem until all targets have been imported.
 fn callable(site: &Site) -> Result<impl Iterator<Item = (&str, &Deployment, Task)>, Problem> {
     let Some(deployments) = site.deployments() else {
         return Err(site.loading("come back in a moment").into());
     };
-    Ok(deployments.iter().filter_map(|(name, deployment)| Some((name.as_str(), deployment, deployment.manifest.task?))))
+    let capable =
+        deployments.iter().filter_map(|(name, deployment)| Some((name, deployment, deployment.manifest.task?)));
+    Ok(capable.flat_map(|(name, deployment, task)| {
+        let further = deployment.manifest.options.openai_names.iter();
+        std::iter::once(name).chain(further).map(move |name| (name.as_str(), deployment, task))
+    }))
+}
+
+/// The deployment that clients of this API call so.
+fn find<'a>(site: &'a Site, model: &str) -> Result<(&'a str, &'a Deployment, Task), Failure> {
+    let mut callable = callable(site).map_err(Problem::into_failure)?;
+    callable.find(|(name, ..)| *name == model).ok_or_else(|| no_model(site, model))
 }
 
 /// No deployment of this name does what was asked.

@@ -1,6 +1,6 @@
 //! `GET /v1/models` and `GET /v1/models/{id}`.
 
-use super::{callable, no_model};
+use super::{callable, find};
 use crate::http::pages::json_reply;
 use crate::http::problem::Problem;
 use crate::http::service::{Reply, decoded};
@@ -15,8 +15,8 @@ pub(super) fn list(site: &Site) -> Result<Reply, Problem> {
 
 pub(super) fn one(site: &Site, asked: &str) -> Result<Reply, Problem> {
     let asked = decoded(asked).unwrap_or_default();
-    let found = callable(site)?.find(|(name, ..)| *name == asked);
-    found.map(|(name, ..)| json_reply(&model(site, name))).ok_or_else(|| no_model(site, &asked).into())
+    let (name, ..) = find(site, &asked)?;
+    Ok(json_reply(&model(site, name)))
 }
 
 fn model(site: &Site, name: &str) -> Value {
