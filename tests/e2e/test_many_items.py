@@ -39,6 +39,16 @@ def test_items_of_one_request_ride_with_those_of_others(serve: Serve) -> None:
     assert any({"a1", "a2", "a3", "single"} <= set(call.items) for call in server.calls())
 
 
+def test_rows_without_elements_are_not_more_than_bytes_came(serve: Serve) -> None:
+    server = serve("arrays.py")
+    file = io.BytesIO()
+    np.save(file, np.zeros((262_144, 0), np.float32))
+    refused = server.post("/double/batch", file.getvalue(), {"content-type": NPY})
+    assert (refused.status, refused.reason) == (413, "too_large"), refused
+    tensor = {"name": "values", "datatype": "FP32", "shape": [262_144, 0], "data": []}
+    assert server.post("/v2/models/double/infer", {"inputs": [tensor]}).status == 413
+
+
 def test_bad_items_fail_alone_and_in_their_places(serve: Serve) -> None:
     server = serve("strict.py")
     good, bad, unsold = {"name": "pen", "count": 2}, {"name": "pen", "count": "many"}, {"name": "nothing"}

@@ -1,6 +1,8 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
 use crate::call::{Answer, Call, Failure, Timing};
+use crate::heavy;
+use crate::later::{ITEM_BYTES, Later};
 use crate::link::front::Link;
 use crate::link::results_frame::ReceivedResults;
 use crate::pieces::Pieces;
@@ -66,6 +68,7 @@ pub struct Deployment {
     pub signature: Arc<Signature>,
     inbound: mpsc::UnboundedSender<Inbound>,
     ended: Arc<Ended>,
+    later: Arc<Later>,
     /// For its clock: whoever polls a call may be no thread of it.
     runtime: Handle,
 }
@@ -94,8 +97,10 @@ impl Deployment {
         let outcomes = telemetry.outcomes(&manifest.name);
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
         let signature = Arc::new(Signature::of(&manifest));
-        let ended = Ended { outcomes, seconds, statistics: Statistics::default() };
-        Deployment { manifest, signature, inbound, ended: Arc::new(ended), runtime: Handle::current() }
+        let ended = Arc::new(Ended { outcomes, seconds, statistics: Statistics::default() });
+        let held = telemetry.gauge(metrics::LATER_BYTES, &[&manifest.name]);
+        let later = Arc::new(Later::new(held, manifest.options.max_queued_bytes));
+        Deployment { manifest, signature, inbound, ended, later, runtime: Handle::current() }
     }
 
     /// Runs one item. Dropping the future cancels it.
@@ -117,31 +122,52 @@ impl Deployment {
         (answer, ticket)
     }
 
-    /// Runs the items of one request: they are admitted together, may ride in different batches and fail one by one.
-    /// A large request goes to the engine in pieces, one after the other. Answers come in the order of `calls`. Dropping
-    /// the future cancels what has not been answered.
-    pub async fn open_many(&self, calls: Vec<Call>) -> (Vec<Answer>, Ticket<'_>) {
+    /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
+    /// fail one by one. A large request goes to the engine in pieces, one after the other. Answers come in the order of
+    /// `calls`. Dropping the future cancels what has not been answered.
+    pub async fn open_many(&self, calls: Vec<Call>) -> (Result<Vec<Answer>, Failure>, Ticket<'_>) {
         let started = Instant::now();
         let mut guard = CancelOnDrop::new(self, SmallVec::new());
+        let answers = self.piece_by_piece(started, calls, &mut guard).await;
+        guard.disarm();
+        let all = answers.as_deref().unwrap_or_default();
+        let outcomes = || all.iter().map(Answer::outcome);
+        let outcome = match &answers {
+            Ok(_) => outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next()).unwrap_or(Outcome::Ok),
+            Err(failure) => failure.outcome,
+        };
+        let slowest = all.iter().map(|answer| answer.timing).max_by_key(|timing| timing.queue + timing.model);
+        let ticket = self.answered(started, outcome, &slowest.unwrap_or_default());
+        (answers, ticket)
+    }
+
+    async fn piece_by_piece(
+        &self,
+        started: Instant,
+        calls: Vec<Call>,
+        guard: &mut CancelOnDrop<'_>,
+    ) -> Result<Vec<Answer>, Failure> {
         let count = calls.len();
         let mut pieces = self.pieces(calls);
-        let mut answers = self.submit(pieces.cut(), &mut guard).await;
-        pieces.took(started.elapsed());
-        if no_room(&answers).is_some() {
-            // The whole request is refused.
-            answers.resize(count, answers[0].clone());
-        }
-        while answers.len() < count {
-            let began = Instant::now();
-            answers.append(&mut self.submit_later(started, pieces.cut(), &mut guard).await);
-            pieces.took(began.elapsed());
-        }
-        guard.disarm();
-        let outcomes = || answers.iter().map(Answer::outcome);
-        let outcome = outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next());
-        let slowest = answers.iter().map(|answer| answer.timing).max_by_key(|timing| timing.queue + timing.model);
-        let ticket = self.answered(started, outcome.unwrap_or(Outcome::Ok), &slowest.unwrap_or_default());
-        (answers, ticket)
+        let first = pieces.cut();
+        let held = if pieces.is_empty() { Ok(None) } else { self.later.hold(pieces.rest()).map(Some) };
+        let refused = match held {
+            Err(failure) => failure,
+            Ok(_held) => {
+                let mut answers = self.submit(first, guard).await;
+                pieces.took(started.elapsed());
+                if no_room(&answers).is_none() {
+                    while answers.len() < count {
+                        answers.append(&mut self.submit_later(started, &mut pieces, guard).await);
+                    }
+                    return Ok(answers);
+                }
+                answers.swap_remove(0).result.err().unwrap_or_else(|| Failure::new(Outcome::Internal, "no refusal"))
+            }
+        };
+        // Many small pieces of memory are given back.
+        heavy::run(count * ITEM_BYTES, || drop(pieces)).await;
+        Err(refused)
     }
 
     fn pieces(&self, calls: Vec<Call>) -> Pieces {
@@ -170,17 +196,21 @@ impl Deployment {
         answers
     }
 
-    /// Submits a later piece of a request that began at `started`. The request was let in, so a piece that finds no room
-    /// tries again for as long as the request has time.
-    async fn submit_later(&self, started: Instant, calls: Vec<Call>, guard: &mut CancelOnDrop<'_>) -> Vec<Answer> {
+    /// Submits a later piece of a request that began at `started`, when it is its turn. The request was let in, so a piece
+    /// that finds no room tries again for as long as the request has time.
+    async fn submit_later(&self, started: Instant, pieces: &mut Pieces, guard: &mut CancelOnDrop<'_>) -> Vec<Answer> {
         let default = Duration::try_from_secs_f64(self.manifest.options.request_timeout_s).unwrap_or(Duration::MAX);
         let left = |call: &Call| call.timeout.unwrap_or(default).saturating_sub(started.elapsed());
+        let calls = pieces.cut();
+        let longest = || calls.iter().map(left).max().unwrap_or_default();
+        let _turn = self.later.turn(&self.runtime, longest()).await;
         loop {
-            let waited = started.elapsed();
+            let (began, waited) = (Instant::now(), started.elapsed());
             let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
             let mut answers = self.submit(piece.collect(), guard).await;
-            let longest = calls.iter().map(left).max().unwrap_or_default();
+            let longest = longest();
             let Some(after) = no_room(&answers).filter(|_| !longest.is_zero()) else {
+                pieces.took(began.elapsed());
                 answers.iter_mut().for_each(|answer| answer.timing.queue += waited);
                 return answers;
             };

@@ -4,7 +4,6 @@
 use crate::call::Call;
 use jitney_core::group_key::GroupKey;
 use rustc_hash::FxHashMap;
-use std::iter::Peekable;
 use std::time::Duration;
 use std::vec::IntoIter;
 
@@ -21,7 +20,7 @@ const PART_OF_QUEUE: usize = 8;
 /// What is left of a request.
 #[derive(Debug)]
 pub struct Pieces {
-    calls: Peekable<IntoIter<Call>>,
+    calls: IntoIter<Call>,
     max_batch_size: usize,
     /// The least and the present number of batches of a piece.
     least: usize,
@@ -35,14 +34,14 @@ impl Pieces {
     pub fn new(calls: Vec<Call>, max_batch_size: usize, replicas: usize, max_queued_items: usize) -> Pieces {
         let least = BATCHES_PER_REPLICA * replicas.max(1);
         let most = (max_queued_items / PART_OF_QUEUE).max(least * max_batch_size);
-        Pieces { calls: calls.into_iter().peekable(), max_batch_size, least, batches: least, most }
+        Pieces { calls: calls.into_iter(), max_batch_size, least, batches: least, most }
     }
 
     /// The next piece; empty when nothing is left. Items of different groups ride in different batches.
     pub fn cut(&mut self) -> Vec<Call> {
         let (mut piece, mut batches) = (Vec::new(), 0);
         let mut groups: FxHashMap<GroupKey, usize> = FxHashMap::default();
-        while let Some(call) = self.calls.peek().filter(|_| piece.len() < self.most) {
+        while let Some(call) = self.calls.as_slice().first().filter(|_| piece.len() < self.most) {
             let items = groups.entry(call.group.clone()).or_default();
             let opens = items.is_multiple_of(self.max_batch_size);
             if opens && batches == self.batches {
@@ -53,6 +52,16 @@ impl Pieces {
             piece.extend(self.calls.next());
         }
         piece
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.calls.len() == 0
+    }
+
+    /// What is left.
+    pub fn rest(&self) -> impl Iterator<Item = &Call> {
+        self.calls.as_slice().iter()
     }
 
     /// The last piece was answered after so long.

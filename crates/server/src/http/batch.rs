@@ -16,6 +16,7 @@ use super::upload::Upload;
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::deployment::{Deployment, Ticket};
 use crate::heavy;
+use crate::later::ITEM_BYTES;
 use crate::site::Site;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
@@ -45,11 +46,8 @@ pub(crate) async fn post(
     let encoding = render::encoding(&accept);
     let Run { results, timing, ticket, .. } =
         run(deployment, items, |taken: Taken| taken.call(encoding, &wanted)).await;
-    let rendered = match intake::check_room(site) {
-        Ok(()) => {
-            let bytes = results.iter().flatten().flatten().map(|part| part.data.len()).sum();
-            heavy::run(bytes, || outcomes::write(results, &accept, &id.text())).await
-        }
+    let rendered = match results.and_then(|results| intake::check_room(site).map(|()| results)) {
+        Ok(results) => heavy::run(size(&results), || outcomes::write(results, &accept, &id.text())).await,
         Err(failure) => Err(failure),
     };
     let ended = match &rendered {
@@ -83,7 +81,8 @@ pub(crate) async fn post(
 
 /// How the items of one request ended, in their order.
 pub(crate) struct Run<'a> {
-    pub(crate) results: Vec<outcomes::Item>,
+    /// A failure if nobody of them was let in.
+    pub(crate) results: Result<Vec<outcomes::Item>, Failure>,
     /// That of the item that took longest.
     pub(crate) timing: Timing,
     /// How many tokens they took together, from models that count them.
@@ -92,41 +91,51 @@ pub(crate) struct Run<'a> {
     pub(crate) ticket: Option<Ticket<'a>>,
 }
 
+/// How much there is to write: each item costs, however short its answer.
+pub(crate) fn size(results: &[outcomes::Item]) -> usize {
+    results.len() * ITEM_BYTES + results.iter().flatten().flatten().map(|part| part.data.len()).sum::<usize>()
+}
+
 /// Runs what can be run of a request's items; the others keep their failures, and their places.
 pub(crate) async fn run<T>(
     deployment: &Deployment,
     items: Vec<Result<T, Failure>>,
     mut call: impl FnMut(T) -> Call,
 ) -> Run<'_> {
-    let mut calls = Vec::with_capacity(items.len());
-    let mut results: Vec<Option<outcomes::Item>> = Vec::with_capacity(items.len());
-    for item in items {
-        match item {
-            Ok(item) => {
-                calls.push(call(item));
-                results.push(None);
-            }
-            Err(failure) => results.push(Some(Err(failure))),
-        }
-    }
+    let size = items.len() * ITEM_BYTES;
+    let (calls, results) = heavy::run(size, || {
+        let mut calls = Vec::with_capacity(items.len());
+        let refused = |item: Result<T, Failure>| item.map(|item| calls.push(call(item))).err();
+        let results: Vec<Option<Failure>> = items.into_iter().map(refused).collect();
+        (calls, results)
+    })
+    .await;
     let (mut timing, mut tokens) = (Timing::default(), 0_u64);
     if calls.is_empty() {
-        return Run { results: results.into_iter().flatten().collect(), timing, tokens, ticket: None };
+        let results = Ok(results.into_iter().flatten().map(Err).collect());
+        return Run { results, timing, tokens, ticket: None };
     }
     let (answers, ticket) = deployment.open_many(calls).await;
     let total = |timing: &Timing| timing.queue + timing.batch + timing.model;
-    let mut answers = answers.into_iter();
-    let results = results.into_iter().filter_map(|known| {
-        known.or_else(|| {
-            let Answer { result, timing: its, tokens: counted } = answers.next()?;
-            tokens = tokens.saturating_add(counted.unwrap_or(0));
-            if total(&its) > total(&timing) {
-                timing = its;
+    let merged = |answers: Vec<Answer>| {
+        let mut answers = answers.into_iter();
+        let result = |refused: Option<Failure>| match refused {
+            Some(failure) => Some(Err(failure)),
+            None => {
+                let Answer { result, timing: its, tokens: counted } = answers.next()?;
+                tokens = tokens.saturating_add(counted.unwrap_or(0));
+                if total(&its) > total(&timing) {
+                    timing = its;
+                }
+                Some(result)
             }
-            Some(result)
-        })
-    });
-    let results = results.collect();
+        };
+        results.into_iter().filter_map(result).collect()
+    };
+    let results = match answers {
+        Ok(answers) => Ok(heavy::run(size, || merged(answers)).await),
+        Err(failure) => Err(failure),
+    };
     Run { results, timing, tokens, ticket: Some(ticket) }
 }
 
@@ -134,6 +143,11 @@ pub(crate) async fn run<T>(
 pub(crate) fn most_items(site: &Site) -> usize {
     let most = (site.options.max_body_bytes / LEAST_ITEM_BYTES).max(LEAST_ITEMS);
     usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// The same for one of so many bytes: rows without elements take none, and a short header could ask for any number.
+pub(crate) fn most_items_of(site: &Site, bytes: usize) -> usize {
+    most_items(site).min(bytes.max(LEAST_ITEMS as usize))
 }
 
 /// The cheapest checks first, as for one item.
@@ -152,7 +166,8 @@ async fn prepare(
     };
     let chunks = intake.receive(&mut wanted).await?;
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-    let items = heavy::run(chunks.len(), || input::take_many(manifest, reading, chunks, most, most_items(site))).await;
+    let most_items = most_items_of(site, chunks.len());
+    let items = heavy::run(chunks.len(), || input::take_many(manifest, reading, chunks, most, most_items)).await;
     let known = input::accepted_many(&manifest.input).iter().copied();
     Ok((items.map_err(|failure| input::unsaid(headers, known, failure))?, wanted))
 }

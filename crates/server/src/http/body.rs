@@ -1,10 +1,10 @@
 //! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
 
-use super::held::Held;
 use super::limits::COPY_BELOW;
 use super::problem::Problem;
 use super::upload::Upload;
 use crate::call::{Chunks, Failure};
+use crate::held::Held;
 use crate::site::Site;
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;

@@ -1,9 +1,9 @@
 //! Compression of bodies, in both directions. What comes in is inflated up to the limit of a body, and not a byte beyond.
 
 use super::headers::{quoted, single};
-use super::held::Held;
 use crate::call::{Chunks, Failure};
 use crate::heavy;
+use crate::held::Held;
 use crate::site::Site;
 use bytes::Bytes;
 use flate2::Compression;

@@ -12,7 +12,6 @@ mod form;
 mod gate;
 mod grpc;
 mod headers;
-mod held;
 mod input;
 mod intake;
 mod limits;

@@ -1,8 +1,8 @@
 //! Answers that are there and that a client has not taken yet: what they hold, and until when they may.
 
-use super::held::Held;
 use super::limits::{COUNTED_BYTES, TAKE_RATE};
 use super::socket::Activity;
+use crate::held::Held;
 use bytes::Bytes;
 use prometheus::IntGauge;
 use smallvec::SmallVec;

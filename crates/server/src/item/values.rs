@@ -57,7 +57,8 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
         places.first().and_then(|place| place.as_ref().err()).iter().for_each(|f| deployment.count(f.outcome));
         vec![]
     } else {
-        deployment.open_many(calls).await.0
+        let count = calls.len();
+        deployment.open_many(calls).await.0.unwrap_or_else(|failure| vec![Answer::failed(failure); count])
     };
     let mut answered = answered.into_iter();
     let mut next =

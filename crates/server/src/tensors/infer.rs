@@ -4,6 +4,7 @@ use super::request::{Parameters, Request, Wishes};
 use super::{Tensor, check_wanted, join, split};
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::deployment::{Deployment, Ticket};
+use crate::later::ITEM_BYTES;
 use jitney_core::request::Priority;
 use std::time::Duration;
 
@@ -49,14 +50,14 @@ impl Inference {
         let (answers, ticket) = match calls.pop() {
             Some(only) if calls.is_empty() => {
                 let (answer, ticket) = deployment.open(only).await;
-                (vec![answer], ticket)
+                (Ok(vec![answer]), ticket)
             }
             last => {
                 calls.extend(last);
                 deployment.open_many(calls).await
             }
         };
-        Computed { timing: slowest(&answers), deployment, outputs, answers, ticket }
+        Computed { timing: slowest(answers.as_deref().unwrap_or_default()), deployment, outputs, answers, ticket }
     }
 }
 
@@ -67,21 +68,23 @@ pub struct Computed<'a> {
     pub timing: Timing,
     deployment: &'a Deployment,
     outputs: Vec<Box<str>>,
-    answers: Vec<Answer>,
+    /// A failure if nobody of them was let in.
+    answers: Result<Vec<Answer>, Failure>,
     ticket: Ticket<'a>,
 }
 
 impl<'a> Computed<'a> {
     /// How much there is to join.
     pub fn bytes(&self) -> usize {
-        let parts = self.answers.iter().filter_map(|answer| answer.result.as_ref().ok()).flatten();
-        parts.map(|part| part.data.len()).sum()
+        let answers = self.answers.as_deref().unwrap_or_default();
+        let parts = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).flatten();
+        answers.len() * ITEM_BYTES + parts.map(|part| part.data.len()).sum::<usize>()
     }
 
     /// The tensors of all rows.
     pub fn join(self) -> (Result<Vec<Tensor>, Failure>, Ticket<'a>) {
         let Computed { deployment, outputs, answers, mut ticket, .. } = self;
-        let joined = join(&deployment.signature, &outputs, answers);
+        let joined = answers.and_then(|answers| join(&deployment.signature, &outputs, answers));
         if let Err(failure) = &joined {
             ticket.fail(failure.outcome);
         }

@@ -212,7 +212,7 @@ async fn a_request_of_many_items_enters_whole_and_each_item_is_on_its_own() {
             let calls = (0..count).map(|n| call(&n.to_string())).collect();
             let (answers, ticket) = deployment.open_many(calls).await;
             drop(ticket);
-            answers
+            answers.unwrap()
         })
     };
     // Larger than a batch and than the queue: it enters, because the queue is below its bound, and leaves room for others.
@@ -276,7 +276,7 @@ async fn a_later_piece_of_a_request_waits_for_room_until_the_time_of_the_request
         let (deployment, began) = (rig.deployment.clone(), Instant::now());
         let large = tokio::spawn(async move {
             let within = |n: usize| Call { timeout: Some(timeout), ..call(&n.to_string()) };
-            deployment.open_many((0..20).map(within).collect()).await.0
+            deployment.open_many((0..20).map(within).collect()).await.0.unwrap()
         });
         rig.settle().await;
         let others = fill(&rig, 40);
@@ -340,7 +340,7 @@ async fn a_later_piece_waits_for_room_whoever_polls_it() {
     let deployment = rig.deployment.clone();
     let large = elsewhere(async move {
         let within = |n: usize| Call { timeout: Some(Duration::from_secs(2)), ..call(&n.to_string()) };
-        deployment.open_many((0..20).map(within).collect()).await.0
+        deployment.open_many((0..20).map(within).collect()).await.0.unwrap()
     });
     let first = worker.batch().await;
     let others = fill(&rig, 40);
@@ -363,10 +363,66 @@ async fn a_request_of_many_items_that_finds_no_room_is_refused_as_a_whole() {
     let (answers, ticket) = rig.deployment.open_many(calls).await;
     drop(ticket);
     rig.settle().await;
-    assert_eq!(answers.len(), 40);
-    assert!(answers.iter().all(|answer| outcome(answer) == Outcome::QueueFull));
+    assert_eq!(answers.unwrap_err().outcome, Outcome::QueueFull);
     assert_eq!((rig.gauge(metrics::QUEUED_ITEMS), rig.ended(Outcome::QueueFull)), (10, 1));
     drop((others, worker));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pieces_of_large_requests_take_turns_and_leave_room_for_others() {
+    let mut rig = Rig::running(|_| ());
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let large: Vec<_> = (0..6)
+        .map(|_| {
+            let deployment = rig.deployment.clone();
+            tokio::spawn(async move { deployment.open_many((0..64).map(|n| call(&n.to_string())).collect()).await.0 })
+        })
+        .collect();
+    rig.settle().await;
+    let inside = |rig: &Rig| rig.gauge(metrics::QUEUED_ITEMS) + rig.gauge(metrics::RUNNING_ITEMS);
+    assert_eq!(inside(&rig), 6 * 16, "what decides whether they are let in");
+    let mut most = 0;
+    for batch in 0..6 * 64 / 8 {
+        // So long that pieces stay small.
+        tokio::time::advance(Duration::from_millis(150)).await;
+        let next = worker.batch().await;
+        worker.answer(&next).await;
+        rig.settle().await;
+        most = if batch < 12 { most } else { most.max(inside(&rig)) };
+    }
+    assert!((16..=32).contains(&most), "two pieces at once, not {most} items");
+    for answers in large {
+        let answers = answers.await.unwrap().unwrap();
+        assert!(answers.iter().enumerate().all(|(n, answer)| text(answer) == right(&n.to_string())));
+    }
+    assert_eq!(rig.gauge(metrics::LATER_BYTES), 0);
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_requests_hold_no_more_than_may_wait_and_are_refused_as_one() {
+    let mut rig = Rig::running(|options| options.max_queued_bytes = 12_000);
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let many = |count: usize| {
+        let deployment = rig.deployment.clone();
+        tokio::spawn(async move { deployment.open_many((0..count).map(|n| call(&n.to_string())).collect()).await.0 })
+    };
+    let first = many(40);
+    rig.settle().await;
+    assert!(rig.gauge(metrics::LATER_BYTES) >= 24 * 400);
+    let failure = many(40).await.unwrap().unwrap_err();
+    assert_eq!((failure.outcome, failure.retry_after), (Outcome::QueueBytesFull, Some(Duration::from_secs(1))));
+    let small = many(16);
+    for _ in 0..7 {
+        let batch = worker.batch().await;
+        worker.answer(&batch).await;
+    }
+    assert_eq!((first.await.unwrap().unwrap().len(), small.await.unwrap().unwrap().len()), (40, 16));
+    rig.settle().await;
+    assert_eq!((rig.gauge(metrics::LATER_BYTES), rig.ended(Outcome::QueueBytesFull)), (0, 1));
+    rig.assert_empty().await;
 }
 
 #[tokio::test(start_paused = true)]

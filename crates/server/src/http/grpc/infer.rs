@@ -78,7 +78,7 @@ pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Resul
         // A message that took its time has used some of the request's, of which its model says how much there is.
         let allowed = intake::allowed(&deployment.manifest);
         let timeout = wanted.timeout.map(|timeout| if wanted.is_given { timeout } else { timeout.min(allowed) });
-        let around = Around { timeout, priority: wanted.priority, most_rows: batch::most_items(site) };
+        let around = Around { timeout, priority: wanted.priority, most_rows: batch::most_items_of(site, bytes) };
         let inference = read(request, raw).and_then(|request| Inference::of(deployment, request, around));
         inference.map(|inference| (deployment, id, inference)).inspect_err(|failure| deployment.count(failure.outcome))
     };

@@ -2,7 +2,7 @@
 //! for the whole server, and bound how much further the stream is read.
 
 use super::frame::Pieces;
-use crate::http::held::Held;
+use crate::held::Held;
 use bytes::Bytes;
 use prometheus::IntGauge;
 use tokio::sync::watch;

@@ -89,7 +89,8 @@ async fn prepare(
     if let Some(coding) = form.coding {
         body = coding::inflate(coding, body, site).await?.into();
     }
-    let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows: batch::most_items(site) };
+    let most_rows = batch::most_items_of(site, body.len());
+    let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows };
     Ok(heavy::run(body.len(), || take(site, deployment, body, form.json_bytes, around)).await?)
 }
 

@@ -70,10 +70,10 @@ pub(super) async fn answer(site: &Site, request: Request<Upload>, id: &RequestId
     let call = |taken: Taken| taken.call(Encoding::Json, &wanted);
     let Run { results, timing, tokens, ticket } =
         batch::run(asked.deployment, asked.items.into_iter().map(Ok).collect(), call).await;
-    let written = match intake::check_room(site) {
-        Ok(()) => {
-            let bytes = results.iter().flatten().flatten().map(|part| part.data.len()).sum();
-            heavy::run(bytes, || write(&results, asked.model, asked.written, asked.dimensions, tokens)).await
+    let written = match results.and_then(|results| intake::check_room(site).map(|()| results)) {
+        Ok(results) => {
+            let size = batch::size(&results);
+            heavy::run(size, || write(&results, asked.model, asked.written, asked.dimensions, tokens)).await
         }
         Err(failure) => Err(failure),
     };
