@@ -49,6 +49,19 @@ def test_rows_without_elements_are_not_more_than_bytes_came(serve: Serve) -> Non
     assert server.post("/v2/models/double/infer", {"inputs": [tensor]}).status == 413
 
 
+def test_large_requests_hold_no_more_than_may_wait_and_are_refused_as_one(serve: Serve) -> None:
+    server = serve("sleepy.py", arguments=("--set", "sleepy.max_queued_bytes=1000000"))
+    server.shut_gate()
+    first = server.submit("/sleepy/batch", ["x"] * 2000)
+    until(lambda: server.metric("jitney_later_bytes") > 1_000_000, "the first large request is in")
+    refused = server.post("/sleepy/batch", ["x"] * 2000)
+    assert (refused.status, refused.reason, refused.headers["retry-after"]) == (429, "queue_bytes_full", "1")
+    assert "outcomes" not in refused.json()
+    small = server.submit("/sleepy/batch", ["x"] * 20)
+    server.open_gate()
+    assert [reply.result().json()["failed"] for reply in (first, small)] == [0, 0]
+
+
 def test_bad_items_fail_alone_and_in_their_places(serve: Serve) -> None:
     server = serve("strict.py")
     good, bad, unsold = {"name": "pen", "count": 2}, {"name": "pen", "count": "many"}, {"name": "nothing"}

@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::heavy;
+use crate::held::Held;
 use crate::later::{ITEM_BYTES, Later};
 use crate::link::front::Link;
 use crate::link::results_frame::ReceivedResults;
@@ -122,6 +123,12 @@ impl Deployment {
         (answer, ticket)
     }
 
+    /// Counts what a request of so many items, and bytes of them all, holds until this is dropped; refuses one for which
+    /// large ones leave no room. To be asked before its items are kept anywhere.
+    pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
+        self.later.hold(items, bytes)
+    }
+
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
     /// fail one by one. A large request goes to the engine in pieces, one after the other. Answers come in the order of
     /// `calls`. Dropping the future cancels what has not been answered.
@@ -149,25 +156,19 @@ impl Deployment {
     ) -> Result<Vec<Answer>, Failure> {
         let count = calls.len();
         let mut pieces = self.pieces(calls);
-        let first = pieces.cut();
-        let held = if pieces.is_empty() { Ok(None) } else { self.later.hold(pieces.rest()).map(Some) };
-        let refused = match held {
-            Err(failure) => failure,
-            Ok(_held) => {
-                let mut answers = self.submit(first, guard).await;
-                pieces.took(started.elapsed());
-                if no_room(&answers).is_none() {
-                    while answers.len() < count {
-                        answers.append(&mut self.submit_later(started, &mut pieces, guard).await);
-                    }
-                    return Ok(answers);
-                }
-                answers.swap_remove(0).result.err().unwrap_or_else(|| Failure::new(Outcome::Internal, "no refusal"))
-            }
-        };
-        // Many small pieces of memory are given back.
-        heavy::run(count * ITEM_BYTES, || drop(pieces)).await;
-        Err(refused)
+        let mut answers = self.submit(pieces.cut(), guard).await;
+        pieces.took(started.elapsed());
+        if no_room(&answers).is_some()
+            && let Err(refused) = answers.swap_remove(0).result
+        {
+            // Many small pieces of memory are given back.
+            heavy::run(count * ITEM_BYTES, || drop(pieces)).await;
+            return Err(refused);
+        }
+        while answers.len() < count {
+            answers.append(&mut self.submit_later(started, &mut pieces, guard).await);
+        }
+        Ok(answers)
     }
 
     fn pieces(&self, calls: Vec<Call>) -> Pieces {

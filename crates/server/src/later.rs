@@ -1,6 +1,6 @@
 //! What large requests keep until its turn comes: bounded, and nobody's turn is longer than a piece.
 
-use crate::call::{Call, Failure};
+use crate::call::Failure;
 use crate::held::Held;
 use jitney_core::outcome::Outcome;
 use prometheus::IntGauge;
@@ -10,7 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What an item of a request takes beside its bytes: as a call, and then as an answer.
-pub(crate) const ITEM_BYTES: usize = 400;
+pub(crate) const ITEM_BYTES: usize = 600;
+/// So few items are not counted: what a body of them holds is of its own size.
+const FEW: usize = 1024;
 /// Pieces of large requests that one deployment has in its queue: while one is answered the next waits there. With one for
 /// each request, ten requests filled the queue, and nobody else came in.
 const TURNS: usize = 2;
@@ -31,13 +33,16 @@ impl Later {
         Later { gauge, most: max_queued_bytes, turns: Arc::new(Semaphore::new(TURNS)) }
     }
 
-    /// Counts a large request until this is dropped, or refuses it. A single one always finds room.
-    pub(crate) fn hold<'a>(&self, calls: impl Iterator<Item = &'a Call>) -> Result<Held, Failure> {
+    /// Counts a request of so many items, and bytes of them all, until this is dropped; or refuses it. A single one always
+    /// finds room.
+    pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
+        if items <= FEW {
+            return Ok(None);
+        }
         let is_alone = self.gauge.get() == 0;
-        let bytes = calls.map(|call| ITEM_BYTES + call.bytes() as usize).sum();
         let mut held = Held::new(self.gauge.clone());
-        if held.grow(bytes, self.most) || is_alone {
-            return Ok(held);
+        if held.grow(items * ITEM_BYTES + bytes, self.most) || is_alone {
+            return Ok(Some(held));
         }
         let most = self.most;
         let detail = format!(
@@ -61,32 +66,18 @@ impl Later {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Encoding;
-    use crate::deployment::next_item_id;
-    use smallvec::SmallVec;
-
-    fn calls(count: usize) -> Vec<Call> {
-        let call = |_| Call {
-            id: next_item_id(),
-            parts: SmallVec::new(),
-            encoding: Encoding::Json,
-            group: jitney_core::group_key::GroupKey::default(),
-            cost: 1,
-            timeout: None,
-            priority: jitney_core::request::Priority::Normal,
-        };
-        (0..count).map(call).collect()
-    }
 
     #[test]
     fn large_requests_hold_so_much_together_and_one_alone_what_it_needs() {
-        let later = Later::new(IntGauge::new("held", "bytes").unwrap(), 10 * ITEM_BYTES as u64);
-        let alone = later.hold(calls(50).iter()).expect("nobody else is there");
-        assert_eq!(later.hold(calls(1).iter()).unwrap_err().outcome, Outcome::QueueBytesFull);
+        let later = Later::new(IntGauge::new("held", "bytes").unwrap(), 10_000 * ITEM_BYTES as u64);
+        let alone = later.hold(50_000, 7).expect("nobody else is there");
+        let failure = later.hold(2000, 7).unwrap_err();
+        assert_eq!((failure.outcome, failure.retry_after), (Outcome::QueueBytesFull, Some(COME_BACK)));
+        assert!(later.hold(FEW, 1 << 30).expect("it is not large").is_none());
         drop(alone);
-        let both = (later.hold(calls(4).iter()), later.hold(calls(6).iter()));
+        let both = (later.hold(4000, 0), later.hold(5999, ITEM_BYTES));
         assert!(both.0.is_ok() && both.1.is_ok());
-        assert!(later.hold(calls(1).iter()).is_err());
+        assert!(later.hold(2000, 0).is_err());
         drop(both);
         assert_eq!(later.gauge.get(), 0);
     }

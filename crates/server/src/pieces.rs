@@ -54,16 +54,6 @@ impl Pieces {
         piece
     }
 
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        self.calls.len() == 0
-    }
-
-    /// What is left.
-    pub fn rest(&self) -> impl Iterator<Item = &Call> {
-        self.calls.as_slice().iter()
-    }
-
     /// The last piece was answered after so long.
     pub fn took(&mut self, length: Duration) {
         if length <= QUICK && self.batches < self.most {

@@ -16,6 +16,7 @@ use super::upload::Upload;
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::deployment::{Deployment, Ticket};
 use crate::heavy;
+use crate::held::Held;
 use crate::later::ITEM_BYTES;
 use crate::site::Site;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -35,7 +36,7 @@ pub(crate) async fn post(
 ) -> Reply {
     let (head, body) = request.into_parts();
     let accept = Accept::of(&head.headers);
-    let (items, wanted) = match prepare(site, deployment, &head.headers, &accept, body).await {
+    let (items, wanted, _held) = match prepare(site, deployment, &head.headers, &accept, body).await {
         Ok(prepared) => prepared,
         Err(problem) => {
             deployment.count(problem.outcome());
@@ -79,6 +80,9 @@ pub(crate) async fn post(
     }
 }
 
+/// A body is cut into items at a cost of their number, which may be half of its bytes.
+const ITEMS_WEIGH: usize = 16;
+
 /// How the items of one request ended, in their order.
 pub(crate) struct Run<'a> {
     /// A failure if nobody of them was let in.
@@ -119,16 +123,16 @@ pub(crate) async fn run<T>(
     let total = |timing: &Timing| timing.queue + timing.batch + timing.model;
     let merged = |answers: Vec<Answer>| {
         let mut answers = answers.into_iter();
-        let result = |refused: Option<Failure>| match refused {
-            Some(failure) => Some(Err(failure)),
-            None => {
-                let Answer { result, timing: its, tokens: counted } = answers.next()?;
-                tokens = tokens.saturating_add(counted.unwrap_or(0));
-                if total(&its) > total(&timing) {
-                    timing = its;
-                }
-                Some(result)
+        let result = |refused: Option<Failure>| {
+            if let Some(failure) = refused {
+                return Some(Err(failure));
             }
+            let Answer { result, timing: its, tokens: counted } = answers.next()?;
+            tokens = tokens.saturating_add(counted.unwrap_or(0));
+            if total(&its) > total(&timing) {
+                timing = its;
+            }
+            Some(result)
         };
         results.into_iter().filter_map(result).collect()
     };
@@ -157,19 +161,26 @@ async fn prepare(
     headers: &HeaderMap,
     accept: &Accept,
     body: Upload,
-) -> Result<(Vec<Result<Taken, Failure>>, Wanted), Problem> {
+) -> Result<(Vec<Result<Taken, Failure>>, Wanted, Option<Held>), Problem> {
     let manifest = &deployment.manifest;
     let intake = Intake { site, body, allowed: intake::allowed(manifest) };
     let (mut wanted, reading) = match check_head(site, deployment, headers, accept) {
         Ok(checked) => checked,
         Err(failure) => return Err(intake.refuse(failure).await),
     };
-    let chunks = intake.receive(&mut wanted).await?;
+    let (chunks, _receiving) = intake.receive(&mut wanted).await?;
+    let length = chunks.len();
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
-    let most_items = most_items_of(site, chunks.len());
-    let items = heavy::run(chunks.len(), || input::take_many(manifest, reading, chunks, most, most_items)).await;
+    let take = || {
+        let items = input::take_many(manifest, reading, chunks, most, most_items_of(site, length))?;
+        // What there is no room for is given back here, and kept nowhere.
+        Ok(deployment.hold(items.len(), length).map(|held| (items, held)))
+    };
+    // An item may be as short as two bytes.
+    let taken = heavy::run(length.saturating_mul(ITEMS_WEIGH), take).await;
     let known = input::accepted_many(&manifest.input).iter().copied();
-    Ok((items.map_err(|failure| input::unsaid(headers, known, failure))?, wanted))
+    let (items, held) = taken.map_err(|failure| input::unsaid(headers, known, failure))??;
+    Ok((items, wanted, held))
 }
 
 fn check_head(

@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) chunks: Chunks,
+    /// What it counts for, until it has been looked into: parsing is slower than sending.
+    pub(crate) held: Option<Held>,
     /// When waiting for it began; `None` if it was all there with its head.
     pub(crate) waited_since: Option<std::time::Instant>,
 }
@@ -63,17 +65,17 @@ pub(crate) async fn receive(mut body: Upload, site: &Site, patience: Patience) -
     }
     // Most bodies are here with their head, in one piece: they cost neither a timer nor an account.
     let Some(first) = next(&mut body, None).await? else {
-        return Ok(Received { chunks: Chunks::from(Bytes::new()), waited_since: None });
+        return Ok(Received { chunks: Chunks::from(Bytes::new()), held: None, waited_since: None });
     };
     match first {
         Some(first) if body.is_end_stream() && first.len() as u64 <= most => {
-            Ok(Received { chunks: Chunks::from(own(first)), waited_since: None })
+            Ok(Received { chunks: Chunks::from(own(first)), held: None, waited_since: None })
         }
         first => {
             let waited_since = Some(std::time::Instant::now());
             // On the heap: what a slow body needs should not make every request's future larger.
-            let chunks = Box::pin(slow(body, first, site, patience)).await?;
-            Ok(Received { chunks, waited_since })
+            let (chunks, held) = Box::pin(slow(body, first, site, patience)).await?;
+            Ok(Received { chunks, held: Some(held), waited_since })
         }
     }
 }
@@ -140,7 +142,12 @@ struct Wait {
 }
 
 /// A body in several pieces, or one that is not here yet.
-async fn slow(mut body: Upload, first: Option<Bytes>, site: &Site, patience: Patience) -> Result<Chunks, Problem> {
+async fn slow(
+    mut body: Upload,
+    first: Option<Bytes>,
+    site: &Site,
+    patience: Patience,
+) -> Result<(Chunks, Held), Problem> {
     let options = &site.options;
     let idle = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
     let end = Instant::now().checked_add(patience.total);
@@ -162,11 +169,11 @@ async fn slow(mut body: Upload, first: Option<Bytes>, site: &Site, patience: Pat
             gathered.push(bytes);
         }
         if body.is_end_stream() {
-            return Ok(gathered.finish());
+            return Ok((gathered.finish(), held));
         }
         match next(&mut body, Some(&wait)).await? {
             Some(next) => piece = next,
-            None => return Ok(gathered.finish()),
+            None => return Ok((gathered.finish(), held)),
         }
     }
 }

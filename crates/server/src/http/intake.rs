@@ -7,6 +7,7 @@ use super::media::{BodyType, body_type, check_encoding};
 use super::problem::Problem;
 use super::upload::Upload;
 use crate::call::{Chunks, Failure};
+use crate::held::Held;
 use crate::site::Site;
 use http_body::Body as _;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
@@ -55,15 +56,16 @@ pub(crate) struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    /// The body. One that took its time has used some of the request's.
-    pub(crate) async fn receive(self, wanted: &mut Wanted) -> Result<Chunks, Problem> {
+    /// The body, which counts as being received until it has been looked into. One that took its time has used some of the
+    /// request's.
+    pub(crate) async fn receive(self, wanted: &mut Wanted) -> Result<(Chunks, Option<Held>), Problem> {
         let patience = Patience::of(self.allowed, wanted.timeout);
         let received = body::receive(self.body, self.site, patience).await?;
         if let Some(start) = received.waited_since {
             let total = wanted.timeout.unwrap_or(self.allowed);
             wanted.timeout = Some(left(total, start).ok_or_else(|| patience.end())?);
         }
-        Ok(received.chunks)
+        Ok((received.chunks, received.held))
     }
 
     /// Says what is wrong with the head. A short body is read, so that the connection can be used again; a long one is

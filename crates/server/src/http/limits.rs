@@ -84,7 +84,7 @@ pub(crate) const RETRY_AFTER_MOST_S: u64 = 30;
 /// Longest `x-request-id` that is taken over.
 pub(crate) const REQUEST_ID_BYTES: usize = 128;
 
-/// One item of a request for every so many bytes that its body may have: an item that waits takes about 400 bytes, and one
+/// One item of a request for every so many bytes that its body may have: an item that waits takes about 600 bytes, and one
 /// that fails a problem of 300, so that what a body of `[1,1,1,…]` comes to is less than a body may have.
 pub(crate) const LEAST_ITEM_BYTES: u64 = 1024;
 /// … but always as many as this.

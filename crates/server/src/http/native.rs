@@ -77,7 +77,7 @@ async fn prepare(
         Ok(checked) => checked,
         Err(failure) => return Err(intake.refuse(failure).await),
     };
-    let chunks = intake.receive(&mut wanted).await?;
+    let (chunks, _receiving) = intake.receive(&mut wanted).await?;
     let most = usize::try_from(site.options.max_body_bytes).unwrap_or(usize::MAX);
     let take = |chunks| match reading {
         Reading::Form => form::read(manifest, headers, chunks, most),

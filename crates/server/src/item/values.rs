@@ -58,7 +58,14 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
         vec![]
     } else {
         let count = calls.len();
-        deployment.open_many(calls).await.0.unwrap_or_else(|failure| vec![Answer::failed(failure); count])
+        let answers = match deployment.hold(count, bytes) {
+            Ok(_held) => deployment.open_many(calls).await.0,
+            Err(failure) => {
+                deployment.count(failure.outcome);
+                Err(failure)
+            }
+        };
+        answers.unwrap_or_else(|failure| vec![Answer::failed(failure); count])
     };
     let mut answered = answered.into_iter();
     let mut next =

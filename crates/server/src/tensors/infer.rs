@@ -4,6 +4,7 @@ use super::request::{Parameters, Request, Wishes};
 use super::{Tensor, check_wanted, join, split};
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::deployment::{Deployment, Ticket};
+use crate::held::Held;
 use crate::later::ITEM_BYTES;
 use jitney_core::request::Priority;
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub struct Around {
 #[derive(Debug)]
 pub struct Inference {
     calls: Vec<Call>,
+    held: Option<Held>,
     outputs: Vec<Box<str>>,
     /// What the client calls it.
     pub id: String,
@@ -41,12 +43,13 @@ impl Inference {
         let timeout = [around.timeout, wishes.timeout].into_iter().flatten().min();
         let around = Around { timeout, priority: wishes.priority.unwrap_or(around.priority), ..around };
         let calls = split(&deployment.manifest, &deployment.signature, inputs, around)?;
-        Ok(Inference { calls, outputs, id, kept: wishes.kept, empty_final_response: wishes.empty_final_response })
+        let held = deployment.hold(calls.len(), calls.iter().map(|call| call.bytes() as usize).sum())?;
+        Ok(Inference { calls, held, outputs, id, kept: wishes.kept, empty_final_response: wishes.empty_final_response })
     }
 
     /// Computes it. Dropping the future cancels it.
     pub async fn run(self, deployment: &Deployment) -> Computed<'_> {
-        let Inference { mut calls, outputs, .. } = self;
+        let Inference { mut calls, held, outputs, .. } = self;
         let (answers, ticket) = match calls.pop() {
             Some(only) if calls.is_empty() => {
                 let (answer, ticket) = deployment.open(only).await;
@@ -57,7 +60,14 @@ impl Inference {
                 deployment.open_many(calls).await
             }
         };
-        Computed { timing: slowest(answers.as_deref().unwrap_or_default()), deployment, outputs, answers, ticket }
+        Computed {
+            timing: slowest(answers.as_deref().unwrap_or_default()),
+            deployment,
+            outputs,
+            answers,
+            ticket,
+            _held: held,
+        }
     }
 }
 
@@ -71,6 +81,7 @@ pub struct Computed<'a> {
     /// A failure if nobody of them was let in.
     answers: Result<Vec<Answer>, Failure>,
     ticket: Ticket<'a>,
+    _held: Option<Held>,
 }
 
 impl<'a> Computed<'a> {

@@ -84,7 +84,7 @@ impl Call<'_> {
     async fn receive<M: Message + Default>(self) -> Result<(Wanted, M), Problem> {
         let Call { site, body, mut wanted, coding, .. } = self;
         let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
-        let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
+        let (body, _receiving) = Intake { site, body, allowed }.receive(&mut wanted).await?;
         let mut message = frame::only(body, coding, site).await?;
         Ok((wanted, frame::decode(message.contiguous().clone())?))
     }
@@ -156,8 +156,9 @@ impl Call<'_> {
         // Only the message names its model.
         let models = site.deployments().into_iter().flatten();
         let allowed = models.map(|(_, deployment)| intake::allowed(&deployment.manifest)).max().unwrap_or(NOBODY);
-        let body = Intake { site, body, allowed }.receive(&mut wanted).await?;
+        let (body, receiving) = Intake { site, body, allowed }.receive(&mut wanted).await?;
         let message = frame::only(body, coding, site).await?;
+        drop(receiving);
         active.compute();
         match infer::infer(site, message, wanted).await {
             Ok(answer) => {

@@ -85,7 +85,7 @@ async fn prepare(
         Ok(checked) => checked,
         Err(failure) => return Err(intake.refuse(failure).await),
     };
-    let mut body = intake.receive(&mut wanted).await?;
+    let (mut body, _receiving) = intake.receive(&mut wanted).await?;
     if let Some(coding) = form.coding {
         body = coding::inflate(coding, body, site).await?.into();
     }

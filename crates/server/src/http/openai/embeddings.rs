@@ -55,14 +55,15 @@ pub(super) async fn answer(site: &Site, request: Request<Upload>, id: &RequestId
         Ok(wanted) => wanted,
         Err(failure) => return refused(intake.refuse(failure).await),
     };
-    let mut chunks = match intake.receive(&mut wanted).await {
-        Ok(chunks) => chunks,
+    let (mut chunks, receiving) = match intake.receive(&mut wanted).await {
+        Ok(received) => received,
         Err(problem) => return refused(problem),
     };
     let asked = match heavy::run(chunks.len(), || understand(site, &mut chunks)).await {
         Ok(asked) => asked,
         Err(failure) => return refused(failure.into()),
     };
+    drop(receiving);
     active.compute();
     let allowed = intake::allowed(&asked.deployment.manifest);
     let timeout = wanted.timeout.map(|timeout| if wanted.is_given { timeout } else { timeout.min(allowed) });
@@ -72,8 +73,8 @@ pub(super) async fn answer(site: &Site, request: Request<Upload>, id: &RequestId
         batch::run(asked.deployment, asked.items.into_iter().map(Ok).collect(), call).await;
     let written = match results.and_then(|results| intake::check_room(site).map(|()| results)) {
         Ok(results) => {
-            let size = batch::size(&results);
-            heavy::run(size, || write(&results, asked.model, asked.written, asked.dimensions, tokens)).await
+            let bytes = batch::size(&results);
+            heavy::run(bytes, || write(&results, asked.model, asked.written, asked.dimensions, tokens)).await
         }
         Err(failure) => Err(failure),
     };
