@@ -14,8 +14,9 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::AsyncWrite;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
@@ -45,7 +46,10 @@ pub(crate) async fn run(stream: Stream, site: Arc<Site>, own_host: Option<Arc<st
     let driver = Driver::new(limits, activity, protocol);
     // An error here is the peer's doing (it left, it broke the protocol) and is of no use to anybody.
     let _ = match protocol {
-        Protocol::Http1 => driver.drive(&closing, stop, Box::pin(http1_builder().serve_connection(io, service))).await,
+        Protocol::Http1 => {
+            let connection = Http1::Open(http1_builder().serve_connection(io, service));
+            driver.drive(&closing, stop, Box::pin(connection)).await
+        }
         Protocol::Http2 => driver.drive(&closing, stop, Box::pin(http2_builder().serve_connection(io, service))).await,
     };
 }
@@ -84,9 +88,38 @@ trait Connection: Future<Output = hyper::Result<()>> {
     fn close_gracefully(self: Pin<&mut Self>);
 }
 
-impl Connection for http1::Connection<TokioIo<Socket>, Service> {
-    fn close_gracefully(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
+/// An HTTP/1 connection that shuts its socket itself: hyper leaves that out once a request has offered an upgrade, taken
+/// or not, as those of Java's client do; then nobody would linger.
+enum Http1 {
+    Open(http1::Connection<TokioIo<Socket>, Service>),
+    Closing(Socket),
+    Closed,
+}
+
+impl Future for Http1 {
+    type Output = hyper::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Http1::Open(connection) = &mut *self {
+            // An error may be one that hyper has answered. Where it is the socket's, shutting it costs nothing.
+            let _ = ready!(connection.poll_without_shutdown(cx));
+            if let Http1::Open(connection) = std::mem::replace(&mut *self, Http1::Closed) {
+                *self = Http1::Closing(connection.into_parts().io.into_inner());
+            }
+        }
+        if let Http1::Closing(socket) = &mut *self {
+            let _ = ready!(Pin::new(socket).poll_shutdown(cx));
+            *self = Http1::Closed;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Connection for Http1 {
+    fn close_gracefully(mut self: Pin<&mut Self>) {
+        if let Http1::Open(connection) = &mut *self {
+            Pin::new(connection).graceful_shutdown();
+        }
     }
 }
 
