@@ -13,7 +13,7 @@ pub mod values;
 
 pub(crate) use skip::Skip;
 
-use crate::call::Failure;
+use crate::call::{Failure, told};
 use jitney_core::outcome::Outcome;
 
 /// Brackets within brackets that are followed; deeper documents are refused. `serde_json` has the same bound built in.
@@ -58,7 +58,7 @@ impl Document<'_> {
 }
 
 fn malformed(format: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(Outcome::MalformedBody, format!("the body is not valid {format}: {error}"))
+    Failure::new(Outcome::MalformedBody, format!("the body is not valid {format}: {}", told(error)))
 }
 
 /// An input that parses but is not what was asked for. `field` is a path such as `$.width`.

@@ -9,7 +9,7 @@ use super::headers::RequestId;
 use super::problem::{Problem, Said};
 use super::service::{Reply, decoded};
 use super::socket::Active;
-use crate::call::Timing;
+use crate::call::{Timing, told};
 use crate::http::upload::Upload;
 use crate::site::Site;
 use crate::tensors::describe;
@@ -123,7 +123,7 @@ async fn index(site: &Site, request: Request<Upload>) -> Result<Reply, Problem> 
         body => serde_json::from_slice(body).map_err(|error| {
             Problem::new(
                 Outcome::MalformedBody,
-                format!("the body cannot be read: {error}; send {{\"ready\": true}} or nothing"),
+                format!("the body cannot be read: {}; send {{\"ready\": true}} or nothing", told(&error)),
             )
         })?,
     };

@@ -1,6 +1,6 @@
 //! What `POST /v1/embeddings` may be sent: one text, several, one list of tokens, or several.
 
-use crate::call::Failure;
+use crate::call::{Failure, told};
 use crate::item::many::{self, Format};
 use bytes::Bytes;
 use jitney_core::outcome::Outcome;
@@ -38,11 +38,11 @@ pub(super) fn wrong(field: &str, what: &str) -> Failure {
 /// The document is not one, or not what is asked for.
 pub(super) fn not_read(error: &serde_json::Error) -> Failure {
     if !error.is_data() {
-        return Failure::new(Outcome::MalformedBody, format!("the body is not valid JSON: {error}"));
+        return Failure::new(Outcome::MalformedBody, format!("the body is not valid JSON: {}", told(error)));
     }
     let text = error.to_string();
     let field = ["model", "input", "encoding_format"].into_iter().find(|field| text.contains(&format!("`{field}`")));
-    let detail = format!("the body is not what this route takes: {text}");
+    let detail = format!("the body is not what this route takes: {}", told(error));
     Failure { field: field.map(str::to_owned), ..Failure::new(Outcome::InvalidInput, detail) }
 }
 
@@ -93,7 +93,7 @@ fn one(place: &str, item: &[u8]) -> Result<Input, Failure> {
 }
 
 fn text(place: &str, raw: &str) -> Result<Input, Failure> {
-    serde_json::from_str(raw).map(Input::Text).map_err(|error| wrong(place, &format!("not a string: {error}")))
+    serde_json::from_str(raw).map(Input::Text).map_err(|error| wrong(place, &format!("not a string: {}", told(&error))))
 }
 
 fn tokens(place: &str, raw: &str) -> Result<Input, Failure> {
