@@ -38,7 +38,7 @@ impl Document<'_> {
             Document::Json(bytes) => {
                 let mut reader = serde_json::Deserializer::from_slice(bytes);
                 let value = seed.deserialize(&mut reader);
-                value.and_then(|value| reader.end().map(|()| value)).map_err(|error| malformed("JSON", &error))
+                value.and_then(|value| reader.end().map(|()| value)).map_err(|error| malformed("JSON", &json_fault(bytes, &error)))
             }
             Document::Msgpack(bytes) => {
                 let mut rest = bytes;
@@ -55,6 +55,26 @@ impl Document<'_> {
             }
         }
     }
+}
+
+/// What is wrong with a JSON document; what other writers put into theirs is called by its name.
+pub(crate) fn json_fault(document: &[u8], error: &serde_json::Error) -> String {
+    const STRANGE: [&[u8]; 4] = [b"NaN", b"nan", b"Infinity", b"inf"];
+    let lines = document.split_inclusive(|&byte| byte == b'\n').take(error.line().saturating_sub(1));
+    // The parser stops at the first letter or the one behind it.
+    let at = lines.map(<[u8]>::len).sum::<usize>() + error.column().saturating_sub(1);
+    let around = document.get(at.saturating_sub(2)..).unwrap_or_default();
+    let is_strange =
+        (0..around.len().min(4)).any(|start| STRANGE.iter().any(|strange| around[start..].starts_with(strange)));
+    if error.is_syntax() && is_strange {
+        return format!(
+            "it has no NaN and no infinities (line {} column {}); in lists of floats send null for NaN, or send \
+             application/x-npy or application/msgpack",
+            error.line(),
+            error.column()
+        );
+    }
+    told(error)
 }
 
 fn malformed(format: &str, error: &dyn std::fmt::Display) -> Failure {

@@ -1,7 +1,7 @@
 //! The body of an infer request: JSON, and behind it the tensors that the JSON says are binary.
 
 use crate::call::{Chunks, Dtype, Failure, told};
-use crate::item::Document;
+use crate::item::{Document, json_fault};
 use crate::item::arrays::{self, AXES};
 use crate::tensors::datatype::Datatype;
 use crate::tensors::request::{Parameter, Request, check_of_tensor};
@@ -128,7 +128,10 @@ pub(crate) fn read(
         None => std::mem::take(&mut body),
     };
     let Head { id, parameters: Named(parameters), inputs, outputs } = serde_json::from_slice(head.contiguous())
-        .map_err(|error| malformed(&format!("its JSON is not an inference request: {}", told(&error))))?;
+        .map_err(|error| {
+            let what = json_fault(head.contiguous(), &error);
+            malformed(&format!("its JSON is not an inference request: {what}"))
+        })?;
     let mut room = most;
     let mut tensors = Vec::with_capacity(inputs.len());
     for input in inputs {

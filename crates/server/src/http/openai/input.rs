@@ -1,6 +1,7 @@
 //! What `POST /v1/embeddings` may be sent: one text, several, one list of tokens, or several.
 
 use crate::call::{Failure, told};
+use crate::item::json_fault;
 use crate::item::many::{self, Format};
 use bytes::Bytes;
 use jitney_core::outcome::Outcome;
@@ -36,9 +37,9 @@ pub(super) fn wrong(field: &str, what: &str) -> Failure {
 }
 
 /// The document is not one, or not what is asked for.
-pub(super) fn not_read(error: &serde_json::Error) -> Failure {
+pub(super) fn not_read(body: &[u8], error: &serde_json::Error) -> Failure {
     if !error.is_data() {
-        return Failure::new(Outcome::MalformedBody, format!("the body is not valid JSON: {}", told(error)));
+        return Failure::new(Outcome::MalformedBody, format!("the body is not valid JSON: {}", json_fault(body, error)));
     }
     let text = error.to_string();
     let field = ["model", "input", "encoding_format"].into_iter().find(|field| text.contains(&format!("`{field}`")));
@@ -49,7 +50,7 @@ pub(super) fn not_read(error: &serde_json::Error) -> Failure {
 impl<'a> Body<'a> {
     /// Reads the document; what is in `input` is read by `inputs`.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
-        serde_json::from_slice(bytes).map_err(|error| not_read(&error))
+        serde_json::from_slice(bytes).map_err(|error| not_read(bytes, &error))
     }
 
     /// How long the vectors should be.
