@@ -304,7 +304,13 @@ pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
     }
-    let (head, tail) = (text.floor_char_boundary(most * 3 / 4), text.ceil_char_boundary(text.len() - most / 4));
+    let (mut head, mut tail) = (most * 3 / 4, text.len() - most / 4);
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
     Cow::Owned(format!("{}…{}", &text[..head], &text[tail..]))
 }
 

@@ -90,6 +90,7 @@ trait Connection: Future<Output = hyper::Result<()>> {
 
 /// An HTTP/1 connection that shuts its socket itself: hyper leaves that out once a request has offered an upgrade, taken
 /// or not, as those of Java's client do; then nobody would linger.
+#[allow(clippy::large_enum_variant, reason = "it is boxed, and larger than what follows all its life")]
 enum Http1 {
     Open(http1::Connection<TokioIo<Socket>, Service>),
     Closing(Socket),

@@ -19,6 +19,7 @@ mod limits;
 mod listen;
 mod media;
 mod native;
+mod object;
 mod oip;
 mod openai;
 mod openapi;

@@ -1,8 +1,9 @@
 //! The body of an infer request: JSON, and behind it the tensors that the JSON says are binary.
 
 use crate::call::{Chunks, Dtype, Failure, told};
-use crate::item::{Document, json_fault};
+use crate::http::object::Object;
 use crate::item::arrays::{self, AXES};
+use crate::item::{Document, json_fault};
 use crate::tensors::datatype::Datatype;
 use crate::tensors::request::{Parameter, Request, check_of_tensor};
 use crate::tensors::signature::{Form, Signature};
@@ -44,9 +45,9 @@ struct Head<'a> {
     #[serde(default, deserialize_with = "or_null")]
     parameters: Named,
     #[serde(borrow, default)]
-    inputs: Vec<Input<'a>>,
+    inputs: Vec<Object<Input<'a>>>,
     #[serde(default, deserialize_with = "or_null")]
-    outputs: Vec<Output>,
+    outputs: Vec<Object<Output>>,
 }
 
 #[derive(Deserialize)]
@@ -127,14 +128,12 @@ pub(crate) fn read(
         Some(json_bytes) => body.split_to(json_bytes),
         None => std::mem::take(&mut body),
     };
-    let Head { id, parameters: Named(parameters), inputs, outputs } = serde_json::from_slice(head.contiguous())
-        .map_err(|error| {
-            let what = json_fault(head.contiguous(), &error);
-            malformed(&format!("its JSON is not an inference request: {what}"))
-        })?;
+    let json: &[u8] = head.contiguous();
+    let Object(Head { id, parameters: Named(parameters), inputs, outputs }) = serde_json::from_slice(json)
+        .map_err(|error| malformed(&format!("its JSON is not an inference request: {}", json_fault(json, &error))))?;
     let mut room = most;
     let mut tensors = Vec::with_capacity(inputs.len());
-    for input in inputs {
+    for Object(input) in inputs {
         tensors.push(tensor(input, &mut body, &mut room)?);
     }
     if !body.is_empty() {
@@ -144,7 +143,7 @@ pub(crate) fn read(
     let all = parameters.get("binary_data_output") == Some(&Parameter::Bool(true));
     let mut binary = Binary { all, single: Vec::new() };
     let mut wanted = Vec::with_capacity(outputs.len());
-    for Output { name, parameters: Named(parameters) } in outputs {
+    for Object(Output { name, parameters: Named(parameters) }) in outputs {
         check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data"])?;
         match parameters.get("binary_data") {
             None => {}

@@ -99,9 +99,8 @@ fn data(out: &mut Vec<u8>, mut tensor: Tensor) -> Result<(), Failure> {
             out.push(b'[');
             let mut separator: &[u8] = b"";
             while let Ok(element) = strings::next(&mut data) {
-                let text = std::str::from_utf8(&element).map_err(|_| {
-                    unsayable(&tensor.name, "it has elements that are not UTF-8")
-                })?;
+                let text = std::str::from_utf8(&element)
+                    .map_err(|_| unsayable(&tensor.name, "it has elements that are not UTF-8"))?;
                 out.extend_from_slice(separator);
                 string(out, text);
                 separator = b",";
@@ -130,15 +129,21 @@ mod tests {
         let head = Head { model: "m", id: "", kept: &vec![] };
         let of = |dtype, data: &[u8], binary: &Binary| {
             let data = Chunks::from(bytes::Bytes::copy_from_slice(data));
-            let tensor = Tensor { name: "x".into(), datatype: Datatype::Fixed(dtype), shape: [2].into_iter().collect(), data };
-            write(&head, vec![tensor], binary).map(|(body, json_bytes)| (String::from_utf8_lossy(&body).into_owned(), json_bytes))
+            let tensor =
+                Tensor { name: "x".into(), datatype: Datatype::Fixed(dtype), shape: [2].into_iter().collect(), data };
+            write(&head, vec![tensor], binary)
+                .map(|(body, json_bytes)| (String::from_utf8_lossy(&body).into_owned(), json_bytes))
         };
         let json = Binary::default();
         for strange in [f32::NAN, f32::INFINITY] {
             let data = [1f32.to_le_bytes(), strange.to_le_bytes()].concat();
             let failure = of(Dtype::Float32, &data, &json).unwrap_err();
             assert_eq!(failure.outcome, Outcome::NotAcceptable);
-            assert!(failure.detail.contains("`x`: element 1") && failure.detail.contains("binary_data"), "{}", failure.detail);
+            assert!(
+                failure.detail.contains("`x`: element 1") && failure.detail.contains("binary_data"),
+                "{}",
+                failure.detail
+            );
         }
         assert!(of(Dtype::Float16, &[0, 0x3c, 0, 0x7c], &json).is_err());
         assert!(of(Dtype::Int8, &[255, 127], &json).unwrap().0.contains("[-1,127]"));

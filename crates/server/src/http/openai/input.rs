@@ -1,6 +1,7 @@
 //! What `POST /v1/embeddings` may be sent: one text, several, one list of tokens, or several.
 
 use crate::call::{Failure, told};
+use crate::http::object::Object;
 use crate::item::json_fault;
 use crate::item::many::{self, Format};
 use bytes::Bytes;
@@ -39,7 +40,10 @@ pub(super) fn wrong(field: &str, what: &str) -> Failure {
 /// The document is not one, or not what is asked for.
 pub(super) fn not_read(body: &[u8], error: &serde_json::Error) -> Failure {
     if !error.is_data() {
-        return Failure::new(Outcome::MalformedBody, format!("the body is not valid JSON: {}", json_fault(body, error)));
+        return Failure::new(
+            Outcome::MalformedBody,
+            format!("the body is not valid JSON: {}", json_fault(body, error)),
+        );
     }
     let text = error.to_string();
     let field = ["model", "input", "encoding_format"].into_iter().find(|field| text.contains(&format!("`{field}`")));
@@ -50,7 +54,8 @@ pub(super) fn not_read(body: &[u8], error: &serde_json::Error) -> Failure {
 impl<'a> Body<'a> {
     /// Reads the document; what is in `input` is read by `inputs`.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
-        serde_json::from_slice(bytes).map_err(|error| not_read(bytes, &error))
+        let read: Result<Object<Body>, _> = serde_json::from_slice(bytes);
+        read.map(|Object(body)| body).map_err(|error| not_read(bytes, &error))
     }
 
     /// How long the vectors should be.
@@ -136,6 +141,13 @@ mod tests {
         }
         let tokens = format!("[{}1]", "1,".repeat(5000));
         assert_eq!(inputs(&tokens).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_list_is_no_request() {
+        let failure = Body::read(br#"["words", "hi", null, null]"#).unwrap_err();
+        assert_eq!(failure.outcome, Outcome::InvalidInput);
+        assert!(failure.detail.contains("expected an object"), "{}", failure.detail);
     }
 
     #[test]

@@ -77,6 +77,18 @@ fn however_much_is_wrong_the_refusal_is_short() {
 }
 
 #[test]
+fn lists_are_not_read_as_objects() {
+    for json in [
+        r#"["7", {}, []]"#,
+        r#"{"inputs": [["x", "INT8", [1], {}, [1]]]}"#,
+        r#"{"inputs": [], "outputs": [["o", {}]]}"#,
+    ] {
+        let detail = read_of(json, b"").unwrap_err().detail;
+        assert!(detail.contains("expected an object") && !detail.contains("struct"), "{detail}");
+    }
+}
+
+#[test]
 fn null_is_the_same_as_nothing() {
     let json = r#"{"id": null, "parameters": null, "outputs": null,
         "inputs": [{"name": "x", "shape": [1], "datatype": "INT8", "parameters": null, "data": [1]}]}"#;
