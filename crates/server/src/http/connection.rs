@@ -3,7 +3,7 @@
 //! hyper's own header time-out also counts while a kept-alive connection is idle and costs a timer per request, so it is
 //! off; the driver below keeps one lazy timer per connection for all of them.
 
-use super::limits::{self, GOAWAY_LINGER, LINGER};
+use super::limits::{self, GOAWAY_LINGER, LINGER, LINGER_MOST};
 use super::service::Service;
 use super::socket::{Activity, Protocol, Seen, Socket, Stream};
 use super::turn::Turn;
@@ -163,6 +163,8 @@ struct Driver {
     replying_since: Instant,
     /// Since when the connection has been told to end.
     closing_since: Option<Instant>,
+    /// Since when all has been said, and the peer may still be sending.
+    lingering_since: Option<Instant>,
 }
 
 impl Driver {
@@ -177,6 +179,7 @@ impl Driver {
             blocked_since: now,
             replying_since: now,
             closing_since: None,
+            lingering_since: None,
         }
     }
 
@@ -221,7 +224,11 @@ impl Driver {
         let instant = Instant::now();
         let before = std::mem::replace(&mut self.seen, now);
         let moved = now.active != before.active || now.begun != before.begun;
-        if moved || now.head_started != before.head_started || now.lingering != before.lingering {
+        if moved || now.head_started != before.head_started || now.lingering && now.dropped != before.dropped {
+            self.waiting_since = instant;
+        }
+        if now.lingering && !before.lingering {
+            self.lingering_since = Some(instant);
             self.waiting_since = instant;
         }
         if now.replying != before.replying {
@@ -240,8 +247,10 @@ impl Driver {
     }
 
     fn deadline(&self) -> Instant {
-        let waiting = if self.seen.lingering {
-            self.waiting_since.checked_add(LINGER)
+        let waiting = if let Some(since) = self.lingering_since {
+            // Nobody waits longer for it who wants to end.
+            let end = since + if self.closing_since.is_some() { LINGER } else { LINGER_MOST };
+            Some(end.min(self.waiting_since + LINGER))
         } else if self.seen.active {
             // Nothing to fear from a client that waits for us; look again after a while.
             Instant::now().checked_add(self.limits.idle)
