@@ -60,6 +60,14 @@ async fn a_vector_that_json_cannot_hold_is_a_fault_of_the_model() {
 }
 
 #[tokio::test]
+async fn clients_of_azure_are_told_where_the_route_is() {
+    let front = Front::echo().await;
+    let reply = front.post("openai/deployments/embedder/embeddings?api-version=1", "", "{}").await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (404, &"not_found".into()), "{}", reply.text());
+    assert!(reply.text().contains("base URL end with /v1"), "{}", reply.text());
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_such_a_field_is_said_of_the_field() {
     let (engine, mut messages) = watched();
     let front = Front::with(server_options(), engine).await;

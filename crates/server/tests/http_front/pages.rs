@@ -55,6 +55,14 @@ async fn a_path_that_is_not_text_is_no_page() {
 }
 
 #[tokio::test]
+async fn the_server_as_a_whole_may_be_asked() {
+    let front = Front::echo().await;
+    let reply = front.send("OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!((reply.status, reply.header("allow")), (204, Some("GET, HEAD, POST, OPTIONS")));
+    assert_eq!(front.send("GET * HTTP/1.1\r\nhost: localhost\r\n\r\n").await.status, 404);
+}
+
+#[tokio::test]
 async fn the_description_of_the_api_says_what_is_taken() {
     let front = Front::echo().await;
     let api = front.send(&get("/openapi.json")).await.json();
