@@ -62,7 +62,8 @@ def of_answer(kind: Any) -> dict[str, Any]:
 def of_array(spec: ArraySpec) -> dict[str, Any]:
     """Describe one array of one item as nested lists."""
     if spec.shape is None:
-        return {"description": f"nested lists of {spec.show()}"}
+        number = {"type": _number(spec.dtype)} if spec.dtype != ANY_DTYPE else {"type": ["number", "boolean"]}
+        return {"anyOf": [number, {"type": "array"}], "description": f"nested lists of {spec.show()}"}
     schema: dict[str, Any] = {"type": _number(spec.dtype)} if spec.dtype != ANY_DTYPE else {}
     for axis in reversed(spec.shape):
         bounds = {} if axis is None else {"minItems": axis, "maxItems": axis}

@@ -217,12 +217,15 @@ def test_wrong_calls_have_their_status_and_disturb_nobody(channel: grpc.Channel)
         (f"/{SERVICE}/ModelMetadata", b"\x0a\x05texts\x12\x019", code.NOT_FOUND),
         (f"/{SERVICE}/Nothing", b"", code.UNIMPLEMENTED),
         (f"/{SERVICE}/SystemSharedMemoryStatus", b"", code.UNIMPLEMENTED),
+        (f"/{SERVICE}/LogSettings", b"", code.UNIMPLEMENTED),
         ("/other.Service/Method", b"", code.UNIMPLEMENTED),
         ("/", b"", code.UNIMPLEMENTED),
     ]:
         with pytest.raises(grpc.RpcError) as caught:
             channel.unary_unary(method)(message, timeout=30)
         assert caught.value.code() == status, (method, caught.value)
+        if "SharedMemory" in method or "Settings" in method:
+            assert "this server" in caught.value.details() and "no method" not in caught.value.details()
     stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
     wrong = request_of("a")
     wrong.raw_input_contents.extend([b"\x01\x00\x00\x00a"] * 2)

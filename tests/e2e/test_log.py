@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from harness import until
@@ -31,7 +32,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 @contextmanager
-def serving(path: str, stderr: int | None, *, closed: bool = False) -> Generator["subprocess.Popen[bytes]", None, None]:
+def serving(path: str, stderr: "int | IO[bytes] | None", *, closed: bool = False) -> Generator["subprocess.Popen[bytes]", None, None]:
     command = [sys.executable, "-m", "jitney", "serve", "noop.py", "--listen", f"unix:{path}"]
     if closed:
         command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
@@ -92,3 +93,24 @@ def test_a_stderr_that_is_closed_stops_nothing(tmp_path: Path) -> None:
         assert until(lambda: answer(path), "an answer") is not None
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+def test_what_a_client_does_wrong_fills_no_log(tmp_path: Path) -> None:
+    path, log = str(tmp_path / "socket"), tmp_path / "log"
+    with log.open("wb") as stderr, serving(path, stderr), socket.socket(socket.AF_UNIX) as client:
+        until(lambda: b"try: " in log.read_bytes(), "the last line of the start")
+        assert until(lambda: answer(path), "an answer") is not None
+        before = log.read_bytes()
+        client.settimeout(60)
+        client.connect(path)
+
+        def ping(flags: int, payload: bytes) -> bytes:
+            return b"\x00\x00\x08\x06" + bytes([flags]) + bytes(4) + payload
+
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        # Answers to questions that nobody asked, and one question behind them.
+        client.sendall(ping(1, b"no-such!") * 1000 + ping(0, b"the-last"))
+        received = b""
+        while ping(1, b"the-last") not in received:
+            received += client.recv(65536)
+        assert log.read_bytes() == before

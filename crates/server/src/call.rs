@@ -5,6 +5,7 @@ use jitney_core::group_key::GroupKey;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{ItemId, Priority};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// How the bytes of a part are to be read.
@@ -296,6 +297,26 @@ pub fn quoted(bytes: &[u8]) -> String {
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
     format!("`{text}{}`", if bytes.len() > SHOWN { "…" } else { "" })
+}
+
+/// A text that may quote a whole value of the client's: of a long one the beginning, and the end, which says where.
+pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    let (mut head, mut tail) = (most * 3 / 4, text.len() - most / 4);
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    Cow::Owned(format!("{}…{}", &text[..head], &text[tail..]))
+}
+
+/// What a parser says, in a message: bounded.
+pub fn told(error: &dyn std::fmt::Display) -> String {
+    shortened(&error.to_string(), 240).into_owned()
 }
 
 impl Answer {

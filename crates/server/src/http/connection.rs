@@ -3,7 +3,7 @@
 //! hyper's own header time-out also counts while a kept-alive connection is idle and costs a timer per request, so it is
 //! off; the driver below keeps one lazy timer per connection for all of them.
 
-use super::limits::{self, GOAWAY_LINGER, LINGER};
+use super::limits::{self, GOAWAY_LINGER, LINGER, LINGER_MOST};
 use super::service::Service;
 use super::socket::{Activity, Protocol, Seen, Socket, Stream};
 use super::turn::Turn;
@@ -14,8 +14,9 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::AsyncWrite;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
@@ -45,7 +46,10 @@ pub(crate) async fn run(stream: Stream, site: Arc<Site>, own_host: Option<Arc<st
     let driver = Driver::new(limits, activity, protocol);
     // An error here is the peer's doing (it left, it broke the protocol) and is of no use to anybody.
     let _ = match protocol {
-        Protocol::Http1 => driver.drive(&closing, stop, Box::pin(http1_builder().serve_connection(io, service))).await,
+        Protocol::Http1 => {
+            let connection = Http1::Open(http1_builder().serve_connection(io, service));
+            driver.drive(&closing, stop, Box::pin(connection)).await
+        }
         Protocol::Http2 => driver.drive(&closing, stop, Box::pin(http2_builder().serve_connection(io, service))).await,
     };
 }
@@ -84,9 +88,39 @@ trait Connection: Future<Output = hyper::Result<()>> {
     fn close_gracefully(self: Pin<&mut Self>);
 }
 
-impl Connection for http1::Connection<TokioIo<Socket>, Service> {
-    fn close_gracefully(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
+/// An HTTP/1 connection that shuts its socket itself: hyper leaves that out once a request has offered an upgrade, taken
+/// or not, as those of Java's client do; then nobody would linger.
+#[allow(clippy::large_enum_variant, reason = "it is boxed, and larger than what follows all its life")]
+enum Http1 {
+    Open(http1::Connection<TokioIo<Socket>, Service>),
+    Closing(Socket),
+    Closed,
+}
+
+impl Future for Http1 {
+    type Output = hyper::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Http1::Open(connection) = &mut *self {
+            // An error may be one that hyper has answered. Where it is the socket's, shutting it costs nothing.
+            let _ = ready!(connection.poll_without_shutdown(cx));
+            if let Http1::Open(connection) = std::mem::replace(&mut *self, Http1::Closed) {
+                *self = Http1::Closing(connection.into_parts().io.into_inner());
+            }
+        }
+        if let Http1::Closing(socket) = &mut *self {
+            let _ = ready!(Pin::new(socket).poll_shutdown(cx));
+            *self = Http1::Closed;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Connection for Http1 {
+    fn close_gracefully(mut self: Pin<&mut Self>) {
+        if let Http1::Open(connection) = &mut *self {
+            Pin::new(connection).graceful_shutdown();
+        }
     }
 }
 
@@ -129,6 +163,8 @@ struct Driver {
     replying_since: Instant,
     /// Since when the connection has been told to end.
     closing_since: Option<Instant>,
+    /// Since when all has been said, and the peer may still be sending.
+    lingering_since: Option<Instant>,
 }
 
 impl Driver {
@@ -143,6 +179,7 @@ impl Driver {
             blocked_since: now,
             replying_since: now,
             closing_since: None,
+            lingering_since: None,
         }
     }
 
@@ -187,7 +224,11 @@ impl Driver {
         let instant = Instant::now();
         let before = std::mem::replace(&mut self.seen, now);
         let moved = now.active != before.active || now.begun != before.begun;
-        if moved || now.head_started != before.head_started || now.lingering != before.lingering {
+        if moved || now.head_started != before.head_started || now.lingering && now.dropped != before.dropped {
+            self.waiting_since = instant;
+        }
+        if now.lingering && !before.lingering {
+            self.lingering_since = Some(instant);
             self.waiting_since = instant;
         }
         if now.replying != before.replying {
@@ -206,8 +247,10 @@ impl Driver {
     }
 
     fn deadline(&self) -> Instant {
-        let waiting = if self.seen.lingering {
-            self.waiting_since.checked_add(LINGER)
+        let waiting = if let Some(since) = self.lingering_since {
+            // Nobody waits longer for it who wants to end.
+            let end = since + if self.closing_since.is_some() { LINGER } else { LINGER_MOST };
+            Some(end.min(self.waiting_since + LINGER))
         } else if self.seen.active {
             // Nothing to fear from a client that waits for us; look again after a while.
             Instant::now().checked_add(self.limits.idle)

@@ -82,6 +82,8 @@ mod tests {
             ("/models", "", Door::Native),
             ("/chat", "", Door::Native),
             ("/embeddings/batch", "", Door::Native),
+            ("/openai/deployments/a/embeddings", "application/json", Door::OpenAi),
+            ("/openai", "", Door::Native),
         ] {
             let request = Request::builder().uri(path).header(CONTENT_TYPE, kind).body(()).unwrap();
             let has_deployment = |name: &str| name == "models" && path == "/models";

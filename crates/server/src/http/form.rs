@@ -4,7 +4,7 @@
 use super::headers::quoted;
 use super::input::{Reading, Taken, arrays_taken, take};
 use super::schema::{allows, any_property, holds_bytes, items, property};
-use crate::call::{Chunks, Failure, Tag};
+use crate::call::{Chunks, Failure, Tag, told};
 use crate::item::{arrays, invalid, transcode};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -55,7 +55,7 @@ pub(crate) fn read(
 
 async fn pieces(headers: &HeaderMap, body: Chunks) -> Result<Vec<Piece>, Failure> {
     let malformed = |error: &multer::Error| {
-        Failure::new(Outcome::MalformedBody, format!("the body is not a form that can be read: {error}"))
+        Failure::new(Outcome::MalformedBody, format!("the body is not a form that can be read: {}", told(&error)))
     };
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let boundary = parse_boundary(kind).map_err(|error| malformed(&error))?;

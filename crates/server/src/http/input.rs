@@ -6,7 +6,7 @@ use crate::call::{Call, Chunks, Encoding, Failure, Part, Tag};
 use crate::deployment::next_item_id;
 use crate::item::fields::{self, Item};
 use crate::item::many::{self, Format};
-use crate::item::{Document, arrays, npy};
+use crate::item::{Document, arrays, check_mark, is_marked, npy};
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, Input, InputKind};
@@ -89,7 +89,7 @@ pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Readi
 pub(crate) fn unsaid(headers: &HeaderMap, known: impl Iterator<Item = &'static str>, failure: Failure) -> Failure {
     let known: Vec<&str> = known.collect();
     let was_guessed = !headers.contains_key(CONTENT_TYPE) && known.first() == Some(&"application/json");
-    if failure.outcome != Outcome::MalformedBody || !was_guessed {
+    if failure.outcome != Outcome::MalformedBody || !was_guessed || is_marked(&failure) {
         return failure;
     }
     let why = "the request has no content-type, so its body was read as JSON; send one of";
@@ -126,6 +126,9 @@ pub(crate) fn take(
                 check_text(&mut body)?;
             } else if body.is_empty() && matches!(tag, Tag::Json | Tag::Msgpack) {
                 return Err(Failure::new(Outcome::MalformedBody, "the body is empty; send one item"));
+            }
+            if tag == Tag::Json {
+                body.0.first().map_or(Ok(()), |first| check_mark(first))?;
             }
             let (group, cost) =
                 if fields::asks(manifest) { ask(manifest, tag, &mut body)? } else { (GroupKey::default(), 1) };

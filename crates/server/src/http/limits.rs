@@ -72,8 +72,11 @@ pub(crate) const COUNTED_BYTES: usize = 1024;
 pub(crate) const TAKE_RATE: usize = 16 * 1024;
 
 /// A client that is refused while it sends may not look for the answer before it has sent all; closing at once would
-/// make its kernel throw the answer away. For so long what it sends is read and dropped.
+/// make its kernel throw the answer away. What it sends is read and dropped until it pauses for so long …
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// … and at most for so long, which is less than an idle connection may stay. How much it sends meanwhile is not bounded:
+/// whoever wants us to read much can open connections for it.
+pub(crate) const LINGER_MOST: Duration = Duration::from_secs(30);
 
 /// Body of a refused request that is read and dropped so that the connection can be used again.
 pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;

@@ -18,6 +18,7 @@ mod limits;
 mod listen;
 mod media;
 mod native;
+mod object;
 mod oip;
 mod openai;
 mod openapi;

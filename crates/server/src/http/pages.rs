@@ -5,7 +5,8 @@ use super::payload::Payload;
 use super::service::Reply;
 use super::upload::Upload;
 use crate::site::Site;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
+use bytes::Bytes;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -23,6 +24,14 @@ pub(crate) fn reply(media: &'static str, body: impl Into<Payload>) -> Reply {
 /// One JSON answer.
 pub(crate) fn json_reply(value: &Value) -> Reply {
     reply("application/json", serde_json::to_vec_pretty(value).unwrap_or_default())
+}
+
+/// `OPTIONS *`: what may be asked of some route.
+pub(crate) fn options() -> Reply {
+    let mut reply = Response::new(Payload::from(Bytes::new()));
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, OPTIONS"));
+    reply
 }
 
 /// `GET /`: the docs for people, the routes for programs.

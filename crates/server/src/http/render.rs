@@ -103,6 +103,18 @@ pub(crate) fn base64_f32(body: &mut Vec<u8>, part: &OutputPart) -> Result<(), Fa
     Ok(())
 }
 
+/// The place of the first element that JSON has no word for: NaN or an infinity.
+pub(crate) fn not_finite(dtype: Dtype, data: &[u8]) -> Option<usize> {
+    match dtype {
+        Dtype::Float16 => {
+            data.as_chunks().0.iter().position(|&bytes| !half::to_f32(u16::from_le_bytes(bytes)).is_finite())
+        }
+        Dtype::Float32 => data.as_chunks().0.iter().position(|&bytes| !f32::from_le_bytes(bytes).is_finite()),
+        Dtype::Float64 => data.as_chunks().0.iter().position(|&bytes| !f64::from_le_bytes(bytes).is_finite()),
+        _ => None,
+    }
+}
+
 /// An answer as a msgpack value.
 pub(crate) fn msgpack(body: &mut Vec<u8>, parts: &[OutputPart]) -> Result<(), Failure> {
     if let [part] = parts
@@ -398,6 +410,16 @@ mod tests {
         assert_eq!(text(&[array("", Dtype::Int8, &[], &[255])], "*/*"), "-1");
         assert_eq!(text(&[array("", Dtype::Float16, &[1], &[0x00, 0x3c])], "*/*"), "[1.0]");
         assert_eq!(text(&[array("", Dtype::Uint8, &[2, 0], &[])], "*/*"), "[[],[]]");
+    }
+
+    #[test]
+    fn what_is_not_finite_is_found() {
+        let of = |dtype, bytes: &[&[u8]]| not_finite(dtype, &bytes.concat());
+        assert_eq!(of(Dtype::Float64, &[&1f64.to_le_bytes(), &f64::NAN.to_le_bytes()]), Some(1));
+        assert_eq!(of(Dtype::Float32, &[&f32::NEG_INFINITY.to_le_bytes()]), Some(0));
+        assert_eq!(of(Dtype::Float16, &[&[0, 0x3c], &[0, 0x7c]]), Some(1));
+        assert_eq!(of(Dtype::Float32, &[&f32::MAX.to_le_bytes()]), None);
+        assert_eq!(of(Dtype::Int32, &[&[0xff; 4]]), None);
     }
 
     #[test]

@@ -183,6 +183,8 @@ async fn page(site: &Site, request: &Request<Upload>) -> Result<Reply, Problem> 
     };
     let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
     let reply = match &*name {
+        // Asked of the server as a whole, by those who look whether it is there.
+        "*" if request.method() == Method::OPTIONS => pages::options(),
         "" | "livez" | "readyz" | "metrics" | "config" | "docs" | "openapi.json" if !is_read => {
             return Err(Problem::wrong_method(request, READ));
         }

@@ -34,6 +34,8 @@ pub(crate) struct Activity {
     pub(crate) untaken: Untaken,
     /// We have said all that we will say, and only wait for the peer to notice.
     lingering: AtomicBool,
+    /// Bytes that were dropped meanwhile.
+    dropped: AtomicU64,
 }
 
 /// One look at an `Activity`.
@@ -47,6 +49,7 @@ pub(crate) struct Seen {
     pub(crate) write_blocked: bool,
     pub(crate) written: u64,
     pub(crate) lingering: bool,
+    pub(crate) dropped: u64,
 }
 
 impl Activity {
@@ -68,6 +71,7 @@ impl Activity {
             write_blocked: self.write_blocked.load(Ordering::Relaxed),
             written: self.written.load(Ordering::Relaxed),
             lingering: self.lingering.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
         }
     }
 
@@ -286,6 +290,7 @@ impl AsyncWrite for Socket {
             if buf.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
+            self.activity.dropped.fetch_add(buf.filled().len() as u64, Ordering::Relaxed);
         }
     }
 }

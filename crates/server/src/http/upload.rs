@@ -1,6 +1,6 @@
 //! The body of a request while it comes in, and what becomes of one that nobody reads.
 
-use super::limits::LINGER;
+use super::limits::{LINGER, LINGER_MOST};
 use bytes::Bytes;
 use http_body::{Body, SizeHint};
 use hyper::body::{Frame, Incoming};
@@ -51,12 +51,12 @@ impl Drop for Upload {
             // Without a runtime there is no connection either.
             && let Ok(runtime) = Handle::try_current()
         {
-            runtime.spawn(timeout(LINGER, pass_over(rest)));
+            runtime.spawn(timeout(LINGER_MOST, pass_over(rest)));
         }
     }
 }
 
-/// Reads to the end, or to the first sign that there is none.
+/// Reads to the end, or to a sign that there is none: a failure, or a pause.
 async fn pass_over(mut rest: Incoming) {
-    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {}
+    while let Ok(Some(Ok(_))) = timeout(LINGER, poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx))).await {}
 }

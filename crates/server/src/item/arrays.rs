@@ -335,6 +335,14 @@ impl<'a> Filler<'a> {
         }
     }
 
+    /// In a list of floats, what others and we ourselves write for NaN, which JSON does not have.
+    fn null<E: Error>(&mut self, depth: usize) -> Result<(), E> {
+        match self.dtype {
+            Dtype::Float16 | Dtype::Float32 | Dtype::Float64 if depth > 0 => self.float(depth, f64::NAN),
+            _ => Err(self.unexpected("null")),
+        }
+    }
+
     fn real<E: Error>(&mut self, value: f64) -> Result<(), E> {
         let overflows = match self.dtype {
             Dtype::Float16 => half::from_f64(value) & 0x7fff == 0x7c00,
@@ -400,7 +408,7 @@ impl<'de> Visitor<'de> for Level<'_, '_> {
         Err(self.filler.unexpected("bytes"))
     }
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Err(self.filler.unexpected("null"))
+        self.filler.null(self.depth)
     }
     fn visit_newtype_struct<D: Deserializer<'de>>(self, _: D) -> Result<(), D::Error> {
         Err(self.filler.unexpected("a msgpack extension"))

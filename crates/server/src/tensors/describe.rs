@@ -166,8 +166,7 @@ pub fn index(site: &Site, ready: bool) -> message::RepositoryIndexResponse {
 
 /// Why tensors cannot be left in memory that client and server share.
 pub fn no_shared_memory() -> Failure {
-    let detail =
-        "shared memory is not offered by this server; send tensors in the request, binary ones behind its JSON";
+    let detail = "shared memory is not offered by this server; send tensors in the request";
     Failure::new(Outcome::NotFound, detail)
 }
 

@@ -15,6 +15,7 @@ pub use join::{check_wanted, join};
 pub use split::split;
 
 use crate::call::{Chunks, Failure};
+use crate::item::arrays::AXES;
 use datatype::Datatype;
 use jitney_core::outcome::Outcome;
 use smallvec::SmallVec;
@@ -43,10 +44,10 @@ fn refused(what: impl Into<String>) -> Failure {
     Failure::new(Outcome::InvalidInput, what)
 }
 
-/// A shape as clients write it.
-fn shown(shape: &[u64]) -> String {
-    let axes: Vec<String> = shape.iter().map(u64::to_string).collect();
-    format!("[{}]", axes.join(", "))
+/// A shape as clients write it, with as many axes as one may have.
+pub fn shown<T: ToString>(shape: &[T]) -> String {
+    let axes: Vec<String> = shape.iter().take(AXES).map(T::to_string).collect();
+    format!("[{}{}]", axes.join(", "), if shape.len() > AXES { ", …" } else { "" })
 }
 
 /// A name in a message: it may be anything.

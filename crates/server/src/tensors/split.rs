@@ -89,6 +89,7 @@ fn fitting<'a>(signature: &Signature, slot: &'a Slot, mut tensor: Tensor) -> Res
         let expected = slot.datatype().map_or("nothing", Datatype::name);
         return Err(wrong(format!("the model takes {expected}, got {}", tensor.datatype.name())));
     }
+    arrays::check_shape(&tensor.shape).map_err(wrong)?;
     let axes = match tensor.shape.split_first() {
         _ if !signature.batched => tensor.shape.clone(),
         Some((_, axes)) => axes.into(),
@@ -123,7 +124,6 @@ fn fitting<'a>(signature: &Signature, slot: &'a Slot, mut tensor: Tensor) -> Res
 
 /// Whether the data is what shape and type say.
 fn check_length(tensor: &mut Tensor) -> Result<(), String> {
-    arrays::check_shape(&tensor.shape)?;
     let shape = shown(&tensor.shape);
     match tensor.datatype {
         Datatype::Fixed(dtype) => {

@@ -298,3 +298,24 @@ async fn thousands_that_leave_early_delay_nobody() {
     };
     tokio::time::timeout(LONG, gone).await.expect("they are all gone");
 }
+
+/// A client that sends all of its body before it looks would otherwise find its stream reset, and no answer.
+#[tokio::test]
+async fn a_body_that_nobody_reads_is_passed_over_until_it_pauses() {
+    let front = Front::echo().await;
+    let mut client = http2(&front, &[frame(HEADERS, END_HEADERS, 1, &head())]).await;
+    for _ in 0..13 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        client.write(frame(DATA, 0, 1, &[b'x'; 1000])).await;
+    }
+    client.write([frame(DATA, END_STREAM, 1, b"x"), frame(PING, 0, 0, b"the-last")].concat()).await;
+    let mut kinds = HashSet::new();
+    loop {
+        let (kind, _, payload) = any(&mut client).await.expect("the connection lives");
+        kinds.insert(kind);
+        if kind == PING && payload == b"the-last" {
+            break;
+        }
+    }
+    assert!(kinds.contains(&HEADERS) && !kinds.contains(&RESET), "{kinds:?}");
+}

@@ -1,6 +1,7 @@
 //! Requests whose framing could be read in two ways are refused, and poison nothing.
 
-use crate::support::{Front, server_options};
+use crate::support::{Front, post, server_options};
+use tokio::io::AsyncWriteExt;
 
 const GOOD: &str = "POST /text HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\"a\"";
 
@@ -142,6 +143,26 @@ async fn heads_and_bodies_have_limits() {
     }
     assert_eq!(client.reply().await.unwrap().reason(), "too_large");
     front.assert_well().await;
+}
+
+/// Java's client offers HTTP/2 with every request. hyper then leaves the socket to whoever upgrades, which is nobody.
+#[tokio::test]
+async fn a_refused_client_that_offers_an_upgrade_is_not_cut_off_either() {
+    let front = Front::echo().await;
+    let settings = "http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n";
+    let upgrade = format!("connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n{settings}");
+    for (path, status) in [("bytes", 413), ("nowhere", 404)] {
+        // With the request itself, and with one before it.
+        for (first, then) in [("", &*upgrade), (&*upgrade, "")] {
+            let mut client = front.connect().await;
+            client.write(format!("GET /livez HTTP/1.1\r\nhost: localhost\r\n{first}\r\n")).await;
+            assert_eq!(client.reply().await.unwrap().status, 200);
+            client.stream.write_all(&post(path, then, vec![b'x'; 30 << 20])).await.expect("all is taken");
+            let reply = client.reply().await.expect("an answer");
+            assert_eq!((reply.status, reply.header("connection")), (status, Some("close")));
+            assert!(client.is_closed().await);
+        }
+    }
 }
 
 #[tokio::test]

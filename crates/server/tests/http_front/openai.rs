@@ -40,6 +40,34 @@ async fn fields_that_the_model_declares_reach_every_input() {
 }
 
 #[tokio::test]
+async fn a_vector_that_json_cannot_hold_is_a_fault_of_the_model() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut client = front.connect().await;
+    for (format, status) in [("float", 500), ("base64", 200)] {
+        let fields = format!(r#""input": ["a", "b"], "encoding_format": "{format}""#);
+        for (last, (_, reply)) in [0.5, f32::NAN].into_iter().zip(embed(&mut client, &mut messages, &fields).await) {
+            let answer = [f32s(&[0.5, last], &[2])].into_iter().collect();
+            reply.send(Answer { result: Ok(answer), timing: timing(), tokens: Some(1) }).unwrap();
+        }
+        let reply = client.reply().await.unwrap();
+        assert_eq!(reply.status, status, "{}", reply.text());
+        if status == 500 {
+            let error = &reply.json()["error"];
+            assert_eq!((&error["param"], &error["code"]), (&"data[1].embedding[1]".into(), &"invalid_output".into()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn clients_of_azure_are_told_where_the_route_is() {
+    let front = Front::echo().await;
+    let reply = front.post("openai/deployments/embedder/embeddings?api-version=1", "", "{}").await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (404, &"not_found".into()), "{}", reply.text());
+    assert!(reply.text().contains("base URL end with /v1"), "{}", reply.text());
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_such_a_field_is_said_of_the_field() {
     let (engine, mut messages) = watched();
     let front = Front::with(server_options(), engine).await;

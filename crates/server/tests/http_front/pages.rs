@@ -53,3 +53,30 @@ async fn a_path_that_is_not_text_is_no_page() {
     }
     assert_eq!(front.send(&get("/%6civez")).await.status, 200);
 }
+
+#[tokio::test]
+async fn the_server_as_a_whole_may_be_asked() {
+    let front = Front::echo().await;
+    let reply = front.send("OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!((reply.status, reply.header("allow")), (204, Some("GET, HEAD, POST, OPTIONS")));
+    assert_eq!(front.send("GET * HTTP/1.1\r\nhost: localhost\r\n\r\n").await.status, 404);
+}
+
+#[tokio::test]
+async fn the_description_of_the_api_says_what_is_taken() {
+    let front = Front::echo().await;
+    let api = front.send(&get("/openapi.json")).await.json();
+    let body = |path: &str| api["paths"][path]["post"]["requestBody"].clone();
+    let octets = |path: &str| body(path)["content"].get("application/octet-stream").is_some();
+    assert!(octets("/fixed") && !octets("/open"), "elements alone do not say an open shape");
+    assert_eq!((&body("/bytes")["required"], &body("/text")["required"]), (&false.into(), &true.into()));
+    assert_eq!(front.post("bytes", "", "").await.status, 200);
+    let parameter = |name: &str| api["components"]["parameters"][name]["schema"].clone();
+    let longest = parameter("Timeout")["maximum"].as_u64().unwrap();
+    for (asked, status) in [(longest.to_string(), 200), (format!("{longest}0"), 400)] {
+        let reply = front.post("text", &format!("x-request-timeout-ms: {asked}\r\n"), "\"a\"").await;
+        assert_eq!(reply.status, status, "{asked} {}", reply.text());
+    }
+    assert_eq!(parameter("RequestId").get("maxLength"), None, "a longer one is replaced, not refused");
+    assert!(!api["components"]["schemas"]["EmbeddingList"].to_string().contains("null"), "vectors have no null");
+}

@@ -10,6 +10,24 @@ use jitney_server::deployment::Inbound;
 use std::time::Duration;
 
 #[tokio::test]
+async fn a_byte_order_mark_is_called_by_its_name() {
+    let front = Front::echo().await;
+    for (path, body) in [
+        ("text", "\"a\""),
+        ("object", "{}"),
+        ("grouped", "{}"),
+        ("open", "[1]"),
+        ("text/batch", "[\"a\"]"),
+        ("v1/embeddings", "{}"),
+        ("v2/models/text/infer", "{}"),
+    ] {
+        let reply = front.post(path, "", format!("\u{feff}{body}")).await;
+        assert_eq!(reply.status, 400, "{path} {}", reply.text());
+        assert!(reply.text().contains("byte order mark") && !reply.text().contains("content-type"), "{}", reply.text());
+    }
+}
+
+#[tokio::test]
 async fn items_go_in_and_come_out() {
     let front = Front::echo().await;
     for (path, headers, body, expected, media) in [

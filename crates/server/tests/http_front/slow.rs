@@ -3,7 +3,7 @@
 use crate::support::{Front, echo, echo_answer, post, server_options, submitted, watched};
 use jitney_core::options::ServerOptions;
 use std::time::{Duration, Instant};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn impatient() -> ServerOptions {
     ServerOptions { header_timeout_s: 0.2, body_timeout_s: 0.2, idle_timeout_s: 0.2, ..server_options() }
@@ -194,6 +194,28 @@ async fn answers_that_nobody_takes_hold_no_more_than_they_may() {
     let (call, reply) = submitted(&mut messages).await;
     reply.send(echo_answer(call)).unwrap();
     assert_eq!(late.reply().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_refused_client_may_go_on_sending_until_it_pauses() {
+    let front = Front::echo().await;
+    let mut client = front.connect().await;
+    client.write("POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: 70000000\r\n\r\n").await;
+    let piece = [b'x'; 1000];
+    // For longer than it may pause: this is what is tested.
+    for _ in 0..13 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        client.stream.write_all(&piece).await.expect("it is read");
+    }
+    let stopped = Instant::now();
+    assert_eq!(client.reply().await.unwrap().status, 404);
+    assert!(client.is_closed().await);
+    // Our half was closed at once. The other one is when it has been silent for long enough: then writes fail.
+    tokio::time::sleep(Duration::from_millis(2200)).await;
+    while client.stream.write_all(b"x").await.is_ok() {
+        assert!(stopped.elapsed() < crate::support::LONG);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]

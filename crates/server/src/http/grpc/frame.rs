@@ -1,6 +1,6 @@
 //! gRPC's frames: a byte that says whether the message is compressed, its length in four, then the message.
 
-use crate::call::{Chunks, Failure};
+use crate::call::{Chunks, Failure, told};
 use crate::http::coding::{self, Coding};
 use crate::http::headers::{quoted, single};
 use crate::http::limits::COPY_BELOW;
@@ -69,7 +69,7 @@ pub(crate) async fn plain(
 
 /// Reads a message; what stands in it as bytes stays where it is.
 pub(crate) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Failure> {
-    M::decode(message).map_err(|error| malformed(&format!("its protobuf cannot be read: {error}")))
+    M::decode(message).map_err(|error| malformed(&format!("its protobuf cannot be read: {}", told(&error))))
 }
 
 pub(crate) fn malformed(what: &str) -> Failure {

@@ -6,6 +6,7 @@ use crate::deployment::Ticket;
 use crate::heavy;
 use crate::http::batch;
 use crate::http::intake::{self, Wanted};
+use crate::item::arrays;
 use crate::messages::inference::infer_parameter::ParameterChoice;
 use crate::messages::inference::model_infer_request::InferInputTensor;
 use crate::messages::inference::model_infer_response::InferOutputTensor;
@@ -14,7 +15,7 @@ use crate::site::Site;
 use crate::tensors::datatype::Datatype;
 use crate::tensors::infer::{Around, Inference};
 use crate::tensors::request::{Parameter, Parameters, Request, check_of_tensor};
-use crate::tensors::{Shape, Tensor, VERSION, describe, quoted, strings};
+use crate::tensors::{Shape, Tensor, VERSION, describe, quoted, shown, strings};
 use bytes::Bytes;
 use jitney_core::outcome::Outcome;
 use prost::Message;
@@ -227,7 +228,8 @@ fn tensor(input: InferInputTensor, raw: Option<Chunks>) -> Result<Tensor, Failur
         of_input(&name, &what)
     })?;
     let axes: Result<Shape, _> = shape.iter().map(|&axis| u64::try_from(axis)).collect();
-    let shape = axes.map_err(|_| of_input(&name, &format!("its shape {shape:?} has an axis below 0")))?;
+    let shape = axes.map_err(|_| of_input(&name, &format!("its shape {} has an axis below 0", shown(&shape))))?;
+    arrays::check_shape(&shape).map_err(|what| of_input(&name, &what))?;
     let data = match (raw, contents) {
         (Some(raw), None) => raw,
         (Some(_), Some(_)) => return Err(of_input(&name, "it has contents and raw_input_contents; send one of them")),
@@ -343,6 +345,15 @@ mod tests {
         assert!(of("UINT8").unwrap().is_empty() && of("FP16").is_err());
         let wide = InferTensorContents { int_contents: vec![128], ..InferTensorContents::default() };
         assert!(typed(Datatype::Fixed(Dtype::Int8), &wide).unwrap_err().contains("128"));
+    }
+
+    #[test]
+    fn a_shape_of_any_length_is_refused_shortly() {
+        for axis in [1, -1] {
+            let input = InferInputTensor { datatype: "INT8".into(), shape: vec![axis; 100_000], ..Default::default() };
+            let detail = tensor(input, Some(Chunks::default())).unwrap_err().detail;
+            assert!(detail.len() < 300, "{} bytes", detail.len());
+        }
     }
 
     proptest! {

@@ -147,6 +147,14 @@ impl Call<'_> {
             "RepositoryModelLoad" | "RepositoryModelUnload" => {
                 Err(Problem::from(describe::no_control()).instead_of(&self.body))
             }
+            method if method.contains("SharedMemory") => {
+                let what = describe::no_shared_memory().detail;
+                Err(Problem::new(Outcome::MethodNotAllowed, what).instead_of(&self.body))
+            }
+            "TraceSetting" | "LogSettings" => {
+                let what = "this server has no settings of traces and logs to ask for or to change; its log has the level that it was started with";
+                Err(Problem::new(Outcome::MethodNotAllowed, what).instead_of(&self.body))
+            }
             method => Err(unknown(&format!("/{SERVICE}/{method}")).instead_of(&self.body)),
         }
     }

@@ -3,7 +3,7 @@
 use super::frame::Pieces;
 use super::message;
 use super::waiting::Counted;
-use crate::call::{Failure, Timing};
+use crate::call::{Failure, Timing, shortened};
 use crate::http::headers::RequestId;
 use crate::http::payload::Payload;
 use crate::http::service::{REASON, Reply};
@@ -26,6 +26,10 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
+/// Longest text of a status: clients take headers of 8 KiB together, and a byte may become three. What is longer is a
+/// model's own.
+const MESSAGE_BYTES: usize = 2048;
+
 /// The status of a call that went well.
 pub(crate) fn ok() -> HeaderMap {
     HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
@@ -34,13 +38,14 @@ pub(crate) fn ok() -> HeaderMap {
 /// The status of a failure, with when to come back if that is known.
 pub(crate) fn status(failure: &Failure) -> Vec<(HeaderName, HeaderValue)> {
     let code = failure.outcome.grpc_code();
-    let mut headers = vec![(STATUS, HeaderValue::from(u16::from(code))), (MESSAGE, message(&failure.detail))];
+    let detail = shortened(&failure.detail, MESSAGE_BYTES);
+    let mut headers = vec![(STATUS, HeaderValue::from(u16::from(code))), (MESSAGE, message(&detail))];
     if let Some(after) = failure.retry_after {
         let seconds = i64::try_from(after.as_secs()).unwrap_or(i64::MAX);
         let nanos = i32::try_from(after.subsec_nanos()).unwrap_or(0);
         let retry = crate::messages::rpc::RetryInfo { retry_delay: Some(Duration { seconds, nanos }) };
         let any = Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: retry.encode_to_vec() };
-        let message = failure.detail.clone();
+        let message = detail.into_owned();
         let details = crate::messages::rpc::Status { code: i32::from(code), message, details: vec![any] };
         let text = STANDARD_NO_PAD.encode(details.encode_to_vec());
         headers.extend(HeaderValue::try_from(text).ok().map(|value| (DETAILS, value)));
@@ -140,6 +145,17 @@ impl Drop for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_is_no_longer_than_clients_take() {
+        let detail = format!("begin {} end", "\u{e4}".repeat(1 << 20));
+        let retry_after = Some(std::time::Duration::from_secs(1));
+        let failure = Failure { retry_after, ..Failure::new(Outcome::ModelFailed, detail) };
+        let headers = status(&failure);
+        assert!(headers.iter().all(|(_, value)| value.len() < 7000));
+        let said = String::from_utf8_lossy(headers[1].1.as_bytes()).into_owned();
+        assert!(said.starts_with("begin ") && said.ends_with(" end"), "{said}");
+    }
 
     #[test]
     fn a_refusal_says_when_to_come_back() {

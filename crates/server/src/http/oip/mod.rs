@@ -10,7 +10,9 @@ use super::problem::{Problem, Said};
 use super::service::{Reply, decoded};
 use super::socket::Active;
 use crate::call::Timing;
+use crate::http::object::Object;
 use crate::http::upload::Upload;
+use crate::item::json_fault;
 use crate::site::Site;
 use crate::tensors::describe;
 use hyper::header::{HeaderValue, RETRY_AFTER};
@@ -118,12 +120,12 @@ struct Asked {
 async fn index(site: &Site, request: Request<Upload>) -> Result<Reply, Problem> {
     let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
     let mut body = body::receive(request.into_body(), site, Patience::of(allowed, None)).await?.chunks;
-    let Asked { ready } = match body.contiguous() {
-        body if body.is_empty() => Asked::default(),
+    let Object(Asked { ready }) = match body.contiguous() {
+        body if body.is_empty() => Object::default(),
         body => serde_json::from_slice(body).map_err(|error| {
             Problem::new(
                 Outcome::MalformedBody,
-                format!("the body cannot be read: {error}; send {{\"ready\": true}} or nothing"),
+                format!("the body cannot be read: {}; send {{\"ready\": true}} or nothing", json_fault(body, &error)),
             )
         })?,
     };

@@ -1,12 +1,13 @@
 //! The body of an infer request: JSON, and behind it the tensors that the JSON says are binary.
 
-use crate::call::{Chunks, Dtype, Failure};
-use crate::item::Document;
+use crate::call::{Chunks, Dtype, Failure, told};
+use crate::http::object::Object;
 use crate::item::arrays::{self, AXES};
+use crate::item::{Document, json_fault};
 use crate::tensors::datatype::Datatype;
 use crate::tensors::request::{Parameter, Request, check_of_tensor};
 use crate::tensors::signature::{Form, Signature};
-use crate::tensors::{Shape, Tensor, quoted, strings};
+use crate::tensors::{Shape, Tensor, quoted, shown, strings};
 use bytes::Bytes;
 use jitney_core::manifest::ArraySpec;
 use jitney_core::outcome::Outcome;
@@ -44,9 +45,9 @@ struct Head<'a> {
     #[serde(default, deserialize_with = "or_null")]
     parameters: Named,
     #[serde(borrow, default)]
-    inputs: Vec<Input<'a>>,
+    inputs: Vec<Object<Input<'a>>>,
     #[serde(default, deserialize_with = "or_null")]
-    outputs: Vec<Output>,
+    outputs: Vec<Object<Output>>,
 }
 
 #[derive(Deserialize)]
@@ -127,11 +128,12 @@ pub(crate) fn read(
         Some(json_bytes) => body.split_to(json_bytes),
         None => std::mem::take(&mut body),
     };
-    let Head { id, parameters: Named(parameters), inputs, outputs } = serde_json::from_slice(head.contiguous())
-        .map_err(|error| malformed(&format!("its JSON is not an inference request: {error}")))?;
+    let json: &[u8] = head.contiguous();
+    let Object(Head { id, parameters: Named(parameters), inputs, outputs }) = serde_json::from_slice(json)
+        .map_err(|error| malformed(&format!("its JSON is not an inference request: {}", json_fault(json, &error))))?;
     let mut room = most;
     let mut tensors = Vec::with_capacity(inputs.len());
-    for input in inputs {
+    for Object(input) in inputs {
         tensors.push(tensor(input, &mut body, &mut room)?);
     }
     if !body.is_empty() {
@@ -141,7 +143,7 @@ pub(crate) fn read(
     let all = parameters.get("binary_data_output") == Some(&Parameter::Bool(true));
     let mut binary = Binary { all, single: Vec::new() };
     let mut wanted = Vec::with_capacity(outputs.len());
-    for Output { name, parameters: Named(parameters) } in outputs {
+    for Object(Output { name, parameters: Named(parameters) }) in outputs {
         check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data"])?;
         match parameters.get("binary_data") {
             None => {}
@@ -205,6 +207,7 @@ fn raw(signature: &Signature, mut body: Chunks) -> Result<Infer, Failure> {
 /// One input: out of the JSON, or the next of the bytes behind it.
 fn tensor(input: Input<'_>, binary: &mut Chunks, room: &mut usize) -> Result<Tensor, Failure> {
     let Input { name, datatype, shape, parameters: Named(parameters), data } = input;
+    arrays::check_shape(&shape).map_err(|what| of_input(&name, &what))?;
     let shape = Shape::from_vec(shape);
     check_of_tensor(&name, parameters.keys().map(String::as_str), &["binary_data_size"])?;
     let datatype = Datatype::parse(&datatype).ok_or_else(|| {
@@ -246,8 +249,7 @@ fn numbers(name: &str, dtype: Dtype, shape: &Shape, data: &RawValue, room: usize
     if got == *shape || got.len() == 1 && Some(got[0]) == count {
         return Ok(data);
     }
-    let axes = |shape: &[u64]| shape.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    Err(of_input(name, &format!("its shape is [{}], its data has [{}]", axes(shape), axes(&got))))
+    Err(of_input(name, &format!("its shape is {}, its data has {}", shown(shape), shown(&got))))
 }
 
 fn text(name: &str, data: &RawValue, room: usize) -> Result<Chunks, Failure> {
@@ -262,7 +264,7 @@ fn text(name: &str, data: &RawValue, room: usize) -> Result<Chunks, Failure> {
             );
             Err(Failure::new(Outcome::TooLarge, what))
         }
-        Err(error) => Err(of_input(name, &error.to_string())),
+        Err(error) => Err(of_input(name, &told(&error))),
     }
 }
 

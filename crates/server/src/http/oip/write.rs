@@ -2,7 +2,7 @@
 
 use super::read::Binary;
 use crate::call::{Failure, OutputPart, Tag, TensorType};
-use crate::http::render::json_value;
+use crate::http::render::{json_value, not_finite};
 use crate::tensors::datatype::Datatype;
 use crate::tensors::request::{Parameter, Parameters};
 use crate::tensors::{Tensor, VERSION, quoted, strings};
@@ -85,6 +85,11 @@ fn parameters(out: &mut Vec<u8>, parameters: &Parameters) {
     out.push(b'}');
 }
 
+fn unsayable(name: &str, what: &str) -> Failure {
+    let detail = format!("output {}: {what}, which JSON cannot hold; ask for it with binary_data", quoted(name));
+    Failure::new(Outcome::NotAcceptable, detail)
+}
+
 /// All elements in one list.
 fn data(out: &mut Vec<u8>, mut tensor: Tensor) -> Result<(), Failure> {
     let mut data = tensor.data.contiguous().clone();
@@ -94,13 +99,8 @@ fn data(out: &mut Vec<u8>, mut tensor: Tensor) -> Result<(), Failure> {
             out.push(b'[');
             let mut separator: &[u8] = b"";
             while let Ok(element) = strings::next(&mut data) {
-                let text = std::str::from_utf8(&element).map_err(|_| {
-                    let detail = format!(
-                        "output {} has elements that are not UTF-8, which JSON cannot hold; ask for it with binary_data",
-                        quoted(&tensor.name)
-                    );
-                    Failure::new(Outcome::NotAcceptable, detail)
-                })?;
+                let text = std::str::from_utf8(&element)
+                    .map_err(|_| unsayable(&tensor.name, "it has elements that are not UTF-8"))?;
                 out.extend_from_slice(separator);
                 string(out, text);
                 separator = b",";
@@ -109,7 +109,43 @@ fn data(out: &mut Vec<u8>, mut tensor: Tensor) -> Result<(), Failure> {
             return Ok(());
         }
     };
+    // Null would make NaN of infinities; nobody should have to guess which of them it was.
+    if let Some(place) = not_finite(dtype, &data) {
+        let what = format!("element {place} is NaN or infinite");
+        return Err(unsayable(&tensor.name, &what));
+    }
     let shape = std::iter::once((data.len() / dtype.size()) as u64).collect();
     let tensor = Some(TensorType { dtype, shape });
     json_value(out, &OutputPart { name: "".into(), tag: Tag::Tensor, tensor, media_type: None, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{Chunks, Dtype};
+
+    #[test]
+    fn what_json_cannot_hold_is_to_be_asked_for_as_bytes() {
+        let head = Head { model: "m", id: "", kept: &vec![] };
+        let of = |dtype, data: &[u8], binary: &Binary| {
+            let data = Chunks::from(bytes::Bytes::copy_from_slice(data));
+            let tensor =
+                Tensor { name: "x".into(), datatype: Datatype::Fixed(dtype), shape: [2].into_iter().collect(), data };
+            write(&head, vec![tensor], binary)
+                .map(|(body, json_bytes)| (String::from_utf8_lossy(&body).into_owned(), json_bytes))
+        };
+        let json = Binary::default();
+        for strange in [f32::NAN, f32::INFINITY] {
+            let data = [1f32.to_le_bytes(), strange.to_le_bytes()].concat();
+            let failure = of(Dtype::Float32, &data, &json).unwrap_err();
+            assert_eq!(failure.outcome, Outcome::NotAcceptable);
+            assert!(
+                failure.detail.contains("`x`: element 1") && failure.detail.contains("binary_data"),
+                "{}",
+                failure.detail
+            );
+        }
+        assert!(of(Dtype::Float16, &[0, 0x3c, 0, 0x7c], &json).is_err());
+        assert!(of(Dtype::Int8, &[255, 127], &json).unwrap().0.contains("[-1,127]"));
+    }
 }

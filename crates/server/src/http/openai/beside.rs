@@ -36,7 +36,7 @@ impl Beside {
         let mut reader = serde_json::Deserializer::from_slice(body);
         Fields { schema: &items.schema, written: &mut written }
             .deserialize(&mut reader)
-            .map_err(|error| not_read(&error))?;
+            .map_err(|error| not_read(body, &error))?;
         written.push(b'}');
         Ok(Beside(written))
     }

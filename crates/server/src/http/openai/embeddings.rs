@@ -171,7 +171,10 @@ fn write(
         let parts = item.as_ref().map_err(|failure| in_place(failure.clone(), index, items.len()))?;
         let vector = vector(parts, dimensions)?;
         match written {
-            Written::Floats => render::json(&mut body, std::slice::from_ref(vector)),
+            Written::Floats => {
+                check_finite(vector, index)?;
+                render::json(&mut body, std::slice::from_ref(vector))
+            }
             Written::Base64 => render::base64_f32(&mut body, vector),
         }?;
         body.push(b'}');
@@ -199,6 +202,18 @@ fn vector(parts: &[OutputPart], dimensions: Option<u32>) -> Result<&OutputPart, 
         (Some([_]), _) => Ok(part),
         _ => Err(invalid("the model returned something else than a vector of one axis")),
     }
+}
+
+/// Clients read `null` in a vector as 0, or fail far from here.
+fn check_finite(vector: &OutputPart, index: usize) -> Result<(), Failure> {
+    let place = vector.tensor.as_ref().and_then(|tensor| render::not_finite(tensor.dtype, &vector.data));
+    place.map_or(Ok(()), |place| {
+        let field = format!("data[{index}].embedding[{place}]");
+        let detail = format!(
+            "{field}: the model returned NaN or an infinity, which JSON does not have; encoding_format base64 does"
+        );
+        Err(Failure { field: Some(field), ..Failure::new(Outcome::InvalidOutput, detail) })
+    })
 }
 
 /// Says which of several inputs failed. A field that all of them have is the request's own.

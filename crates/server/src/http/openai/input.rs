@@ -1,6 +1,8 @@
 //! What `POST /v1/embeddings` may be sent: one text, several, one list of tokens, or several.
 
-use crate::call::Failure;
+use crate::call::{Failure, told};
+use crate::http::object::Object;
+use crate::item::json_fault;
 use crate::item::many::{self, Format};
 use bytes::Bytes;
 use jitney_core::outcome::Outcome;
@@ -36,20 +38,24 @@ pub(super) fn wrong(field: &str, what: &str) -> Failure {
 }
 
 /// The document is not one, or not what is asked for.
-pub(super) fn not_read(error: &serde_json::Error) -> Failure {
+pub(super) fn not_read(body: &[u8], error: &serde_json::Error) -> Failure {
     if !error.is_data() {
-        return Failure::new(Outcome::MalformedBody, format!("the body is not valid JSON: {error}"));
+        return Failure::new(
+            Outcome::MalformedBody,
+            format!("the body is not valid JSON: {}", json_fault(body, error)),
+        );
     }
     let text = error.to_string();
     let field = ["model", "input", "encoding_format"].into_iter().find(|field| text.contains(&format!("`{field}`")));
-    let detail = format!("the body is not what this route takes: {text}");
+    let detail = format!("the body is not what this route takes: {}", told(error));
     Failure { field: field.map(str::to_owned), ..Failure::new(Outcome::InvalidInput, detail) }
 }
 
 impl<'a> Body<'a> {
     /// Reads the document; what is in `input` is read by `inputs`.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
-        serde_json::from_slice(bytes).map_err(|error| not_read(&error))
+        let read: Result<Object<Body>, _> = serde_json::from_slice(bytes);
+        read.map(|Object(body)| body).map_err(|error| not_read(bytes, &error))
     }
 
     /// How long the vectors should be.
@@ -93,7 +99,7 @@ fn one(place: &str, item: &[u8]) -> Result<Input, Failure> {
 }
 
 fn text(place: &str, raw: &str) -> Result<Input, Failure> {
-    serde_json::from_str(raw).map(Input::Text).map_err(|error| wrong(place, &format!("not a string: {error}")))
+    serde_json::from_str(raw).map(Input::Text).map_err(|error| wrong(place, &format!("not a string: {}", told(&error))))
 }
 
 fn tokens(place: &str, raw: &str) -> Result<Input, Failure> {
@@ -135,6 +141,13 @@ mod tests {
         }
         let tokens = format!("[{}1]", "1,".repeat(5000));
         assert_eq!(inputs(&tokens).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_list_is_no_request() {
+        let failure = Body::read(br#"["words", "hi", null, null]"#).unwrap_err();
+        assert_eq!(failure.outcome, Outcome::InvalidInput);
+        assert!(failure.detail.contains("expected an object"), "{}", failure.detail);
     }
 
     #[test]

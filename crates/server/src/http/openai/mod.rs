@@ -58,7 +58,9 @@ fn no_route(path: &str) -> Problem {
 /// Whether this is what OpenAI's clients ask for when their base URL does not end with the version.
 pub(crate) fn lacks_version(path: &str) -> bool {
     let path = path.strip_prefix('/').unwrap_or_default();
-    matches!(path, "embeddings" | "models" | "completions" | "chat/completions" | "responses")
+    // Azure's have routes of their own.
+    path.starts_with("openai/")
+        || matches!(path, "embeddings" | "models" | "completions" | "chat/completions" | "responses")
         || path.strip_prefix("models/").is_some_and(|model| !model.is_empty() && model != "batch")
 }
 

@@ -5,6 +5,7 @@ use crate::deployment::Deployment;
 use crate::http::input::{accepted, accepted_many};
 use crate::http::outcomes;
 use crate::http::render::offers;
+use crate::item::arrays::is_open;
 use jitney_core::manifest::{ArraySpec, InputKind, Output};
 use jitney_core::outcome::Outcome;
 use serde_json::{Map, Value, json};
@@ -20,7 +21,7 @@ pub(super) fn one(name: &str, deployment: &Deployment) -> Value {
         "summary": doc.lines().next().unwrap_or_default(),
         "description": doc,
         "parameters": refs("parameters", &["RequestId", "Timeout", "Priority"]),
-        "requestBody": { "required": true, "content": bodies(deployment) },
+        "requestBody": { "required": manifest.input.kind != InputKind::Bytes, "content": bodies(deployment) },
         "responses": responses(good, &json!({ "$ref": "#/components/schemas/Problem" })),
     })
 }
@@ -98,7 +99,9 @@ fn bodies(deployment: &Deployment) -> Value {
         numbered.map(|(index, value)| (format!("example_{}", index + 1), json!({ "value": value }))).collect()
     };
     let mut content = Map::new();
-    for media in accepted(&manifest.input) {
+    let is_open = manifest.input.arrays.iter().any(is_open);
+    // Nothing but elements do not say their shape.
+    for media in accepted(&manifest.input).filter(|media| !is_open || *media != "application/octet-stream") {
         let mut body = match (media, manifest.input.kind) {
             ("application/json", _) => json!({ "schema": item_schema(deployment) }),
             ("application/msgpack", _) | ("multipart/form-data", InputKind::Object) => {

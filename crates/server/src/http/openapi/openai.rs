@@ -88,7 +88,8 @@ pub(super) fn schemas() -> Map<String, Value> {
         "required": ["object", "data"],
         "properties": { "object": { "const": "list" }, "data": { "type": "array", "items": { "$ref": "#/components/schemas/Model" } } },
     });
-    let vector = json!([{ "type": "array", "items": { "type": ["number", "null"] } }, { "type": "string", "contentEncoding": "base64" }]);
+    let vector =
+        json!([{ "type": "array", "items": { "type": "number" } }, { "type": "string", "contentEncoding": "base64" }]);
     let embedding = json!({
         "type": "object",
         "required": ["object", "index", "embedding"],

@@ -80,8 +80,8 @@ pub(super) fn problems(
 pub(super) fn parameters() -> Value {
     let header = |name: &str, description: &str, schema: Value| json!({ "name": name, "in": "header", "required": false, "description": description, "schema": schema });
     json!({
-        "RequestId": header("x-request-id", "Names the request in logs; 1 to 128 visible ASCII characters.", json!({ "type": "string", "maxLength": 128 })),
-        "Timeout": header("x-request-timeout-ms", "How long the caller waits; after that the item is dropped.", json!({ "type": "integer", "minimum": 1 })),
+        "RequestId": header("x-request-id", "Names the request in logs. Of 1 to 128 visible ASCII characters; another one is replaced.", json!({ "type": "string" })),
+        "Timeout": header("x-request-timeout-ms", "How long the caller waits; after that the item is dropped.", json!({ "type": "integer", "minimum": 1, "maximum": u64::MAX })),
         "Priority": header("x-priority", "A head start over the next class, not a world of its own.", json!({ "type": "string", "enum": ["high", "normal", "low"], "default": "normal" })),
     })
 }

@@ -58,6 +58,37 @@ fn binary_tensors_follow_in_the_order_of_the_json() {
 }
 
 #[test]
+fn however_much_is_wrong_the_refusal_is_short() {
+    let many = vec!["1"; 100_000].join(",");
+    let long = "x".repeat(100_000);
+    for wrong in [
+        format!(r#"{{"name": "x", "shape": [{many}], "datatype": "INT8", "data": [1]}}"#),
+        format!(r#"{{"name": "x", "shape": "{long}", "datatype": "INT8", "data": [1]}}"#),
+        format!(r#"{{"name": "{long}", "shape": [1], "datatype": "{long}", "data": [1]}}"#),
+        format!(r#"{{"name": "x", "shape": [1], "datatype": "INT8", "data": "{long}"}}"#),
+        format!(r#"{{"name": "x", "shape": [1], "datatype": "BYTES", "data": {{"{long}": 1}}}}"#),
+    ] {
+        let detail = input(&wrong).unwrap_err().detail;
+        assert!(detail.len() < 600, "{} bytes: {}…", detail.len(), &detail[..80]);
+    }
+    let failure =
+        input(&format!(r#"{{"name": "x", "shape": [{many}], "datatype": "INT8", "data": [1]}}"#)).unwrap_err();
+    assert!(failure.detail.contains("at most 32 axes, got 100000"), "{}", failure.detail);
+}
+
+#[test]
+fn lists_are_not_read_as_objects() {
+    for json in [
+        r#"["7", {}, []]"#,
+        r#"{"inputs": [["x", "INT8", [1], {}, [1]]]}"#,
+        r#"{"inputs": [], "outputs": [["o", {}]]}"#,
+    ] {
+        let detail = read_of(json, b"").unwrap_err().detail;
+        assert!(detail.contains("expected an object") && !detail.contains("struct"), "{detail}");
+    }
+}
+
+#[test]
 fn null_is_the_same_as_nothing() {
     let json = r#"{"id": null, "parameters": null, "outputs": null,
         "inputs": [{"name": "x", "shape": [1], "datatype": "INT8", "parameters": null, "data": [1]}]}"#;
