@@ -11,6 +11,7 @@ import msgspec
 from jitney import schemas
 from jitney.annotations import Input, show
 from jitney.codecs import tags
+from jitney.codecs.completing import completed
 from jitney.codecs.decoded import IMMUTABLE, Decoded, pick
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.codecs.refusals import refusal
@@ -115,8 +116,8 @@ def item_reader(declared: Input, max_pixels: int) -> ItemReader:
 
 def _msgspec_reader(declared: Input) -> ItemReader:
     item = declared.item
-    from_json = msgspec.json.Decoder(item).decode
-    from_msgpack = msgspec.msgpack.Decoder(item).decode
+    from_json = completed(msgspec.json.Decoder(item).decode, item)
+    from_msgpack = completed(msgspec.msgpack.Decoder(item).decode, item)
     decoders: dict[int, Decode | None] = {tags.JSON: from_json, tags.MSGPACK: from_msgpack}
     takes = "JSON or msgpack"
     if declared.kind == "bytes":

@@ -13,6 +13,7 @@ from jitney import schemas
 from jitney.annotations import Output, show
 from jitney.codecs import tags
 from jitney.codecs.answers import dtype_name, host_array, named_arrays
+from jitney.codecs.completing import completing
 from jitney.codecs.plain import is_array, is_array_type, plain_hook
 from jitney.codecs.refusals import told
 from jitney.codecs.validating import DeclaredArrays, validate
@@ -41,10 +42,11 @@ class Writer:
     def __init__(self, declared: Output) -> None:
         self._declared: Final = declared
         self._arrays: Final = DeclaredArrays(declared)
-        self._encoders: Final = {
+        encoders = {
             tags.JSON: msgspec.json.Encoder(enc_hook=plain_hook).encode,
             tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
         }
+        self._encoders: Final = {tag: completing(encode, declared.item) for tag, encode in encoders.items()}
 
     def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
         """Write one answer per index; `encodings` is that of the whole batch. Returns what could not be encoded."""
