@@ -229,6 +229,8 @@ def _answer(where: str, item: Any) -> Output:
     if is_array_type(item):
         spec = array_spec(where, "", item, any_dtype=True)
         return Output("array", arrays=(spec,), schema=schemas.of_array(spec))
+    if found := unfit.field_as_default(item):
+        raise TargetError(f"{where}: what it returns cannot be encoded: {found}")
     kind: OutputKind = "text" if base is str else "bytes" if base is bytes else "object"
     return Output(kind, item=item, schema=schemas.of_answer(item))
 
