@@ -30,6 +30,8 @@ class _Part(NamedTuple):
 
 def remedy(kind: Any) -> str | None:
     """Name the part of an item that msgspec cannot decode or would not hold to what it says, and what helps."""
+    if schemas.is_pillow_type(_base(kind)):
+        return "an image comes as jitney.Image: write list[jitney.Image], and image.to_pil() in predict"
     return next((fault for part in _parts(kind) if (fault := _fault(part))), None)
 
 

@@ -115,6 +115,15 @@ def test_messages_name_expected_and_got() -> None:
     assert (error.message, error.field) == ("$.width: Expected `int`, got `str`", "$.width")
 
 
+@pytest.mark.parametrize(("predict", "body"), [(texts, rb'"\ud800"'), (prompts, rb'{"prompt": "a\udc00"}')])
+def test_half_a_surrogate_pair_is_named(predict: Callable[..., Any], body: bytes) -> None:
+    [(_, error)] = codec(predict).decode(FakeBatch([(tags.JSON, body)]).core).errors
+    assert isinstance(error, MalformedBody)
+    assert "half of a surrogate pair" in error.message
+    [(_, error)] = codec(predict).decode(FakeBatch([(tags.JSON, body[:-2])]).core).errors
+    assert "half" not in error.message
+
+
 def test_structs_come_as_msgpack_too() -> None:
     item = (tags.MSGPACK, msgspec.msgpack.encode({"prompt": "a", "width": 9}))
     assert codec(prompts).decode(FakeBatch([item]).core).columns == [[Prompt("a", 9)]]

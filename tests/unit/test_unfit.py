@@ -10,6 +10,7 @@ import pydantic
 import pytest
 from jitney.annotations import read_signature
 from jitney.errors import TargetError
+from PIL import Image
 from pydantic import AfterValidator, Field, PositiveInt, StrictInt, conint, constr
 
 
@@ -84,6 +85,8 @@ def taking(item: Any, answer: Any = Any) -> Callable[..., Any]:
 
 
 REFUSED: list[Any] = [
+    (Image.Image, r"an image comes as jitney.Image: write list[jitney.Image], and image.to_pil() in predict"),
+    (list[Image.Image], "an image can be the item, not a part of one"),
     (OfField, "OfField.a: only pydantic reads Field(ge=1, le=5); write msgspec.Meta(ge=1, le=5), or make OfField a"),
     (OfTypes, "OfTypes.a: only pydantic reads Ge(ge=1), Le(le=5); write msgspec.Meta(ge=1, le=5), or make OfTypes a"),
     (Positive, "Positive.a: only pydantic reads Gt(gt=0); write msgspec.Meta(gt=0), or make Positive a pydantic model"),

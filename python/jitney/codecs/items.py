@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -59,8 +60,13 @@ class ItemReader:
             return value if decode is None else decode(value)
         except Exception as error:
             refused = refusal(error)
-            hint = self._hint(bytes(value)) if tag == tags.JSON and isinstance(refused, MalformedBody) else ""
-            if hint:
+            if tag != tags.JSON or not isinstance(refused, MalformedBody):
+                raise
+            if _has_half_a_pair(bytes(value)):
+                raise MalformedBody(
+                    r"a text holds half of a surrogate pair (\ud800 to \udfff), which is no text"
+                ) from None
+            if hint := self._hint(bytes(value)):
                 raise MalformedBody(f"{refused.message} ({hint})", status=refused.status) from None
             raise
 
@@ -89,6 +95,17 @@ class ItemReader:
     def from_python(self, values: list[Any]) -> Decoded:
         """Check example values as if they had come over the wire."""
         return _each(len(values), lambda index: self._from_value(values[index]))
+
+
+def _has_half_a_pair(body: bytes) -> bool:
+    """Whether this is JSON, but for half a character; msgspec calls it truncated."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def _each(count: int, decode: Callable[[int], Any]) -> Decoded:
