@@ -22,6 +22,13 @@ def by_pydantic(annotation: Any) -> bool:
     return is_pydantic(annotation) or any(map(by_pydantic, get_args(annotation)))
 
 
+def named_type(kind: Any) -> Any:
+    """Tell what type a `NewType` or a `type Name = ...` stands for; None if it is neither."""
+    if isinstance(kind, type):
+        return None
+    return getattr(kind, "__supertype__", getattr(kind, "__value__", None))
+
+
 def is_pillow_type(kind: Any) -> bool:
     """Whether this is Pillow's image class."""
     return isinstance(kind, type) and kind.__module__ == "PIL.Image" and kind.__name__ == "Image"

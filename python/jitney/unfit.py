@@ -50,7 +50,13 @@ def _parts(kind: Any, place: str = "", outer: type[Any] | None = None, seen: set
     seen = set() if seen is None else seen
     yield _Part(kind, place, outer)
     base = _base(kind)
-    if not isinstance(base, type) or get_args(base):
+    named = schemas.named_type(base)
+    if named is not None:
+        if base in seen:
+            return
+        seen.add(base)
+        parts = [(named, place, outer)]
+    elif not isinstance(base, type) or get_args(base):
         parts = [(part, place, outer) for part in get_args(base)]
     elif base in seen:
         return

@@ -1,7 +1,7 @@
 """Dataclasses are whole: a field that stands at its default is in `vars(item)` and in what is sent."""
 
 import dataclasses
-from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, NewType, TypedDict, TypeVar
 
 import msgspec
 import pytest
@@ -117,6 +117,8 @@ def sent(answer: Any, declared: Any, encoding: int = tags.JSON) -> Any:
     return read(results.outcomes[0].data)
 
 
+Other = NewType("Other", Frozen)
+
 CASES: list[Any] = [
     (Child, {"a": 3}, {"z": 9, "a": 3, "b": "x", "c": []}),
     (Frozen, {}, {"a": 1, "b": "x"}),
@@ -144,6 +146,7 @@ CASES: list[Any] = [
             "pair": [{"a": 1, "b": "x"}, 1],
         },
     ),
+    (list[Other], [{}], [{"a": 1, "b": "x"}]),
     (Typed, {"child": {}}, {"child": {"a": 1, "b": "x"}}),
     (Named, [{}], [{"a": 1, "b": "x"}]),
     (list[Frozen | int], [{}, 3], [{"a": 1, "b": "x"}, 3]),

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NewType, NotRequired, TypedDict
 
 import annotated_types
 import msgspec
@@ -12,6 +12,7 @@ from jitney.annotations import read_signature
 from jitney.errors import TargetError
 from PIL import Image
 from pydantic import AfterValidator, Field, PositiveInt, StrictInt, conint, constr
+from typing_extensions import TypeAliasType
 
 
 @dataclasses.dataclass
@@ -84,6 +85,9 @@ def taking(item: Any, answer: Any = Any) -> Callable[..., Any]:
     return predict
 
 
+Few = NewType("Few", Annotated[int, Field(le=5)])  # pyright: ignore[reportGeneralTypeIssues]
+Aliased = TypeAliasType("Aliased", list[Annotated[int, Field(le=5)]])
+
 REFUSED: list[Any] = [
     (Image.Image, r"an image comes as jitney.Image: write list[jitney.Image], and image.to_pil() in predict"),
     (list[Image.Image], "an image can be the item, not a part of one"),
@@ -106,6 +110,8 @@ REFUSED: list[Any] = [
         "only pydantic reads Field(le=5); write msgspec.Meta(le=5), or take a pydantic model",
     ),
     (list[list[Annotated[int, Field(le=5)]]], "only pydantic reads Field(le=5); write msgspec.Meta(le=5), or take a"),
+    (list[Few], "only pydantic reads Field(le=5)"),
+    (Aliased, "only pydantic reads Field(le=5)"),
     (Annotated[str, Field(max_length=5)], "only pydantic reads Field(max_length=5); write msgspec.Meta(max_length=5)"),
 ]
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
 
+from jitney.schemas import named_type
+
 
 class _Plan(NamedTuple):
     """What is to be done with instances of one class."""
@@ -75,7 +77,7 @@ def _classes(kind: Any) -> set[type[Any]]:
         if part in seen:
             continue
         seen.append(part)
-        waiting += [getattr(part, "__value__", part), *get_args(part)]  # of `type Name = ...`, and of `list[...]`
+        waiting += [named_type(part), *get_args(part)]
         owner = get_origin(part) or part
         if isinstance(owner, type) and (hints := _hints(cast("type[Any]", owner))):
             found.add(cast("type[Any]", owner))
