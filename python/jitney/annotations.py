@@ -138,18 +138,15 @@ def _parameters(predict: Callable[..., object], hints: Mapping[str, Any], *, is_
                 )
         elif parameter.default is parameter.empty or not taken:
             taken.append(parameter.name)
-        elif not is_array_type(hints.get(taken[0])) or _may_be_array(hints.get(parameter.name)):
+        else:
+            place = "" if is_array_type(hints.get(taken[0])) else "a struct or into "
             raise TargetError(
-                f"{_name(predict)}: `{parameter}` is not part of the API, because it has a default; "
-                "put it into a struct or into __init__"
+                f"{_name(predict)}: `{parameter}` is not part of the API, because it has a default; put it into "
+                f"{place}__init__, or behind a `*` if only calls of your own give it"
             )
     if not taken:
         raise TargetError(f"{_name(predict)} takes nothing; its parameter is {_TAKES}")
     return taken
-
-
-def _may_be_array(annotation: Any) -> bool:
-    return any(is_array_type(part) for part in (annotation, *get_args(annotation)))
 
 
 def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
@@ -229,6 +226,8 @@ def _answer(where: str, item: Any) -> Output:
     if is_array_type(item):
         spec = array_spec(where, "", item, any_dtype=True)
         return Output("array", arrays=(spec,), schema=schemas.of_array(spec))
+    if found := unfit.field_as_default(item):
+        raise TargetError(f"{where}: what it returns cannot be encoded: {found}")
     kind: OutputKind = "text" if base is str else "bytes" if base is bytes else "object"
     return Output(kind, item=item, schema=schemas.of_answer(item))
 

@@ -8,7 +8,7 @@ stay as they are. Imported only when a type of pydantic's is met: whoever uses o
 import base64
 import binascii
 import secrets
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
@@ -17,6 +17,7 @@ from pydantic import Base64Encoder, EncodedBytes, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer, SchemaValidator
 
+Fallback = Callable[[Any], Any]
 _TOKEN: Final = f"{secrets.token_hex(8)}:"
 """Marks bytes in what is otherwise as in JSON; no text of a user's begins with it."""
 _OURS: Final = {"jitney": "base64"}
@@ -42,15 +43,15 @@ class Adapter:
         self.validate_python: Final = validator.validate_python
         self._serializer: Final = serializer
 
-    def to_json(self, value: Any) -> bytes:
-        """Write a value as JSON."""
-        return self._serializer.to_json(value, by_alias=True)
+    def to_json(self, value: Any, fallback: Fallback | None = None) -> bytes:
+        """Write a value as JSON; `fallback` makes known what pydantic does not know."""
+        return self._serializer.to_json(value, by_alias=True, fallback=fallback)
 
-    def to_plain(self, value: Any) -> Any:
+    def to_plain(self, value: Any, fallback: Fallback | None = None) -> Any:
         """Return a value as in JSON, but with its bytes as bytes."""
-        if not self._has_bytes:
-            return self._serializer.to_python(value, mode="json", by_alias=True)
-        return _lifted(self._serializer.to_python(value, mode="json", by_alias=True, context={_TOKEN: True}))
+        context = {_TOKEN: True} if self._has_bytes else None
+        plain = self._serializer.to_python(value, mode="json", by_alias=True, context=context, fallback=fallback)
+        return _lifted(plain) if self._has_bytes else plain
 
     def json_schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
         """Describe the type as it is in JSON; TypeError if bytes in it cannot be read from there."""

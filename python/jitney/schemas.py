@@ -22,13 +22,25 @@ def by_pydantic(annotation: Any) -> bool:
     return is_pydantic(annotation) or any(map(by_pydantic, get_args(annotation)))
 
 
+def named_type(kind: Any) -> Any:
+    """Tell what type a `NewType` or a `type Name = ...` stands for; None if it is neither."""
+    if isinstance(kind, type):
+        return None
+    return getattr(kind, "__supertype__", getattr(kind, "__value__", None))
+
+
 def is_pillow_type(kind: Any) -> bool:
     """Whether this is Pillow's image class."""
     return isinstance(kind, type) and kind.__module__ == "PIL.Image" and kind.__name__ == "Image"
 
 
 def of_type(where: str, kind: Any) -> dict[str, Any]:
-    """Describe what comes in; TargetError if neither msgspec nor pydantic can decode it."""
+    """Describe what comes in; TargetError if neither msgspec nor pydantic can decode it, or not as it says."""
+    from jitney.unfit import remedy  # noqa: PLC0415 -- it asks this module
+
+    refused = f"{where}: items of {_show(kind)} cannot be decoded"
+    if not by_pydantic(kind) and (found := remedy(kind)):
+        raise TargetError(f"{refused}: {found}")
     try:
         return _pydantic(kind, "validation") if by_pydantic(kind) else _msgspec(kind)
     except NameError as error:
@@ -36,13 +48,9 @@ def of_type(where: str, kind: Any) -> dict[str, Any]:
             f"{where}: in {_show(kind)} the name `{error.name}` is not defined; move that type to the top of its module"
         ) from error
     except Exception as error:
-        from jitney.unfit import remedy  # noqa: PLC0415 -- it asks this module
-
         # What the libraries say of a type says it all; their own frames would tell nobody more.
         is_of_library = isinstance(error, TypeError) or type(error).__module__.startswith("pydantic")
-        raise TargetError(f"{where}: items of {_show(kind)} cannot be decoded: {remedy(kind) or _reason(error)}") from (
-            None if is_of_library else error
-        )
+        raise TargetError(f"{refused}: {remedy(kind) or _reason(error)}") from (None if is_of_library else error)
 
 
 def _reason(error: Exception) -> str:

@@ -24,6 +24,9 @@ DTYPES: Final = (
 FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """The image files that are read. Pillow knows some 40 more, and one of them (EPS) starts Ghostscript."""
 
+_DEEP: Final = ("I", "F")
+"""Modes of Pillow, and how those begin, that hold more than 8 bits."""
+
 _SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -138,16 +141,23 @@ class Image:
         return int(self._array.shape[0]) if self._array is not None else self._header().height
 
     def to_pil(self, mode: str | None = None) -> "PillowImage.Image":
-        """Decode to a Pillow image, converted to `mode` if given; raises InvalidInput if the data is corrupted."""
+        """Decode to a Pillow image, converted to `mode` if given; raises InvalidInput if the data is corrupted.
+
+        Grey of 16 bits is scaled where `mode` has 8: what Pillow does by itself cuts it off at 255.
+        """
         image = self._header()
         try:
             image.load()
         except Exception as error:
             raise InvalidInput(f"the image is corrupted: {error}") from error
-        return image if mode is None or image.mode == mode else image.convert(mode)
+        if mode is None or image.mode == mode:
+            return image
+        if image.mode.startswith("I;16") and not mode.startswith(_DEEP):
+            image = _in_8_bits(image)
+        return image.convert(mode)
 
     def to_numpy(self, mode: str = "RGB") -> "NDArray[np.uint8]":
-        """Decode to uint8 pixels: (height, width, 3) for "RGB", (height, width) for "L"."""
+        """Decode to uint8 pixels: (height, width, 3) for "RGB", (height, width) for "L". 16 bits are scaled to 8."""
         import numpy as np
 
         return np.asarray(self.to_pil(mode), dtype=np.uint8)
@@ -221,6 +231,12 @@ class Image:
                 f"not {pixels.dtype} of shape {pixels.shape}"
             )
         return pillow().fromarray(np.ascontiguousarray(pixels))
+
+
+def _in_8_bits(image: "PillowImage.Image") -> "PillowImage.Image":
+    import numpy as np
+
+    return pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def is_pillow(value: object) -> bool:

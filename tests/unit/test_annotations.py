@@ -317,6 +317,15 @@ def test_a_parameter_with_a_default_is_not_part_of_the_api() -> None:
     def arrays(image: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         return image
 
+    def warm(image: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+        return image * temperature
+
+    def own(image: np.ndarray, *, temperature: float = 1.0) -> np.ndarray:
+        return image * temperature
+
+    with pytest.raises(TargetError, match=r"`temperature: .* is not part of the API.*put it into __init__, or behind"):
+        read_signature(warm)
+    assert [spec.name for spec in read_signature(own).input.arrays] == ["image"]
     with pytest.raises(TargetError, match=r"`top_k: .*` is not part of the API.*put it into a struct or into __init__"):
         read_signature(texts)
     with pytest.raises(TargetError, match=r"`mask: .* is not part of the API"):

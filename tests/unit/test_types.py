@@ -49,6 +49,16 @@ def test_an_image_becomes_pixels() -> None:
     assert image.to_pil("L").mode == "L"
 
 
+def test_grey_of_16_bits_is_scaled_to_8() -> None:
+    buffer = io.BytesIO()
+    Pillow.fromarray(np.array([[0, 255, 256, 32768, 65535]], np.uint16)).save(buffer, format="PNG")
+    image = Image(buffer.getvalue())
+    assert image.to_numpy("L").tolist() == [[0, 0, 1, 128, 255]]
+    assert image.to_numpy()[0, :, 1].tolist() == [0, 0, 1, 128, 255]
+    assert np.asarray(image.to_pil()).tolist() == [[0, 255, 256, 32768, 65535]]
+    assert np.asarray(image.to_pil("I")).tolist() == [[0, 255, 256, 32768, 65535]]
+
+
 def test_what_is_no_image_is_an_invalid_input() -> None:
     with pytest.raises(InvalidInput, match="these 3 bytes are no image"):
         Image(b"abc").check()

@@ -49,6 +49,35 @@ def named_arrays(output: Any) -> dict[str, Any]:
     return named if named and all(is_array(value) for value in named.values()) else {}
 
 
+def listed(value: Any) -> Any:
+    """Return an array of texts, times or any objects as lists, whose values are then looked at one by one.
+
+    Everything else is returned as it is; raises InvalidOutput for a DataFrame, whose columns have names.
+    """
+    if not is_array(value):
+        return value
+    kind = cast("type[Any]", type(value))
+    library = kind.__module__.partition(".")[0]
+    if kind.__name__ == "DataFrame":
+        raise InvalidOutput(
+            "predict returned a DataFrame; return df.to_dict('records'), one dict a row, or df.to_numpy() for numbers"
+        )
+    if library not in _OF_TABLES:
+        return value
+    import numpy as np
+
+    array: Any = np.asarray(value)
+    if array.dtype.kind in "Mm":
+        array = array.astype(f"{array.dtype.kind}8[us]")
+    return array.tolist() if array.dtype.kind in _OF_OBJECTS else value
+
+
+_OF_TABLES: Final = ("numpy", "pandas", "polars")
+"""Libraries whose arrays, or columns, may hold anything."""
+_OF_OBJECTS: Final = "USTOMm"
+"""Kinds of numpy dtypes: texts, bytes, numpy's newer texts, objects, instants and times."""
+
+
 @lru_cache(maxsize=256)
 def dtype_name(dtype: Any) -> str:
     """Name a numpy dtype; numpy builds the name anew each time, which costs more than encoding a batch."""

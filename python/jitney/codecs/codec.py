@@ -47,7 +47,7 @@ class Codec:
     def check(self, output: Any, count: int) -> None:
         """Raise InvalidOutput, naming expected and got, unless `output` answers each of `count` items."""
         if self._is_batched:
-            answers.check(output, count)
+            answers.check(self._writer.listed(output), count)
         else:
             answers.check_one(output)
 

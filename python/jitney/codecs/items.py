@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ import msgspec
 from jitney import schemas
 from jitney.annotations import Input, show
 from jitney.codecs import tags
+from jitney.codecs.completing import completed
 from jitney.codecs.decoded import IMMUTABLE, Decoded, pick
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.codecs.refusals import refusal
@@ -58,8 +60,13 @@ class ItemReader:
             return value if decode is None else decode(value)
         except Exception as error:
             refused = refusal(error)
-            hint = self._hint(bytes(value)) if tag == tags.JSON and isinstance(refused, MalformedBody) else ""
-            if hint:
+            if tag != tags.JSON or not isinstance(refused, MalformedBody):
+                raise
+            if _has_half_a_pair(bytes(value)):
+                raise MalformedBody(
+                    r"a text holds half of a surrogate pair (\ud800 to \udfff), which is no text"
+                ) from None
+            if hint := self._hint(bytes(value)):
                 raise MalformedBody(f"{refused.message} ({hint})", status=refused.status) from None
             raise
 
@@ -90,6 +97,17 @@ class ItemReader:
         return _each(len(values), lambda index: self._from_value(values[index]))
 
 
+def _has_half_a_pair(body: bytes) -> bool:
+    """Whether this is JSON, but for half a character; msgspec calls it truncated."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
 def _each(count: int, decode: Callable[[int], Any]) -> Decoded:
     good: list[int] = []
     decoded = Decoded(good, [[]])
@@ -115,8 +133,8 @@ def item_reader(declared: Input, max_pixels: int) -> ItemReader:
 
 def _msgspec_reader(declared: Input) -> ItemReader:
     item = declared.item
-    from_json = msgspec.json.Decoder(item).decode
-    from_msgpack = msgspec.msgpack.Decoder(item).decode
+    from_json = completed(msgspec.json.Decoder(item).decode, item)
+    from_msgpack = completed(msgspec.msgpack.Decoder(item).decode, item)
     decoders: dict[int, Decode | None] = {tags.JSON: from_json, tags.MSGPACK: from_msgpack}
     takes = "JSON or msgpack"
     if declared.kind == "bytes":

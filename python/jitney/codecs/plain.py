@@ -1,12 +1,39 @@
-"""Values that msgspec does not know by itself, as values that it does: numpy's, pydantic's, tensors, images."""
+"""Values that msgspec does not know by itself, as values that it does: numpy's, pydantic's, tensors, images.
 
+Subclasses are among them (of `str`, of `datetime`): msgspec writes those of `list`, `tuple` and `dict` only.
+"""
+
+import datetime
+from collections import UserString
+from collections.abc import Callable, Mapping, MappingView, Sequence, Set
 from functools import lru_cache
-from typing import Any, cast
+from pathlib import PurePath
+from typing import Any, Final, cast
 
 import msgspec
 
 from jitney import schemas
 from jitney.types import Image, is_pillow, is_pillow_type
+
+
+def _datetime(value: Any) -> datetime.datetime:
+    day, time = datetime.date(value.year, value.month, value.day), value.timetz()
+    return datetime.datetime.combine(day, time)
+
+
+_ALIKE: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
+    (str, str.__str__),
+    (bytes, bytes),
+    (int, int.__int__),
+    (float, float.__float__),
+    (datetime.datetime, _datetime),
+    (datetime.date, lambda value: datetime.date(value.year, value.month, value.day)),
+    (datetime.timedelta, lambda value: datetime.timedelta(value.days, value.seconds, value.microseconds)),
+    ((PurePath, UserString), str),
+    (Mapping, dict),
+    ((Sequence, Set, MappingView), list),
+)
+"""What a value of one of these types is written as; the first that fits. All are made into exactly what is known."""
 
 
 def plain_hook(value: Any) -> Any:
@@ -15,14 +42,24 @@ def plain_hook(value: Any) -> Any:
     if schemas.is_pydantic(kind):
         from jitney.pydantic_types import adapter_of  # noqa: PLC0415 -- it imports pydantic
 
-        return adapter_of(kind).to_plain(value)
+        return adapter_of(kind).to_plain(value, plain_hook)
     if isinstance(value, Image):
         return value.encode()
     if is_pillow(value):
         return Image(value).encode()
     if is_array(value):
         return _array(value)
+    if _is_missing(kind):
+        return None
+    for alike, make in _ALIKE:
+        if isinstance(value, alike):
+            return cast("Any", make(value))
     raise NotImplementedError(f"a {kind.__qualname__} cannot be encoded")
+
+
+def _is_missing(kind: type[Any]) -> bool:
+    """Whether this is the type of pandas' NaT or NA."""
+    return kind.__name__ in ("NaTType", "NAType") and kind.__module__.partition(".")[0] == "pandas"
 
 
 def is_array(value: object) -> bool:
@@ -32,16 +69,20 @@ def is_array(value: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_array_type(kind: type[Any]) -> bool:
-    """Whether instances of this type are arrays; a question asked for every answer, so it is asked once per type."""
-    if issubclass(kind, Image) or is_pillow_type(kind):
+    """Whether instances of this type are arrays; a question asked for every answer, so it is asked once per type.
+
+    Texts and bytes of numpy's (np.str_) are not: they are `str` and `bytes`.
+    """
+    if issubclass(kind, (Image, str, bytes)) or is_pillow_type(kind):
         return False
     return hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
 
 
 def _array(value: Any) -> Any:
-    from jitney.codecs.answers import host_array  # noqa: PLC0415 -- it imports numpy
+    from jitney.codecs.answers import host_array, listed  # noqa: PLC0415 -- it imports numpy
 
-    return host_array(value).tolist()
+    value = listed(value)
+    return host_array(value).tolist() if is_array(value) else value
 
 
 def plain(value: Any) -> Any:

@@ -12,7 +12,8 @@ import msgspec
 from jitney import schemas
 from jitney.annotations import Output, show
 from jitney.codecs import tags
-from jitney.codecs.answers import dtype_name, host_array, named_arrays
+from jitney.codecs.answers import dtype_name, host_array, listed, named_arrays
+from jitney.codecs.completing import completing
 from jitney.codecs.plain import is_array, is_array_type, plain_hook
 from jitney.codecs.refusals import told
 from jitney.codecs.validating import DeclaredArrays, validate
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _OCTETS: Final = "application/octet-stream"
 _RAW: Final = (bytes, bytearray, memoryview)
+_OF_VALUES: Final = ("text", "bytes", "object", "any")
 Failed = list[tuple[int, BaseException]]
 
 
@@ -41,13 +43,15 @@ class Writer:
     def __init__(self, declared: Output) -> None:
         self._declared: Final = declared
         self._arrays: Final = DeclaredArrays(declared)
-        self._encoders: Final = {
+        encoders = {
             tags.JSON: msgspec.json.Encoder(enc_hook=plain_hook).encode,
             tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
         }
+        self._encoders: Final = {tag: completing(encode, declared.item) for tag, encode in encoders.items()}
 
     def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
         """Write one answer per index; `encodings` is that of the whole batch. Returns what could not be encoded."""
+        output = self.listed(output)
         if isinstance(output, list):
             return self._list(cast("list[Any]", output), indices, encodings, results)
         if is_array(output):
@@ -62,6 +66,7 @@ class Writer:
 
     def write_one(self, answer: Any, index: int, encodings: Sequence[int], results: "Results") -> Failed:
         """Write the answer of a `predict` that takes one item: its arrays have no batch axis."""
+        answer = self.listed(answer)
         if is_array(answer):
             self._rows([index], "", host_array(answer)[None], results)
         elif named := named_arrays(answer):
@@ -71,8 +76,15 @@ class Writer:
             return self._list([answer], [index], encodings, results)
         return []
 
+    def listed(self, output: Any) -> Any:
+        """Return an array as lists if its values are none of an array's and no array was declared."""
+        return listed(output) if self._declared.kind in _OF_VALUES else output
+
     def validate(self, output: Any, *, batched: bool) -> None:
         """Raise InvalidOutput unless this is of the declared type: looks into every value, so it is for examples."""
+        output = self.listed(output)
+        if self._declared.kind == "object" and is_array(output):
+            output = host_array(output).tolist()
         if batched and isinstance(output, list):
             validate(self._declared, cast("list[Any]", output))
             for answer in cast("list[Any]", output):
@@ -132,7 +144,8 @@ class Writer:
         if tag == tags.JSON and schemas.is_pydantic(kind):
             from jitney.pydantic_types import adapter_of
 
-            return adapter_of(kind).to_json
+            to_json = adapter_of(kind).to_json
+            return lambda answer: to_json(answer, plain_hook)
         return self._encoders[tag]
 
     def _singly(
@@ -146,6 +159,7 @@ class Writer:
                     results.error(index, *told(answer))
                     continue
                 self._check_kind(answer)
+                answer = self.listed(answer)  # noqa: PLW2901 -- the same answer, as it is sent
                 if is_array(answer):
                     array = host_array(answer)
                     self._arrays.check("", dtype_name(array.dtype), array.shape)

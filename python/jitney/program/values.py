@@ -11,6 +11,7 @@ import msgspec
 from jitney import schemas
 from jitney.annotations import Output, is_named_tuple, strip
 from jitney.codecs import tags
+from jitney.codecs.completing import completed
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError, Unavailable
 from jitney.types import Image, is_pillow
@@ -174,7 +175,7 @@ def _typed(output: Output | None) -> Callable[[Any], Any]:
         from jitney.pydantic_types import Adapter
 
         return Adapter(item).validate_python
-    return lambda value: msgspec.convert(value, item)
+    return completed(lambda value: msgspec.convert(value, item), item)
 
 
 def _named(output: Output | None) -> Callable[[dict[str, Any]], Any]:
