@@ -141,7 +141,7 @@ class Resolved:
 
     def shown_init(self) -> dict[str, Any]:
         """Return the constructor arguments as they may be printed and served: without what looks secret."""
-        return cast("dict[str, Any]", _without_secrets(self.init))
+        return cast("dict[str, Any]", without_secrets(self.init))
 
 
 def _as_text(value: object) -> str:
@@ -150,14 +150,15 @@ def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _without_secrets(value: object) -> object:
+def without_secrets(value: object) -> object:
+    """Return a value as it may be printed: what looks secret by its name is starred."""
     if isinstance(value, dict):
         return {
-            key: "***" if _looks_secret(key) else _without_secrets(part)
+            key: "***" if _looks_secret(key) else without_secrets(part)
             for key, part in cast("dict[str, object]", value).items()
         }
     if isinstance(value, list):
-        return [_without_secrets(part) for part in cast("list[object]", value)]
+        return [without_secrets(part) for part in cast("list[object]", value)]
     return _USER_IN_URL.sub("://***@", value) if isinstance(value, str) else value
 
 
@@ -304,6 +305,11 @@ def _read_environment(layer: _Layer, environ: Mapping[str, str]) -> None:
         if not name:
             raise ConfigError(f"{variable} (environment) names no deployment; write JITNEY_NAME__OPTION")
         table = server_options() if name == environment_name(SERVER) else deployment_options()
+        if name.endswith("__INIT") and key.lower() not in table:
+            raise ConfigError(
+                f"{variable} (environment): constructor arguments are given in the file, [deployment.NAME.init], "
+                f"or by --set NAME.init.{key.lower()}=VALUE"
+            )
         layer.put(name, key.lower(), parse(table, (variable, "environment"), key.lower(), text))
 
 

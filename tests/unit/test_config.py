@@ -112,6 +112,8 @@ def test_the_environment_is_strict_where_it_is_ours() -> None:
     assert read_overrides(None, {"PATH": "x", "JITNEY_SECRET": "x"}, []).environment_names() == set()
     with pytest.raises(ConfigError, match=r"JITNEY_M__REPLICS \(environment\).*did you mean `replicas`"):
         read_overrides(None, {"JITNEY_M__REPLICS": "2"}, [])
+    with pytest.raises(ConfigError, match=r"JITNEY_M__INIT__KEY \(environment\).*--set NAME\.init\.key=VALUE$"):
+        read_overrides(None, {"JITNEY_M__INIT__KEY": "hunter2"}, [])
     with pytest.raises(ConfigError, match="names no deployment"):
         read_overrides(None, {"JITNEY___REPLICAS": "2"}, [])
 
