@@ -209,7 +209,8 @@ def test_a_reader_that_has_enough_is_no_failure_of_the_model(folder: Path) -> No
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdout.readline()
+        while not process.stdout.readline().startswith(b"  in "):
+            assert process.poll() is None
         process.stdout.close()
         assert process.stderr.read() == b""
 
