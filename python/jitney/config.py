@@ -70,6 +70,11 @@ class _Layer:
     def names(self) -> set[str]:
         return (self.options.keys() | self.init.keys()) - {SERVER, environment_name(SERVER)}
 
+    def first(self, name: str) -> str:
+        """Say the first thing that is set for this deployment, as it is written."""
+        path = next(iter(self.options.get(name, ())), None) or f"init.{next(iter(self.init[name]))}"
+        return f"{name}.{path}"
+
 
 @dataclass
 class Overrides:
@@ -105,13 +110,20 @@ class Overrides:
         """Read what `to_json` wrote."""
         return msgspec.json.decode(text, type=cls)
 
-    def names(self) -> set[str]:
-        """All deployment names in the file, in `--set` and in what a program gives, as written."""
-        return self.file.names() | self.sets.names() | self.program.names()
+    def names(self) -> dict[str, str]:
+        """All deployment names in the file, in `--set` and in what a program gives, as written, and where they are."""
+        return {
+            **{name: f"`{self.program.first(name)}` (options)" for name in self.program.names()},
+            **{name: f"`{self.sets.first(name)}` (set)" for name in self.sets.names()},
+            **{name: f"[deployment.{name}] (file)" for name in self.file.names()},
+        }
 
-    def environment_names(self) -> set[str]:
-        """All deployment names in the environment, in its own spelling, which no other layer may use."""
-        return self.environment.names()
+    def environment_names(self) -> dict[str, str]:
+        """All deployment names in the environment, in its own spelling, which no other layer may use, and where."""
+        return {
+            name: f"JITNEY_{name}__{next(iter(self.environment.options[name])).upper()} (environment)"
+            for name in self.environment.names()
+        }
 
     def unknown_names(self, known: Iterable[str]) -> list[str]:
         """One message for each name in a layer that is none of the deployments `known`."""
