@@ -10,9 +10,10 @@ def serve(settings: str) -> int:
     """Run the server until it is told to stop; returns the exit code.
 
     `settings` is JSON: {"server": ServerOptions, "server_sources": {option: layer}, "targets": [{"target": str,
-    "overrides": Overrides}], "override_names": [str], "environment_names": [str], "python": str, "cores": int}.
+    "overrides": Overrides}], "override_names": {name: place}, "environment_names": {name: place}, "python": str,
+    "cores": int}.
     The names are those of deployments that options are given for: as written in the file and in `--set`, and as the
-    environment spells them; one that no deployment has is an error.
+    environment spells them; one that no deployment has is an error that says the place.
     Releases the interpreter lock for its whole duration and owns SIGINT and SIGTERM.
     """
 

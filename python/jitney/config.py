@@ -70,6 +70,11 @@ class _Layer:
     def names(self) -> set[str]:
         return (self.options.keys() | self.init.keys()) - {SERVER, environment_name(SERVER)}
 
+    def first(self, name: str) -> str:
+        """Say the first thing that is set for this deployment, as it is written."""
+        path = next(iter(self.options.get(name, ())), None) or f"init.{next(iter(self.init[name]))}"
+        return f"{name}.{path}"
+
 
 @dataclass
 class Overrides:
@@ -105,13 +110,20 @@ class Overrides:
         """Read what `to_json` wrote."""
         return msgspec.json.decode(text, type=cls)
 
-    def names(self) -> set[str]:
-        """All deployment names in the file, in `--set` and in what a program gives, as written."""
-        return self.file.names() | self.sets.names() | self.program.names()
+    def names(self) -> dict[str, str]:
+        """All deployment names in the file, in `--set` and in what a program gives, as written, and where they are."""
+        return {
+            **{name: f"`{self.program.first(name)}` (options)" for name in self.program.names()},
+            **{name: f"`{self.sets.first(name)}` (set)" for name in self.sets.names()},
+            **{name: f"[deployment.{name}] (file)" for name in self.file.names()},
+        }
 
-    def environment_names(self) -> set[str]:
-        """All deployment names in the environment, in its own spelling, which no other layer may use."""
-        return self.environment.names()
+    def environment_names(self) -> dict[str, str]:
+        """All deployment names in the environment, in its own spelling, which no other layer may use, and where."""
+        return {
+            name: f"JITNEY_{name}__{next(iter(self.environment.options[name])).upper()} (environment)"
+            for name in self.environment.names()
+        }
 
     def unknown_names(self, known: Iterable[str]) -> list[str]:
         """One message for each name in a layer that is none of the deployments `known`."""
@@ -141,7 +153,7 @@ class Resolved:
 
     def shown_init(self) -> dict[str, Any]:
         """Return the constructor arguments as they may be printed and served: without what looks secret."""
-        return cast("dict[str, Any]", _without_secrets(self.init))
+        return cast("dict[str, Any]", without_secrets(self.init))
 
 
 def _as_text(value: object) -> str:
@@ -150,14 +162,15 @@ def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _without_secrets(value: object) -> object:
+def without_secrets(value: object) -> object:
+    """Return a value as it may be printed: what looks secret by its name is starred."""
     if isinstance(value, dict):
         return {
-            key: "***" if _looks_secret(key) else _without_secrets(part)
+            key: "***" if _looks_secret(key) else without_secrets(part)
             for key, part in cast("dict[str, object]", value).items()
         }
     if isinstance(value, list):
-        return [_without_secrets(part) for part in cast("list[object]", value)]
+        return [without_secrets(part) for part in cast("list[object]", value)]
     return _USER_IN_URL.sub("://***@", value) if isinstance(value, str) else value
 
 
@@ -304,6 +317,11 @@ def _read_environment(layer: _Layer, environ: Mapping[str, str]) -> None:
         if not name:
             raise ConfigError(f"{variable} (environment) names no deployment; write JITNEY_NAME__OPTION")
         table = server_options() if name == environment_name(SERVER) else deployment_options()
+        if name.endswith("__INIT") and key.lower() not in table:
+            raise ConfigError(
+                f"{variable} (environment): constructor arguments are given in the file, [deployment.NAME.init], "
+                f"or by --set NAME.init.{key.lower()}=VALUE"
+            )
         layer.put(name, key.lower(), parse(table, (variable, "environment"), key.lower(), text))
 
 

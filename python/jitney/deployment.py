@@ -5,16 +5,17 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast, get_type_hints, overload
+from typing import Any, Final, TypeVar, cast, overload
 
 from jitney import grouping, tasks
 from jitney.annotations import Signature, read_signature
+from jitney.arguments import constructor_arguments
 from jitney.arrays import ArraySpec
 from jitney.codecs.plain import plain
-from jitney.config import SERVER, Resolved, SetText
+from jitney.config import SERVER, Resolved
 from jitney.errors import ConfigError, TargetError
 from jitney.failures import one_line
-from jitney.options import deployment_options, parse, parse_init, unknown
+from jitney.options import deployment_options, parse, unknown
 from jitney.targets import load_target
 
 __all__ = ["Deployment", "deployment", "load_target", "manifest"]
@@ -94,32 +95,7 @@ class Deployment:
             if init:
                 raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
             return self.obj
-        return cast("Callable[..., Any]", self.obj(**self._arguments(self.obj, init)).predict)
-
-    def _arguments(self, kind: type, init: Mapping[str, object]) -> dict[str, object]:
-        parameters = _constructor_parameters(kind)
-        where = f"[deployment.{self.name}.init]"
-        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        for key in init:
-            if key not in known and not takes_any:
-                raise ConfigError(f"{where}: {unknown('constructor argument', key, known)}")
-        for name, parameter in known.items():
-            if parameter.default is parameter.empty and name not in init:
-                raise ConfigError(f"{where}: `{name}` must be given: {kind.__qualname__} has no default for it")
-        return {key: self._argument(kind, key, value) for key, value in init.items()}
-
-    def _argument(self, kind: type, key: str, value: object) -> object:
-        if not isinstance(value, SetText):
-            return value
-        try:
-            hints = get_type_hints(cast("Any", kind).__init__)
-        except Exception:
-            hints = {}
-        try:
-            return parse_init(hints.get(key, Any), value)
-        except ValueError as error:
-            raise ConfigError(f"--set {self.name}.init.{key}: {error}") from None
+        return cast("Callable[..., Any]", self.obj(**constructor_arguments(self.name, self.obj, init)).predict)
 
 
 @overload
@@ -245,10 +221,3 @@ def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:
             raise ConfigError(f"deployment `{name}` (decorator): {unknown('option', key, known)}")
     where = (f"deployment `{name}`", "decorator")
     return {key: parse(deployment_options(), where, key, value) for key, value in options.items()}
-
-
-def _constructor_parameters(kind: type) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(kind).parameters.values())
-    except (TypeError, ValueError):
-        return []

@@ -10,15 +10,18 @@ async def vector(text: str, embed: Embed) -> list[float]:
 ```
 """
 
+import inspect
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fastapi import Depends, HTTPException
-from starlette.requests import HTTPConnection
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import HTTPConnection, Request
 
-from jitney.errors import Overloaded, RequestError, Unavailable
+from jitney.errors import JitneyError, Overloaded, RequestError, Unavailable
 from jitney.program.connecting import connect as connected
 from jitney.program.models import Models
 from jitney.program.running import Target, run
@@ -40,6 +43,9 @@ def lifespan(
 
     The models are in `app.state.jitney` while it lasts. An application with things of its own to start enters this
     from its own lifespan: `async with jitney.fastapi.lifespan("embedder.py")(app): ...`.
+
+    A RequestError that a handler does not catch becomes the answer that its outcome has over HTTP, see `http_error`,
+    unless the application has an exception handler of its own for it.
     """
     if (connect is None) == (not targets):
         raise TypeError("lifespan takes either targets to run or connect=, the place of a server")
@@ -51,6 +57,7 @@ def lifespan(
             entered = run(*targets, options=options, log_level=log_level)
         else:
             entered = connected(connect, key=key)
+        _answer_errors(app)
         async with entered as models:
             app.state.jitney = models
             try:
@@ -62,19 +69,13 @@ def lifespan(
 
 
 def model(key: str | type[Any] | Callable[..., Any]) -> Any:
-    """Return the dependency that gives a handler the model of this name or class.
+    """Return the dependency that gives a handler the model of this name or class."""
 
-    A RequestError that the handler does not catch becomes the answer that its outcome has over HTTP: see `http_error`.
-    """
-
-    async def found(connection: HTTPConnection) -> AsyncGenerator[Any]:
+    async def found(connection: HTTPConnection) -> Any:
         models: Models | None = getattr(connection.app.state, "jitney", None)
         if models is None:
             raise RuntimeError("no models run: give the application lifespan=jitney.fastapi.lifespan(...)")
-        try:
-            yield models[key]
-        except RequestError as error:
-            raise http_error(error) from error
+        return cast("Any", models[key])
 
     return Depends(found)
 
@@ -87,3 +88,30 @@ def http_error(error: RequestError) -> HTTPException:
     elif isinstance(error, Unavailable):
         headers["retry-after"] = "1"
     return HTTPException(error.http_status, error.message, headers)
+
+
+def _answer_errors(app: "FastAPI") -> None:
+    """Install the handler of RequestError, unless the application has one."""
+    if RequestError in app.exception_handlers or JitneyError in app.exception_handlers:
+        return
+    app.add_exception_handler(RequestError, _answer)
+    # A lifespan runs inside the stack of middleware: that was built before, from the handlers that there were then.
+    layer: Any = app.middleware_stack
+    while layer is not None and not isinstance(layer, ExceptionMiddleware):
+        layer = getattr(layer, "app", None)
+    if layer is None:
+        app.middleware_stack = None  # the next request builds it anew
+    else:
+        layer.add_exception_handler(RequestError, _answer)
+
+
+async def _answer(connection: HTTPConnection, error: Exception) -> Any:
+    """Answer as the application answers an HTTPException, which it may do in a form of its own."""
+    if not isinstance(connection, Request) or not isinstance(error, RequestError):
+        raise error  # a WebSocket has no statuses
+    answered = http_error(error)
+    handlers: Mapping[Any, Any] = connection.app.exception_handlers
+    handler = next(handlers[key] for key in (answered.status_code, *type(answered).__mro__) if key in handlers)
+    if inspect.iscoroutinefunction(handler):
+        return await handler(connection, answered)
+    return await run_in_threadpool(handler, connection, answered)

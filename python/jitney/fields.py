@@ -1,6 +1,7 @@
 """The fields of a struct as the front must know them: name on the wire, type, default, and why one cannot be used."""
 
 import dataclasses
+import enum
 import inspect
 import types
 import typing
@@ -80,6 +81,9 @@ def alternatives(annotation: Any) -> list[Any]:
 
 def _scalar(where: str, kind: Any) -> str:
     name = _SCALARS.get(kind) if isinstance(kind, type) else None
+    if name is None and isinstance(kind, type) and issubclass(kind, enum.Enum):
+        values = ", ".join(repr(member.value) for member in kind)
+        raise TargetError(f"{where} is the enum {show(kind)}, which only Python knows; write Literal[{values}]")
     if name is None:
         raise TargetError(f"{where} is {show(kind)}; it can be int, float, str, bool, a Literal of them, or None")
     return name
@@ -100,9 +104,16 @@ def _msgspec_fields(where: str, kind: type[msgspec.Struct]) -> list[Field]:
     return fields
 
 
+def _changed_by(what: str) -> str:
+    return (
+        f"may be changed by {what}, which only Python can run; "
+        "check such things in predict (jitney.InvalidInput), or in a validator of another field alone"
+    )
+
+
 def _post_init_refusal(kind: type) -> str | None:
     if hasattr(kind, "__post_init__"):
-        return f"may be changed by {kind.__name__}.__post_init__, which only Python can run"
+        return _changed_by(f"{kind.__name__}.__post_init__")
     return None
 
 
@@ -150,13 +161,13 @@ def _pydantic_hook(kind: Any) -> str | None:
     decorators = kind.__pydantic_decorators__
     validators = [*decorators.model_validators, *decorators.root_validators]
     if validators:
-        return f"may be changed by the validator {kind.__name__}.{validators[0]}, which only Python can run"
+        return _changed_by(f"the validator {kind.__name__}.{validators[0]}")
     after: Callable[..., object] | None = getattr(kind, "model_post_init", None)
     # Private attributes make pydantic put a hook of its own there, which sets nothing but them.
     if after is not None and not after.__module__.startswith("pydantic"):
-        return f"may be changed by {kind.__name__}.model_post_init, which only Python can run"
+        return _changed_by(f"{kind.__name__}.model_post_init")
     if getattr(kind, "__pydantic_custom_init__", False):
-        return f"may be changed by {kind.__name__}.__init__, which only Python can run"
+        return _changed_by(f"{kind.__name__}.__init__")
     return _post_init_refusal(kind)
 
 
@@ -177,7 +188,7 @@ def _pydantic_refusal(kind: Any, name: str, info: Any, config: Mapping[str, Any]
     decorators = kind.__pydantic_decorators__
     for validator, found in {**decorators.field_validators, **decorators.validators}.items():
         if name in found.info.fields or "*" in found.info.fields:
-            return f"may be changed by the validator {kind.__name__}.{validator}, which only Python can run"
+            return _changed_by(f"the validator {kind.__name__}.{validator}")
     if info.default_factory is not None:
         return "has a default_factory; only a constant default can be known"
     changing = [key for key in _CHANGES_STRINGS if config.get(key)]
@@ -185,7 +196,7 @@ def _pydantic_refusal(kind: Any, name: str, info: Any, config: Mapping[str, Any]
         return f"is changed by the model's {changing[0]}"
     for extra in [*info.metadata, *_nested_metadata(info.annotation)]:
         if not _is_harmless(extra):
-            return f"may be changed by {type(extra).__name__}, which only Python can run"
+            return _changed_by(f"{type(extra).__name__}")
     return None
 
 

@@ -7,7 +7,6 @@ Flags, environment variables, file keys and the reference page follow from this 
 import dataclasses
 import difflib
 import math
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -238,7 +237,7 @@ def parse_text(option: Option, text: str) -> object:
     text = text.strip()
     if option.is_optional and text.lower() in ("", "none"):
         return None
-    return _in_range(option, _TEXT[option.base](text))
+    return _in_range(option, text_as(option.base, text))
 
 
 def parse_typed(option: Option, value: object) -> object:
@@ -352,18 +351,6 @@ def parse(table: dict[str, Option], where: tuple[str, str], key: str, value: obj
         raise ConfigError(f"{place} ({layer}): `{key}`: {error}") from None
 
 
-def parse_init(annotation: Any, text: str) -> object:
-    """Return the value that `--set` means for a constructor argument of this type; ValueError if it cannot be one.
-
-    A type that text can be (or none at all, when it does not read as TOML) takes the text as it is.
-    """
-    kinds = set(get_args(annotation)) or {annotation}
-    for kind in (bool, int, float):
-        if kinds - {type(None)} == {kind}:
-            return None if type(None) in kinds and text.lower() == "none" else _TEXT[kind](text)
-    if str in kinds or "\n" in text:
-        return str(text)
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return str(text)
+def text_as(kind: type, text: str) -> object:
+    """Return the value of this type that a string means; ValueError says what was expected."""
+    return _TEXT[kind](text)

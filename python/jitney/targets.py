@@ -105,7 +105,18 @@ def _failed_import(target: str, error: BaseException) -> TargetError:
     what = sayable(error) + user_line(error) if isinstance(error, JitneyError) else one_line(error)
     if isinstance(error, SystemExit):
         what = f'it exits while being imported (code {error.code}); guard that with if __name__ == "__main__"'
+    if isinstance(error, ImportError) and "no known parent package" in str(error):
+        what += f"; a file alone is in no package: serve it as a module: {_as_module(target)}"
     return TargetError(failed_import(target) + what)
+
+
+def _as_module(target: str) -> str:
+    """Spell the target of a file as that of a module, from where we are or from the folder above the file's."""
+    place, name = _split(target)
+    path, here = Path(place).resolve().with_suffix(""), Path.cwd()
+    is_below = path.parent.parent.is_relative_to(here)
+    parts = path.relative_to(here).parts if is_below else (path.parent.name, path.name)
+    return ".".join(parts) + (f":{name}" if name else "") + ("" if is_below else f", in {path.parent.parent}")
 
 
 def failed_import(target: str) -> str:

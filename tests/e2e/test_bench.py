@@ -99,11 +99,37 @@ def test_items_that_fail_in_answered_requests_are_said_and_counted(tmp_path: Pat
     assert "items failed in requests that were answered" in said
 
 
-def test_images_go_through_the_door_of_many_too(tmp_path: Path, serve: Serve) -> None:
-    Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
+@pytest.mark.parametrize("door", ["batch", "oip"])
+def test_images_go_through_the_doors_of_many_too(door: str, tmp_path: Path, serve: Serve) -> None:
+    (tmp_path / "images").mkdir()
+    for width in (4, 400):
+        Image.new("RGB", (width, 3)).save(tmp_path / "images" / f"{width}.png")
     url = f"http://127.0.0.1:{serve('images.py').port}/invert"
-    made, _ = bench(tmp_path, url, "--door", "batch", "--items", "2", *SHORT, "--input", str(tmp_path / "a.png"))
+    made, _ = bench(tmp_path, url, "--door", door, "--items", "2", *SHORT, "--input", str(tmp_path / "images"))
     assert made["runs"][0]["requests"]["failed"] == 0 < made["runs"][0]["items_answered"]
+
+
+FIELDS = """
+import jitney, msgspec
+
+class Item(msgspec.Struct):
+    raw: bytes
+    seed: bytes | None = None
+
+@jitney.deployment(examples=[{"raw": "aGk="}, {"raw": "aGk=", "seed": "aGk="}])
+def check(items: list[Item]) -> list[int]:
+    for item in items:
+        assert item.raw == b"hi" and item.seed in (None, b"hi")
+    return [1 for _ in items]
+"""
+
+
+def test_fields_that_are_bytes_are_the_same_by_every_door(tmp_path: Path, serve: Serve) -> None:
+    (tmp_path / "fields.py").write_text(FIELDS)
+    url = f"http://127.0.0.1:{serve(str(tmp_path / 'fields.py')).port}/check"
+    for door in (("native",), ("batch", "--items", "2"), ("oip",)):
+        made, _ = bench(tmp_path, url, "--door", *door, *SHORT)
+        assert made["runs"][0]["requests"]["failed"] == 0 < made["runs"][0]["items_answered"]
 
 
 def test_a_key_is_sent_and_never_written(tmp_path: Path, serve: Serve) -> None:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import jitney
 import jitney.fastapi
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request, WebSocket
+from fastapi.middleware.gzip import GZipMiddleware
+from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 from witnesses import APPS, Witness, app, wait
 
@@ -66,6 +68,110 @@ def test_errors_become_their_statuses(witness: Witness) -> None:
         witness.open_gate()
         assert held.result().json() == "dleh"
         assert sorted((queued.result().status_code, refused.result().status_code)) == [200, 429]
+
+
+def asked(api: FastAPI) -> FastAPI:
+    """Add handlers that take the model from the application's state, without the dependency."""
+
+    @api.get("/state")
+    async def state(text: str, timeout_s: float | None = None) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await api.state.jitney.poison(text, timeout_s=timeout_s)
+
+    @api.get("/many")
+    async def many(text: str) -> list[str]:  # pyright: ignore[reportUnusedFunction]
+        answers: list[str | Exception] = await api.state.jitney.poison.many(["bus", text])
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [str(answer) for answer in answers]
+
+    @api.websocket("/socket")
+    async def socket(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
+        await socket.accept()
+        await socket.send_text(await api.state.jitney.poison(await socket.receive_text()))
+
+    return api
+
+
+@pytest.mark.parametrize("path", ["/reverse", "/state"])
+def test_both_ways_to_a_model_answer_alike(path: str, witness: Witness) -> None:
+    api = asked(application())
+    api.add_middleware(GZipMiddleware)
+    for _ in range(2):  # an application may start again
+        with TestClient(api) as client:
+            failed = client.get(path, params={"text": "raise"})
+            assert (failed.status_code, failed.headers["x-jitney-reason"]) == (500, "model_failed")
+            assert failed.json() == {"detail": "RuntimeError: the model cannot do raise"}
+            late = client.get(path, params={"text": "late", "timeout_s": 1e-9})
+            assert (late.status_code, late.headers["x-jitney-reason"]) == (504, "deadline_exceeded")
+            assert client.get(path, params={"text": "bus"}).json() == "sub"
+
+
+def test_what_failed_among_many_can_be_raised(witness: Witness) -> None:
+    with TestClient(asked(application())) as client:
+        assert client.get("/many", params={"text": "tram"}).json() == ["sub", "mart"]
+        assert client.get("/many", params={"text": "raise"}).headers["x-jitney-reason"] == "model_failed"
+
+
+def test_an_application_may_answer_in_its_own_form(witness: Witness) -> None:
+    api = asked(application())
+
+    @api.exception_handler(HTTPException)
+    async def shaped(_: Request, error: Exception) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"oops": error.detail}, error.status_code, error.headers)
+
+    @api.exception_handler(504)
+    def late(*_: object) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        return JSONResponse("late", 504)
+
+    with TestClient(api) as client:
+        for path in ("/reverse", "/state"):
+            failed = client.get(path, params={"text": "raise"})
+            assert (failed.status_code, failed.json()) == (500, {"oops": "RuntimeError: the model cannot do raise"})
+            assert failed.headers["x-jitney-reason"] == "model_failed"
+            assert client.get(path, params={"text": "late", "timeout_s": 1e-9}).json() == "late"
+
+
+@pytest.mark.parametrize("kind", [jitney.RequestError, jitney.JitneyError])
+def test_a_handler_of_the_applications_own_stays(kind: type[Exception], witness: Witness) -> None:
+    api = asked(application())
+
+    @api.exception_handler(kind)
+    async def own(_: Request, error: Exception) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        return JSONResponse(type(error).__name__, 418)
+
+    with TestClient(api) as client:
+        for path in ("/reverse", "/state"):
+            answer = client.get(path, params={"text": "raise"})
+            assert (answer.status_code, answer.json()) == (418, "ModelFailed")
+
+
+class Hidden:
+    """Middleware that keeps to itself what it calls."""
+
+    def __init__(self, app: Any) -> None:
+        self.inner = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.inner(scope, receive, send)
+
+
+def test_middleware_that_hides_the_application_does_not_hide_the_statuses(witness: Witness) -> None:
+    api = asked(application())
+    api.add_middleware(Hidden)
+    with TestClient(api) as client:
+        assert client.get("/state", params={"text": "raise"}).headers["x-jitney-reason"] == "model_failed"
+
+
+def test_a_websocket_ends_with_the_error(witness: Witness) -> None:
+    with TestClient(asked(application())) as client:
+        with client.websocket_connect("/socket") as socket:
+            socket.send_text("bus")
+            assert socket.receive_text() == "sub"
+        with pytest.raises(jitney.ModelFailed), client.websocket_connect("/socket") as socket:
+            socket.send_text("raise")
+            socket.receive_text()
 
 
 def test_a_model_without_a_lifespan_is_told() -> None:

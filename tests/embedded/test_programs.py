@@ -167,6 +167,13 @@ def test_a_missing_guard_is_told(tmp_path: Path) -> None:
     assert "put what this program does under if __name__" in ran.stderr
 
 
+def test_a_class_of_a_script_on_stdin_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    program = textwrap.dedent(MODEL) + "jitney.run(Shout)\n"
+    command = [sys.executable, "-"]
+    ran = subprocess.run(command, input=program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "jitney.errors.TargetError: Shout was typed into a notebook or a prompt" in ran.stderr
+
+
 def test_a_class_of_a_notebook_cell_is_refused_with_the_remedy(tmp_path: Path) -> None:
     program = f"""
     import sys

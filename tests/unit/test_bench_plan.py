@@ -204,6 +204,25 @@ def test_tensors_have_the_batch_first() -> None:
     assert json.loads(body[1])["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}]
 
 
+def test_bytes_follow_the_json_of_tensors_as_they_are() -> None:
+    model = Model(
+        "m", [{"name": "raw", "datatype": "BYTES"}, {"name": "n", "datatype": "INT64"}], octets=frozenset({"raw"})
+    )
+    items = of_documents([{"raw": "iXg=", "n": 1}, {"raw": "eQ==", "n": 10}, {"raw": "", "n": 2}])
+    requests = doors.oip(model, items, 2)
+    ((_, width),) = requests.headers
+    (first, second) = requests.bodies
+    assert {kind for kind, _ in requests.bodies} == {"application/octet-stream"}
+    assert first[1][int(width) :] == b"\x02\0\0\0\x89x\x01\0\0\0y"
+    assert second[1][int(width) :] == b"\0\0\0\0\x02\0\0\0\x89x"
+    assert json.loads(first[1][: int(width)])["inputs"] == [
+        {"name": "raw", "datatype": "BYTES", "shape": [2, 1], "parameters": {"binary_data_size": 11}},
+        {"name": "n", "datatype": "INT64", "shape": [2, 1], "data": [1, 10]},
+    ]
+    with pytest.raises(ConfigError, match="'raw' takes bytes, but an item has no base64 for it"):
+        doors.oip(model, of_documents([{"raw": "no!", "n": 1}]), 1)
+
+
 def test_bytes_and_images_are_base64_in_a_document_and_arrays_are_lists() -> None:
     array = io.BytesIO()
     np.save(array, np.array([[1, 2], [3, 4]], np.float32))

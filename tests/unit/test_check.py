@@ -1,6 +1,8 @@
 """`jitney check` shows what goes in and out, and fails when a model does not work."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,46 @@ def test_a_model_is_loaded_on_its_first_device_unless_told(capsys: pytest.Captur
     assert "on MPS" in capsys.readouterr().out
     assert check(source, "--device", "cpu") == 0
     assert "on CPU" in capsys.readouterr().out
+
+
+def test_a_file_with_relative_imports_is_told_its_module(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = folder / "relatives" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "serve.py").write_text("from .words import word\n")
+    assert main(["check", "relatives/inner/serve.py:Model"]) == 1
+    assert capsys.readouterr().err.endswith("serve it as a module: relatives.inner.serve:Model\n")
+    monkeypatch.chdir(inner)
+    assert main(["check", "serve.py"]) == 1
+    assert capsys.readouterr().err.endswith(f"serve it as a module: inner.serve, in {folder / 'relatives'}\n")
+
+
+MANY = """
+import jitney
+
+@jitney.deployment(examples=["x" * 100] * 2000)
+def many(texts: list[str]) -> list[str]:
+    return texts
+
+@jitney.deployment(examples=["x"])
+def pipe(texts: list[str]) -> list[str]:
+    raise BrokenPipeError(32, "a pipe of the model's")
+"""
+
+
+def test_a_reader_that_has_enough_is_no_failure_of_the_model(folder: Path) -> None:
+    (folder / "many.py").write_text(MANY)
+    command = [sys.executable, "-m", "jitney", "check", "many.py:many"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while not process.stdout.readline().startswith(b"  in "):
+            assert process.poll() is None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_a_pipe_of_the_models_own_is_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MANY.replace("* 2000", "* 2")) == 1
+    assert "pipe does not work: BrokenPipeError" in capsys.readouterr().err

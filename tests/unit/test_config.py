@@ -109,9 +109,11 @@ def test_a_missing_file_is_named() -> None:
 
 
 def test_the_environment_is_strict_where_it_is_ours() -> None:
-    assert read_overrides(None, {"PATH": "x", "JITNEY_SECRET": "x"}, []).environment_names() == set()
+    assert read_overrides(None, {"PATH": "x", "JITNEY_SECRET": "x"}, []).environment_names() == {}
     with pytest.raises(ConfigError, match=r"JITNEY_M__REPLICS \(environment\).*did you mean `replicas`"):
         read_overrides(None, {"JITNEY_M__REPLICS": "2"}, [])
+    with pytest.raises(ConfigError, match=r"JITNEY_M__INIT__KEY \(environment\).*--set NAME\.init\.key=VALUE$"):
+        read_overrides(None, {"JITNEY_M__INIT__KEY": "hunter2"}, [])
     with pytest.raises(ConfigError, match="names no deployment"):
         read_overrides(None, {"JITNEY___REPLICAS": "2"}, [])
 
@@ -120,8 +122,8 @@ def test_names_are_kept_and_unknown_ones_found(tmp_path: Path) -> None:
     toml = write(tmp_path, "[deployment.embeder]\nreplicas = 2\n[deployment.'my-model.v2']\n[server]\n")
     environ = {"JITNEY_MY_MODEL_V2__REPLICAS": "2", "JITNEY_OTHER__REPLICAS": "2", "JITNEY_SERVER__LOG_LEVEL": "debug"}
     overrides = read_overrides(toml, environ, ["my-model.v2.init.path=x", "my-model.v2.retry=no"])
-    assert overrides.names() == {"embeder", "my-model.v2"}
-    assert overrides.environment_names() == {"MY_MODEL_V2", "OTHER"}
+    assert overrides.names().keys() == {"embeder", "my-model.v2"}
+    assert overrides.environment_names().keys() == {"MY_MODEL_V2", "OTHER"}
     messages = overrides.unknown_names(["embedder", "my-model.v2"])
     assert len(messages) == 2
     assert "file: there is no deployment `embeder`; did you mean `embedder`?" in messages

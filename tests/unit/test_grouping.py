@@ -1,6 +1,7 @@
 """`group_by` and `cost`: compiled when the front can evaluate them exactly, refused when it cannot."""
 
 import dataclasses
+import enum
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import annotated_types
@@ -12,6 +13,11 @@ from jitney import bucket, length
 from jitney.annotations import Input, read_signature
 from jitney.errors import TargetError
 from jitney.grouping import compile_cost, compile_group_by
+
+
+class Sampler(enum.Enum):
+    DDIM = "ddim"
+    EULER = "euler"
 
 
 class Prompt(msgspec.Struct, rename="camel"):
@@ -28,6 +34,7 @@ class Prompt(msgspec.Struct, rename="camel"):
     made: list[int] = msgspec.field(default_factory=list[int])
     mixed: Literal["a"] | int = 3
     text: str = "x"
+    sampler: Sampler = Sampler.DDIM
     endless: float = float("inf")
     large: int = 2**64
 
@@ -107,6 +114,7 @@ def test_fields_of_pydantic_that_only_have_constraints_compile(name: str) -> Non
         (Prompt, "image_widht", "did you mean `image_width`"),
         (Prompt, "made", "has a default_factory"),
         (Prompt, "nested", r"is dict\[str, int\]; it can be int"),
+        (Prompt, "sampler", r"is the enum Sampler, which only Python knows; write Literal\['ddim', 'euler'\]"),
         (Prompt, "endless", "has the default inf"),
         (Prompt, "large", "has the default 18446744073709551616"),
         (Prompt, "mixed", "mixes a Literal"),
@@ -114,7 +122,7 @@ def test_fields_of_pydantic_that_only_have_constraints_compile(name: str) -> Non
         (Model, "after", "may be changed by AfterValidator"),
         (Model, "before", "may be changed by BeforeValidator"),
         (Model, "encoded", "may be changed by EncodedStr"),
-        (Model, "checked", r"the validator Model\.check"),
+        (Model, "checked", r"the validator Model\.check.*check such things in predict \(jitney\.InvalidInput\)"),
         (Model, "made", "has a default_factory"),
         (Model, "choices", "several names on the wire"),
         (str, "x", "only items that are structs have fields; these are text"),
@@ -168,7 +176,7 @@ def test_hooks_that_run_after_decoding_are_refused() -> None:
         x: NotRequired[int]
 
     for kind, message in (
-        (Hooked, "__post_init__"),
+        (Hooked, r"__post_init__.*in predict \(jitney\.InvalidInput\)"),
         (HookedPlain, "__post_init__"),
         (Whole, r"Whole\.change"),
         (After, "model_post_init"),

@@ -45,10 +45,17 @@ def test_settings_say_where_options_came_from() -> None:
 def test_names_are_told_by_the_spelling_of_their_layer() -> None:
     """`--set EMBEDDER.…` is a misspelling, `JITNEY_EMBEDDER__…` is not: the server must be able to tell."""
     Path("jitney.toml").write_text("[deployment.embedder]\nreplicas = 2\n")
-    overrides = read_layers(None, {"JITNEY_EMBEDDER__RETRY": "false"}, ["EMBEDER.replicas=3"])
+    sets = ["EMBEDER.replicas=3", "other.init.path=x"]
+    overrides = read_layers(None, {"JITNEY_EMBEDDER__RETRY": "false"}, sets)
+    overrides.give("more.init.k", 2)
     found = json.loads(compose(["embedder.py"], {}, overrides, None, None).to_json())
-    assert found["override_names"] == ["EMBEDER", "embedder"]
-    assert found["environment_names"] == ["EMBEDDER"]
+    assert found["override_names"] == {
+        "EMBEDER": "`EMBEDER.replicas` (set)",
+        "embedder": "[deployment.embedder] (file)",
+        "more": "`more.init.k` (options)",
+        "other": "`other.init.path` (set)",
+    }
+    assert found["environment_names"] == {"EMBEDDER": "JITNEY_EMBEDDER__RETRY (environment)"}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_jitney_toml_of_the_current_folder_is_read(folder: Path) -> None:
     (folder / "jitney.toml").write_text("[server]\nlog_format = 'json'\n[deployment.e]\nmax_batch_size = 3\n")
     overrides = read_layers(None, {}, [])
     assert compose(["embedder.py"], {}, overrides, None, None).server.log_format == "json"
-    assert overrides.names() == {"e"}
+    assert overrides.names().keys() == {"e"}
     assert compose(["embedder.py"], {"log_format": "text"}, overrides, None, None).server.log_format == "text"
 
 

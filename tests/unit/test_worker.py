@@ -209,7 +209,7 @@ def test_the_specification_is_taken_out_of_the_environment() -> None:
     assert environ == {"OTHER": "stays"}
     assert (taken.worker, taken.secret, taken.cpu_threads) == (7, "ab", 2)
     assert isinstance(taken.overrides, Overrides)
-    assert taken.overrides.names() == {"m"}
+    assert taken.overrides.names().keys() == {"m"}
 
 
 def test_a_worker_started_by_hand_says_what_it_is() -> None:

@@ -113,6 +113,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// How long loading and warming up may take.
+    pub fn load_timeout(&self) -> Duration {
+        self.load_timeout
+    }
+
     /// A place whose first worker is to be started now.
     pub fn new(load_timeout: Duration) -> Place {
         let state = State::BackingOff { until: Time(0) };

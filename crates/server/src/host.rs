@@ -29,12 +29,13 @@ pub struct Settings {
     /// Where each of the server's options came from.
     #[serde(default)]
     pub server_sources: BTreeMap<String, String>,
-    /// Deployments for which options were given in the file or on the command line, so that a misspelt name is an error.
+    /// Deployments for which options were given in the file or on the command line, so that a misspelt name is an error;
+    /// with each the place where, as a message says it.
     #[serde(default)]
-    pub override_names: Vec<String>,
+    pub override_names: BTreeMap<String, String>,
     /// The same for environment variables, in their spelling.
     #[serde(default)]
-    pub environment_names: Vec<String>,
+    pub environment_names: BTreeMap<String, String>,
     /// `JITNEY_API_KEYS`, which no worker inherits.
     #[serde(default)]
     pub api_keys: ApiKeys,

@@ -85,14 +85,19 @@ impl Plan {
     }
 
     /// Refuses options for deployments that are not there: `given` as they are, `spelled` as environment variables do.
-    pub fn check_names(&self, given: &[String], spelled: &[String]) -> Result<(), String> {
+    /// With each name comes the place where its options were given.
+    pub fn check_names(
+        &self,
+        given: &BTreeMap<String, String>,
+        spelled: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
         let names = || self.deployments.keys();
-        let unknown = given.iter().find(|name| !self.deployments.contains_key(*name));
+        let unknown = given.iter().find(|(name, _)| !self.deployments.contains_key(*name));
         let unknown =
-            unknown.or_else(|| spelled.iter().find(|text| !names().any(|name| environment_name(name) == **text)));
-        let Some(unknown) = unknown else { return Ok(()) };
+            unknown.or_else(|| spelled.iter().find(|(text, _)| !names().any(|name| environment_name(name) == **text)));
+        let Some((unknown, place)) = unknown else { return Ok(()) };
         let known: Vec<&str> = names().map(String::as_str).collect();
-        Err(format!("options are set for {unknown}, but the deployments are: {}", known.join(", ")))
+        Err(format!("{place}: options are set for {unknown}, but the deployments are: {}", known.join(", ")))
     }
 }
 
@@ -131,6 +136,17 @@ mod tests {
         let taken: Vec<_> = (0..3).map(|replica| device(&devices, replica)).collect();
         assert_eq!(taken, [Some("cuda:0".into()), Some("cuda:1".into()), Some("cuda:0".into())]);
         assert_eq!(device(&[], 1), None);
+    }
+
+    #[test]
+    fn options_for_nobody_are_refused_with_their_place() {
+        let named = |name: &str, place: &str| BTreeMap::from([(name.to_owned(), place.to_owned())]);
+        let refused = |given, spelled| Plan::default().check_names(&given, &spelled).unwrap_err();
+        let said = "JITNEY_OTHER__REPLICAS (environment): options are set for OTHER, but the deployments are: ";
+        assert_eq!(refused(BTreeMap::new(), named("OTHER", "JITNEY_OTHER__REPLICAS (environment)")), said);
+        let said = refused(named("other", "`other.replicas` (set)"), BTreeMap::new());
+        assert!(said.starts_with("`other.replicas` (set): options are set for other, "), "{said}");
+        assert_eq!(Plan::default().check_names(&BTreeMap::new(), &BTreeMap::new()), Ok(()));
     }
 
     #[test]

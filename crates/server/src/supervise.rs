@@ -69,6 +69,18 @@ struct Slot {
     error: Option<String>,
 }
 
+impl Slot {
+    /// Why its worker ended, in words.
+    fn why(&self, cause: Cause) -> String {
+        let limit = self.place.load_timeout().as_secs_f64();
+        match (cause, &self.assignment) {
+            (Cause::LoadTimeout, Some(_)) => format!("it did not load within load_timeout_s = {limit}"),
+            (Cause::LoadTimeout, None) => format!("its target was not imported within {limit} s"),
+            _ => self.error.clone().unwrap_or_else(|| cause.label().into()),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Served {
     engine: mpsc::UnboundedSender<Inbound>,
@@ -350,7 +362,7 @@ impl Supervisor {
                 self.lost(index, cause);
             }
             Some(Command::GiveUp(cause)) => {
-                let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
+                let why = slot.why(cause);
                 return Err(Fatal::new(format!("{name} cannot be loaded ({}): {why}", cause.label())));
             }
         }
@@ -362,7 +374,7 @@ impl Supervisor {
         let name = self.name(index);
         let slot = &mut self.slots[index];
         slot.link = None;
-        let why = slot.error.clone().unwrap_or_else(|| cause.label().into());
+        let why = slot.why(cause);
         if cause == Cause::Renewed {
             tracing::info!("{name}: its worker has ended; the next one reads the files as they are now");
         } else {

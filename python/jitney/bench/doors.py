@@ -1,11 +1,12 @@
 """Items as requests of each door: the paths and bodies that clients of that protocol send."""
 
+import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from jitney.bench.inputs import JSON, Item
+from jitney.bench.inputs import JSON, OCTETS, Item
 from jitney.errors import ConfigError
 
 
@@ -16,6 +17,8 @@ class Requests:
     path: str
     bodies: Sequence[tuple[str, bytes]]
     items_per_request: int = 1
+    headers: Sequence[tuple[str, str]] = ()
+    """Of every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,10 @@ class Model:
     tensors: Sequence[Mapping[str, Any]] = ()
     """`inputs` of the model's metadata in the Open Inference Protocol."""
     is_batched: bool = True
+    octets: frozenset[str] = frozenset()
+    """Those of the tensors that are bytes or images: text in base64 elsewhere, as they are in this protocol."""
+    has_binary_answers: bool = False
+    """Whether its answers may hold what JSON cannot."""
 
 
 def native(model: Model, items: Sequence[Item], _: int) -> Requests:
@@ -45,11 +52,19 @@ def openai(model: Model, items: Sequence[Item], size: int) -> Requests:
 
 
 def oip(model: Model, items: Sequence[Item], size: int) -> Requests:
-    """Tensors in JSON, the batch first."""
+    """Tensors in JSON, the batch first; bytes and images behind the JSON, as only there they fit."""
     if not model.is_batched and size > 1:
         raise ConfigError(f"{model.name} takes one item at a time (batched=False); leave --items {size} away")
-    bodies = [_json({"inputs": _tensors(model, documents)}) for documents in _groups(items, size)]
-    return Requests(f"/v2/models/{model.name}/infer", bodies, size)
+    path = f"/v2/models/{model.name}/infer"
+    inferences = [_tensors(model, documents) for documents in _groups(items, size)]
+    asked = {"parameters": {"binary_data_output": True}} if model.has_binary_answers else {}
+    bodies = [_json({"inputs": tensors, **asked}) for tensors, _ in inferences]
+    if not any(binary for _, binary in inferences):
+        return Requests(path, bodies, size)
+    # A header says how long the JSON is, and all requests have the same headers: so blanks make all as long.
+    width = max(len(head) for _, head in bodies)
+    bodies = [(OCTETS, head.ljust(width) + binary) for (_, head), (_, binary) in zip(bodies, inferences, strict=True)]
+    return Requests(path, bodies, size, (("inference-header-content-length", str(width)),))
 
 
 DOORS: Mapping[str, Callable[[Model, Sequence[Item], int], Requests]] = {
@@ -81,19 +96,36 @@ def _embeddings(model: Model, documents: list[Any]) -> dict[str, Any]:
     return {"model": model.name, "input": documents if len(documents) > 1 else documents[0]}
 
 
-def _tensors(model: Model, documents: list[Any]) -> list[dict[str, Any]]:
+def _tensors(model: Model, documents: list[Any]) -> tuple[list[dict[str, Any]], bytes]:
+    """Return the tensors of one request as its JSON has them, and the bytes that follow the JSON."""
     tensors: list[dict[str, Any]] = []
+    binary = b""
     for tensor in model.tensors:
         name, datatype = tensor["name"], tensor["datatype"]
         values = [_part(document, name, len(model.tensors)) for document in documents]
         if any(value is None for value in values):
             continue  # a field with a default may be left out
         if model.is_batched:
-            shape = [len(values), *(_shape(values[0]) or [1])]
-            tensors.append({"name": name, "datatype": datatype, "shape": shape, "data": values})
+            shape, data = [len(values), *(_shape(values[0]) or [1])], values
         else:
-            tensors.append({"name": name, "datatype": datatype, "shape": _shape(values[0]) or [1], "data": values[0]})
-    return tensors
+            shape, data = _shape(values[0]) or [1], values[0]
+        described = {"name": name, "datatype": datatype, "shape": shape}
+        if name in model.octets:
+            elements = b"".join(_element(name, value) for value in values)
+            tensors.append({**described, "parameters": {"binary_data_size": len(elements)}})
+            binary += elements
+        else:
+            tensors.append({**described, "data": data})
+    return tensors, binary
+
+
+def _element(name: str, value: object) -> bytes:
+    """Return bytes as an element of a tensor: behind their length."""
+    try:
+        octets = base64.b64decode(cast("str", value), validate=True)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name!r} takes bytes, but an item has no base64 for it") from None
+    return len(octets).to_bytes(4, "little") + octets
 
 
 def _part(document: Any, name: str, tensors: int) -> Any:

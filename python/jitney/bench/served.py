@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from jitney.errors import ConfigError, JitneyError
@@ -212,14 +212,25 @@ class Site:
         config = self.address.document("/config")
         return config.get("deployments", {}).get(model, {}).get("options", {})
 
-    def tensors(self, model: str) -> list[Mapping[str, Any]]:
-        """Return the inputs of a model as the Open Inference Protocol describes them."""
-        return self.address.document(f"/v2/models/{model}").get("inputs", [])
+    def tensors(self, model: str, which: Literal["inputs", "outputs"]) -> list[Mapping[str, Any]]:
+        """Return the tensors of a model as the Open Inference Protocol describes them."""
+        return self.address.document(f"/v2/models/{model}").get(which, [])
+
+    def octets(self, model: str, tensors: Sequence[str]) -> frozenset[str]:
+        """Return those of the tensors of a model that are in base64 in its JSON: bytes and images."""
+        content = self.api["paths"][f"/{model}"]["post"]["requestBody"]["content"]
+        schema = content.get("application/json", {}).get("schema", {})
+        parts = schema.get("properties", dict.fromkeys(tensors, schema))
+        return frozenset(name for name in tensors if _is_base64(parts.get(name, {})))
 
     def metrics(self, model: str) -> dict[str, float]:
         """Return the metrics of a deployment, by name and further labels; empty if they cannot be had."""
         status, body = self.address.request("GET", "/metrics")
         return read_metrics(body.decode(), model) if status == HTTP_OK else {}
+
+
+def _is_base64(schema: Mapping[str, Any]) -> bool:
+    return any(kind.get("contentEncoding") == "base64" for kind in (schema, *schema.get("anyOf", ())))
 
 
 def read_metrics(text: str, model: str) -> dict[str, float]:

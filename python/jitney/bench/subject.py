@@ -3,7 +3,7 @@
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jitney.bench import doors, inputs
@@ -100,6 +100,7 @@ def _found(address: Address, wanted: Wanted, pid: int | None) -> tuple[Subject, 
         raise ConfigError(f"--model {name} contradicts {wanted.where}; leave one of them away")
     items, source = _items(wanted, site, name)
     requests = doors.DOORS[wanted.door or "native"](_model(site, name, wanted), items, wanted.items or 1)
+    address = replace(address, headers=(*address.headers, *requests.headers))
     return Subject(address, requests, site, name, pid), source
 
 
@@ -118,7 +119,14 @@ def _no_route(address: Address, route: str, models: Sequence[str]) -> str:
 def _model(site: Site, name: str, wanted: Wanted) -> doors.Model:
     if wanted.door != "oip":
         return doors.Model(name)
-    return doors.Model(name, site.tensors(name), bool(site.config(name).get("batched", True)))
+    tensors = site.tensors(name, "inputs")
+    return doors.Model(
+        name,
+        tensors,
+        is_batched=bool(site.config(name).get("batched", True)),
+        octets=site.octets(name, [tensor["name"] for tensor in tensors]),
+        has_binary_answers=any(tensor["datatype"] == "BYTES" for tensor in site.tensors(name, "outputs")),
+    )
 
 
 def _items(wanted: Wanted, site: Site, name: str) -> tuple[list[Item], str]:

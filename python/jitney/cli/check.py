@@ -96,13 +96,21 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
         print(f"jitney: {deployment.name}: {error}", file=sys.stderr)
         return False
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt) or _nobody_reads(error):
             raise
         print(told_of_load(error), file=sys.stderr, end="")
         print(f"jitney: {deployment.name} does not work: {one_line(error)}", file=sys.stderr)
         return False
     finally:
         leave()
+
+
+def _nobody_reads(error: BaseException) -> bool:
+    """Whether a print from here failed, as before `| head`; a pipe of the model's own breaks in another file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return isinstance(error, BrokenPipeError) and trace is not None and trace.tb_frame.f_code.co_filename == __file__
 
 
 def _print_options(resolved: Resolved) -> None:

@@ -36,7 +36,8 @@ def target_of(kind: Callable[..., Any]) -> str:
 
 
 def _main_place(name: str, main: ModuleType | None) -> str:
-    if "get_ipython" in vars(main or sys) or getattr(main, "__file__", None) is None:
+    file = str(getattr(main, "__file__", None) or "<string>")
+    if "get_ipython" in vars(main or sys) or file.startswith("<"):  # `python -` calls its script <stdin>
         raise TargetError(
             f"{name} was typed into a notebook or a prompt, and workers are other processes: they cannot import it. "
             f"Write it into a file, in a notebook by beginning its cell with %%writefile models.py, and run "
@@ -45,7 +46,7 @@ def _main_place(name: str, main: ModuleType | None) -> str:
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name != "__main__":  # python -m package.module
         return str(spec.name)
-    return str(Path(str(getattr(main, "__file__", ""))).resolve())
+    return str(Path(file).resolve())
 
 
 def refuse_while_importing() -> None:

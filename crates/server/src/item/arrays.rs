@@ -414,7 +414,8 @@ impl<'de> Visitor<'de> for Level<'_, '_> {
         Err(self.filler.unexpected("a msgpack extension"))
     }
     fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<(), A::Error> {
-        Err(self.filler.unexpected("object"))
+        let hint = if self.depth == 0 { "object; send the array itself, as nested lists" } else { "object" };
+        Err(self.filler.unexpected(hint))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {

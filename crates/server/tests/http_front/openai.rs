@@ -95,3 +95,12 @@ async fn a_field_that_many_inputs_would_multiply_is_refused() {
     assert_eq!(reply.status, 413, "{}", reply.text());
     assert!(reply.text().contains("send fewer inputs"), "{}", reply.text());
 }
+
+#[tokio::test]
+async fn who_speaks_the_first_protocol_of_kserve_is_told_of_the_second() {
+    let front = Front::echo().await;
+    let reply = front.post("v1/models/text:predict", "", r#"{"instances": ["a"]}"#).await;
+    assert_eq!((reply.status, reply.reason()), (404, "not_found"));
+    let said = reply.text();
+    assert!(said.contains("there are POST /v2/models/text/infer (v2) and POST /text"), "{said}");
+}

@@ -6,7 +6,7 @@ mod error;
 mod input;
 mod models;
 
-use super::headers::RequestId;
+use super::headers::{RequestId, quoted};
 use super::problem::Problem;
 use super::service::Reply;
 use super::socket::Active;
@@ -39,6 +39,8 @@ pub(crate) async fn answer(
         "embeddings" => Err(Problem::wrong_method(&request, "POST")),
         "models" => read_only(&request).and_then(|()| models::list(site)),
         _ => match route.strip_prefix("models/") {
+            // Of the version of KServe's protocol before the Open Inference Protocol.
+            Some(model) if model.ends_with(":predict") => Err(predict_of_kserve(path, model)),
             Some(model) => read_only(&request).and_then(|()| models::one(site, model)),
             None => Err(no_route(path)),
         },
@@ -49,9 +51,18 @@ pub(crate) async fn answer(
 }
 
 fn no_route(path: &str) -> Problem {
-    let asked = super::headers::quoted(path.as_bytes());
+    let asked = quoted(path.as_bytes());
     let hint = if lacks_version(path) { " (let the client's base URL end with /v1)" } else { "" };
     let detail = format!("{asked} is not a route of this server; there are /v1/models and /v1/embeddings{hint}");
+    Problem::new(Outcome::NotFound, detail)
+}
+
+fn predict_of_kserve(path: &str, model: &str) -> Problem {
+    let asked = quoted(path.as_bytes());
+    let name = quoted(model.trim_end_matches(":predict").as_bytes());
+    let name = name.trim_matches('`');
+    let detail =
+        format!("{asked} is KServe's protocol v1; there are POST /v2/models/{name}/infer (v2) and POST /{name}");
     Problem::new(Outcome::NotFound, detail)
 }
 
@@ -92,7 +103,7 @@ fn find<'a>(site: &'a Site, model: &str) -> Result<(&'a str, &'a Deployment, Tas
 fn no_model(site: &Site, model: &str) -> Failure {
     let names: Vec<&str> = callable(site).into_iter().flatten().map(|(name, ..)| name).collect();
     let known = site.deployments().is_some_and(|deployments| deployments.contains_key(model));
-    let asked = super::headers::quoted(model.as_bytes());
+    let asked = quoted(model.as_bytes());
     let what = if known {
         format!("the model {asked} has not said that it does embeddings (task=\"embedding\")")
     } else {

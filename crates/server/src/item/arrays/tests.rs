@@ -73,6 +73,15 @@ fn ragged_lists_are_refused() {
 }
 
 #[test]
+fn an_object_in_place_of_the_array_is_told_what_to_send() {
+    let spec = spec("x", "float32", None);
+    let said = one(&spec, r#"{"x": [1, 2]}"#).unwrap_err().detail;
+    assert!(said.ends_with("expected float32 elements, got object; send the array itself, as nested lists"), "{said}");
+    let said = one(&spec, r#"[{"x": 1}]"#).unwrap_err().detail;
+    assert!(said.ends_with("expected float32 elements, got object"), "{said}");
+}
+
+#[test]
 fn depth_and_memory_are_bounded() {
     let spec = spec("x", "float64", None);
     let deep = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
