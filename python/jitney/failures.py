@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import indent
 from types import TracebackType
 
 from jitney.errors import ConfigError, InvalidOutput, JitneyError, TargetError
@@ -18,6 +19,10 @@ _OWN_FOLDER = str(Path(__file__).parent)
 _MODELS_FOLDER = str(Path(__file__).parent / "models")
 _LIBRARY_FOLDER = sysconfig.get_path("stdlib")
 _LONGEST_DETAIL = 2_000
+_LONGEST_TEXT = 10 * _LONGEST_DETAIL
+_LONGEST_TRACEBACK = 20_000
+# What would move a terminal's cursor; line breaks and tabs are dealt with where they occur.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 _MOST_KINDS = 256
 _COUNT_EVERY_S = 60.0
 
@@ -36,7 +41,7 @@ def sayable(value: object) -> str:
     An exception's `__str__` may itself raise, and its text may hold lone surrogates, as paths from the disk do.
     """
     try:
-        text = " ".join(str(value).split())
+        text = " ".join(str(value)[:_LONGEST_TEXT].split()).translate(_CONTROLS)
     except BaseException as error:
         return f"(its text cannot be said: {type(error).__name__})"
     return cut(_as_utf8(text))
@@ -61,7 +66,11 @@ def user_traceback(error: BaseException) -> str:
     if isinstance(error, JitneyError) or (users and _is_refusal(error)):
         del told.stack[users[-1] + 1 if users else 0 :]
     del told.stack[: users[0] if users else 0]
-    return _as_utf8("".join(told.format()))
+    text = "".join(told.format())
+    if len(text) > _LONGEST_TRACEBACK:
+        half = _LONGEST_TRACEBACK // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
+    return _as_utf8(text.translate(_CONTROLS))
 
 
 def told_of_load(error: BaseException) -> str:
@@ -151,6 +160,8 @@ def print_failure(message: str, *, who: str, item: int | None, frames: str, as_j
     about = "" if item is None else f" (item {item})"
     more: dict[str, object] = {} if item is None else {"item": item}
     more |= {"traceback": frames} if frames else {}
+    # Indented, so that no line of an exception's text looks like one of the log.
+    frames = indent(frames, "  ")
     _print_line("ERROR", f"{who}: {message}" if who else message, f"{about}\n{frames}", more if as_json else None)
 
 

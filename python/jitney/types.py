@@ -21,6 +21,8 @@ DTYPES: Final = (
 )  # fmt: skip
 """What an array may hold, as numpy names it."""
 
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_FEW_CHUNKS: Final = 4096
 FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """The image files that are read. Pillow knows some 40 more, and one of them (EPS) starts Ghostscript."""
 
@@ -28,7 +30,7 @@ _DEEP: Final = ("I", "F")
 """Modes of Pillow, and how those begin, that hold more than 8 bits."""
 
 _SIGNATURES: Final = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (_PNG, "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF8", "image/gif"),
     (b"BM", "image/bmp"),
@@ -199,6 +201,8 @@ class Image:
 
     def _open(self, data: bytes) -> "PillowImage.Image":
         opener = pillow()
+        if data.startswith(_PNG) and _has_tiny_chunks(data):
+            raise InvalidInput("the image is a PNG of a great many tiny chunks; save it again", status=413)
         bombs: tuple[type[Exception], ...] = (opener.DecompressionBombError, opener.DecompressionBombWarning)
         try:
             image = opener.open(io.BytesIO(data), formats=FORMATS)
@@ -231,6 +235,15 @@ class Image:
                 f"not {pixels.dtype} of shape {pixels.shape}"
             )
         return pillow().fromarray(np.ascontiguousarray(pixels))
+
+
+def _has_tiny_chunks(png: bytes) -> bool:
+    """Whether a PNG has more chunks than an encoder makes: each takes time to read, however few pixels there are."""
+    at, left = len(_PNG), _FEW_CHUNKS + len(png) // 1024
+    while at + 8 <= len(png) and left > 0:
+        at += 12 + int.from_bytes(png[at : at + 4], "big")
+        left -= 1
+    return left == 0
 
 
 def _in_8_bits(image: "PillowImage.Image") -> "PillowImage.Image":

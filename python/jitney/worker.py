@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -94,6 +95,8 @@ def main() -> int:
         _buffer_by_line(stream)
     set_threads(spec.cpu_threads, os.environ)
     share_cores(spec.cpu_threads)
+    # Now that jitney itself has been imported: the files of the working directory are the target's to import.
+    sys.path.insert(0, str(Path.cwd()))
     sys.path += [place for place in spec.path if place not in sys.path]
     as_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
     link = _core.Link(spec.address, spec.secret, spec.worker)

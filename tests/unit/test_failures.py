@@ -200,7 +200,7 @@ def test_a_failure_is_told_with_its_time_its_replica_and_its_item(capsys: pytest
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR shout/1: predict failed \(.*\): ValueError: no \(item 7\)", first
     )
-    assert rest[0].startswith("Traceback")
+    assert rest[0].startswith("  Traceback")
 
 
 def test_failures_of_one_kind_are_counted_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,6 +220,22 @@ def test_a_log_of_json_has_failures_as_objects(capsys: pytest.CaptureFixture[str
     assert line["item"] == 7
     assert line["traceback"].startswith("Traceback")
     assert "T" in line["timestamp"]
+
+
+def test_no_text_of_an_exception_looks_like_a_line_of_the_log_or_fills_the_disk(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = Told("model/0")
+    for text in ("a\n2026-01-01T00:00:00Z INFO forged\x1b[2J", "x" * 1_000_000):
+        try:
+            raise ValueError(text)
+        except ValueError as error:
+            told.tell("predict", error)
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "\\x1b[2J" in said
+    assert not [line for line in said.splitlines() if line.startswith("2026-01-01")]
+    assert len(said) < 60_000
 
 
 def test_a_wrong_number_of_answers_is_told_without_frames_of_jitney(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,16 @@ def test_pixels_are_limited_before_they_are_decoded() -> None:
         Image(png(20, 20), max_pixels=100).to_pil()
 
 
+def test_a_png_of_a_great_many_tiny_chunks_is_refused() -> None:
+    whole = png()
+    header = whole[:33]
+    chunk = b"\0\0\0\0teSt" + zlib.crc32(b"teSt").to_bytes(4, "big")
+    assert Image(header + chunk * 100 + whole[33:]).to_numpy().shape[2] == 3
+    with pytest.raises(InvalidInput, match="a great many tiny chunks") as caught:
+        Image(header + chunk * 10_000 + whole[33:]).check()
+    assert caught.value.status == 413
+
+
 def test_images_come_raw_as_base64_and_as_msgpack_and_bad_ones_fail_alone() -> None:
     good = png(kind="JPEG")
     items = [

@@ -66,7 +66,8 @@ fn spawn(launch: &Launch) -> std::io::Result<Child> {
     // The user's own settings win.
     let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
     Command::new(&launch.python)
-        .args(["-m", "jitney.worker"])
+        // `-P`: a file in the working directory that is called `json.py` or `jitney.py` is not what the worker means.
+        .args(["-P", "-m", "jitney.worker"])
         .envs(malloc)
         .env("JITNEY_WORKER_SPEC", &launch.spec)
         .env("PYTHONUNBUFFERED", "1")
