@@ -32,7 +32,9 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 @contextmanager
-def serving(path: str, stderr: "int | IO[bytes] | None", *, closed: bool = False) -> Generator["subprocess.Popen[bytes]", None, None]:
+def serving(
+    path: str, stderr: "int | IO[bytes] | None", *, closed: bool = False
+) -> Generator["subprocess.Popen[bytes]", None, None]:
     command = [sys.executable, "-m", "jitney", "serve", "noop.py", "--listen", f"unix:{path}"]
     if closed:
         command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]

@@ -289,7 +289,10 @@ def test_the_manifest_is_what_the_front_reads() -> None:
     assert only["output"] == {
         "kind": "array",
         "arrays": [{"name": "", "dtype": "any", "shape": None}],
-        "schema": {"anyOf": [{"type": ["number", "boolean"]}, {"type": "array"}], "description": "nested lists of any shape"},
+        "schema": {
+            "anyOf": [{"type": ["number", "boolean"]}, {"type": "array"}],
+            "description": "nested lists of any shape",
+        },
     }
     assert only["group_by"][0] == {
         "source": {"field": {"name": "width", "types": ["int"], "default": 512, "literals": []}},

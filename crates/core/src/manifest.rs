@@ -59,8 +59,9 @@ pub enum Task {
 
 /// A JSON value without a dependency on a JSON library: schemas and examples pass through untouched.
 pub mod serde_json_value {
-    use serde::{Deserialize, Serialize};
-    use std::collections::BTreeMap;
+    use serde::de::{MapAccess, Visitor};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::fmt;
 
     /// Any JSON value.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,7 +80,58 @@ pub mod serde_json_value {
         /// an array
         Array(Vec<Value>),
         /// an object
-        Object(BTreeMap<String, Value>),
+        Object(Members),
+    }
+
+    /// The members of an object, in the order in which they came: that of a struct's fields is its author's.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct Members(Vec<(String, Value)>);
+
+    impl Members {
+        /// The member of this name; of several the last.
+        pub fn get(&self, name: &str) -> Option<&Value> {
+            self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value)
+        }
+
+        /// All, in order.
+        pub fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
+            self.0.iter().map(|(name, value)| (name, value))
+        }
+
+        /// Whether there is none.
+        pub fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    impl Serialize for Members {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_map(self.iter())
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Members {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members, D::Error> {
+            deserializer.deserialize_map(InOrder)
+        }
+    }
+
+    struct InOrder;
+
+    impl<'de> Visitor<'de> for InOrder {
+        type Value = Members;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+            formatter.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Members, A::Error> {
+            let mut members = Vec::new();
+            while let Some(member) = access.next_entry()? {
+                members.push(member);
+            }
+            Ok(Members(members))
+        }
     }
 }
 

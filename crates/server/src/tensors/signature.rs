@@ -290,6 +290,14 @@ mod tests {
     }
 
     #[test]
+    fn fields_stand_in_the_order_of_their_struct() {
+        let root: Value = serde_json::from_str(r#"{"properties": {"product": {}, "total": {}, "note": {}}}"#).unwrap();
+        let names: Vec<_> = fields(&root, End::Output).unwrap().into_iter().map(|slot| slot.name).collect();
+        assert_eq!(names.join(" "), "product total note");
+        assert_eq!(serde_json::to_string(&root).unwrap(), r#"{"properties":{"product":{},"total":{},"note":{}}}"#);
+    }
+
+    #[test]
     fn a_value_of_an_answer_that_may_be_null_is_json() {
         let root = serde_json::from_str(r#"{"properties": {"x": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}"#);
         let slots = fields(&root.unwrap(), End::Output).unwrap();
