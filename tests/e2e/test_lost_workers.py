@@ -5,6 +5,7 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
 from harness import Load, Serve, until
 
 TWO = ("--set", "sleepy.replicas=2", "--set", "sleepy.max_batch_size=16")
@@ -51,6 +52,37 @@ def test_a_stopped_worker_is_found_and_replaced(serve: Serve) -> None:
     load.wait_for(300)
     load.stop()
     load.assert_all_right()
+
+
+@pytest.mark.parametrize("deployment", ["poison", "once"])
+def test_an_input_that_hangs_is_refused_although_its_clients_do_not_wait_for_the_end(
+    serve: Serve, deployment: str
+) -> None:
+    server = serve("poison.py", arguments=("--set", f"{deployment}.batch_timeout_s=2"))
+    path = f"/{deployment}"
+
+    def lost(workers: int) -> None:
+        until(lambda: server.metric("jitney_workers_lost_total", deployment=deployment) == workers, "it is given up")
+        until(lambda: server.metric("jitney_ready_replicas", deployment=deployment) == 1, "another is ready")
+
+    # The first batch holds them all: who left beside the guilty one must not be refused.
+    beside = [f"item-{n}" for n in range(4)]
+    hurried = {"x-request-timeout-ms": "800"}
+    server.shut_gate()
+    blocker = server.submit(path, "blocker")
+    server.wait_inside(1)
+    left = [server.submit(path, item, hurried) for item in ["hang", *beside]]
+    server.wait_inside(6)
+    server.open_gate()
+    assert blocker.result().status == 200
+    assert [answer.result().status for answer in left] == [504] * 5
+    lost(workers=1)
+    assert server.post(path, "hang", hurried).status == 504
+    lost(workers=2)  # in this one it was alone
+    assert server.post(path, "hang", hurried).reason == "quarantined"
+    assert [server.post(path, item).json() for item in beside] == [item[::-1] for item in beside]
+    assert server.post(path, "hang").reason == "quarantined"
+    lost(workers=2)
 
 
 def test_a_model_that_prints_forks_and_starts_threads_works_and_leaves_nobody(serve: Serve) -> None:

@@ -385,6 +385,8 @@ impl Engine {
                 let refusal = self.scheduler.late(now);
                 self.refused(refusal)
             }
+            // Its like was convicted while it waited.
+            Outcome::Quarantined => self.refused(Refusal::never(outcome)),
             Outcome::DeadlineUnreachable => {
                 Failure::new(outcome, format!("{} cannot answer before the deadline of this request", self.deployment))
             }

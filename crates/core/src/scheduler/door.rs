@@ -6,6 +6,7 @@ use crate::forecast::Forecast;
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
 use crate::outcome::Outcome;
+use crate::quarantine::Known;
 use crate::request::{ItemId, Priority};
 use crate::time::Time;
 use std::time::Duration;
@@ -90,17 +91,23 @@ impl<P: Payload> Scheduler<P> {
             return Err((item.payload, Refusal::soon(Outcome::TooManyLanes)));
         }
         // Last, because it reads the whole item: what the cheap bounds refuse costs nothing.
-        if self.quarantine.refuses(|| item.payload.fingerprint(), now) {
-            return Err((item.payload, Refusal::never(Outcome::Quarantined)));
-        }
+        let record = match self.quarantine.known(|| item.payload.fingerprint(), now) {
+            Known::Convicted => return Err((item.payload, Refusal::never(Outcome::Quarantined))),
+            Known::Record(record) => record,
+        };
         let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
         let due = self.rules.target.map_or(deadline, |target| deadline.min(now + target));
         let waiting = Waiting { arrival: now, id: item.id, cost: item.cost, due, passed: 0 };
-        let lane = self.lanes.push(&item.group, item.priority, waiting);
+        let place = if record.is_suspect() {
+            self.quarantine.suspect(item.id);
+            Place::Suspect
+        } else {
+            Place::Lane(self.lanes.push(&item.group, item.priority, waiting))
+        };
         self.queued_bytes += item.bytes;
         self.deadlines.insert((deadline, item.id));
         let entry = Entry {
-            place: Place::Lane(lane),
+            place,
             group: item.group,
             waiting,
             priority: item.priority,
@@ -108,14 +115,16 @@ impl<P: Payload> Scheduler<P> {
             deadline,
             launched: None,
             batch_size: 0,
-            losses: 0,
-            losses_alone: 0,
+            record,
+            is_like: record.is_suspect(),
             payload: item.payload,
         };
         self.entries.insert(item.id, entry);
         self.has_news = true;
-        let is_alone = self.entries.len() == 1;
-        self.traffic.arrived(now, self.lanes.kin(lane), is_alone, self.paces.all());
+        if let Place::Lane(lane) = place {
+            let is_alone = self.entries.len() == 1;
+            self.traffic.arrived(now, self.lanes.kin(lane), is_alone, self.paces.all());
+        }
         Ok(())
     }
 

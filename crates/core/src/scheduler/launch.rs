@@ -7,6 +7,7 @@ use crate::load::Load;
 use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
 use crate::request::{BatchId, ItemId, ReplicaId};
 use crate::time::Time;
+use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 /// Names of groups that are remembered at once.
@@ -149,6 +150,7 @@ impl<P: Payload> Scheduler<P> {
             replica,
             kin,
             items: items.clone(),
+            left: FxHashMap::default(),
             size: items.len(),
             computed: load,
             started: false,

@@ -19,7 +19,7 @@ use crate::load::Load;
 use crate::outcome::Outcome;
 use crate::paces::Paces;
 use crate::policy::{BatchPolicy, CloseReason, Fixed};
-use crate::quarantine::Quarantine;
+use crate::quarantine::{Quarantine, Record, Trace};
 use crate::replica::Replicas;
 use crate::request::{BatchId, ItemId, Priority, ReplicaId};
 use crate::rules::{Rules, WhenToLaunch};
@@ -140,9 +140,16 @@ struct Entry<P> {
     deadline: Time,
     launched: Option<Time>,
     batch_size: u32,
-    losses: u8,
-    losses_alone: u8,
+    record: Record,
+    /// It waits as a suspect for what its like did, not for what it did itself.
+    is_like: bool,
     payload: P,
+}
+
+impl<P: Payload> Entry<P> {
+    fn trace(&self) -> Trace {
+        Trace { fingerprint: self.payload.fingerprint(), bytes: self.bytes, record: self.record }
+    }
 }
 
 #[derive(Debug)]
@@ -150,6 +157,8 @@ struct Batch {
     replica: ReplicaId,
     kin: Option<Kin>,
     items: Vec<ItemId>,
+    /// Those of them that nobody waits for any more: if the worker is lost, they may be why.
+    left: FxHashMap<ItemId, Trace>,
     size: usize,
     /// Those of them that `predict` was called with, as far as is known.
     computed: Load,
@@ -237,6 +246,7 @@ impl<P: Payload> Scheduler<P> {
 
     /// The caller of an item went away; gives the payload back if the item was still here.
     pub fn cancel(&mut self, id: ItemId) -> Option<Ended<P>> {
+        self.leaves(id);
         self.end(id)
     }
 
@@ -265,7 +275,10 @@ impl<P: Payload> Scheduler<P> {
     /// it any more, or if it is not (or no longer) in this batch.
     pub fn item_done(&mut self, batch: BatchId, id: ItemId) -> Option<Ended<P>> {
         match self.entries.get(&id) {
-            Some(entry) if entry.place == Place::Batch(batch) => self.end(id),
+            Some(entry) if entry.place == Place::Batch(batch) => {
+                self.acquit(id);
+                self.end(id)
+            }
             _ => None,
         }
     }
@@ -340,6 +353,7 @@ impl<P: Payload> Scheduler<P> {
         if at > now {
             return None;
         }
+        self.leaves(id);
         self.fail(id, Outcome::DeadlineExceeded);
         self.pending.pop_front()
     }

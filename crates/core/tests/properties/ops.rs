@@ -6,7 +6,7 @@ use jitney_core::lane::BatchLimits;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::Door;
+use jitney_core::scheduler::{Door, Loss};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) enum Op {
     StrayBatchDone(u32, u64),
     Up,
     Retire(usize),
-    Lose(usize),
+    Lose(usize, Loss),
     Door(u8),
 }
 
@@ -72,9 +72,9 @@ impl Op {
                     world.retire(id);
                 }
             }
-            Op::Lose(n) => {
+            Op::Lose(n, loss) => {
                 if let Some(id) = choose(world.replicas.keys(), n) {
-                    world.lose(id);
+                    world.lose(id, loss);
                 }
             }
             Op::Door(n) => world.set_door(match n {
@@ -133,16 +133,10 @@ pub(crate) fn arrival() -> impl Strategy<Value = Arrival> {
     let cost = prop_oneof![20 => 0u64..12, 1 => (u64::MAX - 3)..=u64::MAX];
     let priority = prop_oneof![3 => Just(Priority::Normal), 1 => Just(Priority::High), 1 => Just(Priority::Low)];
     let timeout = prop_oneof![3 => Just(None), 1 => ms(0..200).prop_map(Some)];
-    (group, cost, 0u64..40, priority, timeout, 0u64..60).prop_map(
-        |(group, cost, bytes, priority, timeout, fingerprint)| Arrival {
-            group,
-            cost,
-            bytes,
-            priority,
-            timeout,
-            fingerprint,
-        },
-    )
+    (group, cost, priority, timeout, 0u64..60).prop_map(|(group, cost, priority, timeout, fingerprint)| {
+        // The same input has as many bytes.
+        Arrival { group, cost, bytes: fingerprint * 7 % 40, priority, timeout, fingerprint }
+    })
 }
 
 pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -158,7 +152,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
         8 => (n(), any::<bool>()).prop_map(|(n, is_clean)| Op::BatchDone(n, is_clean)),
         1 => (0u32..6, 0u64..30).prop_map(|(replica, batch)| Op::StrayBatchDone(replica, batch)),
         4 => Just(Op::Up),
-        3 => n().prop_map(Op::Lose),
+        3 => (n(), prop_oneof![Just(Loss::Crashed), Just(Loss::Killed)]).prop_map(|(n, loss)| Op::Lose(n, loss)),
         2 => n().prop_map(Op::Retire),
         1 => (0u8..6).prop_map(Op::Door),
     ];

@@ -7,6 +7,7 @@ use jitney_core::lane::BatchLimits;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
+use jitney_core::scheduler::Loss;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,6 +65,8 @@ struct Told {
     kinds: BTreeMap<ItemId, Kind>,
     deaths: usize,
     starts: BTreeMap<ItemId, usize>,
+    /// Whose clients leave as soon as `predict` has begun.
+    hasty: BTreeSet<u64>,
 }
 
 impl Told {
@@ -88,6 +91,12 @@ impl Told {
             }
             return self.world.start(running);
         }
+        for item in self.world.batches[&running].items.clone() {
+            let asked = self.world.items.get(&item).map(|item| item.asked.fingerprint);
+            if asked.is_some_and(|fingerprint| self.hasty.contains(&fingerprint)) {
+                self.world.cancel(item);
+            }
+        }
         if self.holds(running, Kind::KillsInPredict) {
             return self.die(id);
         }
@@ -100,13 +109,17 @@ impl Told {
 
     fn die(&mut self, id: ReplicaId) {
         self.deaths += 1;
-        self.world.lose(id);
+        self.world.lose(id, Loss::Crashed);
     }
 }
 
 fn tell(story: &Story, retry: bool) -> Told {
+    tell_with(story, retry, BTreeSet::new())
+}
+
+fn tell_with(story: &Story, retry: bool, hasty: BTreeSet<u64>) -> Told {
     let world = World::new(rules(story.max_items, retry));
-    let mut told = Told { world, kinds: BTreeMap::new(), deaths: 0, starts: BTreeMap::new() };
+    let mut told = Told { world, kinds: BTreeMap::new(), deaths: 0, starts: BTreeMap::new(), hasty };
     told.world.up();
     let mut arrivals = story.arrivals.iter().enumerate();
     for turn in 0.. {
@@ -186,6 +199,44 @@ proptest! {
         let mut told = tell(&story, true);
         prop_assert!(told.deaths <= 4 * told.poison(), "{} deaths of {} poison", told.deaths, told.poison());
         check(&mut told)?;
+    }
+
+    #[test]
+    fn whose_client_leaves_is_convicted_as_well_and_whoever_left_beside_it_is_not(
+        story in stories(predict_only()),
+        retry in any::<bool>(),
+        hasty in prop::collection::btree_set(0u64..50, 0..50),
+    ) {
+        let mut told = tell_with(&story, retry, hasty);
+        for (n, &(group, kind)) in story.arrivals.iter().enumerate() {
+            let mut tries = 0;
+            while let Ok(id) = told.world.arrive(&arrival(group, n as u64)) {
+                (_, tries) = (told.kinds.insert(id, kind), tries + 1);
+                prop_assert!(tries <= 2, "{}: {:?} is let in again and again", n, kind);
+                while !told.world.items.is_empty() {
+                    let busy = told.world.replicas.iter().find(|(_, replica)| !replica.batches.is_empty());
+                    let replica = busy.map(|(id, _)| *id);
+                    match replica {
+                        Some(replica) => told.work(replica),
+                        None => told.world.up(),
+                    }
+                }
+                let ended = told.world.ended[&id];
+                if kind == Kind::Innocent {
+                    let expected = if told.hasty.contains(&(n as u64)) { End::Cancelled } else { End::Answered };
+                    prop_assert_eq!(ended, expected);
+                    break;
+                }
+            }
+        }
+        let poison = story.arrivals.iter().filter(|(_, kind)| *kind != Kind::Innocent).count();
+        prop_assert!(told.deaths <= 2 * poison, "{} deaths of {} poison", told.deaths, poison);
+        let guilty = story.arrivals.iter().enumerate().filter(|(_, (_, kind))| *kind != Kind::Innocent);
+        let guilty: BTreeSet<usize> = guilty.map(|(n, _)| n).collect();
+        told.kinds = (0..story.arrivals.len()).map(|n| (ItemId(n as u64), story.arrivals[n].1)).collect();
+        prop_assert_eq!(refused(&mut told), guilty, "exactly what killed is refused");
+        let broken = told.world.broken(Promise::Suspects);
+        prop_assert!(broken.is_empty(), "{:#?}", broken);
     }
 
     #[test]

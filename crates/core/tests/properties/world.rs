@@ -7,7 +7,7 @@ use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{Action, Door, Ended, Launch, NewItem, Payload, Scheduler};
+use jitney_core::scheduler::{Action, Door, Ended, Launch, Loss, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,8 +76,24 @@ pub(crate) struct Item {
     pub(crate) arrival: Time,
     deadline: Time,
     pub(crate) place: Place,
-    losses: u8,
+    record: Record,
+    /// Suspected for what its like did.
+    is_like: bool,
     was_started: bool,
+}
+
+/// The workers that were lost with an item or its like: all, those in which it was alone, whether it had started in one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    losses: u8,
+    alone: u8,
+    was_started: bool,
+}
+
+impl Record {
+    fn is_suspect(self) -> bool {
+        self.was_started || self.losses >= 3
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +102,8 @@ pub(crate) struct Batch {
     pub(crate) items: Vec<ItemId>,
     pub(crate) started: bool,
     alone: bool,
+    /// Who left while it was under way.
+    left: BTreeMap<ItemId, Item>,
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +125,7 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
     door: Door,
     convicted: Vec<(Time, u64)>,
+    watched: Vec<(Time, u64, Record)>,
     foreseen: BTreeMap<ItemId, Outcome>,
     forgotten: Option<(ReplicaId, ItemId)>,
     passes: u32,
@@ -128,6 +147,7 @@ impl World {
             log: Vec::new(),
             door: Door::Closed(Outcome::Loading),
             convicted: Vec::new(),
+            watched: Vec::new(),
             foreseen: BTreeMap::new(),
             forgotten: None,
             passes: 0,
@@ -170,8 +190,11 @@ impl World {
         let result = match result {
             Ok(()) => {
                 let (arrival, deadline) = (self.now, self.now + timeout);
-                let place = Place::Waiting;
-                let item = Item { asked: asked.clone(), arrival, deadline, place, losses: 0, was_started: false };
+                let record = self.record_of(asked.fingerprint);
+                let is_like = record.is_suspect();
+                let place = if is_like { Place::Suspect } else { Place::Waiting };
+                let asked = asked.clone();
+                let item = Item { asked, arrival, deadline, place, record, is_like, was_started: false };
                 self.items.insert(id, item);
                 Ok(id)
             }
@@ -220,6 +243,7 @@ impl World {
         let ended = self.scheduler.cancel(id);
         self.hold(Promise::EndsOnce, ended.is_some() == is_in, || format!("{id:?}: cancel gave {ended:?}"));
         if let Some(ended) = ended {
+            self.leaves(id);
             self.end(&ended, End::Cancelled);
         }
         self.settle();
@@ -247,6 +271,9 @@ impl World {
         self.log.push(format!("done {batch:?} {ended:?}"));
         self.hold(Promise::EndsOnce, ended.is_some() == expected, || format!("{id:?} of {batch:?} gave {ended:?}"));
         if let Some(ended) = ended {
+            if self.batches[&batch].alone {
+                self.acquit(self.items[&id].asked.fingerprint);
+            }
             self.end(&ended, End::Answered);
         }
         self.settle();
@@ -289,33 +316,96 @@ impl World {
         self.settle();
     }
 
-    pub(crate) fn lose(&mut self, replica: ReplicaId) {
-        self.scheduler.replica_lost(self.now, replica, jitney_core::scheduler::Loss::Crashed);
+    pub(crate) fn lose(&mut self, replica: ReplicaId, loss: Loss) {
+        self.scheduler.replica_lost(self.now, replica, loss);
         let held = self.replicas.remove(&replica).map(|replica| replica.batches).unwrap_or_default();
         for (place, id) in held.into_iter().enumerate() {
             let mut batch = self.batches.remove(&id).expect("held batches are known");
             batch.started |= place == 0 && self.rules.retry;
+            let mut traces = Vec::new();
             for &item in &batch.items {
-                self.item_lost(item, id, &batch);
+                traces.extend(self.item_lost(item, id, &batch, loss));
+            }
+            for (fingerprint, record) in traces {
+                self.remember(fingerprint, record);
             }
         }
         self.settle();
     }
 
-    /// What must become of an item whose worker died; `poison` checks apart from this that the rule itself is just.
-    fn item_lost(&mut self, id: ItemId, in_batch: BatchId, batch: &Batch) {
-        let Some(item) = self.items.get_mut(&id).filter(|item| item.place == Place::Batch(in_batch)) else { return };
-        item.losses += 1;
-        let is_suspected = batch.started || item.losses >= 3;
-        if batch.alone && is_suspected {
-            self.convicted.push((self.now + Duration::from_secs(60), item.asked.fingerprint));
-            self.foreseen.insert(id, Outcome::WorkerLost);
-        } else if batch.started && !self.rules.retry {
-            self.foreseen.insert(id, Outcome::WorkerLost);
-        } else if is_suspected || batch.alone {
-            item.place = Place::Suspect;
+    /// What must become of an item whose worker died; `poison` checks apart from this that the rule itself is just. Returns
+    /// what is remembered of an item that has ended: nothing more if it is convicted.
+    fn item_lost(&mut self, id: ItemId, in_batch: BatchId, batch: &Batch, loss: Loss) -> Option<(u64, Option<Record>)> {
+        let live = self.items.get(&id).filter(|item| item.place == Place::Batch(in_batch));
+        let mut item = live.or(batch.left.get(&id))?.clone();
+        let is_live = live.is_some();
+        item.record.losses += 1;
+        let is_convicted = if batch.alone && (batch.started || item.record.losses >= 3) {
+            item.record.alone += 1;
+            loss == Loss::Crashed || item.record.alone >= 2
         } else {
-            item.place = Place::Waiting;
+            false
+        };
+        item.record.was_started |= batch.started || batch.alone;
+        let (fingerprint, record) = (item.asked.fingerprint, item.record);
+        let ends = is_convicted || batch.started && !self.rules.retry;
+        if is_live && ends {
+            self.foreseen.insert(id, Outcome::WorkerLost);
+        } else if is_live {
+            item.place = if record.is_suspect() { Place::Suspect } else { Place::Waiting };
+        }
+        if is_live {
+            self.items.insert(id, item);
+        }
+        (ends || !is_live).then_some((fingerprint, Some(record).filter(|_| !is_convicted)))
+    }
+
+    /// Whoever has ended runs no more, but its like does: alone, or not at all.
+    fn remember(&mut self, fingerprint: u64, record: Option<Record>) {
+        let minute = Duration::from_secs(60);
+        self.watched.retain(|&(_, other, _)| other != fingerprint);
+        match record {
+            Some(record) => self.watched.push((self.now + minute + self.rules.batch_timeout, fingerprint, record)),
+            None => self.convicted.push((self.now + minute, fingerprint)),
+        }
+        let foreseen = &mut self.foreseen;
+        let waiting = self.items.iter_mut().filter(|(_, item)| !matches!(item.place, Place::Batch(_)));
+        for (id, item) in waiting.filter(|(_, item)| item.asked.fingerprint == fingerprint) {
+            let Some(record) = record else {
+                foreseen.insert(*id, Outcome::Quarantined);
+                continue;
+            };
+            item.record.losses = item.record.losses.max(record.losses);
+            item.record.alone = item.record.alone.max(record.alone);
+            item.record.was_started |= record.was_started;
+            if item.place == Place::Waiting && item.record.is_suspect() {
+                (item.place, item.is_like) = (Place::Suspect, true);
+            }
+        }
+    }
+
+    fn record_of(&mut self, fingerprint: u64) -> Record {
+        let now = self.now;
+        self.watched.retain(|&(until, ..)| until > now);
+        self.watched.iter().find(|(_, other, _)| *other == fingerprint).map(|&(.., record)| record).unwrap_or_default()
+    }
+
+    /// An item ran alone and was answered: its like is as good as any.
+    fn acquit(&mut self, fingerprint: u64) {
+        self.watched.retain(|&(_, other, _)| other != fingerprint);
+        let like = self.items.values_mut().filter(|item| item.asked.fingerprint == fingerprint && item.is_like);
+        for item in like.filter(|item| item.place == Place::Suspect) {
+            (item.place, item.record, item.is_like) = (Place::Waiting, Record::default(), false);
+        }
+    }
+
+    /// An item ends while a worker has it, and without an answer.
+    fn leaves(&mut self, id: ItemId) {
+        let Some(item) = self.items.get(&id) else { return };
+        if let Place::Batch(batch) = item.place
+            && let Some(batch) = self.batches.get_mut(&batch)
+        {
+            batch.left.insert(id, item.clone());
         }
     }
 
@@ -394,6 +484,7 @@ impl World {
                 _ => None,
             };
             self.hold(Promise::NobodyWaits, held == forgotten, || format!("{held:?} was told {forgotten:?}"));
+            self.leaves(id);
         }
         self.end(ended, End::Failed(outcome));
     }
@@ -431,7 +522,13 @@ impl World {
                 item.place = Place::Batch(launch.batch);
             }
         }
-        let batch = Batch { replica: launch.replica, items: launch.items.clone(), started: false, alone };
+        let batch = Batch {
+            replica: launch.replica,
+            items: launch.items.clone(),
+            started: false,
+            alone,
+            left: BTreeMap::new(),
+        };
         self.batches.insert(launch.batch, batch);
         let now = self.now;
         let replica = self.replicas.get_mut(&launch.replica).expect("looked up above");
@@ -604,7 +701,7 @@ impl World {
             let mut moved = false;
             for (id, replica) in self.replicas.clone() {
                 if replica.condemned {
-                    self.lose(id);
+                    self.lose(id, Loss::Crashed);
                     moved = true;
                 } else if let Some(&batch) = replica.batches.first() {
                     self.start(batch);
