@@ -53,7 +53,7 @@ def test_a_good_model_is_shown_with_its_options(
         "first call",
         "loaded in",
         "init.scale      '2'",
-        "17 other options have their default",
+        "18 other options have their default",
     ):
         assert expected in said
     assert "max_queued_items" not in said

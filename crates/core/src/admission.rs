@@ -30,6 +30,8 @@ pub enum Allowed {
     Batches,
     /// Fewer: something was refused a moment ago.
     FewBatches,
+    /// What the options say.
+    For(Duration),
     /// A latency target, which is asked elsewhere: see `forecast`.
     Target,
 }
@@ -120,11 +122,12 @@ pub fn admit(
 ) -> Result<(), Refusal> {
     let wait = predicted_wait(queue);
     let full = queue.full();
-    let batches = match queue.allowed {
-        Allowed::FewBatches => full * ALLOWED_HALVES_IN_OVERLOAD / 2,
-        Allowed::Batches | Allowed::Target => full * ALLOWED_BATCHES,
+    let within_reason = |batches: Duration| batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
+    let allowed = match queue.allowed {
+        Allowed::FewBatches => within_reason(full * ALLOWED_HALVES_IN_OVERLOAD / 2),
+        Allowed::Batches | Allowed::Target => within_reason(full * ALLOWED_BATCHES),
+        Allowed::For(wait) => wait,
     };
-    let allowed = batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
     let refuse = |outcome| {
         let excess = wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(allowed) + full);
         Err(Refusal::after(outcome, wait, excess))
@@ -176,6 +179,19 @@ mod tests {
 
     fn outcome(result: Result<(), Refusal>) -> Outcome {
         result.map_or_else(|refusal| refusal.outcome, |()| Outcome::Ok)
+    }
+
+    #[test]
+    fn the_options_may_say_how_long_a_request_waits() {
+        let pace = pace(1000);
+        let outcome = |ahead, allowed| {
+            let queue = QueueState { ahead, allowed, ..queue(&pace, 1) };
+            admit(&queue, LIMITS, 1, MINUTE, MINUTE).err().map(|refusal| refusal.outcome)
+        };
+        assert_eq!(outcome(20, Allowed::Batches), Some(Outcome::WaitTooLong));
+        assert_eq!(outcome(20, Allowed::For(Duration::from_secs(40))), None);
+        assert_eq!(outcome(3, Allowed::For(Duration::from_secs(2))), Some(Outcome::WaitTooLong));
+        assert_eq!(outcome(0, Allowed::For(Duration::ZERO)), Some(Outcome::WaitTooLong), "all replicas are busy");
     }
 
     #[test]

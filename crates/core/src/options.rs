@@ -28,6 +28,8 @@ pub struct DeploymentOptions {
     pub max_queued_items: u64,
     /// Most bytes that wait.
     pub max_queued_bytes: u64,
+    /// How long a request may be made to wait.
+    pub max_wait_s: Option<f64>,
     /// A request's deadline when it names none.
     pub request_timeout_s: f64,
     /// A batch that runs longer is a hang.

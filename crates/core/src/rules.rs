@@ -38,6 +38,8 @@ pub struct Rules {
     pub launch: WhenToLaunch,
     /// As many answers as possible within this; late ones are refused.
     pub target: Option<Duration>,
+    /// How long a request may be made to wait; without it a number of batches.
+    pub max_wait: Option<Duration>,
 }
 
 impl Rules {
@@ -57,6 +59,12 @@ impl Rules {
         if target.is_some_and(|target| target.is_zero()) {
             return Err("latency_target_ms: 0 ms is no time to answer in; give more, or no target".into());
         }
+        let max_wait = options.max_wait_s.map(|wait| seconds("max_wait_s", wait)).transpose()?;
+        if let (Some(_), Some(wait)) = (target, options.max_wait_s) {
+            return Err(format!(
+                "max_wait_s: {wait} and latency_target_ms both say who is refused; leave one of them out"
+            ));
+        }
         if options.max_batch_size == 0 {
             return Err("max_batch_size: 0 items fit in no batch; give at least 1".into());
         }
@@ -71,6 +79,7 @@ impl Rules {
             retry: options.retry,
             launch,
             target,
+            max_wait,
         })
     }
 }

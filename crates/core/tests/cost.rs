@@ -42,6 +42,7 @@ fn rules(launch: WhenToLaunch) -> Rules {
         retry: true,
         launch,
         target: None,
+        max_wait: None,
     }
 }
 

@@ -65,7 +65,7 @@ async fn front(port: &str) {
         "input": { "kind": "object", "arrays": [], "schema": {} }, "output": { "kind": "object", "arrays": [], "schema": {} },
         "options": {
             "max_batch_size": 32, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
-            "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 4096, "max_queued_bytes": 268_435_456, "request_timeout_s": 60.0,
+            "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 4096, "max_queued_bytes": 268_435_456, "max_wait_s": null, "request_timeout_s": 60.0,
             "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0, "retry": true, "batched": true, "max_pixels": 1,
         },
     }))

@@ -337,7 +337,9 @@ impl Engine {
                 format!("items of {held} bytes wait for {name}{wait}: no more may (max_queued_bytes); come back later")
             }
             Outcome::WaitTooLong => {
-                format!("{queued} items wait for {name}{wait}: longer than a request may wait; come back later")
+                format!(
+                    "{queued} items wait for {name}{wait}: longer than a request may wait (max_wait_s); come back later"
+                )
             }
             Outcome::WouldBeLate => {
                 format!(

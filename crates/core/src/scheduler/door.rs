@@ -142,7 +142,11 @@ impl<P: Payload> Scheduler<P> {
             max_batch_size: self.rules.batch.max_items,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
-            allowed: if self.rules.target.is_some() { Allowed::Target } else { Allowed::Batches },
+            allowed: match (self.rules.target, self.rules.max_wait) {
+                (Some(_), _) => Allowed::Target,
+                (None, Some(wait)) => Allowed::For(wait),
+                (None, None) => Allowed::Batches,
+            },
             pace: self.paces.all(),
             weight: self.paces.curve().weight(self.rules.batch.max_items, self.lanes.mean_cost_with(cost)),
         }

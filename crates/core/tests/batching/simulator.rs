@@ -143,6 +143,7 @@ impl Scenario {
             hurried: (0.0, 0.0),
             retries: 0,
             target: None,
+            max_wait: None,
             drop: Drop::ByPolicy,
             ends: 3000,
             warm: 0.2,

@@ -34,6 +34,7 @@ fn rules() -> Rules {
         retry: true,
         launch: WhenToLaunch::DRAIN,
         target: None,
+        max_wait: None,
     }
 }
 

@@ -124,6 +124,7 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
         retry,
         launch,
         target: None,
+        max_wait: None,
     })
 }
 

@@ -53,6 +53,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         retry,
         launch: WhenToLaunch::DRAIN,
         target: None,
+        max_wait: None,
     }
 }
 

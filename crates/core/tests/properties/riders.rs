@@ -53,6 +53,7 @@ impl Story {
             retry: true,
             launch: WhenToLaunch::Auto,
             target: None,
+            max_wait: None,
         };
         let mut scheduler = Scheduler::new(rules);
         let loads = (0..60u64).map(|n| (0..=n % 4).map(|i| 1 + (n * 37 + i * i * 11) % 90).collect());

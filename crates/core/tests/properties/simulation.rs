@@ -149,6 +149,7 @@ impl Simulation {
             retry: true,
             launch: WhenToLaunch::DRAIN,
             target: None,
+            max_wait: None,
         };
         let mut simulation = Simulation {
             scene,

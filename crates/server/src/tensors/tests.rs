@@ -18,7 +18,7 @@ pub(crate) fn manifest(input: Value, output: Value, more: Value) -> DeploymentMa
         "options": {
             "max_batch_size": 32, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "replicas": 1,
             "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 4096, "max_queued_bytes": 1 << 28,
-            "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0,
+            "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0,
             "retry": true, "batched": true, "max_pixels": 1,
         },
     });

@@ -44,6 +44,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         openai_names: vec![],
         max_queued_items: 4096,
         max_queued_bytes: 1 << 28,
+        max_wait_s: None,
         request_timeout_s: 60.0,
         batch_timeout_s: 100.0,
         load_timeout_s: 600.0,

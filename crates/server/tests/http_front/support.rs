@@ -56,6 +56,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
             openai_names: vec![],
             max_queued_items: 4096,
             max_queued_bytes: 1 << 28,
+            max_wait_s: None,
             request_timeout_s: 60.0,
             batch_timeout_s: 60.0,
             load_timeout_s: 600.0,

@@ -51,7 +51,7 @@ pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
     let mut all = json!({
         "max_batch_size": 4, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
         "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
-        "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
+        "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
         "retry": true, "batched": true, "max_pixels": 1 << 20,
     });
     let Value::Object(options) = options else { panic!("options are an object") };
