@@ -48,7 +48,7 @@ fn scenarios() -> Vec<Scenario> {
             };
             let name = format!("{name}, times {factor}, R={replicas}, {traffic}");
             let ends = before as usize + 32 * (FORGIVEN + COUNTED + 40) * replicas as usize;
-            all.push(Scenario { replicas, users, open, ends, ..Scenario::new(name, service) });
+            all.push(Scenario { replicas, open, users, ends, ..Scenario::new(name, service) });
         }
     }
     all
