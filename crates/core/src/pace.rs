@@ -26,6 +26,13 @@ const DRIFT_OVER_SCATTER: f64 = 1.2;
 /// A size that is not seen while the model changes follows by at most this factor. Changes are noticed in what scatters,
 /// and scatter alone would carry it away step by step, with nothing measured to bring it back.
 const FOLLOWS: f64 = 4.0;
+/// So many batches in a row, of sizes that are believed, all off by this factor the same way, and by this much of what they
+/// scatter (both as logarithms): the model has changed at once. What was learned before is scaled, and gives way.
+const SURPRISES: usize = 3;
+const SURPRISE: f64 = 0.75;
+const SURPRISE_OVER_SCATTER: f64 = 2.0;
+/// For so many batches after a change what was measured since is not scaled again: the change was not the same for all sizes.
+const SETTLES_WITHIN: u64 = 64;
 /// No batch takes less, in seconds: a model that costs nothing must not divide by it.
 const LEAST_S: f64 = 1e-7;
 /// Or more: whatever is computed from it stays a length of time.
@@ -42,6 +49,19 @@ pub struct Size {
     pub seconds: f64,
     /// What the last ones took, without what was concluded from other sizes.
     measured_s: f64,
+    /// The number of the last one.
+    seen: u64,
+}
+
+/// A batch that was far off.
+#[derive(Clone, Copy, Debug)]
+struct Surprise {
+    number: u64,
+    place: usize,
+    seconds: f64,
+    /// The logarithm of how far.
+    off: f64,
+    is_believed: bool,
 }
 
 impl Size {
@@ -62,6 +82,10 @@ pub struct Pace {
     drift: f64,
     count: u64,
     has_line: bool,
+    /// Batches in a row that were far off.
+    surprises: Vec<Surprise>,
+    /// The number of the batch with which the model was last seen to have changed.
+    changed: u64,
 }
 
 impl Default for Pace {
@@ -75,6 +99,8 @@ impl Default for Pace {
             drift: 0.0,
             count: 0,
             has_line: false,
+            surprises: Vec::new(),
+            changed: 0,
         }
     }
 }
@@ -86,12 +112,13 @@ impl Pace {
             return;
         }
         self.count += 1;
-        let mut seconds = length.as_secs_f64().min(MOST_S);
+        let mut seconds = length.as_secs_f64().clamp(LEAST_S, MOST_S);
         let expected = self.seconds(items);
+        let place = index(items as f64);
+        self.compare(place, seconds, expected);
         if self.count > 5 {
             seconds = seconds.min(OUTLIER * expected);
         }
-        let place = index(items as f64);
         if self.sizes.len() <= place {
             self.sizes.resize(place + 1, Size::default());
         }
@@ -109,6 +136,10 @@ impl Pace {
         size.seconds += (seconds - size.seconds) / size.weight;
         size.measured_s += (seconds - size.measured_s) / size.weight.min(SIZE_BELIEVED_AFTER);
         size.seconds = size.within_reach(size.seconds);
+        size.seen = self.count;
+        if self.surprises.iter().filter(|one| one.is_believed).count() == SURPRISES {
+            self.change();
+        }
         self.recent_s += (seconds - self.recent_s) / self.count.min(LATELY) as f64;
         self.fit_line();
     }
@@ -121,9 +152,51 @@ impl Pace {
         guess
     }
 
+    /// Notes a batch that is far off, and forgets those before it if it is not, or the other way.
+    fn compare(&mut self, place: usize, seconds: f64, expected: f64) {
+        let off = (seconds / expected).ln();
+        let is_far = off.abs() > SURPRISE.max(SURPRISE_OVER_SCATTER * self.scatter);
+        // Its first batches may pay for a warm-up: they prove nothing, but where others do they are no older than those.
+        let is_believed = self.sizes.get(place).is_some_and(|size| size.weight >= SIZE_BELIEVED_AFTER);
+        let turns = self.surprises.first().is_some_and(|first| first.off.signum() != off.signum());
+        // That a size agrees with what it took a moment ago, when it was new, says nothing of the others.
+        let is_new = self.surprises.iter().any(|one| one.place == place && !one.is_believed);
+        let is_long_ago = self.surprises.first().is_some_and(|first| self.count - first.number > LATELY);
+        if turns || is_long_ago || is_believed && !is_far && !is_new {
+            self.surprises.clear();
+        }
+        if is_far {
+            self.surprises.push(Surprise { number: self.count, place, seconds, off, is_believed });
+        }
+    }
+
+    /// The model has changed: what was measured before is scaled by how far the first surprise was off, the sizes of the
+    /// surprises are as measured, and what is measured next counts more than all of it.
+    fn change(&mut self) {
+        let surprises = std::mem::take(&mut self.surprises);
+        let sure = surprises.iter().find(|one| one.is_believed).expect("some of them are");
+        let (factor, was) = (sure.off.exp(), self.changed);
+        let settles = was > 0 && self.count - was <= SETTLES_WITHIN;
+        for (place, size) in self.sizes.iter_mut().enumerate() {
+            let own = || surprises.iter().filter(|one| one.place == place).map(|one| one.seconds);
+            if own().next().is_some() {
+                size.seconds = own().sum::<f64>() / own().count() as f64;
+                size.measured_s = size.seconds;
+            } else if !(settles && size.seen > was) {
+                size.seconds *= factor;
+                size.measured_s *= factor;
+            }
+            size.weight = size.weight.min(SIZE_BELIEVED_AFTER);
+        }
+        (self.drift, self.changed) = (0.0, self.count);
+    }
+
     /// Learns how far durations scatter, and whether the model has changed: then so have the sizes that are not seen now.
     fn watch(&mut self, surprise: f64) {
         self.scatter += SCATTER_WEIGHT * ((1.25 * surprise.abs()).min(1.0) - self.scatter);
+        if !self.surprises.is_empty() {
+            return; // Either it is an outlier, or a change that is about to be seen.
+        }
         self.drift += DRIFT_WEIGHT * (surprise - self.drift);
         if self.drift.abs() > DRIFT.max(DRIFT_OVER_SCATTER * self.scatter) {
             let factor = 1.0 + self.drift;
@@ -314,6 +387,17 @@ mod tests {
         (0..40).for_each(|_| pace.learn(64, ms(2.0 * 11.4)));
         let one = pace.seconds(1) / 0.0051;
         assert!((1.25..2.5).contains(&one), "S doubled at 64, and at 1 by {one}");
+    }
+
+    #[test]
+    fn sizes_that_were_seen_before_a_change_are_scaled_with_it_and_those_seen_since_are_not() {
+        let mut pace = Pace::default();
+        (0..80).for_each(|n| pace.learn([1, 8, 16][n % 3], ms(3.0)));
+        // 32 was never seen before: a first sight is no change.
+        (0..2).for_each(|_| pace.learn(32, ms(150.0)));
+        [16, 8, 16].iter().for_each(|&items| pace.learn(items, ms(150.0)));
+        let taken_ms = [1, 8, 16, 32].map(|items| pace.seconds(items) * 1e3);
+        assert!(taken_ms.iter().all(|ms| (120.0..190.0).contains(ms)), "{taken_ms:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod arrivals;
 mod batches;
 mod cells;
+mod changes;
 mod drawn;
 mod figures;
 mod invariants;
