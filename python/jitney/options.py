@@ -110,8 +110,8 @@ class DeploymentOptions:
     max_queued_bytes: int = _option(256 * _MEBIBYTE, "most bytes that wait", unit="bytes", at_least=1, at_most=_I64)
     max_wait_s: float | None = _length(
         None,
-        "a request is refused at the door if it would wait longer than this; unless given, longer than ten full batches, "
-        "though half a second is always allowed, and more than half of its time-out never",
+        "a request is refused at the door if it would wait longer than this; unless given, longer than ten full "
+        "batches, though half a second is always allowed, and more than half of its time-out never",
         at_least=0,
     )
     request_timeout_s: float = _length(60.0, "a request's deadline when it names none", above=0)

@@ -143,7 +143,6 @@ impl Scenario {
             hurried: (0.0, 0.0),
             retries: 0,
             target: None,
-            max_wait: None,
             drop: Drop::ByPolicy,
             ends: 3000,
             warm: 0.2,
@@ -164,6 +163,7 @@ impl Scenario {
             retry: true,
             launch: WhenToLaunch::Auto,
             target: self.target.filter(|_| self.drop == Drop::ByPolicy).map(Duration::from_secs_f64),
+            max_wait: None,
         }
     }
 }
