@@ -87,6 +87,8 @@ def parse_init(annotation: Any, text: str) -> object:
     text, kinds = str(text), _kinds(annotation)
     if str in kinds:
         return text
+    if kinds - {NoneType} == {bytes}:
+        return text.encode()
     if NoneType in kinds and text.strip().lower() == "none":
         return None
     for kind in _AS_OPTIONS:

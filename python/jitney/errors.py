@@ -147,9 +147,10 @@ class Overloaded(RequestError):
 
 
 def _seconds(retry_after_s: float | None) -> float | None:
-    if retry_after_s is not None and not 0 <= retry_after_s < math.inf:
-        raise ValueError(f"retry_after_s is a number of seconds, 0 or more, not {retry_after_s!r}")
-    return retry_after_s
+    if retry_after_s is not None and not math.isfinite(retry_after_s):
+        raise ValueError(f"retry_after_s is a number of seconds, not {retry_after_s!r}")
+    # Whoever computes it from a clock may be a moment late.
+    return None if retry_after_s is None else max(0.0, retry_after_s)
 
 
 class QueueFull(Overloaded):

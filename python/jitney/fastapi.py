@@ -110,8 +110,12 @@ async def _answer(connection: HTTPConnection, error: Exception) -> Any:
     if not isinstance(connection, Request) or not isinstance(error, RequestError):
         raise error  # a WebSocket has no statuses
     answered = http_error(error)
-    handlers: Mapping[Any, Any] = connection.app.exception_handlers
+    # Those for 500 and Exception are for what nobody has foreseen; no HTTPException reaches them.
+    handlers: Mapping[Any, Any] = {
+        key: handler for key, handler in connection.app.exception_handlers.items() if key not in (500, Exception)
+    }
     handler = next(handlers[key] for key in (answered.status_code, *type(answered).__mro__) if key in handlers)
     if inspect.iscoroutinefunction(handler):
         return await handler(connection, answered)
-    return await run_in_threadpool(handler, connection, answered)
+    reply = await run_in_threadpool(handler, connection, answered)
+    return await reply if inspect.isawaitable(reply) else reply

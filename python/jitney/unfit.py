@@ -1,6 +1,7 @@
 """Which part of a type cannot be served as it says, and what to write instead."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
 
@@ -116,7 +117,7 @@ def _constraint_fault(part: _Part) -> str | None:
     held = {name: value for _, holds in unread for name, value in holds.items()}
     try:
         msgspec.Meta(**held)
-    except TypeError:
+    except (TypeError, ValueError, re.error):
         return f"{part.place}only pydantic reads {shown}; {model}, or check it in predict"
     return f"{part.place}only pydantic reads {shown}; write {_called('msgspec.Meta', held)}, or {model}"
 

@@ -131,6 +131,14 @@ def test_a_model_says_when_to_come_back(serve: Serve) -> None:
     assert (reply.status, reply.reason, reply.headers["retry-after"]) == (429, "queue_full", "7")
 
 
+def test_an_item_that_is_to_come_later_takes_no_other_along(serve: Serve) -> None:
+    with serve("odd_errors.py").client() as client:
+        reply = client.post("/odd_errors/batch", [{"text": text} for text in ("later", "a", "b")])
+    problem, *values = reply.json()["outcomes"]
+    assert (reply.status, problem["problem"]["reason"], len(values)) == (200, "queue_full", 2)
+    assert all("value" in value for value in values)
+
+
 def test_the_log_names_the_requests_that_failed_by_a_fault(serve: Serve) -> None:
     server = serve("odd_errors.py")
     with server.client() as client:

@@ -55,8 +55,9 @@ def test_an_invalid_input_has_a_status_of_the_client_and_crosses_processes() -> 
 @pytest.mark.parametrize("kind", [jitney.Overloaded, jitney.Unavailable])
 def test_a_time_to_come_back_is_a_number_of_seconds(kind: type[jitney.Overloaded] | type[jitney.Unavailable]) -> None:
     assert pickle.loads(pickle.dumps(kind("x", retry_after_s=3))).retry_after_s == 3
-    with pytest.raises(ValueError, match="retry_after_s is a number of seconds, 0 or more, not -1"):
-        kind("x", retry_after_s=-1)
+    assert kind("x", retry_after_s=-0.01).retry_after_s == 0
+    with pytest.raises(ValueError, match="retry_after_s is a number of seconds, not inf"):
+        kind("x", retry_after_s=float("inf"))
 
 
 def test_reasons_are_those_of_the_table_of_outcomes() -> None:

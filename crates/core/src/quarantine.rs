@@ -133,11 +133,14 @@ impl Quarantine {
     /// Nobody waits for this item any more, so its like runs alone when it comes. That a batch of `batch_timeout` passes
     /// before the next death is seen must not be enough to be forgotten.
     pub fn watch(&mut self, trace: &Trace, now: Time, batch_timeout: Duration) {
+        let before =
+            self.watched.iter().find(|(_, other, _)| *other == trace.fingerprint).map(|&(_, _, record)| record);
+        let record = trace.record.with(before.unwrap_or_default());
         self.clear(trace.fingerprint);
         if self.watched.len() == MOST_REMEMBERED {
             self.watched.pop_front();
         }
-        self.watched.push_back((now + REMEMBERED_FOR + batch_timeout, trace.fingerprint, trace.record));
+        self.watched.push_back((now + REMEMBERED_FOR + batch_timeout, trace.fingerprint, record));
     }
 
     /// The like of this item ran alone and did no harm.

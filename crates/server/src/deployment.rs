@@ -3,7 +3,7 @@
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::heavy;
 use crate::held::Held;
-use crate::later::{ITEM_BYTES, Later};
+use crate::later::{FEW, ITEM_BYTES, Later, SMALL};
 use crate::link::front::Link;
 use crate::link::results_frame::ReceivedResults;
 use crate::pieces::Pieces;
@@ -126,7 +126,10 @@ impl Deployment {
     /// Counts what a request of so many items, and bytes of them all, holds until this is dropped; refuses one for which
     /// large ones leave no room. To be asked before its items are kept anywhere.
     pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
-        self.later.hold(items, bytes)
+        let options = &self.manifest.options;
+        let piece = Pieces::least(options.max_batch_size as usize, options.replicas as usize);
+        // What fits into the first piece is counted by the queue.
+        if items <= FEW && (items <= piece || bytes < SMALL) { Ok(None) } else { self.later.hold(items, bytes) }
     }
 
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
@@ -204,8 +207,8 @@ impl Deployment {
         let left = |call: &Call| call.timeout.unwrap_or(default).saturating_sub(started.elapsed());
         let calls = pieces.cut();
         let longest = || calls.iter().map(left).max().unwrap_or_default();
-        let _turn = self.later.turn(&self.runtime, longest()).await;
         loop {
+            let turn = self.later.turn(&self.runtime, longest()).await;
             let (began, waited) = (Instant::now(), started.elapsed());
             let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
             let mut answers = self.submit(piece.collect(), guard).await;
@@ -215,6 +218,8 @@ impl Deployment {
                 answers.iter_mut().for_each(|answer| answer.timing.queue += waited);
                 return answers;
             };
+            // Others may be let in meanwhile, those of a higher class for one.
+            drop(turn);
             let wait = after.min(AGAIN_AFTER).min(longest);
             // A task of the runtime, because this may be polled from outside, and after the runtime has ended.
             drop(self.runtime.spawn(async move { tokio::time::sleep(wait).await }).await);
@@ -280,7 +285,9 @@ impl Drop for Ticket<'_> {
 /// When to come back, if these answers are the refusal of a request for which there is no room. What would be late may have
 /// been let in and be refused after all, one by one: at the door all are.
 fn no_room(answers: &[Answer]) -> Option<Duration> {
-    let failure = answers.first()?.result.as_ref().err()?;
+    let first = answers.first()?;
+    // What rode in a batch was let in: a model may say the same of what it needs itself.
+    let failure = first.result.as_ref().err().filter(|_| first.timing.batch_size == 0)?;
     let is_full = match failure.outcome {
         Outcome::QueueFull | Outcome::QueueBytesFull | Outcome::WaitTooLong => true,
         Outcome::WouldBeLate => answers.iter().all(|answer| answer.outcome() == Outcome::WouldBeLate),

@@ -11,8 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What an item of a request takes beside its bytes: as a call, and then as an answer.
 pub(crate) const ITEM_BYTES: usize = 600;
-/// So few items are not counted: what a body of them holds is of its own size.
-const FEW: usize = 1024;
+/// So few items of so few bytes are not counted.
+pub(crate) const FEW: usize = 1024;
+pub(crate) const SMALL: usize = 1 << 20;
 /// Pieces of large requests that one deployment has in its queue: while one is answered the next waits there. With one for
 /// each request, ten requests filled the queue, and nobody else came in.
 const TURNS: usize = 2;
@@ -36,9 +37,6 @@ impl Later {
     /// Counts a request of so many items, and bytes of them all, until this is dropped; or refuses it. A single one always
     /// finds room.
     pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
-        if items <= FEW {
-            return Ok(None);
-        }
         let is_alone = self.gauge.get() == 0;
         let mut held = Held::new(self.gauge.clone());
         if held.grow(items * ITEM_BYTES + bytes, self.most) || is_alone {
@@ -73,7 +71,6 @@ mod tests {
         let alone = later.hold(50_000, 7).expect("nobody else is there");
         let failure = later.hold(2000, 7).unwrap_err();
         assert_eq!((failure.outcome, failure.retry_after), (Outcome::QueueBytesFull, Some(COME_BACK)));
-        assert!(later.hold(FEW, 1 << 30).expect("it is not large").is_none());
         drop(alone);
         let both = (later.hold(4000, 0), later.hold(5999, ITEM_BYTES));
         assert!(both.0.is_ok() && both.1.is_ok());

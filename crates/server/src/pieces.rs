@@ -32,9 +32,14 @@ pub struct Pieces {
 impl Pieces {
     /// Of a deployment with such batches, replicas and such a queue.
     pub fn new(calls: Vec<Call>, max_batch_size: usize, replicas: usize, max_queued_items: usize) -> Pieces {
-        let least = BATCHES_PER_REPLICA * replicas.max(1);
+        let least = Pieces::least(1, replicas);
         let most = (max_queued_items / PART_OF_QUEUE).max(least * max_batch_size);
         Pieces { calls: calls.into_iter(), max_batch_size, least, batches: least, most }
+    }
+
+    /// Items of the first piece, if they are of one group.
+    pub fn least(max_batch_size: usize, replicas: usize) -> usize {
+        BATCHES_PER_REPLICA * replicas.max(1) * max_batch_size
     }
 
     /// The next piece; empty when nothing is left. Items of different groups ride in different batches.

@@ -19,7 +19,7 @@ class Item:
 
 @jitney.deployment(group_by=("seed",))
 class OddErrors:
-    def predict(self, items: list[Item]) -> list[dict[str, int | None]]:
+    def predict(self, items: list[Item]) -> list[dict[str, int | None] | Exception]:
         for item in items:
             if item.text == "surrogate":
                 raise ValueError("file \udc80")
@@ -29,4 +29,5 @@ class OddErrors:
                 raise jitney.Overloaded("the database is full", retry_after_s=6.5)
             if item.text == "refused":
                 raise jitney.InvalidInput("file \udc80" * 10_000, field="$.\udc80")
-        return [{"pid": os.getpid(), "seed": item.seed} for item in items]
+        later = jitney.Overloaded("not this one", retry_after_s=5)
+        return [later if item.text == "later" else {"pid": os.getpid(), "seed": item.seed} for item in items]

@@ -88,13 +88,17 @@ impl<P: Payload> Scheduler<P> {
         }
         let trace = entry.trace();
         self.quarantine.clear(trace.fingerprint);
-        for (id, _) in self.waiting_like(&[trace]) {
+        // Only these are read: there are suspects by the batch, and much may wait.
+        let likes = self.entries.iter().filter(|(_, entry)| entry.is_like && entry.place == Place::Suspect);
+        let likes =
+            likes.filter(|(_, entry)| entry.bytes == trace.bytes && entry.payload.fingerprint() == trace.fingerprint);
+        let mut likes: Vec<_> = likes.map(|(&id, entry)| (entry.waiting.arrival, id)).collect();
+        likes.sort_unstable();
+        for (_, id) in likes {
             let entry = self.entries.get_mut(&id).expect("what waits is known");
-            if std::mem::take(&mut entry.is_like) && entry.place == Place::Suspect {
-                entry.record = Record::default();
-                self.quarantine.remove(id);
-                self.put_back(id);
-            }
+            (entry.is_like, entry.record) = (false, Record::default());
+            self.quarantine.remove(id);
+            self.put_back(id);
         }
     }
 

@@ -102,8 +102,9 @@ impl Future for Http1 {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Http1::Open(connection) = &mut *self {
-            // An error may be one that hyper has answered. Where it is the socket's, shutting it costs nothing.
-            let _ = ready!(connection.poll_without_shutdown(cx));
+            // It writes what is left, and shuts the socket unless an upgrade was offered. An error may be one that hyper has
+            // answered; where it is the socket's, shutting it again costs nothing.
+            let _ = ready!(Pin::new(connection).poll(cx));
             if let Http1::Open(connection) = std::mem::replace(&mut *self, Http1::Closed) {
                 *self = Http1::Closing(connection.into_parts().io.into_inner());
             }

@@ -6,6 +6,7 @@ use super::{callable, find};
 use crate::call::{Chunks, Encoding, Failure, OutputPart, Tag, Timing};
 use crate::deployment::Deployment;
 use crate::heavy;
+use crate::held::Held;
 use crate::http::batch::{self, Run};
 use crate::http::door::Door;
 use crate::http::headers::{RequestId, quoted};
@@ -40,6 +41,7 @@ struct Asked<'a> {
     model: &'a str,
     deployment: &'a Deployment,
     items: Vec<Taken>,
+    _held: Option<Held>,
     written: Written,
     dimensions: Option<u32>,
 }
@@ -132,10 +134,12 @@ fn understand<'a>(site: &'a Site, chunks: &mut Chunks) -> Result<Asked<'a>, Fail
         let beside = Beside::read(bytes, &manifest.input, dimensions)?;
         let count = inputs.len();
         beside.check_room(count, bytes.len())?;
+        let held = deployment.hold(count, bytes.len())?;
         let items = inputs.into_iter().enumerate().map(|(index, input)| {
             item(manifest, input, &beside, most).map_err(|failure| in_place(failure, index, count))
         });
-        Ok(Asked { model, deployment, items: items.collect::<Result<_, _>>()?, written, dimensions })
+        let items = items.collect::<Result<_, _>>()?;
+        Ok(Asked { model, deployment, items, _held: held, written, dimensions })
     };
     asked().inspect_err(|failure| deployment.count(failure.outcome))
 }
