@@ -195,7 +195,7 @@ def test_a_loop_in_another_thread_has_its_own_mailbox() -> None:
 
 def test_ten_thousand_calls_at_once_are_all_answered() -> None:
     async def main() -> None:
-        options = {"shout.max_queued_items": 20_000, "shout.request_timeout_s": 120}
+        options = {"shout.max_queued_items": 20_000, "shout.request_timeout_s": 120, "shout.max_wait_s": 60}
         async with jitney.run(app("noop"), options=options) as models:
             answers = await asyncio.gather(*(models.shout(f"t{n}") for n in range(10_000)))
             assert answers == [f"T{n}" for n in range(10_000)]
