@@ -3,7 +3,7 @@
 use crate::call::{Answer, Call, Failure, Timing};
 use crate::heavy;
 use crate::held::Held;
-use crate::later::{FEW, ITEM_BYTES, Later, SMALL};
+use crate::later::{ITEM_BYTES, Later};
 use crate::link::front::Link;
 use crate::link::results_frame::ReceivedResults;
 use crate::pieces::Pieces;
@@ -100,7 +100,8 @@ impl Deployment {
         let signature = Arc::new(Signature::of(&manifest));
         let ended = Arc::new(Ended { outcomes, seconds, statistics: Statistics::default() });
         let held = telemetry.gauge(metrics::LATER_BYTES, &[&manifest.name]);
-        let later = Arc::new(Later::new(held, manifest.options.max_queued_bytes));
+        let piece = Pieces::least(manifest.options.max_batch_size as usize, manifest.options.replicas as usize);
+        let later = Arc::new(Later::new(held, manifest.options.max_queued_bytes, piece));
         Deployment { manifest, signature, inbound, ended, later, runtime: Handle::current() }
     }
 
@@ -126,10 +127,7 @@ impl Deployment {
     /// Counts what a request of so many items, and bytes of them all, holds until this is dropped; refuses one for which
     /// large ones leave no room. To be asked before its items are kept anywhere.
     pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
-        let options = &self.manifest.options;
-        let piece = Pieces::least(options.max_batch_size as usize, options.replicas as usize);
-        // What fits into the first piece is counted by the queue.
-        if items <= FEW && (items <= piece || bytes < SMALL) { Ok(None) } else { self.later.hold(items, bytes) }
+        self.later.hold(items, bytes)
     }
 
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and

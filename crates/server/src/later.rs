@@ -12,8 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// What an item of a request takes beside its bytes: as a call, and then as an answer.
 pub(crate) const ITEM_BYTES: usize = 600;
 /// So few items of so few bytes are not counted.
-pub(crate) const FEW: usize = 1024;
-pub(crate) const SMALL: usize = 1 << 20;
+const FEW: usize = 1024;
+const SMALL: usize = 1 << 20;
 /// Pieces of large requests that one deployment has in its queue: while one is answered the next waits there. With one for
 /// each request, ten requests filled the queue, and nobody else came in.
 const TURNS: usize = 2;
@@ -25,18 +25,24 @@ const COME_BACK: Duration = Duration::from_secs(1);
 pub(crate) struct Later {
     gauge: IntGauge,
     most: u64,
+    /// Items of a first piece.
+    piece: usize,
     turns: Arc<Semaphore>,
 }
 
 impl Later {
-    /// For large requests that may hold so many bytes together, as those may that wait in the queue.
-    pub(crate) fn new(gauge: IntGauge, max_queued_bytes: u64) -> Later {
-        Later { gauge, most: max_queued_bytes, turns: Arc::new(Semaphore::new(TURNS)) }
+    /// For large requests that may hold so many bytes together, as those may that wait in the queue; a first piece has so
+    /// many items.
+    pub(crate) fn new(gauge: IntGauge, max_queued_bytes: u64, piece: usize) -> Later {
+        Later { gauge, most: max_queued_bytes, piece, turns: Arc::new(Semaphore::new(TURNS)) }
     }
 
     /// Counts a request of so many items, and bytes of them all, until this is dropped; or refuses it. A single one always
-    /// finds room.
+    /// finds room, and what fits into a first piece is counted by the queue.
     pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
+        if items <= FEW && (items <= self.piece || bytes < SMALL) {
+            return Ok(None);
+        }
         let is_alone = self.gauge.get() == 0;
         let mut held = Held::new(self.gauge.clone());
         if held.grow(items * ITEM_BYTES + bytes, self.most) || is_alone {
@@ -67,10 +73,13 @@ mod tests {
 
     #[test]
     fn large_requests_hold_so_much_together_and_one_alone_what_it_needs() {
-        let later = Later::new(IntGauge::new("held", "bytes").unwrap(), 10_000 * ITEM_BYTES as u64);
+        let later = Later::new(IntGauge::new("held", "bytes").unwrap(), 10_000 * ITEM_BYTES as u64, 64);
         let alone = later.hold(50_000, 7).expect("nobody else is there");
         let failure = later.hold(2000, 7).unwrap_err();
         assert_eq!((failure.outcome, failure.retry_after), (Outcome::QueueBytesFull, Some(COME_BACK)));
+        assert!(later.hold(FEW, SMALL - 1).expect("it is not large").is_none());
+        assert!(later.hold(64, 1 << 30).expect("it is one piece").is_none());
+        assert!(later.hold(65, SMALL).is_err());
         drop(alone);
         let both = (later.hold(4000, 0), later.hold(5999, ITEM_BYTES));
         assert!(both.0.is_ok() && both.1.is_ok());
@@ -81,7 +90,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn turns_are_taken_in_order_until_the_time_of_a_request_is_over() {
-        let later = Later::new(IntGauge::new("held", "bytes").unwrap(), 1);
+        let later = Later::new(IntGauge::new("held", "bytes").unwrap(), 1, 1);
         let (runtime, second) = (Handle::current(), Duration::from_secs(1));
         let turns = [later.turn(&runtime, second).await, later.turn(&runtime, second).await];
         assert!(turns.iter().all(Option::is_some));

@@ -46,15 +46,19 @@ class Codec:
 
     def check(self, output: Any, count: int) -> None:
         """Raise InvalidOutput, naming expected and got, unless `output` answers each of `count` items."""
-        if self._is_batched:
-            answers.check(self._writer.listed(output), count)
-        else:
-            answers.check_one(output)
+        self._checked(output, count)
 
     def validate(self, output: Any, count: int) -> None:
         """Do `check`, and look whether every answer is of the declared type: for examples, not for each request."""
-        self.check(output, count)
-        self._writer.validate(output, batched=self._is_batched)
+        self._writer.validate(self._checked(output, count), batched=self._is_batched)
+
+    def _checked(self, output: Any, count: int) -> Any:
+        output = self._writer.listed(output)
+        if self._is_batched:
+            answers.check(output, count)
+        else:
+            answers.check_one(output)
+        return output
 
     def encode(
         self, output: Any, decoded: Decoded, positions: Sequence[int] | None, batch: "Batch", results: "Results"
@@ -65,7 +69,7 @@ class Codec:
         """
         if positions is None:
             positions = range(len(decoded.indices))
-        self.check(output, len(positions))
+        output = self._checked(output, len(positions))
         indices = list(pick(decoded.indices, positions))
         if self._is_batched:
             return self._writer.write(output, indices, batch.encodings, results)

@@ -51,7 +51,6 @@ class Writer:
 
     def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
         """Write one answer per index; `encodings` is that of the whole batch. Returns what could not be encoded."""
-        output = self.listed(output)
         if isinstance(output, list):
             return self._list(cast("list[Any]", output), indices, encodings, results)
         if is_array(output):
@@ -66,7 +65,6 @@ class Writer:
 
     def write_one(self, answer: Any, index: int, encodings: Sequence[int], results: "Results") -> Failed:
         """Write the answer of a `predict` that takes one item: its arrays have no batch axis."""
-        answer = self.listed(answer)
         if is_array(answer):
             self._rows([index], "", host_array(answer)[None], results)
         elif named := named_arrays(answer):
@@ -77,12 +75,14 @@ class Writer:
         return []
 
     def listed(self, output: Any) -> Any:
-        """Return an array as lists if its values are none of an array's and no array was declared."""
+        """Return an array as lists if its values are none of an array's and no array was declared.
+
+        What the others here are given has been through it.
+        """
         return listed(output) if self._declared.kind in _OF_VALUES else output
 
     def validate(self, output: Any, *, batched: bool) -> None:
         """Raise InvalidOutput unless this is of the declared type: looks into every value, so it is for examples."""
-        output = self.listed(output)
         if self._declared.kind == "object" and is_array(output):
             output = host_array(output).tolist()
         if batched and isinstance(output, list):

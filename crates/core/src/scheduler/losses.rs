@@ -1,7 +1,7 @@
 //! What becomes of the items of a lost worker: elsewhere, alone, or to an end. Those that nobody waits for any more can be
 //! none of it, but they may be what killed: their like runs alone when it comes.
 
-use super::{Loss, Payload, Place, Scheduler};
+use super::{Entry, Loss, Payload, Place, Scheduler};
 use crate::outcome::Outcome;
 use crate::quarantine::{Known, Record, Trace};
 use crate::request::{BatchId, ItemId, ReplicaId};
@@ -62,7 +62,7 @@ impl<P: Payload> Scheduler<P> {
             }
         }
         let traces: Vec<Trace> = traces.iter().map(|(trace, _)| *trace).collect();
-        for (id, fingerprint) in self.waiting_like(&traces) {
+        for (id, fingerprint) in self.likes(&traces, |entry| !matches!(entry.place, Place::Batch(_))) {
             match self.quarantine.known(|| fingerprint, now) {
                 Known::Convicted => self.fail(id, Outcome::Quarantined),
                 Known::Record(record) => self.set_apart(id, record),
@@ -89,12 +89,7 @@ impl<P: Payload> Scheduler<P> {
         let trace = entry.trace();
         self.quarantine.clear(trace.fingerprint);
         // Only these are read: there are suspects by the batch, and much may wait.
-        let likes = self.entries.iter().filter(|(_, entry)| entry.is_like && entry.place == Place::Suspect);
-        let likes =
-            likes.filter(|(_, entry)| entry.bytes == trace.bytes && entry.payload.fingerprint() == trace.fingerprint);
-        let mut likes: Vec<_> = likes.map(|(&id, entry)| (entry.waiting.arrival, id)).collect();
-        likes.sort_unstable();
-        for (_, id) in likes {
+        for (id, _) in self.likes(&[trace], |entry| entry.is_like && entry.place == Place::Suspect) {
             let entry = self.entries.get_mut(&id).expect("what waits is known");
             (entry.is_like, entry.record) = (false, Record::default());
             self.quarantine.remove(id);
@@ -102,10 +97,10 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// What waits and is the like of one of these, in order of arrival, with its fingerprint.
-    fn waiting_like(&self, traces: &[Trace]) -> Vec<(ItemId, u64)> {
-        let waiting = self.entries.iter().filter(|(_, entry)| !matches!(entry.place, Place::Batch(_)));
-        let as_long = waiting.filter(|(_, entry)| traces.iter().any(|trace| trace.bytes == entry.bytes));
+    /// Who of those that are asked is the like of one of these, in order of arrival, with its fingerprint.
+    fn likes(&self, traces: &[Trace], is_asked: impl Fn(&Entry<P>) -> bool) -> Vec<(ItemId, u64)> {
+        let asked = self.entries.iter().filter(|(_, entry)| is_asked(entry));
+        let as_long = asked.filter(|(_, entry)| traces.iter().any(|trace| trace.bytes == entry.bytes));
         let read = as_long.map(|(&id, entry)| (entry.waiting.arrival, id, entry.payload.fingerprint()));
         let like = read.filter(|(.., fingerprint)| traces.iter().any(|trace| trace.fingerprint == *fingerprint));
         let mut like: Vec<_> = like.collect();

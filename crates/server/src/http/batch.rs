@@ -47,7 +47,7 @@ pub(crate) async fn post(
     let encoding = render::encoding(&accept);
     let Run { results, timing, ticket, .. } =
         run(deployment, items, |taken: Taken| taken.call(encoding, &wanted)).await;
-    let rendered = match results.and_then(|results| intake::check_room(site).map(|()| results)) {
+    let rendered = match intake::with_room(site, results) {
         Ok(results) => heavy::run(size(&results), || outcomes::write(results, &accept, &id.text())).await,
         Err(failure) => Err(failure),
     };

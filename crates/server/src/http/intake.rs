@@ -93,6 +93,12 @@ pub(crate) fn check_room(site: &Site) -> Result<(), Failure> {
     Err(Failure { retry_after: Some(Duration::from_secs(1)), ..Failure::new(Outcome::QueueBytesFull, detail) })
 }
 
+/// What was computed, if there is room to answer it: clients may have stopped taking answers meanwhile.
+pub(crate) fn with_room<T>(site: &Site, computed: Result<T, Failure>) -> Result<T, Failure> {
+    let computed = computed?;
+    check_room(site).map(|()| computed)
+}
+
 fn left(total: Duration, start: Instant) -> Option<Duration> {
     total.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
 }

@@ -98,8 +98,7 @@ pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Resul
         (result.map(|tensors| tensors.into_iter().map(|tensor| alone(tensor, is_shared)).collect::<Vec<_>>()), ticket)
     })
     .await;
-    // Clients may have stopped taking answers while this one was computed.
-    let tensors = result.and_then(|tensors| intake::check_room(site).map(|()| tensors)).map_err(|failure| {
+    let tensors = intake::with_room(site, result).map_err(|failure| {
         ticket.fail(failure.outcome);
         (failure, timing)
     })?;

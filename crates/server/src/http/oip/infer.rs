@@ -49,8 +49,7 @@ pub(super) async fn infer(
     let timing = computed.timing;
     let (result, mut ticket) = heavy::run(computed.bytes(), || computed.join()).await;
     let coding = coding::of_answer(&head.headers);
-    // Clients may have stopped taking answers while this one was computed.
-    let written = match result.and_then(|tensors| intake::check_room(site).map(|()| tensors)) {
+    let written = match intake::with_room(site, result) {
         Ok(tensors) => {
             let bytes = tensors.iter().map(|tensor| tensor.data.len()).sum();
             let head = Head { model: &deployment.manifest.name, id: &own_id, kept: &kept };

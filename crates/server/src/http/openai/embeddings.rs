@@ -73,7 +73,7 @@ pub(super) async fn answer(site: &Site, request: Request<Upload>, id: &RequestId
     let call = |taken: Taken| taken.call(Encoding::Json, &wanted);
     let Run { results, timing, tokens, ticket } =
         batch::run(asked.deployment, asked.items.into_iter().map(Ok).collect(), call).await;
-    let written = match results.and_then(|results| intake::check_room(site).map(|()| results)) {
+    let written = match intake::with_room(site, results) {
         Ok(results) => {
             let bytes = batch::size(&results);
             heavy::run(bytes, || write(&results, asked.model, asked.written, asked.dimensions, tokens)).await
