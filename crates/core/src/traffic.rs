@@ -33,14 +33,22 @@ pub struct Samples {
 
 impl Samples {
     fn add(&mut self, seconds: f64) {
-        if self.in_order.len() == KEPT
-            && let Some(oldest) = self.in_order.pop_front()
-        {
-            self.sorted.remove(self.sorted.partition_point(|&other| other < oldest));
-        }
-        self.in_order.push_back(seconds);
         let place = self.sorted.partition_point(|&other| other <= seconds);
-        self.sorted.insert(place, seconds);
+        self.in_order.push_back(seconds);
+        if self.in_order.len() <= KEPT {
+            self.sorted.insert(place, seconds);
+            return;
+        }
+        // Only what lies between the two moves: this is done for every request.
+        let oldest = self.in_order.pop_front().unwrap_or(seconds);
+        let gone = self.sorted.partition_point(|&other| other < oldest);
+        if gone < place {
+            self.sorted.copy_within(gone + 1..place, gone);
+            self.sorted[place - 1] = seconds;
+        } else {
+            self.sorted.copy_within(place..gone, place + 1);
+            self.sorted[place] = seconds;
+        }
     }
 
     /// Whether there are enough.
@@ -260,6 +268,21 @@ mod tests {
         let mut pace = Pace::default();
         [1, 2, 1, 2].iter().for_each(|&items| pace.learn(items, Duration::from_millis(100)));
         pace
+    }
+
+    #[test]
+    fn samples_are_the_last_ones_in_order_of_size() {
+        let (mut samples, mut all, mut seed) = (Samples::default(), Vec::new(), 7_u64);
+        for _ in 0..4 * KEPT {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // Few different ones, so that many are equal, and some that never end.
+            let seconds = if seed >> 60 == 0 { f64::INFINITY } else { (seed >> 58) as f64 };
+            samples.add(seconds);
+            all.push(seconds);
+            let mut last = all[all.len().saturating_sub(KEPT)..].to_vec();
+            last.sort_by(f64::total_cmp);
+            assert_eq!(samples.sorted, last);
+        }
     }
 
     #[test]

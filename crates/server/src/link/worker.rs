@@ -1,18 +1,20 @@
 //! The worker's end of a link, blocking. Whoever waits for a batch reads the socket itself, so that a batch need not be
 //! handed from thread to thread. While the model computes a thread of the link's own stands in: it receives, answers
-//! pings and notes cancels; it knows nothing of Python and waits for no lock that Python code holds for long.
+//! pings and notes cancels; it knows nothing of Python and waits for no lock that Python code holds for long. It only
+//! watches the socket and takes the stream when something has come, so that the model's thread finds the stream free.
 
 use super::batch_frame::{self, ReceivedBatch};
 use super::frame::{AT_ONCE, HEADER_LEN, Header, Kind, small_frame};
 use jitney_core::request::{BatchId, ItemId};
 use rustc_hash::FxHashSet;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
-use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::io::{self, BufReader, IoSlice, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The link's own thread reads when nobody else has for so long. A model that takes less pays for no switch of threads;
+/// The link's own thread watches when nobody else has read for so long. A model that takes less pays for no switch of threads;
 /// one that takes more has its next batch received meanwhile.
 const TICK: Duration = Duration::from_millis(1);
 /// After so many ticks in which somebody else was reading, the link's own thread sleeps until it is told otherwise.
@@ -50,6 +52,8 @@ struct Inbox {
     frames: u64,
     /// Threads that wait while another reads.
     followers: u32,
+    /// The link's own thread watches the socket; whoever begins to read ends that with the bell.
+    is_watched: bool,
     /// The link's own thread waits to be told that nobody reads any more.
     is_asleep: bool,
 }
@@ -64,6 +68,10 @@ struct Shared {
     /// For the link's own thread.
     wake: Condvar,
     writer: Mutex<UnixStream>,
+    /// The socket, to be watched.
+    socket: UnixStream,
+    /// A byte in this pipe tells the link's own thread that somebody reads.
+    bell: (PipeReader, PipeWriter),
     on_end: Mutex<Option<OnEnd>>,
 }
 
@@ -95,6 +103,10 @@ impl Shared {
                 return found;
             }
             if let Some(stream) = inbox.stream.take() {
+                if std::mem::take(&mut inbox.is_watched) {
+                    // One byte into an empty pipe never waits, and the other end lives in `self`.
+                    let _ = (&self.bell.1).write_all(&[1]);
+                }
                 inbox = self.read(inbox, stream);
             } else {
                 inbox.followers += 1;
@@ -129,6 +141,27 @@ impl Shared {
         inbox
     }
 
+    /// Waits until something has come that nobody reads (true), or somebody else reads (false). The stream stays free
+    /// meanwhile: a thread that waited in `read` would have to hand over the batch that it reads.
+    fn watch<'a>(&'a self, mut inbox: MutexGuard<'a, Inbox>) -> (MutexGuard<'a, Inbox>, bool) {
+        if inbox.stream.as_ref().is_some_and(|stream| !stream.buffer().is_empty()) {
+            return (inbox, true);
+        }
+        inbox.is_watched = true;
+        drop(inbox);
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.bell.0, PollFlags::IN)];
+        // A signal may end it, too: then nothing has come, and the caller looks again.
+        let _ = poll(&mut watched, None);
+        let has_come = !watched[0].revents().is_empty();
+        let mut inbox = self.inbox();
+        let is_rung = !std::mem::take(&mut inbox.is_watched);
+        if is_rung {
+            // The byte was written under the lock.
+            let _ = (&self.bell.0).read_exact(&mut [0]);
+        }
+        (inbox, has_come && !is_rung)
+    }
+
     /// The life of the link's own thread: reads whenever nobody else does, until the front has gone.
     fn stand_in(&self) {
         let mut inbox = self.inbox();
@@ -136,11 +169,14 @@ impl Shared {
         while !inbox.is_closed {
             let is_read = inbox.stream.is_none();
             if !is_read && inbox.frames == frames {
-                let stream = inbox.stream.take().expect("nobody else has it");
-                inbox = self.read(inbox, stream);
-                if inbox.followers == 0 {
-                    frames = inbox.frames;
-                    continue;
+                let (found, has_come) = self.watch(inbox);
+                inbox = found;
+                if let Some(stream) = inbox.stream.take_if(|_| has_come) {
+                    inbox = self.read(inbox, stream);
+                    if inbox.followers == 0 {
+                        frames = inbox.frames;
+                        continue;
+                    }
                 }
             }
             frames = inbox.frames;
@@ -183,6 +219,8 @@ impl WorkerLink {
             inbox: Mutex::new(Inbox { stream: Some(reader), ..Inbox::default() }),
             arrived: Condvar::new(),
             wake: Condvar::new(),
+            socket: stream.try_clone()?,
+            bell: io::pipe()?,
             writer: Mutex::new(stream),
             on_end: Mutex::new(Some(Box::new(on_end))),
         });

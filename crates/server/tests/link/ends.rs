@@ -113,6 +113,37 @@ async fn batches_arrive_and_answers_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_read_by_who_waits_for_it() {
+    let (front, worker, _ended) = connected().await;
+    let is = async |state: &str| {
+        soon(async {
+            while !format!("{worker:?}").contains(state) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    };
+    for number in 1..=3 {
+        is("is_watched: true").await;
+        let waiting = std::thread::spawn({
+            let worker = worker.clone();
+            move || worker.next_batch().unwrap().batch.id
+        });
+        // The link's own thread watches no more, and does not hold the stream: it follows nobody.
+        is("is_watched: false").await;
+        is("followers: 0").await;
+        is("stream: None").await;
+        front.send(number, &[]);
+        assert_eq!(block_in_place(|| waiting.join().unwrap()), BatchId(number));
+    }
+    // While nobody waits the link's own thread receives.
+    is("is_watched: true").await;
+    front.send(4, &[item(1, "a")]);
+    is("here: {ItemId(1)}").await;
+    assert_eq!(block_in_place(|| worker.next_batch()).unwrap().batch.id, BatchId(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cancels_are_seen_and_those_of_strangers_leave_no_trace() {
     let (mut front, worker, _ended) = connected().await;
     for stranger in 1000..11_000 {
