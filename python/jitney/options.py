@@ -88,7 +88,7 @@ class DeploymentOptions:
         choices=("auto", "drain", "fixed"),
     )
     max_batch_delay_ms: float = _length(
-        0.0, "how long `fixed` may hold a lane open, from the arrival of its oldest item", unit="ms", at_least=0
+        0.0, "how long `fixed` may hold a lane open, from the arrival of its oldest item; 0 with the other policies", unit="ms", at_least=0
     )
     latency_target_ms: float | None = _length(
         None,
@@ -110,8 +110,9 @@ class DeploymentOptions:
     max_queued_bytes: int = _option(256 * _MEBIBYTE, "most bytes that wait", unit="bytes", at_least=1, at_most=_I64)
     max_wait_s: float | None = _length(
         None,
-        "a request is refused at the door if it would wait longer than this; unless given, longer than ten full "
-        "batches, though half a second is always allowed, and more than half of its time-out never",
+        "a request is refused on arrival if it would wait longer than this; unless given, longer than ten full "
+        "batches (two and a half in overload), though half a second is always allowed, and more than half of its "
+        "time-out never; not together with latency_target_ms",
         at_least=0,
     )
     request_timeout_s: float = _length(60.0, "a request's deadline when it names none", above=0)
@@ -161,7 +162,7 @@ class ServerOptions:
     max_body_bytes: int = _option(64 * _MEBIBYTE, "largest request body", unit="bytes", at_least=1, at_most=_I64)
     max_receiving_bytes: int = _option(
         512 * _MEBIBYTE,
-        "most memory that bodies being received may hold together",
+        "most memory that bodies being received may hold together, and again answers that clients have not taken",
         unit="bytes",
         at_least=1,
         at_most=_I64,
