@@ -44,7 +44,14 @@ def test_parts_become_fields_of_their_types(server: Server) -> None:
         "is_fragile": True,
         "tags": ["a", "1"],
         "note": "null",
+        "sizes": None,
+        "words": "",
     }
+    # Where a list is one of several things, too: numbers as such, and a text alone is a text.
+    answer = send(server, "parcels", {"data": (None, b"abc")}, {"name": "n", "sizes": "3", "words": "hello"})
+    assert (answer.status_code, answer.json()["sizes"], answer.json()["words"]) == (200, [3], "hello"), answer.text
+    answer = send(server, "parcels", {"data": (None, b"abc")}, {"name": "n", "sizes": ["3", "4"], "words": ["1", "2"]})
+    assert (answer.status_code, answer.json()["sizes"], answer.json()["words"]) == (200, [3, 4], [1, 2]), answer.text
     # A file of text is bytes where bytes are meant; one tag is a list of one; a part may be JSON by its own word.
     files = {"data": ("x.txt", b"abc"), "tags": (None, b'["x", "y"]', "application/json"), "name": (None, b"n")}
     answer = send(server, "parcels", files)

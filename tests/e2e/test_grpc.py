@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
 import queue
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,50 @@ def test_a_stream_does_not_keep_the_server_from_ending(serve: Serve) -> None:
         assert server.wait_exit(20) == 0
 
 
+def test_reflection_does_not_keep_the_server_from_ending(serve: Serve) -> None:
+    server = serve("tensors.py")
+    hold: queue.Queue[Any] = queue.Queue()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        hold.put(b"\x3a\x00")  # list_services
+        ask = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+        answers = ask(iter(hold.get, None))
+        assert SERVICE.encode() in next(answers)
+        server.terminate()
+        with pytest.raises(grpc.RpcError) as caught:
+            next(answers)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        hold.put(None)
+        assert server.wait_exit(20) == 0
+
+
+def test_a_message_that_stops_half_way_ends_its_stream(serve: Serve) -> None:
+    server = serve("tensors.py", arguments=("--body-timeout-s", "1"))
+
+    def receiving() -> int:
+        return int(server.metric("jitney_receiving_bytes"))
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+    head = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":authority": "localhost",
+        ":path": f"/{SERVICE}/ModelStreamInfer",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    packed = b"".join(  # as literals that are not indexed
+        bytes([0, len(name)]) + name.encode() + bytes([len(value)]) + value.encode() for name, value in head.items()
+    )
+    message = b"\0" + (1 << 20).to_bytes(4, "big") + b"x" * 10_000
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+        connection.sendall(frame(1, 4, 1, packed) + frame(0, 0, 1, message))
+        until(lambda: receiving() >= 10_000, "half of the message is there")
+        until(lambda: receiving() == 0, "its stream was ended", 15)
+
+
 # ── calls that end otherwise ───────────────────────────────────────────────────
 
 
@@ -263,6 +308,11 @@ def test_keys_are_asked_for_by_all_but_probes(serve: Serve) -> None:
         assert stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=30).ready
         check = health_pb2_grpc.HealthStub(channel).Check
         assert check(health_pb2.HealthCheckRequest(), timeout=30).status == health_pb2.HealthCheckResponse.SERVING
+        # What is answered without one is short, also inflated: fields that nobody knows are work as well.
+        live = channel.unary_unary(f"/{SERVICE}/ServerLive")
+        with pytest.raises(grpc.RpcError) as caught:
+            live(b"\x08\x01" * 10_000_000, compression=grpc.Compression.Gzip, timeout=30)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, caught.value
         for call in (
             lambda: stub.ModelInfer(request_of("a"), timeout=30),
             lambda: list(stub.ModelStreamInfer(iter([request_of("a")]), timeout=30)),

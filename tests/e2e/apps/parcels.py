@@ -16,6 +16,8 @@ class Parcel(msgspec.Struct):
     is_fragile: bool = False
     tags: list[str] = []
     note: str | None = None
+    sizes: list[int] | None = None
+    words: str | list[int] = ""
 
 
 @jitney.deployment

@@ -1,6 +1,6 @@
 //! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
 
-use super::limits::COPY_BELOW;
+use super::limits::{COPY_BELOW, QUESTION_BYTES};
 use super::problem::Problem;
 use super::upload::Upload;
 use crate::call::{Chunks, Failure};
@@ -57,11 +57,21 @@ impl Patience {
 }
 
 /// The whole body.
-pub(crate) async fn receive(mut body: Upload, site: &Site, patience: Patience) -> Result<Received, Problem> {
+pub(crate) async fn receive(body: Upload, site: &Site, patience: Patience) -> Result<Received, Problem> {
+    receive_within(site.options.max_body_bytes, body, site, patience).await
+}
+
+/// The body of a request that no model answers, which may take as long as a pause in another body.
+pub(crate) async fn question(body: Upload, site: &Site, asked: Option<Duration>) -> Result<Chunks, Problem> {
+    let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
+    let most = site.options.max_body_bytes.min(QUESTION_BYTES);
+    Ok(receive_within(most, body, site, Patience::of(allowed, asked)).await?.chunks)
+}
+
+async fn receive_within(most: u64, mut body: Upload, site: &Site, patience: Patience) -> Result<Received, Problem> {
     let declared = body.size_hint().exact();
-    let most = site.options.max_body_bytes;
     if let Some(length) = declared.filter(|&length| length > most) {
-        return Err(too_large(&format!("{length} bytes"), most));
+        return Err(too_large(&format!("{length} bytes"), most, site));
     }
     // Most bodies are here with their head, in one piece: they cost neither a timer nor an account.
     let Some(first) = next(&mut body, None).await? else {
@@ -74,7 +84,7 @@ pub(crate) async fn receive(mut body: Upload, site: &Site, patience: Patience) -
         first => {
             let waited_since = Some(std::time::Instant::now());
             // On the heap: what a slow body needs should not make every request's future larger.
-            let (chunks, held) = Box::pin(slow(body, first, site, patience)).await?;
+            let (chunks, held) = Box::pin(slow(most, body, first, site, patience)).await?;
             Ok(Received { chunks, held: Some(held), waited_since })
         }
     }
@@ -143,6 +153,7 @@ struct Wait {
 
 /// A body in several pieces, or one that is not here yet.
 async fn slow(
+    most: u64,
     mut body: Upload,
     first: Option<Bytes>,
     site: &Site,
@@ -160,8 +171,8 @@ async fn slow(
     loop {
         if let Some(bytes) = piece.take() {
             received += bytes.len() as u64;
-            if received > options.max_body_bytes {
-                return Err(too_large("more", options.max_body_bytes));
+            if received > most {
+                return Err(too_large("more", most, site));
             }
             if !held.grow(bytes.len(), options.max_receiving_bytes) {
                 return Err(crowded(options.max_receiving_bytes));
@@ -207,9 +218,14 @@ impl Gathered {
     }
 }
 
-fn too_large(size: &str, most: u64) -> Problem {
-    let detail = format!("the body has {size}, the limit is {most} bytes; send less, or raise max_body_bytes");
+fn too_large(got: &str, most: u64, site: &Site) -> Problem {
+    let detail = format!("the body has {got}, the limit is {most} bytes; {}", remedy(most, site));
     Problem::new(Outcome::TooLarge, detail).close()
+}
+
+/// What helps whoever has sent more than these bytes.
+pub(crate) fn remedy(most: u64, site: &Site) -> &'static str {
+    if most < site.options.max_body_bytes { "send less" } else { "send less, or raise max_body_bytes" }
 }
 
 fn too_slow(idle: Duration) -> Problem {

@@ -1,5 +1,6 @@
 //! Compression of bodies, in both directions. What comes in is inflated up to the limit of a body, and not a byte beyond.
 
+use super::body::remedy;
 use super::headers::{quoted, single};
 use crate::call::{Chunks, Failure};
 use crate::heavy;
@@ -77,10 +78,10 @@ pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Coding> {
     best.map(|(_, coding)| coding)
 }
 
-/// The body as it was before it was compressed. Others run between its pieces, and a client that has left is noticed there.
-pub(crate) async fn inflate(coding: Coding, mut body: Chunks, site: &Site) -> Result<Bytes, Failure> {
+/// The body as it was before it was compressed, of `most` bytes at most. Others run between its pieces, and a client that has left is noticed there.
+pub(crate) async fn inflate(coding: Coding, mut body: Chunks, most: u64, site: &Site) -> Result<Bytes, Failure> {
     let packed = heavy::run(body.len(), || body.contiguous().clone()).await;
-    let mut inflating = Inflating::new(coding, &packed, site);
+    let mut inflating = Inflating::new(coding, &packed, most, site);
     while !heavy::run(packed.len().min(PIECE).saturating_mul(RATIO), || inflating.step()).await? {}
     inflating.finish()
 }
@@ -93,6 +94,7 @@ struct Inflating<'a> {
     inflated: Vec<u8>,
     spent: Duration,
     held: Held,
+    most: u64,
     site: &'a Site,
 }
 
@@ -147,14 +149,15 @@ impl BufRead for Ration<'_> {
 }
 
 impl<'a> Inflating<'a> {
-    fn new(coding: Coding, packed: &'a [u8], site: &'a Site) -> Inflating<'a> {
+    fn new(coding: Coding, packed: &'a [u8], most: u64, site: &'a Site) -> Inflating<'a> {
         let input = Ration { rest: packed, left: PIECE };
         let decoder = match coding {
             Coding::Gzip => Decoder::Gzip(GzDecoder::new(input)),
             Coding::Deflate => Decoder::Deflate(ZlibDecoder::new(input)),
         };
         let held = Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]));
-        Inflating { coding, decoder, packed: packed.len(), inflated: Vec::new(), spent: Duration::ZERO, held, site }
+        let (packed, inflated, spent) = (packed.len(), Vec::new(), Duration::ZERO);
+        Inflating { coding, decoder, packed, inflated, spent, held, most, site }
     }
 
     /// Inflates one more piece; true if it was the last.
@@ -193,11 +196,10 @@ impl<'a> Inflating<'a> {
     }
 
     fn check_size(&mut self, grown: usize) -> Result<(), Failure> {
-        let (most, most_held) = (self.site.options.max_body_bytes, self.site.options.max_receiving_bytes);
+        let (most, most_held) = (self.most, self.site.options.max_receiving_bytes);
         if self.inflated.len() as u64 > most {
-            let detail = format!(
-                "inflated, the body has more than the {most} bytes that it may; send less, or raise max_body_bytes"
-            );
+            let detail =
+                format!("inflated, the body has more than the {most} bytes that it may; {}", remedy(most, self.site));
             return Err(Failure::new(Outcome::TooLarge, detail));
         }
         if !self.held.grow(grown, most_held) {
@@ -266,7 +268,8 @@ mod tests {
         for coding in [Coding::Gzip, Coding::Deflate] {
             let bomb = compress(coding, &vec![0; 50_000_000]);
             assert!(bomb.len() < 300_000);
-            let failure = inflate(coding, Bytes::from(bomb).into(), &site).await.unwrap_err();
+            let failure =
+                inflate(coding, Bytes::from(bomb).into(), site.options.max_body_bytes, &site).await.unwrap_err();
             assert_eq!(failure.outcome, Outcome::TooLarge);
         }
         assert_eq!(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]).get(), 0);
@@ -277,11 +280,26 @@ mod tests {
         let site = Site::of_a_test(100_000);
         for coding in [Coding::Gzip, Coding::Deflate] {
             let (whole, nothing) = (compress(coding, b"body"), compress(coding, b""));
-            assert_eq!(&inflate(coding, Bytes::from(whole.clone()).into(), &site).await.unwrap()[..], b"body");
-            assert!(inflate(coding, Bytes::from(nothing.clone()).into(), &site).await.unwrap().is_empty());
+            assert_eq!(
+                &inflate(coding, Bytes::from(whole.clone()).into(), site.options.max_body_bytes, &site).await.unwrap()
+                    [..],
+                b"body"
+            );
+            assert!(
+                inflate(coding, Bytes::from(nothing.clone()).into(), site.options.max_body_bytes, &site)
+                    .await
+                    .unwrap()
+                    .is_empty()
+            );
             for rest in [vec![0], nothing.repeat(100_000)] {
-                let failure =
-                    inflate(coding, Bytes::from([&whole[..], &rest].concat()).into(), &site).await.unwrap_err();
+                let failure = inflate(
+                    coding,
+                    Bytes::from([&whole[..], &rest].concat()).into(),
+                    site.options.max_body_bytes,
+                    &site,
+                )
+                .await
+                .unwrap_err();
                 assert_eq!(failure.outcome, Outcome::MalformedBody);
                 assert!(failure.detail.starts_with(&format!("{} bytes follow", rest.len())), "{}", failure.detail);
             }
@@ -299,7 +317,8 @@ mod tests {
     async fn blocks_that_hold_nothing_are_not_worth_the_work() {
         let site = Site::of_a_test(100_000_000);
         let body = [&[0x78, 0x9c][..], &empty_blocks(32 << 20)].concat();
-        let failure = inflate(Coding::Deflate, Bytes::from(body).into(), &site).await.unwrap_err();
+        let failure =
+            inflate(Coding::Deflate, Bytes::from(body).into(), site.options.max_body_bytes, &site).await.unwrap_err();
         assert_eq!(failure.outcome, Outcome::MalformedBody);
         assert!(failure.detail.contains("larger blocks"), "{}", failure.detail);
     }
@@ -311,7 +330,10 @@ mod tests {
         for coding in [Coding::Gzip, Coding::Deflate] {
             let packed = compress(coding, &data);
             assert!(packed.len() > 4 * PIECE);
-            assert_eq!(inflate(coding, Bytes::from(packed).into(), &site).await.unwrap(), data);
+            assert_eq!(
+                inflate(coding, Bytes::from(packed).into(), site.options.max_body_bytes, &site).await.unwrap(),
+                data
+            );
         }
     }
 
@@ -348,8 +370,8 @@ mod tests {
             let site = Site::of_a_test(300);
             for coding in [Coding::Gzip, Coding::Deflate] {
                 let packed = Bytes::from(compress(coding, &data));
-                prop_assert_eq!(&now(inflate(coding, packed.into(), &site)).unwrap()[..], &data[..]);
-                let _ = now(inflate(coding, Bytes::from(data.clone()).into(), &site));
+                prop_assert_eq!(&now(inflate(coding, packed.into(), site.options.max_body_bytes, &site)).unwrap()[..], &data[..]);
+                let _ = now(inflate(coding, Bytes::from(data.clone()).into(), site.options.max_body_bytes, &site));
             }
         }
     }

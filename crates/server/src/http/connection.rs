@@ -211,7 +211,23 @@ impl Driver {
                 }
             }
             self.observe();
-            if self.is_over() || self.overdue(timer.as_mut(), cx) { Poll::Ready(Ok(())) } else { Poll::Pending }
+            if self.is_over() {
+                return Poll::Ready(Ok(()));
+            }
+            if !self.overdue(timer.as_mut(), cx) {
+                return Poll::Pending;
+            }
+            if !self.may_say_goodbye() {
+                return Poll::Ready(Ok(()));
+            }
+            self.closing_since = Some(Instant::now());
+            connection.as_mut().close_gracefully();
+            if let Poll::Ready(result) = turn.poll(connection.as_mut(), cx) {
+                return Poll::Ready(result);
+            }
+            self.observe();
+            // Sets the timer anew.
+            if self.overdue(timer.as_mut(), cx) { Poll::Ready(Ok(())) } else { Poll::Pending }
         })
         .await
     }
@@ -245,6 +261,13 @@ impl Driver {
         let Seen { active, head_started, write_blocked, lingering, .. } = self.seen;
         let idle = !active && !head_started && !write_blocked && !lingering;
         self.closing_since.is_some() && idle && self.protocol == Protocol::Http1
+    }
+
+    /// Whether the time that is over is that of an idle HTTP/2 connection. A client whose call crosses the end must be told
+    /// that it was never looked at, else he cannot send it again by himself.
+    fn may_say_goodbye(&self) -> bool {
+        let Seen { write_blocked, replying, .. } = self.seen;
+        self.protocol == Protocol::Http2 && self.closing_since.is_none() && !write_blocked && replying == 0
     }
 
     fn deadline(&self) -> Instant {

@@ -78,6 +78,9 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// whoever wants us to read much can open connections for it.
 pub(crate) const LINGER_MOST: Duration = Duration::from_secs(30);
 
+/// What asks the server itself, and no model, has no more bytes, nor inflated: some of it is answered without a key.
+pub(crate) const QUESTION_BYTES: u64 = 64 * 1024;
+
 /// Body of a refused request that is read and dropped so that the connection can be used again.
 pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;
 

@@ -115,10 +115,10 @@ impl Accept {
     /// From the headers. What cannot be parsed is taken for "anything": an answer in the default type helps more than none.
     pub(crate) fn of(headers: &HeaderMap) -> Accept {
         let mut accept = Accept::default();
+        if headers.get_all(ACCEPT).iter().all(|value| value == "*/*") {
+            return accept;
+        }
         for value in headers.get_all(ACCEPT) {
-            if value == "*/*" {
-                continue;
-            }
             match parse_ranges(value) {
                 Some(ranges) => accept.ranges.extend(ranges),
                 None => return Accept::default(),
@@ -232,6 +232,14 @@ mod tests {
         ] {
             assert_eq!(accept(text).best(OFFERS), best, "{text}");
         }
+    }
+
+    #[test]
+    fn lines_mean_what_they_would_on_one_line() {
+        let mut headers = HeaderMap::new();
+        headers.append(ACCEPT, HeaderValue::from_static("*/*"));
+        headers.append(ACCEPT, HeaderValue::from_static("application/x-npy"));
+        assert_eq!(Accept::of(&headers).best(&["application/json"]), Some("application/json"));
     }
 
     #[test]

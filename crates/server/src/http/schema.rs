@@ -23,9 +23,9 @@ fn itself(schema: &Schema) -> &Schema {
     reference.strip_prefix("#/$defs/").and_then(named).unwrap_or(schema)
 }
 
-/// What a list holds.
+/// What a list holds, where the field may be one.
 pub(crate) fn items(field: &Schema) -> Option<&Schema> {
-    entry(field, "items")
+    choices(field).find_map(|choice| entry(choice, "items"))
 }
 
 /// The schemas of a union, or the one that there is.

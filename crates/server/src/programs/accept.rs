@@ -1,6 +1,7 @@
 //! The server's end of the connections of programs. A program may call models and nothing else: it can never be a worker.
 
 use super::frames::{self, Dial, Refused, Request, Welcome};
+use super::life::{Life, Watched};
 use crate::call::{Answer, Failure};
 use crate::heavy;
 use crate::http::{Listener, Stream, most_items};
@@ -14,6 +15,7 @@ use jitney_core::outcome::Outcome;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -30,6 +32,9 @@ const CONNECTIONS: usize = 256;
 /// Requests of one program that are under way, or whose answers it has not taken. It is told, and keeps others back: one
 /// that does not is not read from, and so not answered when it asks whether the server lives.
 const REQUESTS: u32 = 16_384;
+/// A program that is silent for this long is taken for lost, with the machine or the network between: programs ask for a
+/// sign of life every two seconds, and whoever is gone would keep his place for ever.
+const SILENCE: Duration = Duration::from_secs(60);
 /// After this a socket that cannot accept is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -160,6 +165,25 @@ fn until_written(mut segments: Segments, place: OwnedSemaphorePermit) -> Segment
     segments
 }
 
+/// The next frame, unless there is no sign of life for too long.
+async fn next<R: AsyncRead + Unpin>(
+    reader: &mut FrameReader<R>,
+    most: usize,
+    life: &Life,
+) -> io::Result<Option<Frame>> {
+    // Polled to its end: what it has read of a frame would be lost with it.
+    let mut next = pin!(reader.next_within(most));
+    loop {
+        // It may have said much while this server did not read: a full second is for that.
+        let left = SILENCE.saturating_sub(life.silence()).max(Duration::from_secs(1));
+        match tokio::time::timeout(left, &mut next).await {
+            Ok(frame) => return frame,
+            Err(_) if life.silence() >= SILENCE => return Err(io::ErrorKind::TimedOut.into()),
+            Err(_) => {}
+        }
+    }
+}
+
 /// One program.
 struct Connection {
     site: Arc<Site>,
@@ -175,12 +199,13 @@ impl Connection {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let (outgoing, queue) = mpsc::unbounded_channel();
-        let mut writing = tokio::spawn(write_all(writer, queue));
-        let mut reader = FrameReader::new(reader);
+        let life = Life::new();
+        let mut writing = tokio::spawn(write_all(Watched::new(writer, &life), queue));
+        let mut reader = FrameReader::new(Watched::new(reader, &life));
         let places = Arc::new(Semaphore::new(REQUESTS as usize));
         let mut connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone() };
         let result = tokio::select! {
-            result = connection.answer_all(&mut reader, &mut stop) => result,
+            result = connection.answer_all(&mut reader, &life, &mut stop) => result,
             // The program does not take what it is told.
             _ = &mut writing => Err(io::ErrorKind::BrokenPipe.into()),
         };
@@ -200,6 +225,7 @@ impl Connection {
     async fn answer_all<R: AsyncRead + Unpin>(
         &mut self,
         reader: &mut FrameReader<R>,
+        life: &Life,
         stop: &mut watch::Receiver<bool>,
     ) -> io::Result<bool> {
         // It may wait here for models that are still loading, and must not keep the server from ending meanwhile.
@@ -215,7 +241,7 @@ impl Connection {
         let max_items = most_items(&self.site);
         loop {
             let frame = tokio::select! {
-                frame = reader.next_within(most) => frame?,
+                frame = next(reader, most, life) => frame?,
                 _ = stop.wait_for(|stop| *stop) => return Ok(true),
             };
             let Some(frame) = frame else { return Ok(false) };
@@ -333,6 +359,29 @@ mod tests {
         stop.send(true).unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(5), serving).await;
         assert!(ended.expect("it ends at once").unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_shows_no_sign_of_life_loses_its_place() {
+        for is_alive in [false, true] {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let (reader, writer) = tokio::io::split(far);
+            let (_stop, stopped) = watch::channel(false);
+            let site = Arc::new(Site::of_a_test(1000));
+            site.set_readiness(crate::site::Readiness { ready: true, ..Default::default() });
+            let serving = tokio::spawn(Connection::run(reader, writer, site, stopped));
+            let (_heard, mut near) = tokio::io::split(near);
+            near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+            for _ in 0..3 {
+                tokio::time::sleep(SILENCE / 2).await;
+                if is_alive {
+                    near.write_all(&small_frame(Kind::Ping, b"")[0]).await.unwrap();
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(serving.is_finished(), !is_alive);
+            serving.abort();
+        }
     }
 
     #[tokio::test]

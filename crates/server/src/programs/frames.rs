@@ -22,8 +22,10 @@ use std::time::Duration;
 const COPY_BELOW: usize = 8 << 10;
 /// What the frame of a request may have beside `max_body_bytes`: its table, for the most part.
 pub(super) const TABLE: usize = 1 << 20;
-/// A deployment's own timeout, on the wire.
+/// A deployment's own time-out, on the wire.
 const UNSAID: Duration = Duration::from_millis(u32::MAX as u64);
+/// The longest that a program can ask for: 49 days.
+const LONGEST: Duration = Duration::from_millis(u32::MAX as u64 - 1);
 
 /// What a program says first.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -66,7 +68,8 @@ pub(super) fn call(id: u64, deployment: &str, items: Vec<Parts>, terms: Terms) -
     let mut prefix = vec![Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8];
     put_text(&mut prefix, deployment);
     let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts)).collect();
-    let items: Vec<_> = calls.iter().map(|call| (call, terms.timeout.unwrap_or(UNSAID))).collect();
+    let items: Vec<_> =
+        calls.iter().map(|call| (call, terms.timeout.map_or(UNSAID, |timeout| timeout.min(LONGEST)))).collect();
     batch_frame::encode_as(Kind::Call, &prefix, BatchId(id), &items)
 }
 
@@ -172,6 +175,9 @@ mod tests {
         assert_eq!(&request.items[1][0].data.contiguous()[..], b"bc");
         let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], Terms::default())), 1).unwrap();
         assert_eq!(unsaid.terms.timeout, None);
+        let terms = Terms { timeout: Some(Duration::from_secs(1_000_000_000)), ..Terms::default() };
+        let longest = read_call(&received(&call(9, "x", vec![smallvec![part("a")]], terms)), 1).unwrap();
+        assert_eq!(longest.terms.timeout, Some(LONGEST), "as good as for ever, and not what is meant by silence");
         assert!(read_call(&frame, 1).is_err(), "one item too many");
     }
 

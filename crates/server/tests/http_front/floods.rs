@@ -2,6 +2,7 @@
 
 use crate::support::{Client, Front, LONG, echo, output, post, server_options, submitted, timing, watched};
 use bytes::Bytes;
+use jitney_core::options::ServerOptions;
 use jitney_server::call::{Answer, Tag};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -82,6 +83,16 @@ async fn farewell(client: &mut Client) -> Option<u32> {
 }
 
 const ENHANCE_YOUR_CALM: u32 = 11;
+
+#[tokio::test]
+async fn an_idle_connection_is_told_which_calls_were_looked_at() {
+    let options = ServerOptions { idle_timeout_s: 0.2, ..server_options() };
+    let front = Front::with(options, |_| echo).await;
+    let mut client = http2(&front, &[frame(HEADERS, END_HEADERS | END_STREAM, 1, &head())]).await;
+    assert_eq!(next(&mut client, HEADERS).await.unwrap().0, 1);
+    assert_eq!(farewell(&mut client).await, Some(0), "a call that crosses it may be sent again");
+    while any(&mut client).await.is_some() {}
+}
 
 #[tokio::test]
 async fn raw_frames_are_understood() {

@@ -41,7 +41,7 @@ pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
 }
 
 /// The one message of a body.
-pub(crate) async fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) -> Result<Chunks, Failure> {
+pub(crate) async fn only(mut body: Chunks, coding: Option<Coding>, most: u64, site: &Site) -> Result<Chunks, Failure> {
     let mut start = body.split_to(PREFIX);
     let Some(start) = start.contiguous().first_chunk().copied() else {
         return Err(malformed("it ends inside of its prefix"));
@@ -50,19 +50,20 @@ pub(crate) async fn only(mut body: Chunks, coding: Option<Coding>, site: &Site) 
     if body.len() != length {
         return Err(malformed(&format!("its prefix says {length} bytes, {} follow", body.len())));
     }
-    plain(body, is_compressed, coding, site).await
+    plain(body, is_compressed, coding, most, site).await
 }
 
-/// A message as it was before it was compressed.
+/// A message as it was before it was compressed, of `most` bytes at most.
 pub(crate) async fn plain(
     message: Chunks,
     is_compressed: bool,
     coding: Option<Coding>,
+    most: u64,
     site: &Site,
 ) -> Result<Chunks, Failure> {
     match (is_compressed, coding) {
         (false, _) => Ok(message),
-        (true, Some(coding)) => coding::inflate(coding, message, site).await.map(Chunks::from),
+        (true, Some(coding)) => coding::inflate(coding, message, most, site).await.map(Chunks::from),
         (true, None) => Err(malformed("it is compressed, but the header grpc-encoding does not say how")),
     }
 }

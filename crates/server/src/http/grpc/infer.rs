@@ -4,6 +4,7 @@ use super::frame::{self, Pieces};
 use crate::call::{Chunks, Dtype, Failure, Timing};
 use crate::deployment::Ticket;
 use crate::heavy;
+use crate::held::Held;
 use crate::http::batch;
 use crate::http::intake::{self, Wanted};
 use crate::item::arrays;
@@ -68,8 +69,14 @@ impl Answer<'_> {
     }
 }
 
-/// Computes one request. The timing of a failure is of what was computed for it.
-pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Result<Answer<'_>, (Failure, Timing)> {
+/// Computes one request, which counts as being received until it has been looked into. The timing of a failure is of what
+/// was computed for it.
+pub(super) async fn infer(
+    site: &Site,
+    message: Chunks,
+    receiving: Option<Held>,
+    wanted: Wanted,
+) -> Result<Answer<'_>, (Failure, Timing)> {
     let bytes = message.len();
     let prepare = || {
         let (head, raw) = tear(message)?;
@@ -84,6 +91,7 @@ pub(super) async fn infer(site: &Site, message: Chunks, wanted: Wanted) -> Resul
         inference.map(|inference| (deployment, id, inference)).inspect_err(|failure| deployment.count(failure.outcome))
     };
     let prepared = heavy::run(bytes, prepare).await;
+    drop(receiving);
     let (deployment, id, inference) = prepared.map_err(|failure| (failure, Timing::default()))?;
     let mut parameters = write_parameters(&inference.kept);
     if inference.empty_final_response {

@@ -9,9 +9,11 @@ mod reply;
 mod stream;
 mod waiting;
 
+use super::body;
 use super::door::Door;
 use super::headers::{self, RequestId};
 use super::intake::{self, Intake, Wanted};
+use super::limits::QUESTION_BYTES;
 use super::problem::{Problem, Said};
 use super::service::Reply;
 use super::socket::Active;
@@ -53,7 +55,7 @@ pub(crate) async fn answer(
         (SERVICE, method) => call.describe(method).await,
         (health::SERVICE, "Check") => call.unary(|site, asked| health::check(site, &asked)).await,
         (health::SERVICE, "Watch") => {
-            let asked = call.receive().await?.1;
+            let asked = call.receive().await?;
             Ok(health::watch(site.clone(), asked, id))
         }
         (reflection::V1 | reflection::V1_ALPHA, "ServerReflectionInfo") => {
@@ -69,6 +71,12 @@ fn unknown(path: &str) -> Problem {
     Problem::new(Outcome::MethodNotAllowed, what)
 }
 
+/// How long a message may take to arrive: only when it is here does it name its model.
+fn allowed(site: &Site) -> Duration {
+    let models = site.deployments().into_iter().flatten();
+    models.map(|(_, deployment)| intake::allowed(&deployment.manifest)).max().unwrap_or(NOBODY)
+}
+
 /// One call whose message has not been read.
 struct Call<'a> {
     site: &'a Site,
@@ -80,13 +88,12 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The message, and what is left of the time that it had to come.
-    async fn receive<M: Message + Default>(self) -> Result<(Wanted, M), Problem> {
-        let Call { site, body, mut wanted, coding, .. } = self;
-        let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
-        let (body, _receiving) = Intake { site, body, allowed }.receive(&mut wanted).await?;
-        let mut message = frame::only(body, coding, site).await?;
-        Ok((wanted, frame::decode(message.contiguous().clone())?))
+    /// The message of a method that asks for what the front knows.
+    async fn receive<M: Message + Default>(self) -> Result<M, Problem> {
+        let Call { site, body, wanted, coding, .. } = self;
+        let body = body::question(body, site, wanted.timeout).await?;
+        let mut message = frame::only(body, coding, QUESTION_BYTES, site).await?;
+        Ok(frame::decode(message.contiguous().clone())?)
     }
 
     /// A method that answers out of what the front knows.
@@ -96,7 +103,7 @@ impl Call<'_> {
         A: Message,
     {
         let (site, id) = (self.site, self.id);
-        let asked = self.receive().await?.1;
+        let asked = self.receive().await?;
         let pieces = frame::message(&answer(site, asked)?)?;
         Ok(reply::unary(pieces, id, &Timing::default()))
     }
@@ -161,14 +168,10 @@ impl Call<'_> {
 
     async fn infer(self) -> Result<Reply, Problem> {
         let Call { site, body, id, active, mut wanted, coding } = self;
-        // Only the message names its model.
-        let models = site.deployments().into_iter().flatten();
-        let allowed = models.map(|(_, deployment)| intake::allowed(&deployment.manifest)).max().unwrap_or(NOBODY);
-        let (body, receiving) = Intake { site, body, allowed }.receive(&mut wanted).await?;
-        let message = frame::only(body, coding, site).await?;
-        drop(receiving);
+        let (body, receiving) = Intake { site, body, allowed: allowed(site) }.receive(&mut wanted).await?;
+        let message = frame::only(body, coding, site.options.max_body_bytes, site).await?;
         active.compute();
-        match infer::infer(site, message, wanted).await {
+        match infer::infer(site, message, receiving, wanted).await {
             Ok(answer) => {
                 let timing = answer.timing;
                 Ok(reply::unary(answer.alone()?, id, &timing))

@@ -1,10 +1,11 @@
 //! gRPC's protocol for asking a server what it serves: clients such as grpcurl need no files of ours.
 
-use super::frame;
 use super::reply::{self, Piece};
-use super::stream::Messages;
+use super::stream::{Bounds, Messages, looks, unless_draining};
+use super::{NOBODY, frame};
 use crate::http::coding::Coding;
 use crate::http::headers::RequestId;
+use crate::http::limits::QUESTION_BYTES;
 use crate::http::service::Reply;
 use crate::http::upload::Upload;
 use crate::messages::DESCRIPTORS;
@@ -34,9 +35,11 @@ static FILES: LazyLock<Vec<FileDescriptorProto>> =
 pub(super) fn answer(site: Arc<Site>, body: Upload, coding: Option<Coding>, id: &RequestId) -> Reply {
     let (pieces, sent) = mpsc::channel(1);
     let answering = tokio::spawn(async move {
-        let mut messages = Messages::new(&site, body, coding);
+        let mut messages = Messages::new(&site, body, coding, Bounds { most: QUESTION_BYTES, allowed: NOBODY });
+        let mut looks = looks();
         let end = loop {
-            let asked = match messages.next().await {
+            let next = unless_draining(&site, &mut looks, messages.next()).await;
+            let asked = match next.and_then(|next| next) {
                 Ok(None) => break reply::ok(),
                 Ok(Some(message)) => {
                     message.plain(&site).await.and_then(|mut message| frame::decode(message.contiguous().clone()))

@@ -6,6 +6,7 @@ use super::reply::{self, Piece};
 use super::waiting::{Counted, Waiting};
 use crate::call::{Chunks, Failure};
 use crate::held::Held;
+use crate::http::body;
 use crate::http::coding::Coding;
 use crate::http::headers::RequestId;
 use crate::http::intake::{self, Wanted};
@@ -20,32 +21,44 @@ use hyper::header::HeaderMap;
 use jitney_core::metrics;
 use jitney_core::outcome::Outcome;
 use prost::Message;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, interval, timeout, timeout_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout, timeout_at};
 
 /// Requests of one stream that are computed at once; it is then read no further.
 const AT_ONCE: usize = 64;
 
 /// How often a stream looks whether the server is ending.
 const LOOK: Duration = Duration::from_millis(500);
+/// Longer than any stream.
+const FAR_AWAY: Duration = Duration::from_secs(86_400 * 365);
+
+/// What the messages of a stream may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Bytes of one, also inflated.
+    pub(super) most: u64,
+    /// How long one may take to arrive.
+    pub(super) allowed: Duration,
+}
 
 /// A message as it came, which may be compressed.
 pub(super) struct Packed {
     message: Chunks,
     coding: Option<Coding>,
     is_compressed: bool,
+    most: u64,
 }
 
 impl Packed {
     /// The message itself.
     pub(super) async fn plain(self, site: &Site) -> Result<Chunks, Failure> {
-        let Packed { message, coding, is_compressed } = self;
-        frame::plain(message, is_compressed, coding, site).await
+        let Packed { message, coding, is_compressed, most } = self;
+        frame::plain(message, is_compressed, coding, most, site).await
     }
 }
 
@@ -54,27 +67,28 @@ pub(super) struct Messages<'a> {
     site: &'a Site,
     body: Upload,
     coding: Option<Coding>,
+    bounds: Bounds,
     buffer: BytesMut,
     held: Held,
 }
 
 impl<'a> Messages<'a> {
-    pub(super) fn new(site: &'a Site, body: Upload, coding: Option<Coding>) -> Messages<'a> {
-        Messages { site, body, coding, buffer: BytesMut::new(), held: account(site) }
+    pub(super) fn new(site: &'a Site, body: Upload, coding: Option<Coding>, bounds: Bounds) -> Messages<'a> {
+        Messages { site, body, coding, bounds, buffer: BytesMut::new(), held: account(site) }
     }
 
-    /// The next message; `None` at the end of the stream. May be dropped and called again.
+    /// The next message; `None` at the end of the stream. Its time begins anew when this is dropped and called again.
     pub(super) async fn next(&mut self) -> Result<Option<Packed>, Failure> {
         let options = &self.site.options;
+        let Bounds { most, allowed } = self.bounds;
         let silence = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
+        let mut began = None;
         loop {
             if let Some(start) = self.buffer.first_chunk() {
                 let (is_compressed, length) = frame::prefix(*start)?;
-                if length as u64 > options.max_body_bytes {
-                    let most = options.max_body_bytes;
-                    let detail = format!(
-                        "a message has {length} bytes, the limit is {most}; send less, or raise max_body_bytes"
-                    );
+                if length as u64 > most {
+                    let remedy = body::remedy(most, self.site);
+                    let detail = format!("a message has {length} bytes, the limit is {most}; {remedy}");
                     return Err(Failure::new(Outcome::TooLarge, detail));
                 }
                 if self.buffer.len() >= PREFIX + length {
@@ -82,18 +96,17 @@ impl<'a> Messages<'a> {
                     let message = self.buffer.split_to(length).freeze();
                     self.held = account(self.site);
                     self.held.grow(self.buffer.len(), u64::MAX);
-                    return Ok(Some(Packed { message: message.into(), coding: self.coding, is_compressed }));
+                    return Ok(Some(Packed { message: message.into(), coding: self.coding, is_compressed, most }));
                 }
             }
-            let body = &mut self.body;
-            let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+            let upload = &mut self.body;
+            let frame = poll_fn(|cx| Pin::new(&mut *upload).poll_frame(cx));
             // Between messages a stream may be silent for as long as it likes.
             let frame = if self.buffer.is_empty() {
                 frame.await
             } else {
-                let detail =
-                    || format!("a message stopped for {} s; send it without such pauses", silence.as_secs_f64());
-                timeout(silence, frame).await.map_err(|_| Failure::new(Outcome::BodyTimeout, detail()))?
+                let left = allowed.saturating_sub(began.get_or_insert_with(Instant::now).elapsed());
+                timeout(silence.min(left), frame).await.map_err(|_| too_slow(silence, allowed, left))?
             };
             match frame {
                 None if self.buffer.is_empty() => return Ok(None),
@@ -115,6 +128,40 @@ impl<'a> Messages<'a> {
             }
         }
     }
+}
+
+fn too_slow(silence: Duration, allowed: Duration, left: Duration) -> Failure {
+    let detail = if left <= silence {
+        format!("a message took longer than the {} s that it may take; send it faster", allowed.as_secs_f64())
+    } else {
+        format!("a message stopped for {} s; send it without such pauses", silence.as_secs_f64())
+    };
+    Failure::new(Outcome::BodyTimeout, detail)
+}
+
+/// What is waited for, or the word that the server ends: a stream that waits would keep it from that.
+pub(super) async fn unless_draining<T>(
+    site: &Site,
+    looks: &mut Interval,
+    waiting: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    // Not begun anew at each look: what it has waited for counts.
+    let mut waiting = pin!(waiting);
+    loop {
+        tokio::select! {
+            result = &mut waiting => return Ok(result),
+            _ = looks.tick() => if site.readiness().draining {
+                return Err(Failure::new(Outcome::Draining, "the server is shutting down; open a stream to another"));
+            },
+        }
+    }
+}
+
+/// When such a stream looks.
+pub(super) fn looks() -> Interval {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
 }
 
 fn account(site: &Site) -> Held {
@@ -185,26 +232,20 @@ async fn read(
     is_strict: bool,
     started: mpsc::Sender<Computed>,
 ) -> Result<(), Failure> {
-    let mut messages = Messages::new(site, body, coding);
-    let mut ticks = interval(LOOK);
+    let bounds = Bounds { most: site.options.max_body_bytes, allowed: super::allowed(site) };
+    let mut messages = Messages::new(site, body, coding, bounds);
+    let mut looks = looks();
     let receiving = site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]);
     let waiting = Waiting::new(receiving, site.untaken.clone());
     loop {
         // A place first: what is read is computed.
         let Ok(place) = started.reserve().await else { return Ok(()) };
-        let message = loop {
-            let late = end.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
-            let next = async {
-                waiting.room().await;
-                messages.next().await
-            };
-            tokio::select! {
-                message = timeout_at(late, next) => break message,
-                _ = ticks.tick() => if site.readiness().draining {
-                    return Err(Failure::new(Outcome::Draining, "the server is shutting down; open a stream to another"));
-                },
-            }
+        let late = end.unwrap_or_else(|| Instant::now() + FAR_AWAY);
+        let next = async {
+            waiting.room().await;
+            messages.next().await
         };
+        let message = unless_draining(site, &mut looks, timeout_at(late, next)).await?;
         let Ok(message) = message else {
             return Err(Failure::new(Outcome::DeadlineExceeded, "the time of the stream is over"));
         };
@@ -226,7 +267,7 @@ async fn read(
 async fn compute(site: Arc<Site>, message: Packed, wanted: Wanted, is_strict: bool) -> Result<Pieces, Failure> {
     let message = message.plain(&site).await?;
     let result = match intake::check_room(&site) {
-        Ok(()) => infer::infer(&site, message.clone(), wanted).await.map_err(|(failure, _)| failure),
+        Ok(()) => infer::infer(&site, message.clone(), None, wanted).await.map_err(|(failure, _)| failure),
         Err(failure) => Err(failure),
     };
     let failure = match result {

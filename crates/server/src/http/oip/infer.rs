@@ -86,7 +86,7 @@ async fn prepare(
     };
     let (mut body, _receiving) = intake.receive(&mut wanted).await?;
     if let Some(coding) = form.coding {
-        body = coding::inflate(coding, body, site).await?.into();
+        body = coding::inflate(coding, body, site.options.max_body_bytes, site).await?.into();
     }
     let most_rows = batch::most_items_of(site, body.len());
     let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows };

@@ -4,7 +4,7 @@ mod infer;
 mod read;
 mod write;
 
-use super::body::{self, Patience};
+use super::body;
 use super::headers::RequestId;
 use super::problem::{Problem, Said};
 use super::service::{Reply, decoded};
@@ -21,7 +21,6 @@ use jitney_core::outcome::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
-use std::time::Duration;
 
 const READ: &str = "GET, HEAD";
 
@@ -118,8 +117,7 @@ struct Asked {
 
 /// `POST /v2/repository/index`: a body may ask for those only that are ready.
 async fn index(site: &Site, request: Request<Upload>) -> Result<Reply, Problem> {
-    let allowed = Duration::try_from_secs_f64(site.options.body_timeout_s).unwrap_or(Duration::MAX);
-    let mut body = body::receive(request.into_body(), site, Patience::of(allowed, None)).await?.chunks;
+    let mut body = body::question(request.into_body(), site, None).await?;
     let Object(Asked { ready }) = match body.contiguous() {
         body if body.is_empty() => Object::default(),
         body => serde_json::from_slice(body).map_err(|error| {

@@ -56,6 +56,7 @@ struct Input<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
+    #[serde(deserialize_with = "axes")]
     shape: Vec<u64>,
     #[serde(default, deserialize_with = "or_null")]
     parameters: Named,
@@ -101,6 +102,32 @@ impl<'de> Visitor<'de> for Entries {
             entries.insert(name, value);
         }
         Ok(Named(entries))
+    }
+}
+
+/// A shape. It is bounded while it is read: each axis takes eight bytes and may have taken two.
+fn axes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    deserializer.deserialize_seq(Axes)
+}
+
+struct Axes;
+
+impl<'de> Visitor<'de> for Axes {
+    type Value = Vec<u64>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a list of axes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Vec<u64>, A::Error> {
+        let mut axes = Vec::new();
+        while let Some(axis) = access.next_element()? {
+            if axes.len() == AXES {
+                return Err(A::Error::custom(format!("a shape has more than {AXES} axes")));
+            }
+            axes.push(axis);
+        }
+        Ok(axes)
     }
 }
 

@@ -73,7 +73,7 @@ fn however_much_is_wrong_the_refusal_is_short() {
     }
     let failure =
         input(&format!(r#"{{"name": "x", "shape": [{many}], "datatype": "INT8", "data": [1]}}"#)).unwrap_err();
-    assert!(failure.detail.contains("at most 32 axes, got 100000"), "{}", failure.detail);
+    assert!(failure.detail.contains("a shape has more than 32 axes"), "{}", failure.detail);
 }
 
 #[test]
