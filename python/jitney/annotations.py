@@ -15,6 +15,7 @@ from jitney import schemas, unfit
 from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type
 from jitney.errors import TargetError
 from jitney.failures import one_line
+from jitney.hints import strip
 from jitney.types import Embeddings, Image, require_pillow
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
@@ -193,13 +194,13 @@ def _object_input(where: str, item: Any) -> Input:
 
 
 def _output(where: str, annotation: Any, *, batched: bool) -> Output:
-    if annotation is _MISSING or annotation is Any:
-        return Output("any")
-    if is_stream(annotation):
-        raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
-    if annotation is type(None):
-        raise TargetError(f"{where} returns None; it returns {_RETURNS}")
     base = strip(annotation)
+    if annotation is _MISSING or base is Any:
+        return Output("any")
+    if is_stream(base):
+        raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
+    if base is type(None):
+        raise TargetError(f"{where} returns None; it returns {_RETURNS}")
     if base is Embeddings:
         spec = ArraySpec("", ANY_DTYPE, (None,))
         return Output("array", item=base, arrays=(spec,), schema=schemas.of_array(spec), counts_tokens=True)
@@ -257,11 +258,6 @@ def is_named_tuple(kind: type[Any]) -> bool:
     return hasattr(kind, "_fields") and issubclass(kind, tuple)
 
 
-def strip(annotation: Any) -> Any:
-    """Take the annotation without `Annotated`."""
-    return get_args(annotation)[0] if get_origin(annotation) is typing.Annotated else annotation
-
-
 def list_item(annotation: Any) -> Any:
     """Tell the type of a list's items, or None if the annotation is no list."""
     base = strip(annotation)
@@ -274,10 +270,13 @@ def list_item(annotation: Any) -> Any:
 
 def without_exceptions(annotation: Any) -> Any:
     """Take `str | InvalidInput` as `str`: an exception at an index is an outcome, not an answer."""
-    if get_origin(annotation) not in (typing.Union, types.UnionType):
+    base = strip(annotation)
+    if get_origin(base) not in (typing.Union, types.UnionType):
         return annotation
-    arguments: tuple[Any, ...] = get_args(annotation)
+    arguments: tuple[Any, ...] = get_args(base)
     kinds: list[Any] = [k for k in arguments if not (isinstance(k, type) and issubclass(k, BaseException))]
+    if len(kinds) == len(arguments):
+        return annotation
     return typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007 -- a union of a computed tuple
 
 

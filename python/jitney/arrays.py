@@ -2,9 +2,10 @@
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from jitney.errors import TargetError
+from jitney.hints import unwrapped
 from jitney.types import DTYPES, Tensor
 
 ANY_DTYPE = "any"
@@ -41,10 +42,10 @@ class ArraySpec:
 
 def is_array_type(annotation: Any) -> bool:
     """Whether an annotation is an array's: numpy's, or a class that converts itself (torch.Tensor, jax.Array)."""
-    if get_origin(annotation) is Annotated:
-        base, *extras = get_args(annotation)
-        return any(isinstance(extra, Tensor) for extra in extras) or is_array_type(base)
-    kind = get_origin(annotation) or annotation
+    base, extras = unwrapped(annotation)
+    if any(isinstance(extra, Tensor) for extra in extras):
+        return True
+    kind = get_origin(base) or base
     if not isinstance(kind, type):
         return False
     if kind.__module__.partition(".")[0] in ("jitney", "PIL"):
@@ -60,12 +61,10 @@ def is_numpy(kind: type) -> bool:
 def array_spec(where: str, name: str, annotation: Any, *, any_dtype: bool = False) -> ArraySpec:
     """Read dtype and shape from an annotation. With `any_dtype` (results) arrays need not be numpy's."""
     place = f"{where}: `{name}`" if name else where
-    tensor: Tensor | None = None
-    if get_origin(annotation) is Annotated:
-        annotation, *extras = get_args(annotation)
-        tensor = next((extra for extra in extras if isinstance(extra, Tensor)), None)
-        if not is_array_type(annotation):
-            raise TargetError(f"{place}: jitney.Tensor describes an np.ndarray, not {annotation}")
+    annotation, extras = unwrapped(annotation)
+    tensor = next((extra for extra in extras if isinstance(extra, Tensor)), None)
+    if not is_array_type(annotation):
+        raise TargetError(f"{place}: jitney.Tensor describes an np.ndarray, not {annotation}")
     kind = get_origin(annotation) or annotation
     if not any_dtype and not is_numpy(kind):
         raise TargetError(f"{place} is {kind.__qualname__}: arrays come as np.ndarray; convert it in `predict`")

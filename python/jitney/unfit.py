@@ -9,6 +9,7 @@ import msgspec
 
 from jitney import schemas
 from jitney.arrays import is_array_type
+from jitney.hints import named_type
 from jitney.types import Image
 
 _IMAGE: Final = "take `bytes` and open them in predict: PIL.Image.open(io.BytesIO(...))"
@@ -51,7 +52,7 @@ def _parts(kind: Any, place: str = "", outer: type[Any] | None = None, seen: set
     seen = set() if seen is None else seen
     yield _Part(kind, place, outer)
     base = _base(kind)
-    named = schemas.named_type(base)
+    named = named_type(base)
     if named is not None:
         if base in seen:
             return

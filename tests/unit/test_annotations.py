@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar, cast
 
 import jitney
 import msgspec
@@ -14,10 +14,15 @@ import numpy as np
 import PIL.Image
 import pydantic
 import pytest
+from jitney import schemas
 from jitney.annotations import read_signature
+from jitney.codecs import Codec
+from jitney.config import DeploymentOptions
 from jitney.errors import TargetError
 from jitney.failures import told_of_load
+from jitney.hints import parts
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -54,6 +59,17 @@ class Scores(NamedTuple):
 class Mixed:
     label: NDArray[np.int64]
     name: str
+
+
+T = TypeVar("T")
+Word = NewType("Word", str)
+Key = NewType("Key", Word)
+Words = TypeAliasType("Words", list[Word])
+Rows = TypeAliasType("Rows", list[T], type_params=(T,))
+Picture = TypeAliasType("Picture", Annotated[np.ndarray, jitney.Tensor("uint8", (2, 2))])
+Photo = NewType("Photo", jitney.Image)
+Nodes = NewType("Nodes", Node)
+Said = TypeAliasType("Said", str | jitney.InvalidInput)
 
 
 def kinds(predict: Callable[..., Any], **options: Any) -> tuple[str, str]:
@@ -128,6 +144,36 @@ def test_results_may_be_arrays_of_other_libraries() -> None:
 
     assert kinds(predict) == ("text", "array")
     assert kinds(listed) == ("text", "array")
+
+
+def test_names_of_types_are_what_they_stand_for() -> None:
+    def words(x: Words) -> list[Said]: ...
+    def keys(x: list[Key]) -> Rows[Key]: ...
+    def pictures(x: Picture) -> Picture: ...
+    def photos(x: list[Photo]) -> list[Photo]: ...
+    def nodes(x: list[Nodes]) -> list[Nodes]: ...
+
+    assert [kinds(f) for f in (words, keys, pictures, photos, nodes)] == [
+        ("text", "text"),
+        ("text", "text"),
+        ("arrays", "array"),
+        ("image", "image"),
+        ("object", "object"),
+    ]
+    assert read_signature(pictures).input.arrays[0].show() == "uint8 of shape (2, 2)"
+    assert read_signature(nodes).input.schema["title"] == "Node"
+    given = Codec(read_signature(keys), DeploymentOptions()).from_python(["a", 3])
+    assert (given.columns, len(given.errors)) == ([["a"]], 1)
+
+
+def test_a_name_that_stands_for_itself_among_others_is_entered_once() -> None:
+    class Name:  # as `type Json = dict[str, Json]` makes one, from Python 3.12 on
+        __value__: Any = None
+
+    json: Any = Name()
+    json.__value__ = dict[str, json]
+    assert list(parts(json)) == [json, dict[str, json], str, json]
+    assert not schemas.by_pydantic(json)
 
 
 def test_without_batching_the_parameter_is_the_item() -> None:

@@ -9,11 +9,12 @@ from typing import Any, Final, NoReturn, cast
 import msgspec
 
 from jitney import schemas
-from jitney.annotations import Output, is_named_tuple, strip
+from jitney.annotations import Output, is_named_tuple
 from jitney.codecs import tags
 from jitney.codecs.completing import completed
 from jitney.codecs.plain import is_array, plain_hook
 from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError, Unavailable
+from jitney.hints import strip
 from jitney.types import Image, is_pillow
 
 FAILED: Final = 255

@@ -1,0 +1,52 @@
+"""What stands behind an annotation: under `Annotated`, and under names that stand for another type."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+
+def strip(annotation: Any) -> Any:
+    """Take the annotation without `Annotated`, and for a NewType or a `type Name = ...` what it stands for."""
+    return unwrapped(annotation)[0]
+
+
+def unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
+    """Tell what `strip` takes, and all that `Annotated` says beside it, the outermost first."""
+    extras: list[Any] = []
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            extras += more
+        elif (named := named_type(annotation)) is not None:
+            annotation = named
+        else:
+            return annotation, extras
+
+
+def named_type(kind: Any) -> Any:
+    """Tell what type a `NewType` or a `type Name = ...` stands for; None if it is neither."""
+    name = get_origin(kind) or kind
+    if isinstance(name, type):
+        return None
+    meant = getattr(name, "__supertype__", getattr(name, "__value__", None))
+    return filled(meant, dict(zip(getattr(name, "__type_params__", ()), get_args(kind), strict=False)))
+
+
+def parts(annotation: Any, *names: Any) -> Iterator[Any]:
+    """Yield an annotation and all that it is made of; a `type Json = dict[str, Json] | str` is entered once."""
+    yield annotation
+    inner: Sequence[Any] = get_args(annotation)
+    if (named := named_type(annotation)) is not None:
+        name = get_origin(annotation) or annotation
+        inner = () if any(name is known for known in names) else (named,)
+        names = (*names, name)
+    for part in inner:
+        yield from parts(part, *names)
+
+
+def filled(annotation: Any, known: Mapping[Any, Any]) -> Any:
+    """Put types for the TypeVars in an annotation, as far as they are known."""
+    if isinstance(annotation, TypeVar):
+        return known.get(annotation, annotation)
+    if not known or not get_args(annotation) or not getattr(annotation, "__parameters__", ()):
+        return annotation
+    return annotation[tuple(known.get(each, each) for each in annotation.__parameters__)]
