@@ -68,13 +68,20 @@ def array_spec(where: str, name: str, annotation: Any, *, any_dtype: bool = Fals
     kind = get_origin(annotation) or annotation
     if not any_dtype and not is_numpy(kind):
         raise TargetError(f"{place} is {kind.__qualname__}: arrays come as np.ndarray; convert it in `predict`")
-    if tensor is not None:
+    dtype = _dtype_name(get_args(annotation))
+    if tensor is not None and tensor.dtype is not None:
+        if dtype in DTYPES and dtype != tensor.dtype:
+            raise TargetError(f"{place}: an array of {dtype}, but its jitney.Tensor says {tensor.dtype}; say it once")
         return ArraySpec(name, tensor.dtype, tensor.shape)
-    return ArraySpec(name, _dtype(place, get_args(annotation)) or (ANY_DTYPE if any_dtype else "float32"), None)
+    if dtype is not None and dtype not in DTYPES:
+        raise TargetError(f"{place}: arrays of {dtype} cannot be served; supported are {', '.join(DTYPES)}")
+    if tensor is not None:
+        return ArraySpec(name, dtype or "float32", tensor.shape)
+    return ArraySpec(name, dtype or (ANY_DTYPE if any_dtype else "float32"), None)
 
 
-def _dtype(place: str, arguments: tuple[Any, ...]) -> str | None:
-    """Read the dtype of np.ndarray[Any, np.dtype[np.float32]], which is NDArray[np.float32]."""
+def _dtype_name(arguments: tuple[Any, ...]) -> str | None:
+    """Read the dtype of np.ndarray[Any, np.dtype[np.float32]], which is NDArray[np.float32]; it may be none of ours."""
     scalar = get_args(arguments[1])[0] if len(arguments) > 1 and get_args(arguments[1]) else Any
     scalar = get_origin(scalar) or scalar
     if scalar is Any or not isinstance(scalar, type):
@@ -87,6 +94,4 @@ def _dtype(place: str, arguments: tuple[Any, ...]) -> str | None:
             name = str(numpy.dtype(scalar).name) if numpy is not None and not abstract else name
         except TypeError:
             pass
-    if name not in DTYPES:
-        raise TargetError(f"{place}: arrays of {name} cannot be served; supported are {', '.join(DTYPES)}")
     return name

@@ -44,13 +44,14 @@ class Tensor:
     """The dtype and the shape of one item's array, for `Annotated[np.ndarray, Tensor("uint8", (224, 224, 3))]`.
 
     The batch axis is not part of `shape`; None or -1 is an open axis, and no shape at all is open in rank too.
+    Without a `dtype` it is that of the array beside it, as in NDArray[np.uint8], or float32.
     """
 
-    dtype: str = "float32"
+    dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
+        if self.dtype is not None and self.dtype not in DTYPES:
             raise ValueError(f"a Tensor's dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
         if self.shape is not None:
             object.__setattr__(self, "shape", tuple(_axis(axis) for axis in self.shape))

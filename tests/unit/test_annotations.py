@@ -122,6 +122,9 @@ def test_arrays_of_any_spelling() -> None:
         d: Annotated[np.ndarray, jitney.Tensor("bool", (2, None, -1))],
         e: Annotated[NDArray[np.int64], jitney.Tensor("int64", ())],
         f: NDArray[np.longlong],
+        g: Annotated[NDArray[np.uint8], jitney.Tensor(shape=(3,))],
+        h: Annotated[np.ndarray, jitney.Tensor(shape=(3,))],
+        i: Annotated[NDArray[np.floating[Any]], jitney.Tensor("float64")],
     ) -> Scores: ...
 
     signature = read_signature(predict)
@@ -132,6 +135,9 @@ def test_arrays_of_any_spelling() -> None:
         ("d", "bool", (2, None, None)),
         ("e", "int64", ()),
         ("f", "int64", None),
+        ("g", "uint8", (3,)),
+        ("h", "float32", (3,)),
+        ("i", "float64", None),
     ]
     assert signature.input.schema["properties"]["d"]["items"]["items"]["items"] == {"type": "boolean"}
     assert [(spec.name, spec.dtype) for spec in signature.output.arrays] == [("label", "int64"), ("score", "float32")]
@@ -222,6 +228,7 @@ def two(x: list[str], y: np.ndarray) -> list[str]: ...
 def two_lists(x: list[str], y: list[str]) -> list[str]: ...
 def abstract(x: NDArray[np.floating[Any]]) -> list[str]: ...
 def complex_array(x: NDArray[np.complex64]) -> list[str]: ...
+def two_dtypes(x: Annotated[NDArray[np.uint8], jitney.Tensor("int64")]) -> list[str]: ...
 def unknown_type(x: list[np.random.Generator]) -> list[str]: ...
 def yields(x: list[str]) -> Any:
     yield x
@@ -250,6 +257,7 @@ def gives_mixed(x: list[str]) -> Mixed: ...
         (two_lists, "several parameters must all be arrays"),
         (abstract, "arrays of floating cannot be served"),
         (complex_array, "arrays of complex64 cannot be served"),
+        (two_dtypes, "`x`: an array of uint8, but its jitney.Tensor says int64"),
         (unknown_type, "items of Generator cannot be decoded"),
         (yields, "yields: streams come later"),
         (asynchronous, "is async"),
