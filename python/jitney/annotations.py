@@ -15,7 +15,7 @@ from jitney import schemas, unfit
 from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type
 from jitney.errors import TargetError
 from jitney.failures import one_line
-from jitney.hints import strip
+from jitney.hints import filled, open_in, strip
 from jitney.types import Embeddings, Image, require_pillow
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
@@ -76,20 +76,26 @@ def read_signature(
     batched: bool = True,
     is_method: bool = False,
     names: Mapping[str, object] | None = None,
+    arguments: Mapping[Any, Any] | None = None,
 ) -> Signature:
     """Read the types of `predict`; TargetError says what cannot be served and what can.
 
     `is_method`: the first parameter is `self`. `names`: where names are looked up that the module does not know,
-    such as types defined inside a function.
+    such as types defined inside a function. `arguments`: what the TypeVars of its class stand for.
     """
     _refuse_streams(predict)
-    hints = _hints(predict, names)
+    hints = {name: filled(hint, arguments or {}) for name, hint in _hints(predict, names).items()}
     parameters = _parameters(predict, hints, is_method=is_method)
     returned = hints.get("return", _MISSING)
     typed: dict[str, Any] = {}
     for name in parameters:
         if name not in hints:
             raise TargetError(f"{_name(predict)}: parameter `{name}` has no type; annotate it as {_TAKES}")
+        if found := open_in(hints[name], arguments or {}):
+            raise TargetError(
+                f"{_name(predict)}: parameter `{name}` is {show(hints[name])}, and nobody says what {found} is: "
+                "inherit from the class with a type in brackets, or annotate `predict` in the class that is deployed"
+            )
         typed[name] = hints[name]
     where = _name(predict)
     return Signature(_input(where, typed, batched=batched), _output(where, returned, batched=batched))

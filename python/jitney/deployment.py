@@ -15,6 +15,7 @@ from jitney.codecs.plain import plain
 from jitney.config import SERVER, Resolved
 from jitney.errors import ConfigError, TargetError
 from jitney.failures import one_line
+from jitney.hints import class_arguments
 from jitney.options import deployment_options, parse, unknown
 from jitney.targets import load_target
 
@@ -62,7 +63,9 @@ class Deployment:
         """What `predict` takes and returns. Read when first asked for, so types may be defined below the class."""
         function, is_method = self._predict()
         batched = bool(self.declared.get("batched", True))
-        signature = read_signature(function, batched=batched, is_method=is_method, names=self._names)
+        signature = read_signature(
+            function, batched=batched, is_method=is_method, names=self._names, arguments=self._arguments()
+        )
         self._names = None
         return signature
 
@@ -75,6 +78,13 @@ class Deployment:
         if isinstance(raw, classmethod):
             return cast("classmethod[Any, ..., object]", raw).__func__, True
         return cast("Callable[..., object]", raw), True
+
+    def _arguments(self) -> dict[Any, Any]:
+        """Tell what the TypeVars of the class that `predict` is written in stand for in the one that is deployed."""
+        if not isinstance(self.obj, type):
+            return {}
+        owner = next((kind for kind in self.obj.__mro__ if "predict" in vars(kind)), self.obj)
+        return class_arguments(self.obj, owner)
 
     def compiled_terms(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """Return `group_by` and `cost` as the manifest has them; TargetError if the front could not evaluate them."""

@@ -1,4 +1,4 @@
-"""What stands behind an annotation: under `Annotated`, and under names that stand for another type."""
+"""What stands behind an annotation: under `Annotated`, under names of types, and for the TypeVars of a base class."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -50,3 +50,33 @@ def filled(annotation: Any, known: Mapping[Any, Any]) -> Any:
     if not known or not get_args(annotation) or not getattr(annotation, "__parameters__", ()):
         return annotation
     return annotation[tuple(known.get(each, each) for each in annotation.__parameters__)]
+
+
+def class_arguments(kind: type[Any], owner: type[Any]) -> dict[Any, Any]:
+    """Tell what the TypeVars of a class stand for in one that inherits from it: in Prices(Base[Order]), T is Order.
+
+    One that is left open stands for its bound, or for itself if it has none.
+    """
+    known = _given(kind, owner, {})
+    return {each: known.get(each, getattr(each, "__bound__", None) or each) for each in _parameters(owner)}
+
+
+def _given(kind: type[Any], owner: type[Any], known: dict[Any, Any]) -> dict[Any, Any]:
+    if kind is owner:
+        return known
+    for base in vars(kind).get("__orig_bases__", kind.__bases__):
+        origin = get_origin(base) or base
+        if isinstance(origin, type) and issubclass(origin, owner):
+            arguments = [filled(argument, known) for argument in get_args(base)]
+            return _given(origin, owner, dict(zip(_parameters(origin), arguments, strict=False)))
+    return {}
+
+
+def open_in(annotation: Any, arguments: Mapping[Any, Any]) -> Any:
+    """Find a TypeVar in an annotation that a class left open; None if there is none. One of a method's own may be."""
+    left = [part for argument in arguments.values() for part in parts(argument) if isinstance(part, TypeVar)]
+    return next((part for part in parts(annotation) if isinstance(part, TypeVar) and part in left), None)
+
+
+def _parameters(kind: Any) -> tuple[Any, ...]:
+    return getattr(kind, "__parameters__", ())
