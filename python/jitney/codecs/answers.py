@@ -31,9 +31,12 @@ def check(output: Any, count: int) -> None:
         raise InvalidOutput(f"predict must return {_expected(count)}, but it returned {_got(output)}")
 
 
-def check_one(output: Any) -> None:
-    """Raise InvalidOutput unless `output` can be the answer of a `predict` that takes one item."""
-    if output is None or inspect.isgenerator(output) or inspect.isawaitable(output):
+def check_one(output: Any, *, may_be_none: bool) -> None:
+    """Raise InvalidOutput unless `output` can be the answer of a `predict` that takes one item.
+
+    None is one only if the annotation says so: elsewhere it comes of a `return` that is missing.
+    """
+    if (output is None and not may_be_none) or inspect.isgenerator(output) or inspect.isawaitable(output):
         raise InvalidOutput(f"predict must return the answer of one item, but it returned {_got(output)}")
 
 
