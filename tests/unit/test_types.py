@@ -133,6 +133,39 @@ def test_pixels_that_cannot_be_encoded_fail_alone() -> None:
         answers[0].encode()
 
 
+class OnDevice:
+    """A torch tensor on a device, or one that has a gradient, as far as an image looks at it."""
+
+    def __init__(self, pixels: Any) -> None:
+        self.pixels, self.shape, self.dtype = pixels, pixels.shape, pixels.dtype
+
+    def __array__(self) -> Any:
+        raise TypeError("on a device")
+
+    def detach(self) -> "OnDevice":
+        return OnDevice(self.pixels)
+
+    def cpu(self) -> "OnDevice":
+        return OnHost(self.pixels)
+
+    def clone(self) -> "OnDevice":
+        return OnDevice(self.pixels.copy())
+
+
+class OnHost(OnDevice):
+    def numpy(self) -> Any:
+        return self.pixels
+
+
+def test_tensors_on_a_device_are_pixels_too() -> None:
+    pixels = np.full((2, 3, 3), 7, np.uint8)
+    image = Image(OnDevice(pixels)).own()  # pyright: ignore[reportArgumentType]
+    assert (image.width, image.height) == (3, 2)
+    assert Image(image.encode()).to_numpy().tolist() == pixels.tolist()
+    with pytest.raises(InvalidOutput, match=r"not float32 of shape \(2, 3\)"):
+        Image(OnDevice(np.zeros((2, 3), np.float32))).encode()  # pyright: ignore[reportArgumentType]
+
+
 def test_pixels_of_an_own_image_are_not_shared() -> None:
     pixels = np.zeros((2, 2), np.uint8)
     shared, own = Image(pixels), Image(pixels).own()
