@@ -175,7 +175,9 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
         "task": found.compiled_task(),
         "group_by": group_by,
         "cost": cost,
-        "examples": [_example(found.name, place, example) for place, example in enumerate(found.examples)],
+        "examples": [
+            _example(found.name, place, _by_name(example, taken.arrays)) for place, example in enumerate(found.examples)
+        ],
     }
 
 
@@ -186,6 +188,16 @@ def _example(name: str, place: int, example: object) -> object:
         raise TargetError(
             f"deployment `{name}`: examples[{place}] cannot be written as JSON: {one_line(error)}"
         ) from error
+
+
+def _by_name(example: object, arrays: Sequence[ArraySpec]) -> object:
+    """Say several arrays as clients send them: an example may be a tuple in the order of the parameters."""
+    if len(arrays) < 2 or not isinstance(example, (tuple, list)):
+        return example
+    parts = cast("Sequence[object]", example)
+    if len(parts) != len(arrays):
+        return parts  # the worker says so
+    return dict(zip((spec.name for spec in arrays), parts, strict=True))
 
 
 def _arrays(specs: Sequence[ArraySpec]) -> list[dict[str, object]]:

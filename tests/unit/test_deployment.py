@@ -320,6 +320,17 @@ def test_an_example_that_is_no_json_is_named() -> None:
         manifest("x.py", [(found, resolve(found.name, found.declared, Overrides()))])
 
 
+def test_an_example_of_several_arrays_is_an_object_for_clients() -> None:
+    pair = (np.zeros(2, np.float32), [1.0])
+
+    @jitney.deployment(examples=[pair, list(pair), {"a": [0], "b": [1]}])
+    def both(a: np.ndarray, b: np.ndarray) -> np.ndarray: ...
+
+    found = of(both)
+    [made] = manifest("x.py", [(found, resolve(found.name, found.declared, Overrides()))])["deployments"]
+    assert made["examples"] == [{"a": [0, 0], "b": [1]}] * 2 + [{"a": [0], "b": [1]}]
+
+
 def test_the_manifest_is_what_the_front_reads() -> None:
     @jitney.deployment(group_by=("width",), cost=jitney.length("prompt"), examples=[Prompt("a"), {"prompt": "b"}])
     class Paint:
