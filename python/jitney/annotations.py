@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 from jitney import schemas, unfit
-from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type
+from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type, is_column
 from jitney.errors import TargetError
 from jitney.failures import one_line
 from jitney.hints import filled, open_in, strip
@@ -201,7 +201,7 @@ def _object_input(where: str, item: Any) -> Input:
 
 def _output(where: str, annotation: Any, *, batched: bool) -> Output:
     base = strip(annotation)
-    if annotation is _MISSING or base is Any:
+    if annotation is _MISSING or base is Any or is_column(where, base):
         return Output("any")
     if is_stream(base):
         raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
@@ -224,7 +224,7 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
 
 def _answer(where: str, item: Any) -> Output:
     base = strip(item)
-    if base is Any:
+    if base is Any or is_column(where, base):
         return Output("any")
     if base is Image:
         require_pillow(f"{where}: what it returns")

@@ -11,6 +11,11 @@ from jitney.types import DTYPES, Tensor
 ANY_DTYPE = "any"
 """The dtype of a result whose annotation does not say it; documentation only."""
 
+TABLES = ("pandas", "polars")
+"""Libraries whose columns may hold anything, so that an annotation of theirs does not say what comes."""
+NO_TABLE = "return df.to_dict('records'), one dict a row, or df.to_numpy() for numbers"
+"""What to do instead of returning a DataFrame."""
+
 
 @dataclass(frozen=True)
 class ArraySpec:
@@ -51,6 +56,16 @@ def is_array_type(annotation: Any) -> bool:
     if kind.__module__.partition(".")[0] in ("jitney", "PIL"):
         return False
     return is_numpy(kind) or hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
+
+
+def is_column(where: str, kind: Any) -> bool:
+    """Whether this is a column of pandas or polars, or an index; TargetError if it is a whole table."""
+    kind = get_origin(kind) or kind
+    if not isinstance(kind, type) or kind.__module__.partition(".")[0] not in TABLES:
+        return False
+    if kind.__name__ == "DataFrame":
+        raise TargetError(f"{where} returns a DataFrame; {NO_TABLE}")
+    return is_array_type(kind)
 
 
 def is_numpy(kind: type) -> bool:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from jitney.annotations import is_named_tuple
+from jitney.arrays import NO_TABLE, TABLES
 from jitney.codecs.plain import is_array
 from jitney.errors import InvalidOutput
 from jitney.types import DTYPES
@@ -59,13 +60,8 @@ def listed(value: Any) -> Any:
     """
     if not is_array(value):
         return value
-    kind = cast("type[Any]", type(value))
-    library = kind.__module__.partition(".")[0]
-    if kind.__name__ == "DataFrame":
-        raise InvalidOutput(
-            "predict returned a DataFrame; return df.to_dict('records'), one dict a row, or df.to_numpy() for numbers"
-        )
-    if library not in _OF_TABLES:
+    _refuse_table(value)
+    if cast("type[Any]", type(value)).__module__.partition(".")[0] not in _OF_TABLES:
         return value
     import numpy as np
 
@@ -75,8 +71,14 @@ def listed(value: Any) -> Any:
     return array.tolist() if array.dtype.kind in _OF_OBJECTS else value
 
 
-_OF_TABLES: Final = ("numpy", "pandas", "polars")
+def _refuse_table(value: Any) -> None:
+    if cast("type[Any]", type(value)).__name__ == "DataFrame":
+        raise InvalidOutput(f"predict returned a DataFrame; {NO_TABLE}")
+
+
+_OF_TABLES: Final = ("numpy", *TABLES)
 """Libraries whose arrays, or columns, may hold anything."""
+_OF_TEXTS: Final = "UTO"
 _OF_OBJECTS: Final = "USTOMm"
 """Kinds of numpy dtypes: texts, bytes, numpy's newer texts, objects, instants and times."""
 
@@ -90,10 +92,12 @@ def dtype_name(dtype: Any) -> str:
 def host_array(value: Any) -> Any:
     """Return a C-contiguous numpy array in this machine's byte order; raises InvalidOutput if that cannot be.
 
-    Tensors on a device are copied to the host; bfloat16, which numpy lacks, becomes float32.
+    A DataFrame cannot be: its columns have names. Tensors on a device are copied to the host; bfloat16, which numpy
+    lacks, becomes float32.
     """
     import numpy as np
 
+    _refuse_table(value)
     array = on_host(value)
     _check_dtype(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
@@ -133,7 +137,8 @@ def dtype_fault(dtype: Any) -> str | None:
 def _check_dtype(dtype: Any) -> None:
     fault = dtype_fault(dtype)
     if fault is not None:
-        raise InvalidOutput(f"predict returned {fault}")
+        hint = "; for texts annotate it as `-> list[str]`" if dtype.kind in _OF_TEXTS else ""
+        raise InvalidOutput(f"predict returned {fault}{hint}")
 
 
 def _check_rows(what: str, array: Any, count: int) -> None:
