@@ -293,6 +293,15 @@ class TensorInModel(pydantic.BaseModel):
     tensor: Annotated[np.ndarray, jitney.Tensor("uint8", (2,))]
 
 
+@dataclasses.dataclass
+class Squared:
+    x: int
+    square: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.square = self.x**2
+
+
 class Deeper(msgspec.Struct):
     inner: dict[str, list[ArrayInStruct]]
     again: Deeper | None = None
@@ -317,6 +326,7 @@ ARRAY = "an array can be a parameter of predict, not a part of an item; take `li
         (TensorInModel, f"TensorInModel.tensor: {ARRAY}"),
         (Deeper, f"ArrayInStruct.array: {ARRAY}"),
         (dict[str, np.ndarray], ARRAY),
+        (dict[str, Squared], "Squared.square: init=False, and yet clients would have to send it; make it a property"),
         (ModelInStruct, "ModelInStruct.node: only pydantic reads Node; make ModelInStruct a pydantic model too"),
     ],
 )
