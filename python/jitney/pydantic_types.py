@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, cast
 
 from pydantic import Base64Encoder, EncodedBytes, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer, SchemaValidator
+from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer, SchemaValidator, to_json
 
 from jitney.pydantic_names import HELD, AsRead, AsWritten
 
@@ -26,6 +26,7 @@ Fallback = Callable[[Any], Any]
 _TOKEN: Final = f"{secrets.token_hex(8)}:"
 """Marks bytes in what is otherwise as in JSON; no text of a user's begins with it."""
 _OURS: Final = {"jitney": "base64"}
+_OF_THEMSELVES: Final = frozenset({"lax_schema", "strict_schema", "json_schema", "python_schema"})
 _BUILDING: Final = Lock()
 
 
@@ -42,11 +43,14 @@ class Adapter:
         self._classes: Final = copier.classes
         self._has_bytes: Final = copier.has_bytes
         self._own_init: Final = copier.own_init
+        self._is_read_as_json: Final = _is_strict(self._schema) and not copier.has_other_bytes
         if self._has_bytes:
             with _built_anew(copier.classes):
                 validator, serializer = SchemaValidator(self._schema), SchemaSerializer(self._schema)
         self.validate_json: Final = validator.validate_json
         self.validate_python: Final = validator.validate_python
+        self.validate_unpacked: Final = self._unpacked(validator)
+        """Validates what msgpack said."""
         self._serializer: Final = serializer
 
     @cached_property
@@ -67,9 +71,15 @@ class Adapter:
         if not names.is_possible or (names.differs and self._own_init is not None):
             return _itself
         if not names.differs:
-            return self.validate_python
+            return self.validate_unpacked
         with _built_anew(self._classes):
-            return SchemaValidator(names.schema).validate_python
+            return self._unpacked(SchemaValidator(names.schema))
+
+    def _unpacked(self, validator: Any) -> Callable[[Any], Any]:
+        if not self._is_read_as_json:
+            return validator.validate_python
+        # Strict, pydantic takes a text for a date, or a list for a tuple, only if it is in JSON.
+        return lambda value: validator.validate_json(to_json(value, bytes_mode="base64"))
 
     def to_json(self, value: Any, fallback: Fallback | None = None) -> bytes:
         """Write a value as JSON; `fallback` makes known what pydantic does not know."""
@@ -82,7 +92,7 @@ class Adapter:
     def to_sent(self, value: Any, fallback: Fallback | None = None) -> Any:
         """Do the same for a value that is to be read; of bytes that its types say nothing of, it takes any."""
         if self._sender is None:
-            raise TypeError(f"{self._name}: a field of it is read from inside of others (AliasPath); pass a dict like that")
+            raise TypeError(f"{self._name}: a field is read from inside of another (AliasPath); pass a dict like that")
         try:
             return self._plain(self._sender, value, fallback)
         except ValueError:
@@ -119,6 +129,8 @@ class _Copier:
 
     def __init__(self) -> None:
         self.has_bytes = False
+        self.has_other_bytes = False
+        """Bytes that are no base64 in JSON."""
         self.classes: set[type[Any]] = set()
         self.own_init: type[Any] | None = None
 
@@ -137,6 +149,7 @@ class _Copier:
         if encoder is not None or kind == "bytes":
             is_of_users_choice = "hex" in (config.get("val_json_bytes"), config.get("ser_json_bytes"))
             if is_beside_text or (is_of_users_choice if encoder is None else encoder is not Base64Encoder):
+                self.has_other_bytes = True
                 return node
             self.has_bytes = True
             return _base64(node if encoder is None else node["schema"], node)
@@ -150,6 +163,21 @@ class _Copier:
             key: part if key in HELD else self.copy(part, config, is_beside_text=is_beside_text)
             for key, part in node.items()
         }
+
+
+def _is_strict(node: Any) -> bool:
+    """Whether some of this is taken without conversion. How types do it inside of themselves is not looked at."""
+    if isinstance(node, (list, tuple)):
+        return any(map(_is_strict, cast("list[Any]", node)))
+    if not isinstance(node, Mapping):
+        return False
+    node = cast("Mapping[str, Any]", node)
+    if not isinstance(node.get("type"), str):  # fields or choices by name
+        return any(map(_is_strict, node.values()))
+    config: Mapping[str, Any] = node.get("config") or {}
+    if node.get("strict") or config.get("strict"):
+        return True
+    return any(_is_strict(part) for key, part in node.items() if key not in HELD | _OF_THEMSELVES)
 
 
 def _encoder(node: Mapping[str, Any]) -> Any:

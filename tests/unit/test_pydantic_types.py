@@ -4,6 +4,9 @@ import base64
 import datetime
 import enum
 import json
+import math
+import pathlib
+import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -270,7 +273,7 @@ class ByName(pydantic.BaseModel):
 
 
 ORDER = Order(thr=0.9, k="y", hidden=3, lines=[Line(unitPrice=2.5, count=2)], note=Note(said="a", raw=RAW), byName=7)  # pyright: ignore[reportCallIssue]
-NAMED = ByName(threshold=0.9, path=3)
+NAMED = ByName.model_validate({"threshold": 0.9, "path": 3})
 
 
 def round_trip(item: Any) -> tuple[Codec, Any]:
@@ -313,7 +316,7 @@ def test_a_name_inside_of_another_value_is_refused_with_what_to_pass() -> None:
     class Deep(pydantic.BaseModel):
         threshold: float = pydantic.Field(0.5, validation_alias=pydantic.AliasPath("a", "thr"))
 
-    with pytest.raises(InvalidInput, match=r"cannot be sent: .*Deep: a field of it .* \(AliasPath\); pass a dict"):
+    with pytest.raises(InvalidInput, match=r"cannot be sent: .*Deep: a field .* \(AliasPath\); pass a dict"):
         writer({"kind": "object"})([Deep.model_validate({"a": {"thr": 0.9}})])
 
 
@@ -339,6 +342,80 @@ def test_an_answer_is_read_by_the_names_that_it_was_written_under(
     assert read((outcome.tag, outcome.data, None)) == (
         ORDER.model_copy(update={"hidden": 0}) if item is Order else answer
     )
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+    when: datetime.datetime
+    key: uuid.UUID
+    color: Color = pydantic.Field(Color.RED, serialization_alias="colour")
+    place: pathlib.Path
+    pair: tuple[int, float]
+    some: set[int]
+    raw: bytes = RAW
+    by_number: dict[int, str] = {}
+    inner: "Strict | None" = None
+
+
+class InPart(pydantic.BaseModel):
+    when: Annotated[datetime.date, pydantic.Strict()]
+    raw: bytes = RAW
+
+
+STRICT: dict[str, Any] = {
+    "when": datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC),
+    "key": uuid.UUID(int=7),
+    "place": pathlib.Path("/a"),
+    "pair": (1, math.inf),
+    "some": {1, 2},
+    "by_number": {3: "x"},
+}
+
+
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        (Strict, Strict(**STRICT, inner=Strict(**STRICT))),
+        (InPart, InPart(when=datetime.date(2026, 11, 22))),
+        (list[InPart], [InPart(when=datetime.date(2026, 11, 22))]),
+    ],
+)
+def test_strict_models_come_as_msgpack_as_they_do_as_json(item: Any, value: Any) -> None:
+    subject, read = round_trip(item)
+    tag, packed = writer({"kind": "object"})(value)
+    decoded = subject.decode(FakeBatch([(tag, packed)]).core)
+    assert (decoded.columns, decoded.errors) == ([[value]], [])
+    batch, results = FakeBatch([(tags.JSON, "x")]), FakeResults()
+    batch.encodings = [tags.MSGPACK]
+    subject.encode([value], Decoded([0], [["x"]]), None, batch.core, results.core)
+    outcome: Any = results.outcomes[0]
+    assert read((outcome.tag, outcome.data, None)) == value
+
+
+def test_strict_models_stay_strict_in_msgpack() -> None:
+    subject, _ = round_trip(Strict)
+    sent = msgspec.msgpack.decode(writer({"kind": "object"})(Strict(**STRICT))[1])
+    for name, wrong in {"pair": ["1", 2.0], "when": "today", "raw": 3}.items():
+        packed = msgspec.msgpack.encode(sent | {name: wrong})
+        [(_, error)] = subject.decode(FakeBatch([(tags.MSGPACK, packed)]).core).errors
+        assert str(error.field).startswith(f"$.{name}")
+
+
+def test_what_strict_models_write_in_their_own_way_is_read_as_before() -> None:
+    class Hex(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(strict=True, val_json_bytes="hex", ser_json_bytes="hex")
+        raw: bytes
+
+    class Beside(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(strict=True)
+        raw: bytes | str
+
+    for kind in (Hex, Beside):
+        assert Adapter(kind).validate_unpacked({"raw": b"abcd"}).raw == b"abcd"
 
 
 class Needy(pydantic.BaseModel):
@@ -376,7 +453,7 @@ def test_an_answer_that_lacks_what_its_type_needs_stays_a_dict(item: Any, writte
 
 def test_one_type_without_other_names_is_read_as_pydantic_does() -> None:
     adapter = Adapter(Page)
-    assert adapter.read_answer == adapter.validate_python
+    assert adapter.read_answer == adapter.validate_python == adapter.validate_unpacked
 
 
 class Cat(pydantic.BaseModel):

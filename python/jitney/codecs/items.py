@@ -156,7 +156,7 @@ def _pydantic_reader(item: Any) -> ItemReader:
     from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
     adapter = Adapter(item)
-    validate, unpack = adapter.validate_python, msgspec.msgpack.Decoder().decode
+    validate, unpack = adapter.validate_unpacked, msgspec.msgpack.Decoder().decode
 
     def from_value(value: Any) -> Any:
         return adapter.validate_json(msgspec.json.encode(sent(value), enc_hook=sent_hook))
