@@ -204,6 +204,9 @@ class Image:
         opener = pillow()
         if data.startswith(_PNG) and _has_tiny_chunks(data):
             raise InvalidInput("the image is a PNG of a great many tiny chunks; save it again", status=413)
+        if self.max_pixels is not None and opener.MAX_IMAGE_PIXELS is not None:
+            # Pillow's own bound, one for the whole process: it warns of more, and refuses more than twice as many.
+            opener.MAX_IMAGE_PIXELS = max(opener.MAX_IMAGE_PIXELS, self.max_pixels)
         bombs: tuple[type[Exception], ...] = (opener.DecompressionBombError, opener.DecompressionBombWarning)
         try:
             image = opener.open(io.BytesIO(data), formats=FORMATS)

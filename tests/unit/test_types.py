@@ -78,6 +78,16 @@ def test_pixels_are_limited_before_they_are_decoded() -> None:
         Image(png(20, 20), max_pixels=100).to_pil()
 
 
+def test_max_pixels_may_be_more_than_pillow_allows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pillow, "MAX_IMAGE_PIXELS", 100)
+    items = [(tags.BYTES, png(20, 20)), (tags.BYTES, png(20, 21))]
+    decoded = codec(max_pixels=400).decode(FakeBatch(items).core)
+    assert decoded.indices == [0]
+    assert [error.status for _, error in decoded.errors] == [413]
+    assert codec(max_pixels=50).decode(FakeBatch([(tags.BYTES, png(9, 9))]).core).errors
+    assert Pillow.MAX_IMAGE_PIXELS == 400
+
+
 def test_a_png_of_a_great_many_tiny_chunks_is_refused() -> None:
     whole = png()
     header = whole[:33]
