@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 from jitney import schemas, unfit
-from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type
+from jitney.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type, is_column
 from jitney.errors import TargetError
 from jitney.failures import one_line
+from jitney.hints import filled, open_in, strip
 from jitney.types import Embeddings, Image, require_pillow
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
@@ -75,20 +76,26 @@ def read_signature(
     batched: bool = True,
     is_method: bool = False,
     names: Mapping[str, object] | None = None,
+    arguments: Mapping[Any, Any] | None = None,
 ) -> Signature:
     """Read the types of `predict`; TargetError says what cannot be served and what can.
 
     `is_method`: the first parameter is `self`. `names`: where names are looked up that the module does not know,
-    such as types defined inside a function.
+    such as types defined inside a function. `arguments`: what the TypeVars of its class stand for.
     """
     _refuse_streams(predict)
-    hints = _hints(predict, names)
+    hints = {name: filled(hint, arguments or {}) for name, hint in _hints(predict, names).items()}
     parameters = _parameters(predict, hints, is_method=is_method)
     returned = hints.get("return", _MISSING)
     typed: dict[str, Any] = {}
     for name in parameters:
         if name not in hints:
             raise TargetError(f"{_name(predict)}: parameter `{name}` has no type; annotate it as {_TAKES}")
+        if found := open_in(hints[name], arguments or {}):
+            raise TargetError(
+                f"{_name(predict)}: parameter `{name}` is {show(hints[name])}, and nobody says what {found} is: "
+                "inherit from the class with a type in brackets, or annotate `predict` in the class that is deployed"
+            )
         typed[name] = hints[name]
     where = _name(predict)
     return Signature(_input(where, typed, batched=batched), _output(where, returned, batched=batched))
@@ -193,13 +200,13 @@ def _object_input(where: str, item: Any) -> Input:
 
 
 def _output(where: str, annotation: Any, *, batched: bool) -> Output:
-    if annotation is _MISSING or annotation is Any:
-        return Output("any")
-    if is_stream(annotation):
-        raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
-    if annotation is type(None):
-        raise TargetError(f"{where} returns None; it returns {_RETURNS}")
     base = strip(annotation)
+    if annotation is _MISSING or base is Any or is_column(where, base):
+        return Output("any")
+    if is_stream(base):
+        raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
+    if base is type(None):
+        raise TargetError(f"{where} returns None; it returns {_RETURNS}")
     if base is Embeddings:
         spec = ArraySpec("", ANY_DTYPE, (None,))
         return Output("array", item=base, arrays=(spec,), schema=schemas.of_array(spec), counts_tokens=True)
@@ -217,7 +224,7 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
 
 def _answer(where: str, item: Any) -> Output:
     base = strip(item)
-    if base is Any:
+    if base is Any or is_column(where, base):
         return Output("any")
     if base is Image:
         require_pillow(f"{where}: what it returns")
@@ -257,11 +264,6 @@ def is_named_tuple(kind: type[Any]) -> bool:
     return hasattr(kind, "_fields") and issubclass(kind, tuple)
 
 
-def strip(annotation: Any) -> Any:
-    """Take the annotation without `Annotated`."""
-    return get_args(annotation)[0] if get_origin(annotation) is typing.Annotated else annotation
-
-
 def list_item(annotation: Any) -> Any:
     """Tell the type of a list's items, or None if the annotation is no list."""
     base = strip(annotation)
@@ -274,10 +276,13 @@ def list_item(annotation: Any) -> Any:
 
 def without_exceptions(annotation: Any) -> Any:
     """Take `str | InvalidInput` as `str`: an exception at an index is an outcome, not an answer."""
-    if get_origin(annotation) not in (typing.Union, types.UnionType):
+    base = strip(annotation)
+    if get_origin(base) not in (typing.Union, types.UnionType):
         return annotation
-    arguments: tuple[Any, ...] = get_args(annotation)
+    arguments: tuple[Any, ...] = get_args(base)
     kinds: list[Any] = [k for k in arguments if not (isinstance(k, type) and issubclass(k, BaseException))]
+    if len(kinds) == len(arguments):
+        return annotation
     return typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007 -- a union of a computed tuple
 
 

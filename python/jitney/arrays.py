@@ -2,13 +2,19 @@
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from jitney.errors import TargetError
+from jitney.hints import unwrapped
 from jitney.types import DTYPES, Tensor
 
 ANY_DTYPE = "any"
 """The dtype of a result whose annotation does not say it; documentation only."""
+
+TABLES = ("pandas", "polars")
+"""Libraries whose columns may hold anything, so that an annotation of theirs does not say what comes."""
+NO_TABLE = "return df.to_dict('records'), one dict a row, or df.to_numpy() for numbers"
+"""What to do instead of returning a DataFrame."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +47,25 @@ class ArraySpec:
 
 def is_array_type(annotation: Any) -> bool:
     """Whether an annotation is an array's: numpy's, or a class that converts itself (torch.Tensor, jax.Array)."""
-    if get_origin(annotation) is Annotated:
-        base, *extras = get_args(annotation)
-        return any(isinstance(extra, Tensor) for extra in extras) or is_array_type(base)
-    kind = get_origin(annotation) or annotation
+    base, extras = unwrapped(annotation)
+    if any(isinstance(extra, Tensor) for extra in extras):
+        return True
+    kind = get_origin(base) or base
     if not isinstance(kind, type):
         return False
     if kind.__module__.partition(".")[0] in ("jitney", "PIL"):
         return False
     return is_numpy(kind) or hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
+
+
+def is_column(where: str, kind: Any) -> bool:
+    """Whether this is a column of pandas or polars, or an index; TargetError if it is a whole table."""
+    kind = get_origin(kind) or kind
+    if not isinstance(kind, type) or kind.__module__.partition(".")[0] not in TABLES:
+        return False
+    if kind.__name__ == "DataFrame":
+        raise TargetError(f"{where} returns a DataFrame; {NO_TABLE}")
+    return is_array_type(kind)
 
 
 def is_numpy(kind: type) -> bool:
@@ -60,22 +76,27 @@ def is_numpy(kind: type) -> bool:
 def array_spec(where: str, name: str, annotation: Any, *, any_dtype: bool = False) -> ArraySpec:
     """Read dtype and shape from an annotation. With `any_dtype` (results) arrays need not be numpy's."""
     place = f"{where}: `{name}`" if name else where
-    tensor: Tensor | None = None
-    if get_origin(annotation) is Annotated:
-        annotation, *extras = get_args(annotation)
-        tensor = next((extra for extra in extras if isinstance(extra, Tensor)), None)
-        if not is_array_type(annotation):
-            raise TargetError(f"{place}: jitney.Tensor describes an np.ndarray, not {annotation}")
+    annotation, extras = unwrapped(annotation)
+    tensor = next((extra for extra in extras if isinstance(extra, Tensor)), None)
+    if not is_array_type(annotation):
+        raise TargetError(f"{place}: jitney.Tensor describes an np.ndarray, not {annotation}")
     kind = get_origin(annotation) or annotation
     if not any_dtype and not is_numpy(kind):
         raise TargetError(f"{place} is {kind.__qualname__}: arrays come as np.ndarray; convert it in `predict`")
-    if tensor is not None:
+    dtype = _dtype_name(get_args(annotation))
+    if tensor is not None and tensor.dtype is not None:
+        if dtype in DTYPES and dtype != tensor.dtype:
+            raise TargetError(f"{place}: an array of {dtype}, but its jitney.Tensor says {tensor.dtype}; say it once")
         return ArraySpec(name, tensor.dtype, tensor.shape)
-    return ArraySpec(name, _dtype(place, get_args(annotation)) or (ANY_DTYPE if any_dtype else "float32"), None)
+    if dtype is not None and dtype not in DTYPES:
+        raise TargetError(f"{place}: arrays of {dtype} cannot be served; supported are {', '.join(DTYPES)}")
+    if tensor is not None:
+        return ArraySpec(name, dtype or "float32", tensor.shape)
+    return ArraySpec(name, dtype or (ANY_DTYPE if any_dtype else "float32"), None)
 
 
-def _dtype(place: str, arguments: tuple[Any, ...]) -> str | None:
-    """Read the dtype of np.ndarray[Any, np.dtype[np.float32]], which is NDArray[np.float32]."""
+def _dtype_name(arguments: tuple[Any, ...]) -> str | None:
+    """Read the dtype of np.ndarray[Any, np.dtype[np.float32]], which is NDArray[np.float32]; it may be none of ours."""
     scalar = get_args(arguments[1])[0] if len(arguments) > 1 and get_args(arguments[1]) else Any
     scalar = get_origin(scalar) or scalar
     if scalar is Any or not isinstance(scalar, type):
@@ -88,6 +109,4 @@ def _dtype(place: str, arguments: tuple[Any, ...]) -> str | None:
             name = str(numpy.dtype(scalar).name) if numpy is not None and not abstract else name
         except TypeError:
             pass
-    if name not in DTYPES:
-        raise TargetError(f"{place}: arrays of {name} cannot be served; supported are {', '.join(DTYPES)}")
     return name

@@ -15,6 +15,7 @@ from jitney.codecs.plain import plain
 from jitney.config import SERVER, Resolved
 from jitney.errors import ConfigError, TargetError
 from jitney.failures import one_line
+from jitney.hints import class_arguments
 from jitney.options import deployment_options, parse, unknown
 from jitney.targets import load_target
 
@@ -62,7 +63,9 @@ class Deployment:
         """What `predict` takes and returns. Read when first asked for, so types may be defined below the class."""
         function, is_method = self._predict()
         batched = bool(self.declared.get("batched", True))
-        signature = read_signature(function, batched=batched, is_method=is_method, names=self._names)
+        signature = read_signature(
+            function, batched=batched, is_method=is_method, names=self._names, arguments=self._arguments()
+        )
         self._names = None
         return signature
 
@@ -75,6 +78,13 @@ class Deployment:
         if isinstance(raw, classmethod):
             return cast("classmethod[Any, ..., object]", raw).__func__, True
         return cast("Callable[..., object]", raw), True
+
+    def _arguments(self) -> dict[Any, Any]:
+        """Tell what the TypeVars of the class that `predict` is written in stand for in the one that is deployed."""
+        if not isinstance(self.obj, type):
+            return {}
+        owner = next((kind for kind in self.obj.__mro__ if "predict" in vars(kind)), self.obj)
+        return class_arguments(self.obj, owner)
 
     def compiled_terms(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """Return `group_by` and `cost` as the manifest has them; TargetError if the front could not evaluate them."""
@@ -165,7 +175,9 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
         "task": found.compiled_task(),
         "group_by": group_by,
         "cost": cost,
-        "examples": [_example(found.name, place, example) for place, example in enumerate(found.examples)],
+        "examples": [
+            _example(found.name, place, _by_name(example, taken.arrays)) for place, example in enumerate(found.examples)
+        ],
     }
 
 
@@ -176,6 +188,16 @@ def _example(name: str, place: int, example: object) -> object:
         raise TargetError(
             f"deployment `{name}`: examples[{place}] cannot be written as JSON: {one_line(error)}"
         ) from error
+
+
+def _by_name(example: object, arrays: Sequence[ArraySpec]) -> object:
+    """Say several arrays as clients send them: an example may be a tuple in the order of the parameters."""
+    if len(arrays) < 2 or not isinstance(example, (tuple, list)):
+        return example
+    parts = cast("Sequence[object]", example)
+    if len(parts) != len(arrays):
+        return parts  # the worker says so
+    return dict(zip((spec.name for spec in arrays), parts, strict=True))
 
 
 def _arrays(specs: Sequence[ArraySpec]) -> list[dict[str, object]]:

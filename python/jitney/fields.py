@@ -12,8 +12,9 @@ from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hin
 import msgspec
 
 from jitney import schemas
-from jitney.annotations import show, strip
+from jitney.annotations import show
 from jitney.errors import TargetError
+from jitney.hints import parts, strip
 
 _SCALARS: Final[dict[Any, str]] = {int: "int", float: "float", str: "str", bool: "bool", type(None): "none"}
 _CHANGES_STRINGS: Final = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
@@ -201,11 +202,9 @@ def _pydantic_refusal(kind: Any, name: str, info: Any, config: Mapping[str, Any]
 
 
 def _nested_metadata(annotation: Any) -> list[Any]:
-    """Find what `Annotated` adds inside of a union, as in Annotated[int, AfterValidator(f)] | None."""
-    if get_origin(annotation) is typing.Annotated:
-        base, *extras = get_args(annotation)
-        return [*extras, *_nested_metadata(base)]
-    return [extra for part in get_args(annotation) for extra in _nested_metadata(part)]
+    """Find what `Annotated` adds inside of a union or under a name, as in Annotated[int, AfterValidator(f)] | None."""
+    annotated = [part for part in parts(annotation) if get_origin(part) is typing.Annotated]
+    return [extra for part in annotated for extra in get_args(part)[1:]]
 
 
 def _is_harmless(extra: Any) -> bool:

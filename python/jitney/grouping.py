@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from jitney.annotations import Input, strip
+from jitney.annotations import Input
 from jitney.arrays import ArraySpec
 from jitney.errors import TargetError
 from jitney.fields import Field, scalar_types, struct_fields
+from jitney.hints import strip
 from jitney.options import unknown
 
 Unit = Literal["characters", "bytes", "axis"]

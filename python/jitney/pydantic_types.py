@@ -1,5 +1,7 @@
 """Types that pydantic validates, with bytes as they are for all other types: base64 in JSON, bytes everywhere else.
 
+A program's values are sent under the names that they are read by, and answers read by those they were written under.
+
 By itself pydantic takes the text in JSON for the bytes. Its own `val_json_bytes` is said per model, not for those
 inside of it, and writes another alphabet. So the schema of a type is changed here, in a copy, and the user's classes
 stay as they are. Imported only when a type of pydantic's is met: whoever uses one has imported pydantic.
@@ -10,38 +12,74 @@ import binascii
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from threading import Lock
 from typing import Any, Final, Literal, cast
 
 from pydantic import Base64Encoder, EncodedBytes, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer, SchemaValidator
+from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer, SchemaValidator, to_json
+
+from jitney.pydantic_names import HELD, AsRead, AsWritten
 
 Fallback = Callable[[Any], Any]
 _TOKEN: Final = f"{secrets.token_hex(8)}:"
 """Marks bytes in what is otherwise as in JSON; no text of a user's begins with it."""
 _OURS: Final = {"jitney": "base64"}
-_HELD: Final = frozenset({"default", "metadata", "expected", "members", "serialization", "config"})
-"""Parts of a schema that hold values or what the user wrote, and no schemas of ours."""
+_OF_THEMSELVES: Final = frozenset({"lax_schema", "strict_schema", "json_schema", "python_schema"})
+_BUILDING: Final = Lock()
 
 
 class Adapter:
     """Reads and writes values of one type; without bytes in it, exactly as pydantic does."""
 
     def __init__(self, kind: Any) -> None:
+        self._name: Final = getattr(kind, "__qualname__", str(kind))
         self._adapter: Final[TypeAdapter[Any]] = TypeAdapter(kind)
         copier = _Copier()
         self._schema: Final[Any] = copier.copy(self._adapter.core_schema, {})
         validator: Any = self._adapter.validator
         serializer: Any = self._adapter.serializer
+        self._classes: Final = copier.classes
         self._has_bytes: Final = copier.has_bytes
         self._own_init: Final = copier.own_init
+        self._is_read_as_json: Final = _is_strict(self._schema) and not copier.has_other_bytes
         if self._has_bytes:
             with _built_anew(copier.classes):
                 validator, serializer = SchemaValidator(self._schema), SchemaSerializer(self._schema)
         self.validate_json: Final = validator.validate_json
         self.validate_python: Final = validator.validate_python
+        self.validate_unpacked: Final = self._unpacked(validator)
+        """Validates what msgpack said."""
         self._serializer: Final = serializer
+
+    @cached_property
+    def _sender(self) -> Any:
+        """Writes values as they are read; None if a field of theirs has no name of its own there."""
+        names = AsRead(self._schema)
+        if not names.is_possible:
+            return None
+        if not names.differs:
+            return self._serializer
+        with _built_anew(self._classes):
+            return SchemaSerializer(names.schema)
+
+    @cached_property
+    def read_answer(self) -> Callable[[Any], Any]:
+        """Make what came back a value of this type; it stays as it came if answers lack what the type needs."""
+        names = AsWritten(self._schema)
+        if not names.is_possible or (names.differs and self._own_init is not None):
+            return _itself
+        if not names.differs:
+            return self.validate_unpacked
+        with _built_anew(self._classes):
+            return self._unpacked(SchemaValidator(names.schema))
+
+    def _unpacked(self, validator: Any) -> Callable[[Any], Any]:
+        if not self._is_read_as_json:
+            return validator.validate_python
+        # Strict, pydantic takes a text for a date, or a list for a tuple, only if it is in JSON.
+        return lambda value: validator.validate_json(to_json(value, bytes_mode="base64"))
 
     def to_json(self, value: Any, fallback: Fallback | None = None) -> bytes:
         """Write a value as JSON; `fallback` makes known what pydantic does not know."""
@@ -49,8 +87,20 @@ class Adapter:
 
     def to_plain(self, value: Any, fallback: Fallback | None = None) -> Any:
         """Return a value as in JSON, but with its bytes as bytes."""
+        return self._plain(self._serializer, value, fallback)
+
+    def to_sent(self, value: Any, fallback: Fallback | None = None) -> Any:
+        """Do the same for a value that is to be read; of bytes that its types say nothing of, it takes any."""
+        if self._sender is None:
+            raise TypeError(f"{self._name}: a field is read from inside of another (AliasPath); pass a dict like that")
+        try:
+            return self._plain(self._sender, value, fallback)
+        except ValueError:
+            return self._sender.to_python(value, by_alias=True)
+
+    def _plain(self, serializer: Any, value: Any, fallback: Fallback | None) -> Any:
         context = {_TOKEN: True} if self._has_bytes else None
-        plain = self._serializer.to_python(value, mode="json", by_alias=True, context=context, fallback=fallback)
+        plain = serializer.to_python(value, mode="json", by_alias=True, context=context, fallback=fallback)
         return _lifted(plain) if self._has_bytes else plain
 
     def json_schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
@@ -70,11 +120,17 @@ def adapter_of(kind: Any) -> Adapter:
     return Adapter(kind)
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
 class _Copier:
     """Copies a core schema, and makes base64 of the bytes in it."""
 
     def __init__(self) -> None:
         self.has_bytes = False
+        self.has_other_bytes = False
+        """Bytes that are no base64 in JSON."""
         self.classes: set[type[Any]] = set()
         self.own_init: type[Any] | None = None
 
@@ -93,6 +149,7 @@ class _Copier:
         if encoder is not None or kind == "bytes":
             is_of_users_choice = "hex" in (config.get("val_json_bytes"), config.get("ser_json_bytes"))
             if is_beside_text or (is_of_users_choice if encoder is None else encoder is not Base64Encoder):
+                self.has_other_bytes = True
                 return node
             self.has_bytes = True
             return _base64(node if encoder is None else node["schema"], node)
@@ -103,9 +160,24 @@ class _Copier:
         # In a union with text pydantic itself says which of the two a text is.
         is_beside_text = kind == "union" and any(_kind_of(choice) == "str" for choice in node["choices"])
         return {
-            key: part if key in _HELD else self.copy(part, config, is_beside_text=is_beside_text)
+            key: part if key in HELD else self.copy(part, config, is_beside_text=is_beside_text)
             for key, part in node.items()
         }
+
+
+def _is_strict(node: Any) -> bool:
+    """Whether some of this is taken without conversion. How types do it inside of themselves is not looked at."""
+    if isinstance(node, (list, tuple)):
+        return any(map(_is_strict, cast("list[Any]", node)))
+    if not isinstance(node, Mapping):
+        return False
+    node = cast("Mapping[str, Any]", node)
+    if not isinstance(node.get("type"), str):  # fields or choices by name
+        return any(map(_is_strict, node.values()))
+    config: Mapping[str, Any] = node.get("config") or {}
+    if node.get("strict") or config.get("strict"):
+        return True
+    return any(_is_strict(part) for key, part in node.items() if key not in HELD | _OF_THEMSELVES)
 
 
 def _encoder(node: Mapping[str, Any]) -> Any:
@@ -160,14 +232,15 @@ def _lifted(value: Any) -> Any:
 @contextmanager
 def _built_anew(classes: Iterable[type[Any]]) -> Generator[None]:
     """Keep pydantic (2.11 and newer) from taking the validators that these classes have, whatever the schema says."""
-    complete: Any = [kind for kind in classes if vars(kind).get("__pydantic_complete__")]
-    for kind in complete:
-        kind.__pydantic_complete__ = False
-    try:
-        yield
-    finally:
+    with _BUILDING:  # another thread would take for incomplete what it finds so
+        complete: Any = [kind for kind in classes if vars(kind).get("__pydantic_complete__")]
         for kind in complete:
-            kind.__pydantic_complete__ = True
+            kind.__pydantic_complete__ = False
+        try:
+            yield
+        finally:
+            for kind in complete:
+                kind.__pydantic_complete__ = True
 
 
 class _JsonSchema(GenerateJsonSchema):

@@ -1,12 +1,13 @@
 """JSON Schemas of items and answers, each self-contained."""
 
 import sys
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import msgspec
 
 from jitney.arrays import ANY_DTYPE, ArraySpec
 from jitney.errors import TargetError
+from jitney.hints import parts
 
 IMAGE: Final[dict[str, Any]] = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
 _TEMPLATE: Final = "#/$defs/{name}"
@@ -19,14 +20,7 @@ def is_pydantic(kind: Any) -> bool:
 
 def by_pydantic(annotation: Any) -> bool:
     """Whether pydantic validates values of this annotation: its types, and lists, dicts and unions of them."""
-    return is_pydantic(annotation) or any(map(by_pydantic, get_args(annotation)))
-
-
-def named_type(kind: Any) -> Any:
-    """Tell what type a `NewType` or a `type Name = ...` stands for; None if it is neither."""
-    if isinstance(kind, type):
-        return None
-    return getattr(kind, "__supertype__", getattr(kind, "__value__", None))
+    return any(map(is_pydantic, parts(annotation)))
 
 
 def is_pillow_type(kind: Any) -> bool:

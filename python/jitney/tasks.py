@@ -2,9 +2,10 @@
 
 from typing import Any, Final, get_args, get_origin
 
-from jitney.annotations import Signature, show, strip
+from jitney.annotations import Signature, show
 from jitney.errors import TargetError
 from jitney.fields import Field, alternatives, struct_fields
+from jitney.hints import strip
 from jitney.options import unknown
 
 TASKS: Final = ("embedding",)

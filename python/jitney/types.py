@@ -44,13 +44,14 @@ class Tensor:
     """The dtype and the shape of one item's array, for `Annotated[np.ndarray, Tensor("uint8", (224, 224, 3))]`.
 
     The batch axis is not part of `shape`; None or -1 is an open axis, and no shape at all is open in rank too.
+    Without a `dtype` it is that of the array beside it, as in NDArray[np.uint8], or float32.
     """
 
-    dtype: str = "float32"
+    dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
+        if self.dtype is not None and self.dtype not in DTYPES:
             raise ValueError(f"a Tensor's dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
         if self.shape is not None:
             object.__setattr__(self, "shape", tuple(_axis(axis) for axis in self.shape))
@@ -203,6 +204,9 @@ class Image:
         opener = pillow()
         if data.startswith(_PNG) and _has_tiny_chunks(data):
             raise InvalidInput("the image is a PNG of a great many tiny chunks; save it again", status=413)
+        if self.max_pixels is not None and opener.MAX_IMAGE_PIXELS is not None:
+            # Pillow's own bound, one for the whole process: it warns of more, and refuses more than twice as many.
+            opener.MAX_IMAGE_PIXELS = max(opener.MAX_IMAGE_PIXELS, self.max_pixels)
         bombs: tuple[type[Exception], ...] = (opener.DecompressionBombError, opener.DecompressionBombWarning)
         try:
             image = opener.open(io.BytesIO(data), formats=FORMATS)
@@ -228,7 +232,9 @@ class Image:
     def _from_array(self) -> "PillowImage.Image":
         import numpy as np
 
-        pixels = np.asarray(self._array)
+        from jitney.codecs.answers import on_host  # it imports this module
+
+        pixels = on_host(self._array)
         if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
             raise InvalidOutput(
                 "an image's array is uint8 of shape (height, width), (height, width, 3) or (height, width, 4), "

@@ -9,6 +9,7 @@ import msgspec
 
 from jitney import schemas
 from jitney.arrays import is_array_type
+from jitney.hints import named_type
 from jitney.types import Image
 
 _IMAGE: Final = "take `bytes` and open them in predict: PIL.Image.open(io.BytesIO(...))"
@@ -51,7 +52,7 @@ def _parts(kind: Any, place: str = "", outer: type[Any] | None = None, seen: set
     seen = set() if seen is None else seen
     yield _Part(kind, place, outer)
     base = _base(kind)
-    named = schemas.named_type(base)
+    named = named_type(base)
     if named is not None:
         if base in seen:
             return
@@ -82,7 +83,20 @@ def _fault(part: _Part) -> str | None:
         return f"{place}an array can be a parameter of predict, not a part of an item; {_ARRAY}"
     if outer is not None and schemas.is_pydantic(base) and not schemas.is_pydantic(outer):
         return f"{place}only pydantic reads {base.__qualname__}; make {outer.__qualname__} a pydantic model too"
-    return _default_fault(part) or _constraint_fault(part)
+    return _default_fault(part) or _constraint_fault(part) or _init_fault(part)
+
+
+def _init_fault(part: _Part) -> str | None:
+    base: Any = get_origin(_base(part.annotation)) or _base(part.annotation)
+    if not isinstance(base, type) or not dataclasses.is_dataclass(base) or schemas.is_pydantic(base):
+        return None
+    no = dataclasses.MISSING
+    made = (field for field in dataclasses.fields(base) if not field.init)
+    name = next((field.name for field in made if field.default is no and field.default_factory is no), None)
+    if name is None:
+        return None
+    kind = cast("type[Any]", base).__qualname__
+    return f"{kind}.{name}: init=False, and yet clients would have to send it; make it a property of {kind}"
 
 
 def _default_fault(part: _Part) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar, cast
 
 import jitney
 import msgspec
@@ -14,10 +14,15 @@ import numpy as np
 import PIL.Image
 import pydantic
 import pytest
+from jitney import schemas
 from jitney.annotations import read_signature
+from jitney.codecs import Codec
+from jitney.config import DeploymentOptions
 from jitney.errors import TargetError
 from jitney.failures import told_of_load
+from jitney.hints import parts
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -54,6 +59,17 @@ class Scores(NamedTuple):
 class Mixed:
     label: NDArray[np.int64]
     name: str
+
+
+T = TypeVar("T")
+Word = NewType("Word", str)
+Key = NewType("Key", Word)
+Words = TypeAliasType("Words", list[Word])
+Rows = TypeAliasType("Rows", list[T], type_params=(T,))
+Picture = TypeAliasType("Picture", Annotated[np.ndarray, jitney.Tensor("uint8", (2, 2))])
+Photo = NewType("Photo", jitney.Image)
+Nodes = NewType("Nodes", Node)
+Said = TypeAliasType("Said", str | jitney.InvalidInput)
 
 
 def kinds(predict: Callable[..., Any], **options: Any) -> tuple[str, str]:
@@ -106,6 +122,9 @@ def test_arrays_of_any_spelling() -> None:
         d: Annotated[np.ndarray, jitney.Tensor("bool", (2, None, -1))],
         e: Annotated[NDArray[np.int64], jitney.Tensor("int64", ())],
         f: NDArray[np.longlong],
+        g: Annotated[NDArray[np.uint8], jitney.Tensor(shape=(3,))],
+        h: Annotated[np.ndarray, jitney.Tensor(shape=(3,))],
+        i: Annotated[NDArray[np.floating[Any]], jitney.Tensor("float64")],
     ) -> Scores: ...
 
     signature = read_signature(predict)
@@ -116,6 +135,9 @@ def test_arrays_of_any_spelling() -> None:
         ("d", "bool", (2, None, None)),
         ("e", "int64", ()),
         ("f", "int64", None),
+        ("g", "uint8", (3,)),
+        ("h", "float32", (3,)),
+        ("i", "float64", None),
     ]
     assert signature.input.schema["properties"]["d"]["items"]["items"]["items"] == {"type": "boolean"}
     assert [(spec.name, spec.dtype) for spec in signature.output.arrays] == [("label", "int64"), ("score", "float32")]
@@ -128,6 +150,36 @@ def test_results_may_be_arrays_of_other_libraries() -> None:
 
     assert kinds(predict) == ("text", "array")
     assert kinds(listed) == ("text", "array")
+
+
+def test_names_of_types_are_what_they_stand_for() -> None:
+    def words(x: Words) -> list[Said]: ...
+    def keys(x: list[Key]) -> Rows[Key]: ...
+    def pictures(x: Picture) -> Picture: ...
+    def photos(x: list[Photo]) -> list[Photo]: ...
+    def nodes(x: list[Nodes]) -> list[Nodes]: ...
+
+    assert [kinds(f) for f in (words, keys, pictures, photos, nodes)] == [
+        ("text", "text"),
+        ("text", "text"),
+        ("arrays", "array"),
+        ("image", "image"),
+        ("object", "object"),
+    ]
+    assert read_signature(pictures).input.arrays[0].show() == "uint8 of shape (2, 2)"
+    assert read_signature(nodes).input.schema["title"] == "Node"
+    given = Codec(read_signature(keys), DeploymentOptions()).from_python(["a", 3])
+    assert (given.columns, len(given.errors)) == ([["a"]], 1)
+
+
+def test_a_name_that_stands_for_itself_among_others_is_entered_once() -> None:
+    class Name:  # as `type Json = dict[str, Json]` makes one, from Python 3.12 on
+        __value__: Any = None
+
+    json: Any = Name()
+    json.__value__ = dict[str, json]
+    assert list(parts(json)) == [json, dict[str, json], str, json]
+    assert not schemas.by_pydantic(json)
 
 
 def test_without_batching_the_parameter_is_the_item() -> None:
@@ -176,6 +228,7 @@ def two(x: list[str], y: np.ndarray) -> list[str]: ...
 def two_lists(x: list[str], y: list[str]) -> list[str]: ...
 def abstract(x: NDArray[np.floating[Any]]) -> list[str]: ...
 def complex_array(x: NDArray[np.complex64]) -> list[str]: ...
+def two_dtypes(x: Annotated[NDArray[np.uint8], jitney.Tensor("int64")]) -> list[str]: ...
 def unknown_type(x: list[np.random.Generator]) -> list[str]: ...
 def yields(x: list[str]) -> Any:
     yield x
@@ -204,6 +257,7 @@ def gives_mixed(x: list[str]) -> Mixed: ...
         (two_lists, "several parameters must all be arrays"),
         (abstract, "arrays of floating cannot be served"),
         (complex_array, "arrays of complex64 cannot be served"),
+        (two_dtypes, "`x`: an array of uint8, but its jitney.Tensor says int64"),
         (unknown_type, "items of Generator cannot be decoded"),
         (yields, "yields: streams come later"),
         (asynchronous, "is async"),
@@ -239,6 +293,15 @@ class TensorInModel(pydantic.BaseModel):
     tensor: Annotated[np.ndarray, jitney.Tensor("uint8", (2,))]
 
 
+@dataclasses.dataclass
+class Squared:
+    x: int
+    square: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.square = self.x**2
+
+
 class Deeper(msgspec.Struct):
     inner: dict[str, list[ArrayInStruct]]
     again: Deeper | None = None
@@ -263,6 +326,7 @@ ARRAY = "an array can be a parameter of predict, not a part of an item; take `li
         (TensorInModel, f"TensorInModel.tensor: {ARRAY}"),
         (Deeper, f"ArrayInStruct.array: {ARRAY}"),
         (dict[str, np.ndarray], ARRAY),
+        (dict[str, Squared], "Squared.square: init=False, and yet clients would have to send it; make it a property"),
         (ModelInStruct, "ModelInStruct.node: only pydantic reads Node; make ModelInStruct a pydantic model too"),
     ],
 )

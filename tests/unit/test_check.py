@@ -103,6 +103,11 @@ def test_an_option_for_a_deployment_that_is_not_there_is_refused(capsys: pytest.
     assert "did you mean `length`" in capsys.readouterr().err
 
 
+def test_empty_arrays_are_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("np.array(", "np.zeros((len(texts), 0, 4), np.float32) if True else np.array(")) == 0
+    assert "out  float32 (0, 4) []" in capsys.readouterr().out
+
+
 def test_answers_that_depend_on_their_batch_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(MODEL.replace("self.scale]", "len(texts)]")) == 0
     assert "warning: 4 of 4 answers in a batch differ from those given alone" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from types import ModuleType
 import jitney
 import pytest
 from jitney.cli.main import main
+from jitney.cli.reload import Reloader
 from jitney.cli.serve import watched
 from jitney.config import server_options
 
@@ -121,9 +122,39 @@ def test_without_a_command_help_is_printed(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_only_what_its_user_edits_is_watched(tmp_path: Path) -> None:
-    assert watched("sub/model.py:Name") == Path("sub")
-    assert watched("minilm") is None
-    assert watched("numpy.linalg:norm") is None
+    assert watched("sub/model.py:Name") == [Path("sub")]
+    for name in ("minilm", "numpy.linalg:norm", "json.decoder", "_ctypes", "sys", "jitney.models.minilm:MiniLM"):
+        assert watched(name) == [], name
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").touch()
-    assert watched("mine.text:Name") == tmp_path / "mine"
+    assert watched("mine.text:Name") == [tmp_path / "mine"]
+    (tmp_path / "one.py").touch()
+    assert watched("one:Name") == [tmp_path]
+
+
+def test_packages_without_init_and_those_below_src_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("spaced", "numpy", "src/laid_out", "src/spaced", "lib/site-packages/spaced"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "src/laid_out/__init__.py").touch()
+    assert watched("spaced.text:Name") == [tmp_path / "spaced"]
+    assert watched("numpy.linalg:norm") == []
+    assert watched("laid_out.text:Name") == []
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "src"), str(tmp_path / "lib/site-packages"), *sys.path])
+    assert watched("laid_out.text:Name") == [tmp_path / "src/laid_out"]
+    assert set(watched("spaced.text:Name")) == {tmp_path / "spaced", tmp_path / "src/spaced"}
+
+
+def test_reload_says_of_which_target_it_watches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.py").touch()
+    seen: list[Reloader] = []
+
+    def run(reloader: Reloader) -> int:
+        seen.append(reloader)
+        return 0
+
+    monkeypatch.setattr(Reloader, "run", run)
+    assert main(["serve", "one", "minilm", "--reload"]) == 0
+    assert seen[0].folders == [tmp_path]
+    assert capsys.readouterr().err == "jitney: --reload watches no files of minilm\n"

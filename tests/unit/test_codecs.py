@@ -245,6 +245,16 @@ def test_without_batching_arrays_have_no_batch_axis() -> None:
         subject.check(None, 1)
 
 
+@pytest.mark.parametrize("answer", [str | None, Model | None, np.ndarray | None, Annotated[int | None, "x"]])
+def test_without_batching_none_is_an_answer_where_the_annotation_says_so(answer: Any) -> None:
+    def one(text: str) -> Any: ...
+
+    one.__annotations__["return"] = answer
+    subject = codec(one, batched=False)
+    assert encode(None, 1, subject) == {0: Value(tags.JSON, b"null")}
+    subject.validate(None, 1)
+
+
 def generator() -> Iterator[int]:
     yield 1
 

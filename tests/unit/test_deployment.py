@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import jitney
 import msgspec
@@ -204,6 +204,65 @@ def test_static_and_class_methods_predict() -> None:
     assert of(OfClass).instantiate({})(["a"]) == ["a"]
 
 
+class Prompt(msgspec.Struct):
+    prompt: str
+    width: int = 512
+
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Bounded = TypeVar("Bounded", bound=str)
+
+
+class Base(Generic[Item, Answer]):
+    def predict(self, items: list[Item]) -> "list[Answer | None]": ...
+
+
+class Swapped(Base[Answer, list[Item]], Generic[Item, Answer]): ...
+
+
+class OfBound(Generic[Bounded]):
+    def predict(self, items: list[Bounded]) -> list[Bounded]: ...
+
+
+def test_the_type_variables_of_a_base_class_are_what_the_deployed_class_says() -> None:
+    @jitney.deployment
+    class Prices(Base[Prompt, str]): ...
+
+    @jitney.deployment
+    class Further(Swapped[int, Prompt]): ...
+
+    @jitney.deployment
+    class Under(Prices): ...
+
+    @jitney.deployment
+    class Texts(OfBound[Any]): ...
+
+    taken = [of(kind).signature.input.item for kind in (Prices, Further, Under)]
+    assert taken == [Prompt, Prompt, Prompt]
+    returned = [of(kind).signature.output.item for kind in (Prices, Further, Under)]
+    assert returned == [str | None, list[int] | None, str | None]
+    assert of(Texts).signature.input.item is Any
+    assert of(jitney.deployment(OfBound)).signature.input.item is str
+
+    @jitney.deployment
+    class Open(Base): ...  # pyright: ignore[reportMissingTypeArgument]
+
+    with pytest.raises(TargetError, match=r"parameter `items` is list\[~Item\], and nobody says what ~Item is"):
+        assert of(Open).signature
+
+    @jitney.deployment
+    class Between(Swapped): ...  # pyright: ignore[reportMissingTypeArgument]
+
+    with pytest.raises(TargetError, match="nobody says what ~Answer is"):
+        assert of(Between).signature
+
+    @jitney.deployment
+    def echo(items: list[Item]) -> list[Item]: ...
+
+    assert of(echo).signature.input.kind == "object"
+
+
 def test_a_wrong_declaration_is_refused_at_once() -> None:
     def decorate(**options: Any) -> None:
         @jitney.deployment(**options)
@@ -261,9 +320,15 @@ def test_an_example_that_is_no_json_is_named() -> None:
         manifest("x.py", [(found, resolve(found.name, found.declared, Overrides()))])
 
 
-class Prompt(msgspec.Struct):
-    prompt: str
-    width: int = 512
+def test_an_example_of_several_arrays_is_an_object_for_clients() -> None:
+    pair = (np.zeros(2, np.float32), [1.0])
+
+    @jitney.deployment(examples=[pair, list(pair), {"a": [0], "b": [1]}])
+    def both(a: np.ndarray, b: np.ndarray) -> np.ndarray: ...
+
+    found = of(both)
+    [made] = manifest("x.py", [(found, resolve(found.name, found.declared, Overrides()))])["deployments"]
+    assert made["examples"] == [{"a": [0, 0], "b": [1]}] * 2 + [{"a": [0], "b": [1]}]
 
 
 def test_the_manifest_is_what_the_front_reads() -> None:

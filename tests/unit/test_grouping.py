@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NewType, NotRequired, TypedDict
 
 import annotated_types
 import msgspec
@@ -13,6 +13,10 @@ from jitney import bucket, length
 from jitney.annotations import Input, read_signature
 from jitney.errors import TargetError
 from jitney.grouping import compile_cost, compile_group_by
+from typing_extensions import TypeAliasType
+
+Word = NewType("Word", str)
+Positive = TypeAliasType("Positive", Annotated[int, pydantic.AfterValidator(abs)])
 
 
 class Sampler(enum.Enum):
@@ -37,6 +41,7 @@ class Prompt(msgspec.Struct, rename="camel"):
     sampler: Sampler = Sampler.DDIM
     endless: float = float("inf")
     large: int = 2**64
+    named: Word = Word("x")
 
 
 class Model(pydantic.BaseModel):
@@ -50,6 +55,7 @@ class Model(pydantic.BaseModel):
     after: Annotated[int, pydantic.AfterValidator(abs)] = 1
     before: Annotated[int, pydantic.BeforeValidator(abs)] | None = 1
     nested: Annotated[int, pydantic.Field(ge=1)] | None = None
+    positive: Positive = 1
     encoded: pydantic.Base64Str = "YQ=="
     checked: int = 1
     made: int = pydantic.Field(default_factory=lambda: 1)
@@ -95,6 +101,7 @@ def source(name: str, types: list[str], default: Any, literals: list[Any] | None
         ("fast", source("fast", ["bool"], False)),
         ("seed", source("seed", ["int", "str", "none"], None)),
         ("renamed", source("wire", ["int"], 1)),
+        ("named", source("named", ["str"], "x")),
     ],
 )
 def test_fields_compile_to_their_wire_name_types_and_default(name: str, compiled: dict[str, Any]) -> None:
@@ -121,6 +128,7 @@ def test_fields_of_pydantic_that_only_have_constraints_compile(name: str) -> Non
         (Model, "stripped", "may be changed by"),
         (Model, "after", "may be changed by AfterValidator"),
         (Model, "before", "may be changed by BeforeValidator"),
+        (Model, "positive", "may be changed by AfterValidator"),
         (Model, "encoded", "may be changed by EncodedStr"),
         (Model, "checked", r"the validator Model\.check.*check such things in predict \(jitney\.InvalidInput\)"),
         (Model, "made", "has a default_factory"),
@@ -198,6 +206,7 @@ def test_lengths_have_the_unit_of_their_type() -> None:
         (declared(str), length(unit="bytes"), {"of": None, "unit": "bytes"}),
         (declared(bytes), length(), {"of": None, "unit": "bytes"}),
         (declared(list[int]), length(), {"of": None, "unit": "axis"}),
+        (declared(Word), length(), {"of": None, "unit": "characters"}),
         (declared(Prompt), length("prompt"), {"of": "prompt", "unit": "characters"}),
         (declared(Prompt), length("tags"), {"of": "tags", "unit": "axis"}),
         (several, length("y"), {"of": "y", "unit": "axis"}),

@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import pathlib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jitney
 import msgspec
@@ -16,7 +16,7 @@ from fake_core import FakeBatch, FakeResults
 from jitney.annotations import read_signature
 from jitney.codecs import Codec, Decoded, tags
 from jitney.config import DeploymentOptions
-from jitney.errors import InvalidOutput
+from jitney.errors import InvalidOutput, TargetError
 
 
 class Text(str):
@@ -151,8 +151,22 @@ def test_one_text_of_numpy_alone_is_a_text() -> None:
 
 
 def test_texts_are_no_arrays_where_arrays_are_declared() -> None:
-    with pytest.raises(InvalidOutput, match="arrays can hold"):
-        outcomes(np.array(["a", "b"]), np.ndarray)
+    for texts in (np.array(["a", "b"]), np.array(["a", "b"], object)):
+        with pytest.raises(InvalidOutput, match=r"arrays can hold .*; for texts annotate it as `-> list\[str\]`"):
+            outcomes(texts, np.ndarray)
+
+
+@pytest.mark.parametrize("annotation", [Series, Annotated[Series, "labels"]])
+def test_a_column_may_hold_anything_whatever_its_annotation(annotation: Any) -> None:
+    assert list(map(value, outcomes(Series(), annotation))) == ["a", "b"]
+    assert list(map(value, outcomes(np.ones((2, 1)), annotation))) == [[1], [1]]
+    assert list(map(value, outcomes([Series(), Series()], list[annotation]))) == [["a", "b"]] * 2
+
+
+@pytest.mark.parametrize("annotation", [DataFrame, list[DataFrame]])
+def test_a_data_frame_as_an_annotation_is_refused_at_load(annotation: Any) -> None:
+    with pytest.raises(TargetError, match=r"predict returns a DataFrame; return df\.to_dict\('records'\)"):
+        codec(annotation)
 
 
 @pytest.mark.parametrize("encoding", [tags.JSON, tags.MSGPACK])
@@ -199,7 +213,7 @@ def test_pydantic_answers_may_hold_values_of_numpy(encoding: int) -> None:
     assert list(map(value, found)) == [{"value": 0.5}, {"value": {"a": [[0, 1], "x"]}}]
 
 
-@pytest.mark.parametrize("annotation", [list[dict[str, float]], list[Any], Any, list[list[float]]])
+@pytest.mark.parametrize("annotation", [list[dict[str, float]], list[Any], Any, list[list[float]], np.ndarray])
 def test_a_data_frame_is_refused_with_what_to_return(annotation: Any) -> None:
     with pytest.raises(InvalidOutput, match=r"df\.to_dict\('records'\)"):
         outcomes(DataFrame(), annotation)

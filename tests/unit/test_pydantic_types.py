@@ -4,18 +4,22 @@ import base64
 import datetime
 import enum
 import json
+import math
+import pathlib
+import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pydantic
+import pydantic.alias_generators
 import pydantic.dataclasses
 import pytest
 from fake_core import FakeBatch, FakeResults, Value
 from jitney.annotations import read_signature
 from jitney.codecs import Codec, Decoded, plain, tags
 from jitney.config import DeploymentOptions
-from jitney.errors import TargetError
+from jitney.errors import InvalidInput, TargetError
 from jitney.program.values import reader, writer
 from jitney.pydantic_types import Adapter
 
@@ -233,6 +237,223 @@ def test_an_init_that_would_get_base64_is_refused_when_loaded() -> None:
 
 def test_a_manifest_holds_examples_with_bytes() -> None:
     assert plain(Page(scan=RAW)) == {"scan": TEXT, "stamp": None}
+
+
+class Line(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", alias_generator=pydantic.alias_generators.to_camel)
+    unit_price: float
+    count: int = pydantic.Field(1, serialization_alias="n")
+
+    @pydantic.computed_field
+    @property
+    def total(self) -> float:
+        return self.unit_price * self.count
+
+
+@pydantic.dataclasses.dataclass
+class Note:
+    text: str = pydantic.Field("", validation_alias="said")
+    raw: bytes = pydantic.Field(b"", serialization_alias="octets")
+
+
+class Order(pydantic.BaseModel):
+    threshold: float = pydantic.Field(0.5, validation_alias="thr")
+    kind: str = pydantic.Field("x", validation_alias=pydantic.AliasChoices(pydantic.AliasPath("deep", 0), "kind", "k"))
+    hidden: int = pydantic.Field(0, exclude=True)
+    lines: list[Line] = []
+    note: Note | None = None
+    by_name: int = pydantic.Field(0, alias="byName")
+    data: Any = None
+
+
+class ByName(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(validate_by_alias=False, validate_by_name=True)
+    threshold: float = pydantic.Field(0.5, alias="thr")
+    path: int = pydantic.Field(0, validation_alias=pydantic.AliasPath("a", "b"))
+
+
+ORDER = Order(thr=0.9, k="y", hidden=3, lines=[Line(unitPrice=2.5, count=2)], note=Note(said="a", raw=RAW), byName=7)  # pyright: ignore[reportCallIssue]
+NAMED = ByName.model_validate({"threshold": 0.9, "path": 3})
+
+
+def round_trip(item: Any) -> tuple[Codec, Any]:
+    def orders(inputs: Any) -> Any: ...
+
+    orders.__annotations__ = {"inputs": list[item], "return": list[item]}
+    return codec(orders), reader({"kind": "object"}, read_signature(orders).output)
+
+
+NOTE = Note(said="a", raw=RAW)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        (Order, ORDER),
+        (ByName, NAMED),
+        (dict[str, Order], {"a": ORDER}),
+        (Note, NOTE),
+        (dict[str, list[Note]], {"a": [NOTE]}),
+    ],
+)
+def test_an_instance_is_sent_under_the_names_that_it_is_read_by(item: Any, value: Any) -> None:
+    subject, _ = round_trip(item)
+    tag, packed = writer({"kind": "object"})(value)
+    decoded = subject.decode(FakeBatch([(tag, packed)]).core)
+    assert (decoded.columns, decoded.errors) == ([[value]], [])
+    assert subject.from_python([value]).columns == [[value]]
+    assert subject.decode(FakeBatch([(tags.JSON, json.dumps(plain(value)).encode())]).core).columns == [[value]]
+    assert ORDER.model_dump(by_alias=True)["lines"] == [{"unitPrice": 2.5, "n": 2, "total": 5.0}]
+
+
+def test_bytes_that_no_type_speaks_of_are_sent_under_the_same_names() -> None:
+    _, packed = writer({"kind": "object"})(ORDER.model_copy(update={"data": b"\xff"}))
+    sent = msgspec.msgpack.decode(packed)
+    assert (sent["thr"], sent["data"], sent["note"]) == (0.9, b"\xff", {"said": "a", "raw": RAW})
+
+
+def test_a_name_inside_of_another_value_is_refused_with_what_to_pass() -> None:
+    class Deep(pydantic.BaseModel):
+        threshold: float = pydantic.Field(0.5, validation_alias=pydantic.AliasPath("a", "thr"))
+
+    with pytest.raises(InvalidInput, match=r"cannot be sent: .*Deep: a field .* \(AliasPath\); pass a dict"):
+        writer({"kind": "object"})([Deep.model_validate({"a": {"thr": 0.9}})])
+
+
+@pytest.mark.parametrize("encoding", [tags.JSON, tags.MSGPACK])
+@pytest.mark.parametrize(
+    ("item", "answer", "written"),
+    [
+        (Order, ORDER, "threshold"),
+        (Note, NOTE, "octets"),
+        (list[Note], [NOTE], "octets"),
+        (dict[str, Note] | None, {"a": NOTE}, "octets"),
+    ],
+)
+def test_an_answer_is_read_by_the_names_that_it_was_written_under(
+    item: Any, answer: Any, written: str, encoding: int
+) -> None:
+    subject, read = round_trip(item)
+    batch, results = FakeBatch([(tags.JSON, "x")]), FakeResults()
+    batch.encodings = [encoding]
+    subject.encode([answer], Decoded([0], [["x"]]), None, batch.core, results.core)
+    outcome: Any = results.outcomes[0]
+    assert written.encode() in outcome.data
+    assert read((outcome.tag, outcome.data, None)) == (
+        ORDER.model_copy(update={"hidden": 0}) if item is Order else answer
+    )
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+    when: datetime.datetime
+    key: uuid.UUID
+    color: Color = pydantic.Field(Color.RED, serialization_alias="colour")
+    place: pathlib.Path
+    pair: tuple[int, float]
+    some: set[int]
+    raw: bytes = RAW
+    by_number: dict[int, str] = {}
+    inner: "Strict | None" = None
+
+
+class InPart(pydantic.BaseModel):
+    when: Annotated[datetime.date, pydantic.Strict()]
+    raw: bytes = RAW
+
+
+STRICT: dict[str, Any] = {
+    "when": datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC),
+    "key": uuid.UUID(int=7),
+    "place": pathlib.Path("/a"),
+    "pair": (1, math.inf),
+    "some": {1, 2},
+    "by_number": {3: "x"},
+}
+
+
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        (Strict, Strict(**STRICT, inner=Strict(**STRICT))),
+        (InPart, InPart(when=datetime.date(2026, 11, 22))),
+        (list[InPart], [InPart(when=datetime.date(2026, 11, 22))]),
+    ],
+)
+def test_strict_models_come_as_msgpack_as_they_do_as_json(item: Any, value: Any) -> None:
+    subject, read = round_trip(item)
+    tag, packed = writer({"kind": "object"})(value)
+    decoded = subject.decode(FakeBatch([(tag, packed)]).core)
+    assert (decoded.columns, decoded.errors) == ([[value]], [])
+    batch, results = FakeBatch([(tags.JSON, "x")]), FakeResults()
+    batch.encodings = [tags.MSGPACK]
+    subject.encode([value], Decoded([0], [["x"]]), None, batch.core, results.core)
+    outcome: Any = results.outcomes[0]
+    assert read((outcome.tag, outcome.data, None)) == value
+
+
+def test_strict_models_stay_strict_in_msgpack() -> None:
+    subject, _ = round_trip(Strict)
+    sent = msgspec.msgpack.decode(writer({"kind": "object"})(Strict(**STRICT))[1])
+    for name, wrong in {"pair": ["1", 2.0], "when": "today", "raw": 3}.items():
+        packed = msgspec.msgpack.encode(sent | {name: wrong})
+        [(_, error)] = subject.decode(FakeBatch([(tags.MSGPACK, packed)]).core).errors
+        assert str(error.field).startswith(f"$.{name}")
+
+
+def test_what_strict_models_write_in_their_own_way_is_read_as_before() -> None:
+    class Hex(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(strict=True, val_json_bytes="hex", ser_json_bytes="hex")
+        raw: bytes
+
+    class Beside(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(strict=True)
+        raw: bytes | str
+
+    for kind in (Hex, Beside):
+        assert Adapter(kind).validate_unpacked({"raw": b"abcd"}).raw == b"abcd"
+
+
+class Needy(pydantic.BaseModel):
+    hidden: int = pydantic.Field(exclude=True)
+    shown: int = 1
+
+
+class OwnInit(pydantic.BaseModel):
+    threshold: float = pydantic.Field(0.5, serialization_alias="thr")
+
+    def __init__(self, **data: Any) -> None:
+        super().__init__(**data)
+
+
+class Circle(pydantic.BaseModel):
+    kind: Literal["circle"] = pydantic.Field("circle", serialization_alias="k")
+
+
+class Square(pydantic.BaseModel):
+    kind: Literal["square"] = pydantic.Field("square", serialization_alias="k")
+
+
+@pytest.mark.parametrize(
+    ("item", "written"),
+    [
+        (Needy, {"shown": 1}),
+        (OwnInit, {"thr": 0.9}),
+        (Annotated[Circle | Square, pydantic.Field(discriminator="kind")], {"k": "square"}),
+    ],
+)
+def test_an_answer_that_lacks_what_its_type_needs_stays_a_dict(item: Any, written: Any) -> None:
+    _, read = round_trip(item)
+    assert read((tags.MSGPACK, msgspec.msgpack.encode(written), None)) == written
+
+
+def test_one_type_without_other_names_is_read_as_pydantic_does() -> None:
+    adapter = Adapter(Page)
+    assert adapter.read_answer == adapter.validate_python == adapter.validate_unpacked
 
 
 class Cat(pydantic.BaseModel):

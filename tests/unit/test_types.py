@@ -78,6 +78,16 @@ def test_pixels_are_limited_before_they_are_decoded() -> None:
         Image(png(20, 20), max_pixels=100).to_pil()
 
 
+def test_max_pixels_may_be_more_than_pillow_allows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pillow, "MAX_IMAGE_PIXELS", 100)
+    items = [(tags.BYTES, png(20, 20)), (tags.BYTES, png(20, 21))]
+    decoded = codec(max_pixels=400).decode(FakeBatch(items).core)
+    assert decoded.indices == [0]
+    assert [error.status for _, error in decoded.errors] == [413]
+    assert codec(max_pixels=50).decode(FakeBatch([(tags.BYTES, png(9, 9))]).core).errors
+    assert Pillow.MAX_IMAGE_PIXELS == 400
+
+
 def test_a_png_of_a_great_many_tiny_chunks_is_refused() -> None:
     whole = png()
     header = whole[:33]
@@ -131,6 +141,39 @@ def test_pixels_that_cannot_be_encoded_fail_alone() -> None:
     assert "cannot be encoded as JPEG" in results.outcomes[1].detail
     with pytest.raises(InvalidOutput):
         answers[0].encode()
+
+
+class OnDevice:
+    """A torch tensor on a device, or one that has a gradient, as far as an image looks at it."""
+
+    def __init__(self, pixels: Any) -> None:
+        self.pixels, self.shape, self.dtype = pixels, pixels.shape, pixels.dtype
+
+    def __array__(self) -> Any:
+        raise TypeError("on a device")
+
+    def detach(self) -> "OnDevice":
+        return OnDevice(self.pixels)
+
+    def cpu(self) -> "OnDevice":
+        return OnHost(self.pixels)
+
+    def clone(self) -> "OnDevice":
+        return OnDevice(self.pixels.copy())
+
+
+class OnHost(OnDevice):
+    def numpy(self) -> Any:
+        return self.pixels
+
+
+def test_tensors_on_a_device_are_pixels_too() -> None:
+    pixels = np.full((2, 3, 3), 7, np.uint8)
+    image = Image(OnDevice(pixels)).own()  # pyright: ignore[reportArgumentType]
+    assert (image.width, image.height) == (3, 2)
+    assert Image(image.encode()).to_numpy().tolist() == pixels.tolist()
+    with pytest.raises(InvalidOutput, match=r"not float32 of shape \(2, 3\)"):
+        Image(OnDevice(np.zeros((2, 3), np.float32))).encode()  # pyright: ignore[reportArgumentType]
 
 
 def test_pixels_of_an_own_image_are_not_shared() -> None:

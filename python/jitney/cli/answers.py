@@ -49,7 +49,7 @@ class Answers:
         """Take rows of an array."""
         import numpy as np  # noqa: PLC0415 - only models that return arrays need it
 
-        array = np.frombuffer(memoryview(data).cast("B"), dtype).reshape(len(indices), *row_shape)
+        array = np.asarray(data, dtype).reshape(len(indices), *row_shape)
         for index, row in zip(indices, array, strict=True):
             self.arrays.setdefault(index, {})[name] = row
 

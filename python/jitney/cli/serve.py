@@ -6,16 +6,21 @@ A TARGET is file.py, file.py:Name, package.module, package.module:Name or the na
 import argparse
 import os
 import sys
+import sysconfig
 from collections.abc import Sequence
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
+import jitney
 from jitney.cli.options import add_layers, add_server_options, given_server_options
 from jitney.cli.reload import PARENT_VARIABLE, Reloader
 from jitney.server import API_KEYS, DEFAULT_FILE, Settings, compose, read_layers, serve
 
 HIGHEST_PORT = 65_535
 HELP = "serve models over HTTP"
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_NO_FILE = ("built-in", "frozen")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +68,10 @@ def _follow_parent() -> bool:
 
 def _reloader(arguments: argparse.Namespace) -> Reloader:
     _settings(arguments)  # what is wrong on the command line is said at once, not by a child that is started again
-    folders = sorted({folder for target in arguments.targets if (folder := watched(target)) is not None})
+    found = {target: watched(target) for target in arguments.targets}
+    for target in (target for target, folders in found.items() if not folders):
+        print(f"jitney: --reload watches no files of {target}", file=sys.stderr)
+    folders = sorted({folder for folders in found.values() for folder in folders})
     command = [sys.executable, "-m", "jitney", *(argument for argument in _own_arguments() if argument != "--reload")]
     return Reloader(command, folders, [Path(arguments.config or DEFAULT_FILE)])
 
@@ -72,12 +80,27 @@ def _own_arguments() -> Sequence[str]:
     return sys.argv[1:]
 
 
-def watched(target: str) -> Path | None:
-    """Name the folder whose files matter to this target; a ready-made model has none."""
+def watched(target: str) -> list[Path]:
+    """Name the folders whose files matter to this target; what is installed or ready-made has none: nobody edits it."""
     place = target.partition(":")[0]
     if place.endswith(".py"):
-        return Path(place).parent
-    spec = PathFinder.find_spec(place.partition(".")[0], [str(Path.cwd())])
-    if spec is None or spec.origin is None:
-        return None  # installed, or ready-made: nobody edits it
-    return Path(spec.origin).parent
+        return [Path(place).parent]
+    name = place.partition(".")[0]
+    # As a worker finds it: here first, then wherever modules are. What was installed with `-e` has finders of its own.
+    spec = PathFinder.find_spec(name, [str(Path.cwd()), *sys.path]) or _found_by_any(name)
+    if spec is None or name == jitney.__name__:
+        return []
+    found = spec.submodule_search_locations  # a package without __init__.py may be in several folders
+    folders = [Path(folder) for folder in found] if found is not None else [Path(spec.origin or "").parent]
+    return [folder for folder in folders if spec.origin not in _NO_FILE and not _is_installed(folder)]
+
+
+def _found_by_any(name: str) -> ModuleSpec | None:
+    try:
+        return find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _is_installed(folder: Path) -> bool:
+    return folder.is_relative_to(sysconfig.get_path("stdlib")) or not _INSTALLED.isdisjoint(folder.parts)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from jitney.annotations import is_named_tuple
+from jitney.arrays import NO_TABLE, TABLES
 from jitney.codecs.plain import is_array
 from jitney.errors import InvalidOutput
 from jitney.types import DTYPES
@@ -31,9 +32,12 @@ def check(output: Any, count: int) -> None:
         raise InvalidOutput(f"predict must return {_expected(count)}, but it returned {_got(output)}")
 
 
-def check_one(output: Any) -> None:
-    """Raise InvalidOutput unless `output` can be the answer of a `predict` that takes one item."""
-    if output is None or inspect.isgenerator(output) or inspect.isawaitable(output):
+def check_one(output: Any, *, may_be_none: bool) -> None:
+    """Raise InvalidOutput unless `output` can be the answer of a `predict` that takes one item.
+
+    None is one only if the annotation says so: elsewhere it comes of a `return` that is missing.
+    """
+    if (output is None and not may_be_none) or inspect.isgenerator(output) or inspect.isawaitable(output):
         raise InvalidOutput(f"predict must return the answer of one item, but it returned {_got(output)}")
 
 
@@ -56,13 +60,8 @@ def listed(value: Any) -> Any:
     """
     if not is_array(value):
         return value
-    kind = cast("type[Any]", type(value))
-    library = kind.__module__.partition(".")[0]
-    if kind.__name__ == "DataFrame":
-        raise InvalidOutput(
-            "predict returned a DataFrame; return df.to_dict('records'), one dict a row, or df.to_numpy() for numbers"
-        )
-    if library not in _OF_TABLES:
+    _refuse_table(value)
+    if cast("type[Any]", type(value)).__module__.partition(".")[0] not in _OF_TABLES:
         return value
     import numpy as np
 
@@ -72,8 +71,14 @@ def listed(value: Any) -> Any:
     return array.tolist() if array.dtype.kind in _OF_OBJECTS else value
 
 
-_OF_TABLES: Final = ("numpy", "pandas", "polars")
+def _refuse_table(value: Any) -> None:
+    if cast("type[Any]", type(value)).__name__ == "DataFrame":
+        raise InvalidOutput(f"predict returned a DataFrame; {NO_TABLE}")
+
+
+_OF_TABLES: Final = ("numpy", *TABLES)
 """Libraries whose arrays, or columns, may hold anything."""
+_OF_TEXTS: Final = "UTO"
 _OF_OBJECTS: Final = "USTOMm"
 """Kinds of numpy dtypes: texts, bytes, numpy's newer texts, objects, instants and times."""
 
@@ -87,10 +92,12 @@ def dtype_name(dtype: Any) -> str:
 def host_array(value: Any) -> Any:
     """Return a C-contiguous numpy array in this machine's byte order; raises InvalidOutput if that cannot be.
 
-    Tensors on a device are copied to the host; bfloat16, which numpy lacks, becomes float32.
+    A DataFrame cannot be: its columns have names. Tensors on a device are copied to the host; bfloat16, which numpy
+    lacks, becomes float32.
     """
     import numpy as np
 
+    _refuse_table(value)
     array = on_host(value)
     _check_dtype(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
@@ -130,7 +137,8 @@ def dtype_fault(dtype: Any) -> str | None:
 def _check_dtype(dtype: Any) -> None:
     fault = dtype_fault(dtype)
     if fault is not None:
-        raise InvalidOutput(f"predict returned {fault}")
+        hint = "; for texts annotate it as `-> list[str]`" if dtype.kind in _OF_TEXTS else ""
+        raise InvalidOutput(f"predict returned {fault}{hint}")
 
 
 def _check_rows(what: str, array: Any, count: int) -> None:

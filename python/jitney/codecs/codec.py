@@ -1,6 +1,7 @@
 """The codec of one deployment: what came becomes arguments of `predict`, what it returned becomes outcomes."""
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from jitney.annotations import Signature
@@ -10,6 +11,7 @@ from jitney.codecs.items import item_reader
 from jitney.codecs.stacked import ArrayReader
 from jitney.codecs.writing import Writer
 from jitney.config import DeploymentOptions
+from jitney.fields import alternatives
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
@@ -25,6 +27,7 @@ class Codec:
         )
         self._writer: Final = Writer(signature.output)
         self._is_batched: Final = options.batched
+        self._may_be_none: Final = NoneType in alternatives(signature.output.item)
 
     def decode(self, batch: "Batch") -> Decoded:
         """Decode and validate all items; bad ones are in `errors` and never reach `predict`."""
@@ -57,7 +60,7 @@ class Codec:
         if self._is_batched:
             answers.check(output, count)
         else:
-            answers.check_one(output)
+            answers.check_one(output, may_be_none=self._may_be_none)
         return output
 
     def encode(

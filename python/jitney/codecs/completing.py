@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
 
-from jitney.schemas import named_type
+from jitney.hints import named_type
 
 
 class _Plan(NamedTuple):

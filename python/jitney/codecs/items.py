@@ -14,7 +14,7 @@ from jitney.annotations import Input, show
 from jitney.codecs import tags
 from jitney.codecs.completing import completed
 from jitney.codecs.decoded import IMMUTABLE, Decoded, pick
-from jitney.codecs.plain import is_array, plain_hook
+from jitney.codecs.plain import is_array, sent, sent_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
 from jitney.types import Image, is_pillow
@@ -147,7 +147,7 @@ def _msgspec_reader(declared: Input) -> ItemReader:
 
     def from_value(value: Any) -> Any:
         # Through JSON and back: whatever the wire would refuse is refused.
-        return from_json(msgspec.json.encode(value, enc_hook=plain_hook))
+        return from_json(msgspec.json.encode(sent(value), enc_hook=sent_hook))
 
     return ItemReader(decoders, from_value, takes)
 
@@ -156,10 +156,10 @@ def _pydantic_reader(item: Any) -> ItemReader:
     from jitney.pydantic_types import Adapter  # noqa: PLC0415 -- it imports pydantic
 
     adapter = Adapter(item)
-    validate, unpack = adapter.validate_python, msgspec.msgpack.Decoder().decode
+    validate, unpack = adapter.validate_unpacked, msgspec.msgpack.Decoder().decode
 
     def from_value(value: Any) -> Any:
-        return adapter.validate_json(msgspec.json.encode(value, enc_hook=plain_hook))
+        return adapter.validate_json(msgspec.json.encode(sent(value), enc_hook=sent_hook))
 
     decoders: dict[int, Decode | None] = {
         tags.JSON: adapter.validate_json,

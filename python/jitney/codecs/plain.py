@@ -4,8 +4,10 @@ Subclasses are among them (of `str`, of `datetime`): msgspec writes those of `li
 """
 
 import datetime
+import sys
 from collections import UserString
 from collections.abc import Callable, Mapping, MappingView, Sequence, Set
+from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, Final, cast
@@ -57,6 +59,44 @@ def plain_hook(value: Any) -> Any:
     raise NotImplementedError(f"a {kind.__qualname__} cannot be encoded")
 
 
+def sent_hook(value: Any) -> Any:
+    """Make one foreign value encodable that is to be read as an item: pydantic's go by the names they are read by."""
+    kind = cast("type[Any]", type(value))
+    if schemas.is_pydantic(kind):
+        from jitney.pydantic_types import adapter_of  # noqa: PLC0415 -- it imports pydantic
+
+        return adapter_of(kind).to_sent(value, sent_hook)
+    return plain_hook(value)
+
+
+def sent(value: Any) -> Any:
+    """Make a value one whose foreign parts all come to `sent_hook`."""
+    return without_dataclasses(value, sent_hook) if "pydantic.dataclasses" in sys.modules else value
+
+
+def without_dataclasses(value: Any, hook: Callable[[Any], Any]) -> Any:
+    """Give pydantic's dataclasses, alone or in lists and dicts, to a hook: msgspec would write them in its own way."""
+    kind = cast("type[Any]", type(value))
+    if not _may_hold_dataclasses(kind):
+        return value
+    if kind not in _HOLDING:
+        return hook(value)
+    parts = cast("dict[Any, Any]", value).values() if kind is dict else value
+    if not any(map(_may_hold_dataclasses, set(map(type, parts)))):
+        return value
+    if kind is dict:
+        return {name: without_dataclasses(part, hook) for name, part in value.items()}
+    return [without_dataclasses(part, hook) for part in parts]
+
+
+_HOLDING: Final = (list, tuple, set, frozenset, dict)
+
+
+@lru_cache(maxsize=1024)
+def _may_hold_dataclasses(kind: type[Any]) -> bool:
+    return kind in _HOLDING or (is_dataclass(kind) and schemas.is_pydantic(kind))
+
+
 def _is_missing(kind: type[Any]) -> bool:
     """Whether this is the type of pandas' NaT or NA."""
     return kind.__name__ in ("NaTType", "NAType") and kind.__module__.partition(".")[0] == "pandas"
@@ -87,4 +127,4 @@ def _array(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a value as JSON has it, bytes as base64, for examples and schemas."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=plain_hook))
+    return msgspec.json.decode(msgspec.json.encode(sent(value), enc_hook=sent_hook))

@@ -6,11 +6,12 @@ from typing import Any, Final, cast
 import msgspec
 
 from jitney import schemas
-from jitney.annotations import Output, show, strip
+from jitney.annotations import Output, show
 from jitney.arrays import ANY_DTYPE, ArraySpec
 from jitney.codecs.plain import plain_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidOutput
+from jitney.hints import strip
 from jitney.types import TOKENS
 
 _KEPT: Final = (bytes, bytearray, memoryview)

@@ -4,6 +4,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -14,11 +15,12 @@ from jitney.annotations import Output, show
 from jitney.codecs import tags
 from jitney.codecs.answers import dtype_name, host_array, listed, named_arrays
 from jitney.codecs.completing import completing
-from jitney.codecs.plain import is_array, is_array_type, plain_hook
+from jitney.codecs.plain import is_array, is_array_type, plain_hook, without_dataclasses
 from jitney.codecs.refusals import told
 from jitney.codecs.validating import DeclaredArrays, validate
 from jitney.errors import InvalidOutput
 from jitney.failures import sayable
+from jitney.hints import parts
 from jitney.types import TOKENS, Embeddings, Image, is_pillow, is_pillow_type
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class Writer:
             tags.JSON: msgspec.json.Encoder(enc_hook=plain_hook).encode,
             tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
         }
+        if any(is_dataclass(part) and schemas.is_pydantic(part) for part in parts(declared.item)):
+            encoders = {tag: _undone(encode) for tag, encode in encoders.items()}
         self._encoders: Final = {tag: completing(encode, declared.item) for tag, encode in encoders.items()}
 
     def write(self, output: Any, indices: Sequence[int], encodings: Sequence[int], results: "Results") -> Failed:
@@ -209,6 +213,10 @@ class Writer:
             raise InvalidOutput(
                 f"predict is annotated to return {expected} for each item, but returned {got} for this one"
             )
+
+
+def _undone(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    return lambda value: encode(without_dataclasses(value, plain_hook))
 
 
 def _wire_name(output: Any, name: str) -> str:

@@ -9,11 +9,12 @@ from typing import Any, Final, NoReturn, cast
 import msgspec
 
 from jitney import schemas
-from jitney.annotations import Output, is_named_tuple, strip
+from jitney.annotations import Output, is_named_tuple
 from jitney.codecs import tags
 from jitney.codecs.completing import completed
-from jitney.codecs.plain import is_array, plain_hook
+from jitney.codecs.plain import is_array, sent, sent_hook
 from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError, Unavailable
+from jitney.hints import strip
 from jitney.types import Image, is_pillow
 
 FAILED: Final = 255
@@ -64,28 +65,12 @@ def _image(value: Any) -> tuple[int, Any]:
     raise InvalidInput(f"expected a jitney.Image, a Pillow image, an array or bytes, got {type(value).__qualname__}")
 
 
-def _sent(value: Any) -> Any:
-    """Make one foreign value encodable.
-
-    A pydantic model goes as it has itself in JSON, with bytes as bytes, unless it holds bytes that its types say
-    nothing of: the other end validates it.
-    """
-    try:
-        return plain_hook(value)
-    except ValueError:
-        if not schemas.is_pydantic(cast("type[Any]", type(value))):
-            raise
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(cast("type[Any]", type(value))).dump_python(value, by_alias=True)
-
-
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_sent)
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=sent_hook)
 
 
 def _object(value: Any) -> tuple[int, Any]:
     try:
-        return tags.MSGPACK, _ENCODER.encode(value)
+        return tags.MSGPACK, _ENCODER.encode(sent(value))
     except Exception as error:
         raise InvalidInput(f"a {type(value).__qualname__} cannot be sent: {error}") from error
 
@@ -174,7 +159,7 @@ def _typed(output: Output | None) -> Callable[[Any], Any]:
     if schemas.by_pydantic(item):
         from jitney.pydantic_types import Adapter
 
-        return Adapter(item).validate_python
+        return Adapter(item).read_answer
     return completed(lambda value: msgspec.convert(value, item), item)
 
 

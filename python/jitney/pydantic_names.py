@@ -1,0 +1,122 @@
+"""Fields of pydantic's types have two names: one that they are read by, and one that they are written under.
+
+What a program sends is read at the other end, and what comes back was written there. So here are copies of a core
+schema in which each field is written under the name that it is read by, or read by the one that it is written under.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+HELD: Final = frozenset({"default", "metadata", "expected", "members", "serialization", "config"})
+"""Parts of a schema that hold values or what the user wrote, and no schemas of ours."""
+_FIELDS: Final = ("model-field", "dataclass-field", "typed-dict-field")
+_LEFT_OUT: Final = ("serialization_exclude", "serialization_exclude_if")
+_READ_BY: Final = ("validate_by_alias", "validate_by_name", "populate_by_name")
+
+Node = dict[str, Any]
+Config = Mapping[str, Any]
+
+
+class _Renamed:
+    """A copy of a schema with other names for its fields."""
+
+    def __init__(self, schema: Any) -> None:
+        self.differs = False
+        """Whether there was anything to be changed."""
+        self.is_possible = True
+        """Whether there is a name for each, and what its type needs."""
+        self.schema: Final[Any] = self._copy(schema, {})
+
+    def _copy(self, node: Any, config: Config, name: str = "") -> Any:
+        if type(node) in (list, tuple):
+            parts = cast("list[Any] | tuple[Any, ...]", node)
+            return type(parts)(self._copy(part, config) for part in parts)
+        if not isinstance(node, Mapping):
+            return node
+        node = cast("Mapping[str, Any]", node)
+        kind = node.get("type")
+        if not isinstance(kind, str):  # fields or choices by name
+            return {name: self._copy(part, config, name) for name, part in node.items()}
+        config = node.get("config") or config
+        copied = {key: part if key in HELD else self._copy(part, config) for key, part in node.items()}
+        if kind in _FIELDS:
+            self._field(copied.get("name", name), copied, config)
+        else:
+            self._other(copied, config)
+        return copied
+
+    def _field(self, name: str, field: Node, config: Config) -> None:
+        """Give a field its other name."""
+        raise NotImplementedError
+
+    def _other(self, node: Node, config: Config) -> None:
+        """Change whatever is no field."""
+        raise NotImplementedError
+
+    def _put(self, node: Node, key: str, value: Any) -> None:
+        """Set it, or take it away."""
+        self.differs |= node.get(key) != value
+        node.pop(key, None)
+        if value is not None:
+            node[key] = value
+
+
+class AsRead(_Renamed):
+    """Writes what can be read: under those names, without what is computed, and with what answers leave out."""
+
+    def _field(self, name: str, field: Node, config: Config) -> None:
+        aliases = None if config.get("validate_by_alias") is False else field.get("validation_alias")
+        alias = _plain_name(aliases)
+        self.is_possible &= aliases is None or alias is not None or any(map(config.get, _READ_BY[1:]))
+        self._put(field, "serialization_alias", alias)
+        for key in _LEFT_OUT:
+            self._put(field, key, None)
+        if field.get("init") is False:
+            self._put(field, "serialization_exclude", True)
+
+    def _other(self, node: Node, config: Config) -> None:
+        if node.get("computed_fields"):
+            self._put(node, "computed_fields", None)
+
+
+class AsWritten(_Renamed):
+    """Reads what was written: by those names, whatever of it was computed."""
+
+    def __init__(self, schema: Any) -> None:
+        self._renamed: Final[set[str]] = set()
+        self._telling: Final[set[str]] = set()
+        super().__init__(schema)
+        # A field that tells the types of a union apart must have the name that the union knows.
+        self.is_possible &= self._renamed.isdisjoint(self._telling)
+
+    def _field(self, name: str, field: Node, config: Config) -> None:
+        read, written = field.get("validation_alias"), field.get("serialization_alias")
+        if read != written:
+            self._renamed.add(_plain_name(read) or name)
+        self._put(field, "validation_alias", written)
+        self.is_possible &= _may_be_missing(field) or not any(map(field.get, _LEFT_OUT))
+
+    def _other(self, node: Node, config: Config) -> None:
+        if isinstance(node.get("discriminator"), str):
+            self._telling.add(node["discriminator"])
+        if any(key in node.get("config", {}) for key in _READ_BY):
+            self._put(node, "config", {key: value for key, value in node["config"].items() if key not in _READ_BY})
+        extra = node.get("extra_behavior") or config.get("extra_fields_behavior")
+        if node.get("computed_fields") and extra == "forbid":
+            self._put(node, "extra_behavior", "ignore")
+
+
+def _may_be_missing(field: Node) -> bool:
+    schema = field["schema"]
+    while schema["type"].startswith("function-") and "schema" in schema:  # validators of the field
+        schema = schema["schema"]
+    return field.get("required") is False or schema["type"] == "default"
+
+
+def _plain_name(aliases: Any) -> str | None:
+    """Choose a name that is no path into what else there is (AliasPath), of those that there are (AliasChoices)."""
+    if aliases is None or isinstance(aliases, str):
+        return aliases
+    paths = cast("list[Any]", aliases)
+    choices = paths if isinstance(paths[0], list) else [paths]
+    return next((path[0] for path in choices if len(path) == 1 and isinstance(path[0], str)), None)
