@@ -88,7 +88,10 @@ class DeploymentOptions:
         choices=("auto", "drain", "fixed"),
     )
     max_batch_delay_ms: float = _length(
-        0.0, "how long `fixed` may hold a lane open, from the arrival of its oldest item; 0 with the other policies", unit="ms", at_least=0
+        0.0,
+        "how long `fixed` may hold a lane open, from the arrival of its oldest item; 0 with the other policies",
+        unit="ms",
+        at_least=0,
     )
     latency_target_ms: float | None = _length(
         None,
