@@ -81,7 +81,7 @@ metrics! {
     RUNNING_ITEMS = "jitney_running_items", Kind::Gauge, ["deployment"];
     /// Replicas that are loaded and answer.
     READY_REPLICAS = "jitney_ready_replicas", Kind::Gauge, ["deployment"];
-    /// Workers that were lost or replaced, by cause: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, or `renewed` by a reload.
+    /// Workers that were lost or replaced: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, `renewed` by a reload.
     WORKERS_LOST = "jitney_workers_lost_total", Kind::Counter, ["deployment", "cause"];
     /// Open client connections.
     CONNECTIONS = "jitney_connections", Kind::Gauge, [];

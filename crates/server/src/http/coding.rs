@@ -78,7 +78,8 @@ pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Coding> {
     best.map(|(_, coding)| coding)
 }
 
-/// The body as it was before it was compressed, of `most` bytes at most. Others run between its pieces, and a client that has left is noticed there.
+/// The body as it was before it was compressed, of `most` bytes at most. Others run between its pieces, and a client that
+/// has left is noticed there.
 pub(crate) async fn inflate(coding: Coding, mut body: Chunks, most: u64, site: &Site) -> Result<Bytes, Failure> {
     let packed = heavy::run(body.len(), || body.contiguous().clone()).await;
     let mut inflating = Inflating::new(coding, &packed, most, site);
@@ -262,14 +263,17 @@ mod tests {
     use hyper::header::HeaderValue;
     use proptest::prelude::*;
 
+    async fn all(coding: Coding, body: Chunks, site: &Site) -> Result<Bytes, Failure> {
+        inflate(coding, body, site.options.max_body_bytes, site).await
+    }
+
     #[tokio::test]
     async fn a_bomb_is_refused_before_it_has_gone_off() {
         let site = Site::of_a_test(100_000);
         for coding in [Coding::Gzip, Coding::Deflate] {
             let bomb = compress(coding, &vec![0; 50_000_000]);
             assert!(bomb.len() < 300_000);
-            let failure =
-                inflate(coding, Bytes::from(bomb).into(), site.options.max_body_bytes, &site).await.unwrap_err();
+            let failure = all(coding, Bytes::from(bomb).into(), &site).await.unwrap_err();
             assert_eq!(failure.outcome, Outcome::TooLarge);
         }
         assert_eq!(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]).get(), 0);
@@ -280,26 +284,13 @@ mod tests {
         let site = Site::of_a_test(100_000);
         for coding in [Coding::Gzip, Coding::Deflate] {
             let (whole, nothing) = (compress(coding, b"body"), compress(coding, b""));
-            assert_eq!(
-                &inflate(coding, Bytes::from(whole.clone()).into(), site.options.max_body_bytes, &site).await.unwrap()
-                    [..],
-                b"body"
-            );
-            assert!(
-                inflate(coding, Bytes::from(nothing.clone()).into(), site.options.max_body_bytes, &site)
-                    .await
-                    .unwrap()
-                    .is_empty()
-            );
+            assert_eq!(&all(coding, Bytes::from(whole.clone()).into(), &site).await.unwrap()[..], b"body");
+            assert!(all(coding, Bytes::from(nothing.clone()).into(), &site).await.unwrap().is_empty());
             for rest in [vec![0], nothing.repeat(100_000)] {
-                let failure = inflate(
-                    coding,
-                    Bytes::from([&whole[..], &rest].concat()).into(),
-                    site.options.max_body_bytes,
-                    &site,
-                )
-                .await
-                .unwrap_err();
+                let failure =
+                    all(coding, Bytes::from([&whole[..], &rest].concat()).into(), site.options.max_body_bytes, &site)
+                        .await
+                        .unwrap_err();
                 assert_eq!(failure.outcome, Outcome::MalformedBody);
                 assert!(failure.detail.starts_with(&format!("{} bytes follow", rest.len())), "{}", failure.detail);
             }
@@ -317,8 +308,7 @@ mod tests {
     async fn blocks_that_hold_nothing_are_not_worth_the_work() {
         let site = Site::of_a_test(100_000_000);
         let body = [&[0x78, 0x9c][..], &empty_blocks(32 << 20)].concat();
-        let failure =
-            inflate(Coding::Deflate, Bytes::from(body).into(), site.options.max_body_bytes, &site).await.unwrap_err();
+        let failure = all(Coding::Deflate, Bytes::from(body).into(), &site).await.unwrap_err();
         assert_eq!(failure.outcome, Outcome::MalformedBody);
         assert!(failure.detail.contains("larger blocks"), "{}", failure.detail);
     }
@@ -330,10 +320,7 @@ mod tests {
         for coding in [Coding::Gzip, Coding::Deflate] {
             let packed = compress(coding, &data);
             assert!(packed.len() > 4 * PIECE);
-            assert_eq!(
-                inflate(coding, Bytes::from(packed).into(), site.options.max_body_bytes, &site).await.unwrap(),
-                data
-            );
+            assert_eq!(all(coding, Bytes::from(packed).into(), &site).await.unwrap(), data);
         }
     }
 
@@ -370,8 +357,8 @@ mod tests {
             let site = Site::of_a_test(300);
             for coding in [Coding::Gzip, Coding::Deflate] {
                 let packed = Bytes::from(compress(coding, &data));
-                prop_assert_eq!(&now(inflate(coding, packed.into(), site.options.max_body_bytes, &site)).unwrap()[..], &data[..]);
-                let _ = now(inflate(coding, Bytes::from(data.clone()).into(), site.options.max_body_bytes, &site));
+                prop_assert_eq!(&now(all(coding, packed.into(), &site)).unwrap()[..], &data[..]);
+                let _ = now(all(coding, Bytes::from(data.clone()).into(), &site));
             }
         }
     }

@@ -93,10 +93,10 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
     for (name, pieces) in fields {
         let _ = rmp::encode::write_str(&mut document, &name);
         let field = property(schema, &name).or_else(|| any_property(schema));
-        // One text is a list of one only where it could be nothing else.
-        let could_be_one = |field| allows(field, "string") && !pieces[0].is_file;
+        // One text is a list of one, unless it may be a text.
+        let may_be_text = |field| allows(field, "string") && !pieces[0].is_file;
         let is_list = pieces.len() > 1
-            || field.is_some_and(|field| allows(field, "array") && !pieces[0].is_json && !could_be_one(field));
+            || field.is_some_and(|field| allows(field, "array") && !pieces[0].is_json && !may_be_text(field));
         let inner = if is_list { field.and_then(items) } else { field };
         if is_list {
             let _ = rmp::encode::write_array_len(&mut document, pieces.len() as u32);

@@ -14,8 +14,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The link's own thread watches when nobody else has read for so long. A model that takes less pays for no switch of threads;
-/// one that takes more has its next batch received meanwhile.
+/// The link's own thread watches when nobody else has read for so long. A model that takes less pays for no switch of
+/// threads; one that takes more has its next batch received meanwhile.
 const TICK: Duration = Duration::from_millis(1);
 /// After so many ticks in which somebody else was reading, the link's own thread sleeps until it is told otherwise.
 const TICKS_AWAKE: u32 = 8;

@@ -217,6 +217,8 @@ impl Connection {
             let _ = writing.await;
         } else {
             connection.under_way.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(AbortHandle::abort);
+            // It may wait for ever for one who takes nothing, with all that is meant for him.
+            writing.abort();
         }
         result.map(drop)
     }
