@@ -47,7 +47,7 @@ pub struct QueueState<'a> {
     pub ahead: usize,
     /// Whether nothing waits in any lane.
     pub is_empty: bool,
-    /// Items of a full batch.
+    /// Items of a full batch of those that wait.
     pub max_batch_size: usize,
     /// Replicas that work, at least 1.
     pub replicas: u32,
@@ -63,7 +63,7 @@ pub struct QueueState<'a> {
 
 impl QueueState<'_> {
     /// What a full batch of those that wait takes.
-    fn full(&self) -> Duration {
+    pub fn full(&self) -> Duration {
         self.pace.batch(self.max_batch_size).mul_f64(self.weight)
     }
 }

@@ -11,6 +11,7 @@ use crate::statistics::Statistics;
 use crate::telemetry::Telemetry;
 use crate::tensors::signature::Signature;
 use jitney_core::explanation::Explanation;
+use jitney_core::lane::BatchLimits;
 use jitney_core::load::Load;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_core::metrics;
@@ -100,7 +101,7 @@ impl Deployment {
         let signature = Arc::new(Signature::of(&manifest));
         let ended = Arc::new(Ended { outcomes, seconds, statistics: Statistics::default() });
         let held = telemetry.gauge(metrics::LATER_BYTES, &[&manifest.name]);
-        let piece = Pieces::least(manifest.options.max_batch_size as usize, manifest.options.replicas as usize);
+        let piece = Pieces::least(BatchLimits::from(&manifest.options).max_items, manifest.options.replicas as usize);
         let later = Arc::new(Later::new(held, manifest.options.max_queued_bytes, piece));
         Deployment { manifest, signature, inbound, ended, later, runtime: Handle::current() }
     }
@@ -175,7 +176,7 @@ impl Deployment {
     fn pieces(&self, calls: Vec<Call>) -> Pieces {
         let options = &self.manifest.options;
         let queue = usize::try_from(options.max_queued_items).unwrap_or(usize::MAX);
-        Pieces::new(calls, options.max_batch_size as usize, options.replicas as usize, queue)
+        Pieces::new(calls, BatchLimits::from(options), options.replicas as usize, queue)
     }
 
     /// Hands items to the engine and waits for their answers.

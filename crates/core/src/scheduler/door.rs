@@ -54,11 +54,12 @@ impl<P: Payload> Scheduler<P> {
         if now < self.overloaded_until && queue.allowed == Allowed::Batches {
             queue.allowed = Allowed::FewBatches;
         }
+        let full = queue.full();
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
         let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait says that too much comes in.
         if admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
-            self.overloaded_until = now + self.paces.all().batch(self.rules.batch.max_items) * OVERLOADED_FOR;
+            self.overloaded_until = now + full * OVERLOADED_FOR;
         }
         admitted
     }
@@ -134,12 +135,14 @@ impl<P: Payload> Scheduler<P> {
     }
 
     fn queue_state(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> QueueState<'_> {
+        let mean_cost = self.lanes.mean_cost_with(cost);
+        let max_batch_size = self.rules.batch.items(mean_cost);
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
             ahead: self.lanes.ahead(now, group, priority).batches + self.replicas.sent_ahead(),
             is_empty: self.lanes.is_empty(),
-            max_batch_size: self.rules.batch.max_items,
+            max_batch_size,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
             allowed: match (self.rules.target, self.rules.max_wait) {
@@ -148,7 +151,7 @@ impl<P: Payload> Scheduler<P> {
                 (None, None) => Allowed::Batches,
             },
             pace: self.paces.all(),
-            weight: self.paces.curve().weight(self.rules.batch.max_items, self.lanes.mean_cost_with(cost)),
+            weight: self.paces.curve().weight(max_batch_size, mean_cost),
         }
     }
 

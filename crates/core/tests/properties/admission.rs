@@ -234,6 +234,29 @@ fn a_batch_that_waits_at_its_replica_is_waited_for_too() {
 }
 
 #[test]
+fn where_cost_closes_batches_waits_are_those_of_such_batches() {
+    let batch = BatchLimits { max_items: 32, max_cost: 400 };
+    let mut scheduler = Scheduler::new(Rules { batch, ..rules() });
+    scheduler.replica_up(Time(0), ReplicaId(1));
+    let (mut now, mut next) = (Time(0), 0);
+    let length = |items: u64| Duration::from_millis(10 + 60 * items);
+    for items in [1, 2, 3, 4, 1, 2, 3, 4, 4] {
+        (0..items).for_each(|n| assert!(scheduler.submit(now, item(next + n, 0, 100)).is_ok()));
+        next += items;
+        run(&mut scheduler, &mut now, length(items));
+    }
+    // One batch of four runs, one was sent ahead, two are in the queue.
+    (next..next + 16).for_each(|id| assert!(scheduler.submit(now, item(id, 0, 100)).is_ok()));
+    while scheduler.poll(now).is_some() {}
+    let predicted = scheduler.predicted_wait(now).expect("batches were measured").as_secs_f64();
+    let ratio = predicted / (3.5 * length(4).as_secs_f64());
+    assert!((0.8..1.3).contains(&ratio), "predicted / actual wait {ratio:.2}");
+    // It has the time for six such batches, and would not for two of 32.
+    let hurried = NewItem { timeout: Some(Duration::from_millis(1500)), ..item(1000, 0, 100) };
+    assert!(scheduler.submit(now, hurried).is_ok());
+}
+
+#[test]
 fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
     let queue = QueueLimits { max_items: 5000, max_bytes: 1000 };
     let mut scheduler = Scheduler::new(Rules { queue, ..rules() });
