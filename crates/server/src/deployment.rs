@@ -101,7 +101,9 @@ impl Deployment {
         let signature = Arc::new(Signature::of(&manifest));
         let ended = Arc::new(Ended { outcomes, seconds, statistics: Statistics::default() });
         let held = telemetry.gauge(metrics::LATER_BYTES, &[&manifest.name]);
-        let piece = Pieces::least(BatchLimits::from(&manifest.options).max_items, manifest.options.replicas as usize);
+        let limits = BatchLimits::from(&manifest.options);
+        let alike = manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
+        let piece = Pieces::first(limits, manifest.options.replicas as usize, alike);
         let later = Arc::new(Later::new(held, manifest.options.max_queued_bytes, piece));
         Deployment { manifest, signature, inbound, ended, later, runtime: Handle::current() }
     }

@@ -33,14 +33,19 @@ pub struct Pieces {
 impl Pieces {
     /// Of a deployment with such batches, replicas and such a queue.
     pub fn new(calls: Vec<Call>, limits: BatchLimits, replicas: usize, max_queued_items: usize) -> Pieces {
-        let least = Pieces::least(1, replicas);
+        let least = Pieces::least(replicas);
         let most = (max_queued_items / PART_OF_QUEUE).max(least * limits.max_items);
         Pieces { calls: calls.into_iter(), limits, least, batches: least, most }
     }
 
-    /// Items of the first piece, if they are of one group and their costs do not matter.
-    pub fn least(max_batch_size: usize, replicas: usize) -> usize {
-        BATCHES_PER_REPLICA * replicas.max(1) * max_batch_size
+    /// Items of the first piece at the least: each may be a batch of its own, unless all are `alike`.
+    pub fn first(limits: BatchLimits, replicas: usize, alike: bool) -> usize {
+        Pieces::least(replicas) * if alike { limits.max_items } else { 1 }
+    }
+
+    /// Batches of the first piece.
+    fn least(replicas: usize) -> usize {
+        BATCHES_PER_REPLICA * replicas.max(1)
     }
 
     /// The next piece; empty when nothing is left. Items of different groups ride in different batches.
@@ -114,6 +119,16 @@ mod tests {
         assert_eq!([pieces.cut().len(), pieces.cut().len()], [2, 2]);
         let mut pieces = Pieces::new(calls((0..100).map(|n| n % 3)), TEN, 1, 4096);
         assert_eq!(pieces.cut().len(), 2, "the third group would be a third batch");
+    }
+
+    #[test]
+    fn what_counts_as_the_first_piece_is_in_it_whatever_the_groups() {
+        for (groups, alike) in [(64, false), (3, false), (1, true)] {
+            let mut pieces = Pieces::new(calls((0..64).map(|n| n % groups)), TEN, 2, 4096);
+            let (first, cut) = (Pieces::first(TEN, 2, alike), pieces.cut().len());
+            assert!(first <= cut, "{groups} groups: {first} items, but {cut} are in it");
+        }
+        assert_eq!((Pieces::first(TEN, 2, false), Pieces::first(TEN, 2, true)), (4, 40));
     }
 
     #[test]
