@@ -41,6 +41,8 @@ pub enum Inbound {
     Submit(Box<Call>, oneshot::Sender<Answer>),
     /// The items of one request, admitted together; the engine answers each exactly once.
     SubmitMany(Vec<(Box<Call>, oneshot::Sender<Answer>)>),
+    /// The next items of a request whose first ones were let in.
+    Continue(Vec<(Box<Call>, oneshot::Sender<Answer>)>),
     /// The caller went away.
     Cancel(ItemId),
     /// A worker begins to compute a batch.
@@ -160,7 +162,7 @@ impl Deployment {
     ) -> Result<Vec<Answer>, Failure> {
         let count = calls.len();
         let mut pieces = self.pieces(calls);
-        let mut answers = self.submit(pieces.cut(), guard).await;
+        let mut answers = self.submit(pieces.cut(), Inbound::SubmitMany, guard).await;
         pieces.took(started.elapsed());
         if no_room(&answers).is_some()
             && let Err(refused) = answers.swap_remove(0).result
@@ -182,7 +184,12 @@ impl Deployment {
     }
 
     /// Hands items to the engine and waits for their answers.
-    async fn submit(&self, calls: Vec<Call>, guard: &mut CancelOnDrop<'_>) -> Vec<Answer> {
+    async fn submit(
+        &self,
+        calls: Vec<Call>,
+        message: impl FnOnce(Vec<(Box<Call>, oneshot::Sender<Answer>)>) -> Inbound,
+        guard: &mut CancelOnDrop<'_>,
+    ) -> Vec<Answer> {
         guard.ids = calls.iter().rev().map(|call| call.id).collect();
         let (items, replies): (Vec<_>, Vec<_>) = calls
             .into_iter()
@@ -193,7 +200,7 @@ impl Deployment {
             .unzip();
         let mut answers = Vec::with_capacity(replies.len());
         // If the engine is gone, so are the senders: each receiver says so.
-        let _ = self.inbound.send(Inbound::SubmitMany(items));
+        let _ = self.inbound.send(message(items));
         for reply in replies {
             answers.push(reply.await.unwrap_or_else(|_| gone()));
             guard.ids.pop();
@@ -212,7 +219,7 @@ impl Deployment {
             let turn = self.later.turn(&self.runtime, longest()).await;
             let (began, waited) = (Instant::now(), started.elapsed());
             let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
-            let mut answers = self.submit(piece.collect(), guard).await;
+            let mut answers = self.submit(piece.collect(), Inbound::Continue, guard).await;
             let longest = longest();
             let Some(after) = no_room(&answers).filter(|_| !longest.is_zero()) else {
                 pieces.took(began.elapsed());

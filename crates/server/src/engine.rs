@@ -14,7 +14,7 @@ use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::ReplicaId;
 use jitney_core::rules::Rules;
-use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Scheduler};
+use jitney_core::scheduler::{Action, Asking, Ended, Launch, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +168,8 @@ impl Engine {
                     self.refuse(pending, refusal);
                 }
             }
-            Inbound::SubmitMany(items) => self.submit_many(now, items),
+            Inbound::SubmitMany(items) => self.submit_many(now, items, false),
+            Inbound::Continue(items) => self.submit_many(now, items, true),
             Inbound::Cancel(id) => {
                 if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
                     link.cancel(id);
@@ -205,10 +206,11 @@ impl Engine {
     }
 
     /// The items of one request enter together or not at all; after that each is on its own.
-    fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, oneshot::Sender<Answer>)>) {
+    fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, oneshot::Sender<Answer>)>, continues: bool) {
         let Some((first, _)) = items.first() else { return };
         let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
-        let admitted = self.scheduler.admit(now, &first.group, first.priority, first.cost, bytes, first.timeout);
+        let &Call { ref group, priority, cost, timeout, .. } = &**first;
+        let admitted = self.scheduler.admit(now, &Asking { group, priority, cost, bytes, timeout, continues });
         for (call, reply) in items {
             let entered = match admitted {
                 Ok(()) => self.scheduler.enter(now, new_item(call, reply)),

@@ -1,6 +1,6 @@
 //! The way in: who is let in, and where an item goes first.
 
-use super::{Door, Entry, NewItem, Payload, Place, Scheduler};
+use super::{Asking, Door, Entry, NewItem, Payload, Place, Scheduler};
 use crate::admission::{self, Allowed, QueueState, Refusal};
 use crate::forecast::Forecast;
 use crate::group_key::GroupKey;
@@ -29,24 +29,20 @@ impl<P: Payload> Scheduler<P> {
 
     /// Lets a request of one item in, or gives it back with the reason.
     pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
-        match self.admit(now, &item.group, item.priority, item.cost, item.bytes, item.timeout) {
+        let &NewItem { ref group, priority, cost, bytes, timeout, .. } = &item;
+        match self.admit(now, &Asking { group, priority, cost, bytes, timeout, continues: false }) {
             Ok(()) => self.enter(now, item),
             Err(refusal) => Err((item.payload, refusal)),
         }
     }
 
     /// Whether a request may enter: asked once for all its items, so that none is refused for its size alone.
-    pub fn admit(
-        &mut self,
-        now: Time,
-        group: &GroupKey,
-        priority: Priority,
-        cost: u64,
-        bytes: u64,
-        timeout: Option<Duration>,
-    ) -> Result<(), Refusal> {
-        if let Door::Closed(outcome) = self.door {
-            return Err(Refusal::soon(outcome));
+    pub fn admit(&mut self, now: Time, asking: &Asking) -> Result<(), Refusal> {
+        let &Asking { group, priority, cost, bytes, timeout, continues } = asking;
+        match self.door {
+            Door::Open => {}
+            Door::Closed(Outcome::Draining) if continues => {}
+            Door::Closed(outcome) => return Err(Refusal::soon(outcome)),
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
@@ -58,7 +54,7 @@ impl<P: Payload> Scheduler<P> {
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
         let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait says that too much comes in.
-        if admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
+        if !continues && admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
             self.overloaded_until = now + full * OVERLOADED_FOR;
         }
         admitted

@@ -59,6 +59,24 @@ pub struct NewItem<P> {
     pub payload: P,
 }
 
+/// A request that asks to enter, with all its items.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// The group of its first item.
+    pub group: &'a GroupKey,
+    /// Its class.
+    pub priority: Priority,
+    /// What its first item costs.
+    pub cost: u64,
+    /// The bytes of all.
+    pub bytes: u64,
+    /// From now; `None` is the deployment's own.
+    pub timeout: Option<Duration>,
+    /// These are the next items of a request that was let in: they enter while the server drains, and if there is no room,
+    /// nobody was refused.
+    pub continues: bool,
+}
+
 /// Whether new items are let in at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {

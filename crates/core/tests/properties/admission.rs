@@ -8,7 +8,7 @@ use jitney_core::outcome::Outcome;
 use jitney_core::pace::Pace;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{NewItem, Scheduler};
+use jitney_core::scheduler::{Asking, NewItem, Scheduler};
 use jitney_core::time::Time;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -277,6 +277,30 @@ fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
     let refused = (300..400).find_map(|id| told(&mut scheduler, id, 1));
     assert_eq!(refused, Some(Outcome::WaitTooLong));
     assert_eq!(told(&mut scheduler, 500, 1), Some(Outcome::WaitTooLong));
+}
+
+/// A scheduler that has run four full batches of a second each.
+fn measured(rules: Rules) -> (Scheduler<Input>, Time) {
+    let (mut scheduler, mut now) = (Scheduler::new(rules), Time(0));
+    scheduler.replica_up(now, ReplicaId(1));
+    for batch in 0..4 {
+        (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
+        run(&mut scheduler, &mut now, Duration::from_secs(1));
+    }
+    (scheduler, now)
+}
+
+#[test]
+fn a_later_piece_of_a_request_that_finds_no_room_is_no_sign_of_overload() {
+    let (mut scheduler, now) = measured(rules());
+    let group = item(0, 0, 1).group;
+    let piece = Asking { group: &group, priority: Priority::Normal, cost: 1, bytes: 4, timeout: None, continues: true };
+    (100..144).for_each(|id| assert!(scheduler.enter(now, item(id, 0, 1)).is_ok()));
+    let told = scheduler.admit(now, &piece).map_err(|refusal| refusal.outcome);
+    assert_eq!(told, Err(Outcome::WaitTooLong), "eleven batches wait");
+    (100..112).for_each(|id| assert!(scheduler.cancel(ItemId(id)).is_some()));
+    // Eight are left of the ten that may wait; under overload it would be two and a half.
+    assert!(scheduler.submit(now, item(200, 0, 1)).is_ok());
 }
 
 /// Two classes apart, so two head starts of `rules` are what the later one may make up for.
