@@ -230,6 +230,8 @@ impl Supervisor {
                 // Its last words may still be on the link: wait for the end of it, but not for long (see `tick`).
                 if slot.link.is_none() {
                     self.event(index, Event::Exited)?;
+                } else {
+                    self.tell_engine(index, Inbound::Retire(worker));
                 }
             }
         }
@@ -341,8 +343,11 @@ impl Supervisor {
         match command {
             None => {}
             Some(Command::Spawn) => self.spawn(index),
-            Some(Command::Kill) => slot.pid.into_iter().for_each(spawn::kill_group),
-            Some(Command::End) => {
+            Some(command @ (Command::Kill | Command::End)) => {
+                if command == Command::Kill {
+                    slot.pid.into_iter().for_each(spawn::kill_group);
+                }
+                // It gets nothing more, although it is only gone when its process is.
                 let worker = slot.worker;
                 self.tell_engine(index, Inbound::Retire(worker));
             }
@@ -591,3 +596,6 @@ fn engine_ended(ended: Result<(), tokio::task::JoinError>) -> Fatal {
     let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
     Fatal { code: crate::host::BROKEN, text: format!("an engine has ended: {how}; please report this") }
 }
+
+#[cfg(test)]
+mod tests;
