@@ -137,6 +137,7 @@ impl<P: Payload> Scheduler<P> {
             items: self.queued_items(),
             bytes: self.queued_bytes,
             ahead: self.lanes.ahead(now, group, priority).batches + self.replicas.sent_ahead(),
+            alone: self.quarantine.len(),
             is_empty: self.lanes.is_empty(),
             max_batch_size,
             replicas: (self.replicas.len() as u32).max(1),

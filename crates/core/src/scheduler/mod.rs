@@ -204,6 +204,8 @@ pub struct Scheduler<P> {
     hangs: BTreeSet<(Time, BatchId)>,
     next_batch: u64,
     quarantine: Quarantine,
+    /// A suspect was the last to leave: lanes have their turn before the next one.
+    is_lanes_turn: bool,
     paces: Paces,
     ceilings: Ceilings,
     traffic: Traffic,
@@ -247,6 +249,7 @@ impl<P: Payload> Scheduler<P> {
             hangs: BTreeSet::new(),
             next_batch: 1,
             quarantine: Quarantine::default(),
+            is_lanes_turn: false,
             paces: Paces::default(),
             ceilings: Ceilings::default(),
             traffic: Traffic::default(),

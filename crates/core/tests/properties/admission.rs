@@ -55,10 +55,10 @@ proptest! {
 
     #[test]
     fn a_longer_queue_never_predicts_a_shorter_wait(
-        pace in paces(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(),
+        pace in paces(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(), alone in 0usize..40,
     ) {
         let wait = |ahead, is_empty| {
-            let queue = QueueState { items: 0, bytes: 0, ahead, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
+            let queue = QueueState { items: 0, bytes: 0, ahead, alone, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
             predicted_wait(&queue)
         };
         let waits: Vec<_> = std::iter::once(wait(0, true)).chain((0..50).map(|ahead| wait(ahead, false))).collect();
@@ -99,7 +99,7 @@ proptest! {
         let limits = QueueLimits { max_items: 1000, max_bytes: 1000 };
         let (ahead, is_empty) = (items / 8, items == 0);
         let queue =
-            QueueState { items, bytes, ahead, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
+            QueueState { items, bytes, ahead, alone: 0, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
         let (timeout, remaining) = (Duration::from_millis(timeouts.0), Duration::from_millis(timeouts.1));
         if let Err(refusal) = admit(&queue, limits, 10, timeout, remaining) {
             let expected = refusal.outcome == Outcome::DeadlineUnreachable;
@@ -301,6 +301,37 @@ fn a_later_piece_of_a_request_that_finds_no_room_is_no_sign_of_overload() {
     (100..112).for_each(|id| assert!(scheduler.cancel(ItemId(id)).is_some()));
     // Eight are left of the ten that may wait; under overload it would be two and a half.
     assert!(scheduler.submit(now, item(200, 0, 1)).is_ok());
+}
+
+#[test]
+fn suspects_and_lanes_take_turns_and_newcomers_are_told() {
+    use jitney_core::policy::CloseReason;
+    use jitney_core::scheduler::{Action, Loss};
+    let (mut scheduler, mut now) = measured(rules());
+    (100..104).for_each(|id| assert!(scheduler.submit(now, item(id, 0, 1)).is_ok()));
+    while scheduler.poll(now).is_some() {}
+    scheduler.replica_lost(now, ReplicaId(1), Loss::Killed);
+    scheduler.replica_up(now, ReplicaId(2));
+    let mut launched = vec![];
+    let mut waits = vec![];
+    loop {
+        while let Some(action) = scheduler.poll(now) {
+            let Action::Launch(launch) = action else { panic!("{action:?}") };
+            launched.push(launch);
+        }
+        waits.push(scheduler.predicted_wait(now).expect("batches were measured").as_millis());
+        if launched.len() == 1 {
+            (200..208).for_each(|id| assert!(scheduler.submit(now, item(id, 0, 1)).is_ok()));
+        }
+        let Some(launch) = launched.last().filter(|_| !scheduler.is_empty()) else { break };
+        now = now + Duration::from_secs(1);
+        launch.items.iter().for_each(|&id| _ = scheduler.item_done(launch.batch, id));
+        scheduler.batch_done(now, launch.replica, launch.batch, true);
+    }
+    let is_trial: Vec<bool> = launched.iter().map(|launch| launch.reason == CloseReason::Suspect).collect();
+    assert_eq!(is_trial, [true, false, true, false, true, true]);
+    assert_eq!(waits[0], 500 + 1000, "the rest of what runs, and the next suspect");
+    assert_eq!(waits[1], 500 + 1000 + 2000, "what runs, another batch, and two suspects before and after it");
 }
 
 /// Two classes apart, so two head starts of `rules` are what the later one may make up for.
