@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 /// How often the rules are asked what time alone commands.
 const TICK: Duration = Duration::from_millis(100);
 /// A tick that comes this late means that this process did not run.
-const AWAY: Duration = Duration::from_secs(2);
+pub(crate) const AWAY: Duration = Duration::from_secs(2);
 /// How often a worker is asked for a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// Workers that were told to end may take this long.
@@ -304,8 +304,9 @@ impl Supervisor {
     fn event(&mut self, index: usize, event: Event) -> Result<(), Fatal> {
         let now = self.clock.now();
         self.apply(index, |place| place.on(now, event))?;
-        // A place that is due for a new worker gets it now and not at the next tick.
-        self.apply(index, |place| place.tick(now))
+        // A place that is due for a new worker gets it now and not at the next tick. All else can wait: silence, above all,
+        // must not be judged before the tick has seen whether this process ran.
+        if self.slots[index].place.is_vacant() { self.apply(index, |place| place.tick(now)) } else { Ok(()) }
     }
 
     /// The files have changed: workers of the old ones end when they have finished what they hold.

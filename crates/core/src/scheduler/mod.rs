@@ -391,6 +391,22 @@ impl<P: Payload> Scheduler<P> {
         Some(Action::Kill(batch.replica))
     }
 
+    /// Whether a batch runs that could be a hang.
+    pub fn is_watching(&self) -> bool {
+        !self.hangs.is_empty()
+    }
+
+    /// This process did not run for so long, and perhaps the workers neither: no batch is taken for a hang because of it.
+    pub fn excuse(&mut self, away: Duration) {
+        for (at, id) in std::mem::take(&mut self.hangs) {
+            let at = at + away;
+            self.hangs.insert((at, id));
+            if let Some(batch) = self.batches.get_mut(&id) {
+                batch.hangs_at = Some(at);
+            }
+        }
+    }
+
     fn runs_from(&mut self, id: BatchId, now: Time) {
         let hangs_at = now + self.rules.batch_timeout;
         if let Some(batch) = self.batches.get_mut(&id) {

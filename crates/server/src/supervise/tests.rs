@@ -65,3 +65,14 @@ async fn a_worker_whose_process_is_gone_gets_nothing_more_while_its_last_words_a
     supervisor.hear(Report::LinkLost(WORKER)).unwrap();
     assert!(matches!(told.try_recv().unwrap(), Inbound::Lost(WORKER, Loss::Crashed)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_stop_of_this_process_nobody_is_silent_whatever_is_heard_of_first() {
+    let (mut supervisor, _worker, mut told, _directory) = supervisor().await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    supervisor.event(0, Event::Served).unwrap();
+    assert!(supervisor.slots[0].place.is_up());
+    supervisor.tick().unwrap();
+    assert!(supervisor.slots[0].place.is_up());
+    assert!(told.try_recv().is_err());
+}
