@@ -47,7 +47,7 @@ impl<P: Payload> Scheduler<P> {
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
         let mut queue = self.queue_state(now, group, priority, cost);
-        if now < self.overloaded_until && queue.allowed == Allowed::Batches {
+        if now < self.overloaded_until[priority as usize] && queue.allowed == Allowed::Batches {
             queue.allowed = Allowed::FewBatches;
         }
         let full = queue.full();
@@ -55,7 +55,8 @@ impl<P: Payload> Scheduler<P> {
         let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait says that too much comes in.
         if !continues && admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
-            self.overloaded_until = now + full * OVERLOADED_FOR;
+            // Nor does it for those who go before whoever is refused.
+            self.overloaded_until[priority as usize..].fill(now + full * OVERLOADED_FOR);
         }
         admitted
     }

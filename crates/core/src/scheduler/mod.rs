@@ -209,7 +209,8 @@ pub struct Scheduler<P> {
     paces: Paces,
     ceilings: Ceilings,
     traffic: Traffic,
-    overloaded_until: Time,
+    /// Of each class.
+    overloaded_until: [Time; 3],
     /// When the policy wants to be asked again; until then only if something has happened.
     ask_again: Time,
     has_news: bool,
@@ -253,7 +254,7 @@ impl<P: Payload> Scheduler<P> {
             paces: Paces::default(),
             ceilings: Ceilings::default(),
             traffic: Traffic::default(),
-            overloaded_until: Time(0),
+            overloaded_until: [Time(0); 3],
             ask_again: Time(u64::MAX),
             has_news: true,
             held_since: None,

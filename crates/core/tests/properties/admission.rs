@@ -304,6 +304,22 @@ fn a_later_piece_of_a_request_that_finds_no_room_is_no_sign_of_overload() {
 }
 
 #[test]
+fn overload_of_a_class_is_none_of_those_before_it() {
+    for (refused, others) in [(Priority::Low, [true, true, false]), (Priority::Normal, [true, false, false])] {
+        for (class, is_let_in) in Priority::ALL.into_iter().zip(others) {
+            let (mut scheduler, now) = measured(Rules { boost: Duration::from_secs(60), ..rules() });
+            let mut submit = |id, priority| scheduler.submit(now, NewItem { priority, ..item(id, 0, 1) }).is_ok();
+            let first = (100..200).find(|&id| !submit(id, refused)).expect("ten batches are enough");
+            // Of the ten batches that its class may wait for five are left.
+            (100..first - 20).for_each(|id| assert!(scheduler.cancel(ItemId(id)).is_some()));
+            let mut submit = |id, priority| scheduler.submit(now, NewItem { priority, ..item(id, 0, 1) }).is_ok();
+            let before = (1000..1020).filter(|&id| submit(id, class)).count();
+            assert_eq!(before == 20, is_let_in, "{refused:?} was refused, then {before} of 20 {class:?} were let in");
+        }
+    }
+}
+
+#[test]
 fn suspects_and_lanes_take_turns_and_newcomers_are_told() {
     use jitney_core::policy::CloseReason;
     use jitney_core::scheduler::{Action, Loss};
