@@ -45,9 +45,11 @@ pub struct QueueState<'a> {
     pub bytes: u64,
     /// Batches that will run before the one that a new item would join; not those that run now.
     pub ahead: usize,
+    /// Items that wait to run alone: batches and they take turns.
+    pub alone: usize,
     /// Whether nothing waits in any lane.
     pub is_empty: bool,
-    /// Items of a full batch.
+    /// Items of a full batch of those that wait.
     pub max_batch_size: usize,
     /// Replicas that work, at least 1.
     pub replicas: u32,
@@ -63,8 +65,12 @@ pub struct QueueState<'a> {
 
 impl QueueState<'_> {
     /// What a full batch of those that wait takes.
-    fn full(&self) -> Duration {
-        self.pace.batch(self.max_batch_size).mul_f64(self.weight)
+    pub fn full(&self) -> Duration {
+        self.batch(self.max_batch_size)
+    }
+
+    fn batch(&self, items: usize) -> Duration {
+        self.pace.batch(items).mul_f64(self.weight)
     }
 }
 
@@ -109,7 +115,8 @@ pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
     // All replicas are busy: the next one frees after a fraction of what runs, which under little load is far less than
     // a full batch; then each batch ahead takes its turn.
     let runs = if queue.ahead == 0 { queue.pace.recent().min(full) } else { full };
-    Some(runs / (queue.replicas + 1) + full * queue.ahead as u32 / queue.replicas)
+    let alone = queue.batch(1) * queue.alone.min(queue.ahead + 1) as u32;
+    Some(runs / (queue.replicas + 1) + (full * queue.ahead as u32 + alone) / queue.replicas)
 }
 
 /// Lets a request of `bytes` in, or says why not. A request enters when the queue is below its bound.
@@ -143,7 +150,7 @@ pub fn admit(
         return refuse(Outcome::WaitTooLong);
     }
     // Only a wait that is there can make a deadline unreachable: with nobody ahead the model itself decides.
-    if wait > Duration::ZERO && wait + queue.pace.batch(1).mul_f64(queue.weight) > remaining {
+    if wait > Duration::ZERO && wait + queue.batch(1) > remaining {
         return Err(Refusal { outcome: Outcome::DeadlineUnreachable, predicted_wait: Some(wait), retry_after: None });
     }
     Ok(())
@@ -167,6 +174,7 @@ mod tests {
             items,
             bytes: 0,
             ahead: items / 8,
+            alone: 0,
             is_empty: items == 0,
             max_batch_size: 8,
             replicas: 1,

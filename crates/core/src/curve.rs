@@ -132,9 +132,10 @@ impl Curve {
         (seconds / self.by_items.seconds(items.max(1))).clamp(1.0 / MOST_WEIGHT, MOST_WEIGHT)
     }
 
-    /// An item counts as costing no more than this.
+    /// An item counts as costing no more than this. Where most cost nothing the usual cost fades to nothing, and whoever comes
+    /// after them must still count.
     pub fn largest(&self) -> f64 {
-        if self.usual > 0.0 { LARGEST * self.usual } else { f64::INFINITY }
+        if self.usual > 0.0 { LARGEST * self.usual.max(1.0) } else { f64::INFINITY }
     }
 
     /// The same load, with what is far beyond the usual cut off.
@@ -234,6 +235,17 @@ mod tests {
         let after = curve.seconds(load);
         assert!((0.7..1.4).contains(&(after / before)), "{before} {after}");
         assert!(curve.weight(8, 1e12) <= 2.0 * MOST_EACH * weight, "{}", curve.weight(8, 1e12));
+        assert_eq!(curve.measure(), Measure::Padded);
+    }
+
+    #[test]
+    fn many_items_that_cost_nothing_do_not_end_the_learning() {
+        let mut curve = Curve::default();
+        let millisecond = Duration::from_millis(1);
+        curve.learn(Load::alike(4, 100), millisecond);
+        (0..200).for_each(|_| curve.learn(Load::alike(4, 0), millisecond));
+        let seconds = |load: Load| 0.005 + 0.000_1 * load.padded() as f64;
+        batches().for_each(|load| curve.learn(load, Duration::from_secs_f64(seconds(load))));
         assert_eq!(curve.measure(), Measure::Padded);
     }
 

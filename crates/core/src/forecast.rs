@@ -36,13 +36,14 @@ impl Forecast {
         if !view.pace.is_known() {
             return None;
         }
-        let (pace, lanes, limit) = (view.pace, view.lanes, view.lanes.limits().max_items);
+        let (pace, lanes, mean_cost) = (view.pace, view.lanes, view.lanes.mean_cost_with(cost));
+        let limit = lanes.limits().items(mean_cost);
         let curve = view.paces.curve();
         // Those that wait, and this one, may cost more or less than those that were measured.
-        let weight = curve.weight(limit, lanes.mean_cost_with(cost));
+        let weight = curve.weight(limit, mean_cost);
         let size = match target {
             Some(target) => pace.fit(SHARE_OF_TARGET * target.as_secs_f64() / weight, limit),
-            None => policy.take(view, lanes.items() + 1),
+            None => policy.take(view, lanes.items() + 1).min(limit),
         };
         let frees = if view.idle > 0 { 0.0 } else { view.frees_in_s().unwrap_or(0.0) };
         // Of each other lane the last batch is half empty in the mean.

@@ -58,6 +58,18 @@ pub struct BatchLimits {
     pub max_cost: u64,
 }
 
+impl BatchLimits {
+    /// Items of a full batch, if an item costs so much in the mean.
+    pub fn items(&self, mean_cost: f64) -> usize {
+        ((self.max_cost as f64 / mean_cost) as usize).clamp(1, self.max_items.max(1))
+    }
+
+    /// Whether one more item of this cost must open another batch than one of so many items and so much cost.
+    pub fn is_closed(&self, items: usize, cost: u128, more: u64) -> bool {
+        items >= self.max_items || items > 0 && cost + u128::from(more) > u128::from(self.max_cost)
+    }
+}
+
 /// Where an item stands among all that wait: its arrival, shifted by its class. Smaller is sooner.
 pub fn rank(arrival: Time, priority: Priority, boost: Duration) -> Time {
     arrival + boost.saturating_mul(priority as u32)
@@ -171,14 +183,11 @@ impl Lane {
     pub fn take(&mut self, limits: BatchLimits, boost: Duration) -> Vec<ItemId> {
         let mut taken = Vec::with_capacity(limits.max_items.min(self.len));
         let mut cost = 0u128;
-        while taken.len() < limits.max_items {
-            let Some((priority, item)) = self.next(boost) else {
-                break;
-            };
-            cost += u128::from(item.cost);
-            if cost > u128::from(limits.max_cost) && !taken.is_empty() {
+        while let Some((priority, item)) = self.next(boost) {
+            if limits.is_closed(taken.len(), cost, item.cost) {
                 break;
             }
+            cost += u128::from(item.cost);
             self.classes[priority as usize].pop_front();
             self.forget(item);
             taken.push(item.id);

@@ -42,6 +42,13 @@ pub struct Rules {
     pub max_wait: Option<Duration>,
 }
 
+impl From<&DeploymentOptions> for BatchLimits {
+    fn from(options: &DeploymentOptions) -> BatchLimits {
+        let most = if options.batched { options.max_batch_size } else { options.max_batch_size.min(1) };
+        BatchLimits { max_items: most as usize, max_cost: options.max_batch_cost.unwrap_or(u64::MAX) }
+    }
+}
+
 impl Rules {
     /// Reads the options; the error names the option and the value.
     pub fn new(options: &DeploymentOptions) -> Result<Rules, String> {
@@ -68,10 +75,8 @@ impl Rules {
         if options.max_batch_size == 0 {
             return Err("max_batch_size: 0 items fit in no batch; give at least 1".into());
         }
-        let size =
-            if options.batched { options.max_batch_size as usize } else { options.max_batch_size.min(1) as usize };
         Ok(Rules {
-            batch: BatchLimits { max_items: size, max_cost: options.max_batch_cost.unwrap_or(u64::MAX) },
+            batch: BatchLimits::from(options),
             queue: QueueLimits { max_items: options.max_queued_items as usize, max_bytes: options.max_queued_bytes },
             boost: seconds("priority_boost_s", options.priority_boost_s)?,
             request_timeout: seconds("request_timeout_s", options.request_timeout_s)?,

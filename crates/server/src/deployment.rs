@@ -11,6 +11,7 @@ use crate::statistics::Statistics;
 use crate::telemetry::Telemetry;
 use crate::tensors::signature::Signature;
 use jitney_core::explanation::Explanation;
+use jitney_core::lane::BatchLimits;
 use jitney_core::load::Load;
 use jitney_core::manifest::DeploymentManifest;
 use jitney_core::metrics;
@@ -40,6 +41,8 @@ pub enum Inbound {
     Submit(Box<Call>, oneshot::Sender<Answer>),
     /// The items of one request, admitted together; the engine answers each exactly once.
     SubmitMany(Vec<(Box<Call>, oneshot::Sender<Answer>)>),
+    /// The next items of a request whose first ones were let in.
+    Continue(Vec<(Box<Call>, oneshot::Sender<Answer>)>),
     /// The caller went away.
     Cancel(ItemId),
     /// A worker begins to compute a batch.
@@ -100,7 +103,9 @@ impl Deployment {
         let signature = Arc::new(Signature::of(&manifest));
         let ended = Arc::new(Ended { outcomes, seconds, statistics: Statistics::default() });
         let held = telemetry.gauge(metrics::LATER_BYTES, &[&manifest.name]);
-        let piece = Pieces::least(manifest.options.max_batch_size as usize, manifest.options.replicas as usize);
+        let limits = BatchLimits::from(&manifest.options);
+        let alike = manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
+        let piece = Pieces::first(limits, manifest.options.replicas as usize, alike);
         let later = Arc::new(Later::new(held, manifest.options.max_queued_bytes, piece));
         Deployment { manifest, signature, inbound, ended, later, runtime: Handle::current() }
     }
@@ -157,7 +162,7 @@ impl Deployment {
     ) -> Result<Vec<Answer>, Failure> {
         let count = calls.len();
         let mut pieces = self.pieces(calls);
-        let mut answers = self.submit(pieces.cut(), guard).await;
+        let mut answers = self.submit(pieces.cut(), Inbound::SubmitMany, guard).await;
         pieces.took(started.elapsed());
         if no_room(&answers).is_some()
             && let Err(refused) = answers.swap_remove(0).result
@@ -175,11 +180,16 @@ impl Deployment {
     fn pieces(&self, calls: Vec<Call>) -> Pieces {
         let options = &self.manifest.options;
         let queue = usize::try_from(options.max_queued_items).unwrap_or(usize::MAX);
-        Pieces::new(calls, options.max_batch_size as usize, options.replicas as usize, queue)
+        Pieces::new(calls, BatchLimits::from(options), options.replicas as usize, queue)
     }
 
     /// Hands items to the engine and waits for their answers.
-    async fn submit(&self, calls: Vec<Call>, guard: &mut CancelOnDrop<'_>) -> Vec<Answer> {
+    async fn submit(
+        &self,
+        calls: Vec<Call>,
+        message: impl FnOnce(Vec<(Box<Call>, oneshot::Sender<Answer>)>) -> Inbound,
+        guard: &mut CancelOnDrop<'_>,
+    ) -> Vec<Answer> {
         guard.ids = calls.iter().rev().map(|call| call.id).collect();
         let (items, replies): (Vec<_>, Vec<_>) = calls
             .into_iter()
@@ -190,7 +200,7 @@ impl Deployment {
             .unzip();
         let mut answers = Vec::with_capacity(replies.len());
         // If the engine is gone, so are the senders: each receiver says so.
-        let _ = self.inbound.send(Inbound::SubmitMany(items));
+        let _ = self.inbound.send(message(items));
         for reply in replies {
             answers.push(reply.await.unwrap_or_else(|_| gone()));
             guard.ids.pop();
@@ -209,7 +219,7 @@ impl Deployment {
             let turn = self.later.turn(&self.runtime, longest()).await;
             let (began, waited) = (Instant::now(), started.elapsed());
             let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
-            let mut answers = self.submit(piece.collect(), guard).await;
+            let mut answers = self.submit(piece.collect(), Inbound::Continue, guard).await;
             let longest = longest();
             let Some(after) = no_room(&answers).filter(|_| !longest.is_zero()) else {
                 pieces.took(began.elapsed());

@@ -6,6 +6,7 @@ use crate::deployment::Inbound;
 use crate::link::front::Link;
 use crate::link::results_frame::{ItemOutcome, ReceivedResults};
 use crate::report::Report;
+use crate::supervise::AWAY;
 use crate::telemetry::Telemetry;
 use jitney_core::admission::Refusal;
 use jitney_core::load::Measure;
@@ -14,7 +15,7 @@ use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::ReplicaId;
 use jitney_core::rules::Rules;
-use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Scheduler};
+use jitney_core::scheduler::{Action, Asking, Ended, Launch, NewItem, Payload, Scheduler};
 use jitney_core::time::Time;
 use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Shorter waits are not worth a word.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// While batches run the engine wakes as often, so that it knows for how long it did not run.
+const BEAT: Duration = Duration::from_secs(1);
 /// Messages taken at once before decisions are made.
 const MESSAGES_AT_ONCE: usize = 256;
 
@@ -136,6 +139,7 @@ impl Engine {
     pub async fn run(mut self) {
         let mut messages = Vec::with_capacity(MESSAGES_AT_ONCE);
         let mut armed = Time(u64::MAX);
+        let mut ran = self.clock.now();
         let timer = tokio::time::sleep_until(self.clock.instant(armed));
         tokio::pin!(timer);
         loop {
@@ -146,6 +150,11 @@ impl Engine {
                 () = &mut timer, if armed.0 != u64::MAX => armed = Time(u64::MAX),
             }
             let now = self.clock.now();
+            let away = now - std::mem::replace(&mut ran, now);
+            // While batches run it wakes in time, unless it was stopped (Ctrl-Z, a frozen container).
+            if away >= BEAT + AWAY {
+                self.scheduler.excuse(away);
+            }
             for message in messages.drain(..) {
                 self.receive(now, message);
             }
@@ -153,8 +162,9 @@ impl Engine {
                 self.carry_out(now, action);
             }
             self.show();
+            let beat = self.scheduler.is_watching().then(|| now + BEAT);
             // Most wakes are deadlines far away that only move further: the timer is touched when it must ring earlier.
-            if let Some(wake) = self.scheduler.next_wake().filter(|&wake| wake < armed) {
+            if let Some(wake) = self.scheduler.next_wake().into_iter().chain(beat).min().filter(|&wake| wake < armed) {
                 armed = wake;
                 timer.as_mut().reset(self.clock.instant(wake));
             }
@@ -168,7 +178,8 @@ impl Engine {
                     self.refuse(pending, refusal);
                 }
             }
-            Inbound::SubmitMany(items) => self.submit_many(now, items),
+            Inbound::SubmitMany(items) => self.submit_many(now, items, false),
+            Inbound::Continue(items) => self.submit_many(now, items, true),
             Inbound::Cancel(id) => {
                 if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
                     link.cancel(id);
@@ -205,10 +216,11 @@ impl Engine {
     }
 
     /// The items of one request enter together or not at all; after that each is on its own.
-    fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, oneshot::Sender<Answer>)>) {
+    fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, oneshot::Sender<Answer>)>, continues: bool) {
         let Some((first, _)) = items.first() else { return };
         let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
-        let admitted = self.scheduler.admit(now, &first.group, first.priority, first.cost, bytes, first.timeout);
+        let &Call { ref group, priority, cost, timeout, .. } = &**first;
+        let admitted = self.scheduler.admit(now, &Asking { group, priority, cost, bytes, timeout, continues });
         for (call, reply) in items {
             let entered = match admitted {
                 Ok(()) => self.scheduler.enter(now, new_item(call, reply)),

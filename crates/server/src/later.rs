@@ -25,14 +25,14 @@ const COME_BACK: Duration = Duration::from_secs(1);
 pub(crate) struct Later {
     gauge: IntGauge,
     most: u64,
-    /// Items of a first piece.
+    /// Items of a first piece, at the least.
     piece: usize,
     turns: Arc<Semaphore>,
 }
 
 impl Later {
     /// For large requests that may hold so many bytes together, as those may that wait in the queue; a first piece has so
-    /// many items.
+    /// many items at the least.
     pub(crate) fn new(gauge: IntGauge, max_queued_bytes: u64, piece: usize) -> Later {
         Later { gauge, most: max_queued_bytes, piece, turns: Arc::new(Semaphore::new(TURNS)) }
     }

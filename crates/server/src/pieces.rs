@@ -3,6 +3,7 @@
 
 use crate::call::Call;
 use jitney_core::group_key::GroupKey;
+use jitney_core::lane::BatchLimits;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use std::vec::IntoIter;
@@ -21,7 +22,7 @@ const PART_OF_QUEUE: usize = 8;
 #[derive(Debug)]
 pub struct Pieces {
     calls: IntoIter<Call>,
-    max_batch_size: usize,
+    limits: BatchLimits,
     /// The least and the present number of batches of a piece.
     least: usize,
     batches: usize,
@@ -31,29 +32,37 @@ pub struct Pieces {
 
 impl Pieces {
     /// Of a deployment with such batches, replicas and such a queue.
-    pub fn new(calls: Vec<Call>, max_batch_size: usize, replicas: usize, max_queued_items: usize) -> Pieces {
-        let least = Pieces::least(1, replicas);
-        let most = (max_queued_items / PART_OF_QUEUE).max(least * max_batch_size);
-        Pieces { calls: calls.into_iter(), max_batch_size, least, batches: least, most }
+    pub fn new(calls: Vec<Call>, limits: BatchLimits, replicas: usize, max_queued_items: usize) -> Pieces {
+        let least = Pieces::least(replicas);
+        let most = (max_queued_items / PART_OF_QUEUE).max(least * limits.max_items);
+        Pieces { calls: calls.into_iter(), limits, least, batches: least, most }
     }
 
-    /// Items of the first piece, if they are of one group.
-    pub fn least(max_batch_size: usize, replicas: usize) -> usize {
-        BATCHES_PER_REPLICA * replicas.max(1) * max_batch_size
+    /// Items of the first piece at the least: each may be a batch of its own, unless all are `alike`.
+    pub fn first(limits: BatchLimits, replicas: usize, alike: bool) -> usize {
+        Pieces::least(replicas) * if alike { limits.max_items } else { 1 }
+    }
+
+    /// Batches of the first piece.
+    fn least(replicas: usize) -> usize {
+        BATCHES_PER_REPLICA * replicas.max(1)
     }
 
     /// The next piece; empty when nothing is left. Items of different groups ride in different batches.
     pub fn cut(&mut self) -> Vec<Call> {
         let (mut piece, mut batches) = (Vec::new(), 0);
-        let mut groups: FxHashMap<GroupKey, usize> = FxHashMap::default();
+        // The items and the cost of the last batch of each.
+        let mut groups: FxHashMap<GroupKey, (usize, u128)> = FxHashMap::default();
         while let Some(call) = self.calls.as_slice().first().filter(|_| piece.len() < self.most) {
-            let items = groups.entry(call.group.clone()).or_default();
-            let opens = items.is_multiple_of(self.max_batch_size);
+            let last = groups.entry(call.group.clone()).or_default();
+            let opens = last.0 == 0 || self.limits.is_closed(last.0, last.1, call.cost);
             if opens && batches == self.batches {
                 break;
             }
-            batches += usize::from(opens);
-            *items += 1;
+            if opens {
+                (batches, *last) = (batches + 1, (0, 0));
+            }
+            *last = (last.0 + 1, last.1 + u128::from(call.cost));
             piece.extend(self.calls.next());
         }
         piece
@@ -78,6 +87,8 @@ mod tests {
     use jitney_core::request::Priority;
     use smallvec::SmallVec;
 
+    const TEN: BatchLimits = BatchLimits { max_items: 10, max_cost: u64::MAX };
+
     fn calls(groups: impl IntoIterator<Item = i64>) -> Vec<Call> {
         let call = |group| Call {
             id: next_item_id(),
@@ -93,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_two_batches_per_replica_and_grows_while_the_model_is_quick() {
-        let mut pieces = Pieces::new(calls([0; 1000]), 10, 2, 800);
+        let mut pieces = Pieces::new(calls([0; 1000]), TEN, 2, 800);
         let mut next = |length: u64| {
             pieces.took(Duration::from_millis(length));
             pieces.cut().len()
@@ -104,17 +115,35 @@ mod tests {
 
     #[test]
     fn items_that_ride_in_batches_of_their_own_count_as_batches() {
-        let mut pieces = Pieces::new(calls(0..100), 10, 1, 4096);
+        let mut pieces = Pieces::new(calls(0..100), TEN, 1, 4096);
         assert_eq!([pieces.cut().len(), pieces.cut().len()], [2, 2]);
-        let mut pieces = Pieces::new(calls((0..100).map(|n| n % 3)), 10, 1, 4096);
+        let mut pieces = Pieces::new(calls((0..100).map(|n| n % 3)), TEN, 1, 4096);
         assert_eq!(pieces.cut().len(), 2, "the third group would be a third batch");
+    }
+
+    #[test]
+    fn what_counts_as_the_first_piece_is_in_it_whatever_the_groups() {
+        for (groups, alike) in [(64, false), (3, false), (1, true)] {
+            let mut pieces = Pieces::new(calls((0..64).map(|n| n % groups)), TEN, 2, 4096);
+            let (first, cut) = (Pieces::first(TEN, 2, alike), pieces.cut().len());
+            assert!(first <= cut, "{groups} groups: {first} items, but {cut} are in it");
+        }
+        assert_eq!((Pieces::first(TEN, 2, false), Pieces::first(TEN, 2, true)), (4, 40));
+    }
+
+    #[test]
+    fn what_costs_too_much_for_one_batch_counts_as_several() {
+        let mut calls = calls([0; 100]);
+        calls.iter_mut().zip([4, 4, 4, 50].into_iter().cycle()).for_each(|(call, cost)| call.cost = cost);
+        let mut pieces = Pieces::new(calls, BatchLimits { max_items: 10, max_cost: 10 }, 1, 4096);
+        assert_eq!([(); 3].map(|()| pieces.cut().len()), [3, 3, 2], "4 and 4, 4; 50, 4 and 4; 4, 50");
     }
 
     #[test]
     fn every_item_is_in_one_piece_and_in_order() {
         let all = calls((0..97).map(|n| n % 5));
         let ids: Vec<_> = all.iter().map(|call| call.id).collect();
-        let mut pieces = Pieces::new(all, 4, 1, 64);
+        let mut pieces = Pieces::new(all, BatchLimits { max_items: 4, ..TEN }, 1, 64);
         let all: Vec<Vec<Call>> = std::iter::from_fn(|| Some(pieces.cut()).filter(|piece| !piece.is_empty())).collect();
         assert_eq!(all.iter().flatten().map(|call| call.id).collect::<Vec<_>>(), ids);
         assert!(all.iter().all(|piece| piece.len() <= 8));

@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 /// How often the rules are asked what time alone commands.
 const TICK: Duration = Duration::from_millis(100);
 /// A tick that comes this late means that this process did not run.
-const AWAY: Duration = Duration::from_secs(2);
+pub(crate) const AWAY: Duration = Duration::from_secs(2);
 /// How often a worker is asked for a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(1);
 /// Workers that were told to end may take this long.
@@ -230,6 +230,8 @@ impl Supervisor {
                 // Its last words may still be on the link: wait for the end of it, but not for long (see `tick`).
                 if slot.link.is_none() {
                     self.event(index, Event::Exited)?;
+                } else {
+                    self.tell_engine(index, Inbound::Retire(worker));
                 }
             }
         }
@@ -302,8 +304,9 @@ impl Supervisor {
     fn event(&mut self, index: usize, event: Event) -> Result<(), Fatal> {
         let now = self.clock.now();
         self.apply(index, |place| place.on(now, event))?;
-        // A place that is due for a new worker gets it now and not at the next tick.
-        self.apply(index, |place| place.tick(now))
+        // A place that is due for a new worker gets it now and not at the next tick. All else can wait: silence, above all,
+        // must not be judged before the tick has seen whether this process ran.
+        if self.slots[index].place.is_vacant() { self.apply(index, |place| place.tick(now)) } else { Ok(()) }
     }
 
     /// The files have changed: workers of the old ones end when they have finished what they hold.
@@ -341,8 +344,11 @@ impl Supervisor {
         match command {
             None => {}
             Some(Command::Spawn) => self.spawn(index),
-            Some(Command::Kill) => slot.pid.into_iter().for_each(spawn::kill_group),
-            Some(Command::End) => {
+            Some(command @ (Command::Kill | Command::End)) => {
+                if command == Command::Kill {
+                    slot.pid.into_iter().for_each(spawn::kill_group);
+                }
+                // It gets nothing more, although it is only gone when its process is.
                 let worker = slot.worker;
                 self.tell_engine(index, Inbound::Retire(worker));
             }
@@ -591,3 +597,6 @@ fn engine_ended(ended: Result<(), tokio::task::JoinError>) -> Fatal {
     let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
     Fatal { code: crate::host::BROKEN, text: format!("an engine has ended: {how}; please report this") }
 }
+
+#[cfg(test)]
+mod tests;

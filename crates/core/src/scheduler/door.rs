@@ -1,6 +1,6 @@
 //! The way in: who is let in, and where an item goes first.
 
-use super::{Door, Entry, NewItem, Payload, Place, Scheduler};
+use super::{Asking, Door, Entry, NewItem, Payload, Place, Scheduler};
 use crate::admission::{self, Allowed, QueueState, Refusal};
 use crate::forecast::Forecast;
 use crate::group_key::GroupKey;
@@ -29,36 +29,34 @@ impl<P: Payload> Scheduler<P> {
 
     /// Lets a request of one item in, or gives it back with the reason.
     pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
-        match self.admit(now, &item.group, item.priority, item.cost, item.bytes, item.timeout) {
+        let &NewItem { ref group, priority, cost, bytes, timeout, .. } = &item;
+        match self.admit(now, &Asking { group, priority, cost, bytes, timeout, continues: false }) {
             Ok(()) => self.enter(now, item),
             Err(refusal) => Err((item.payload, refusal)),
         }
     }
 
     /// Whether a request may enter: asked once for all its items, so that none is refused for its size alone.
-    pub fn admit(
-        &mut self,
-        now: Time,
-        group: &GroupKey,
-        priority: Priority,
-        cost: u64,
-        bytes: u64,
-        timeout: Option<Duration>,
-    ) -> Result<(), Refusal> {
-        if let Door::Closed(outcome) = self.door {
-            return Err(Refusal::soon(outcome));
+    pub fn admit(&mut self, now: Time, asking: &Asking) -> Result<(), Refusal> {
+        let &Asking { group, priority, cost, bytes, timeout, continues } = asking;
+        match self.door {
+            Door::Open => {}
+            Door::Closed(Outcome::Draining) if continues => {}
+            Door::Closed(outcome) => return Err(Refusal::soon(outcome)),
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
         let mut queue = self.queue_state(now, group, priority, cost);
-        if now < self.overloaded_until && queue.allowed == Allowed::Batches {
+        if now < self.overloaded_until[priority as usize] && queue.allowed == Allowed::Batches {
             queue.allowed = Allowed::FewBatches;
         }
+        let full = queue.full();
         let admitted = admission::admit(&queue, self.rules.queue, bytes, longest, timeout);
         let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait says that too much comes in.
-        if admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
-            self.overloaded_until = now + self.paces.all().batch(self.rules.batch.max_items) * OVERLOADED_FOR;
+        if !continues && admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
+            // Nor does it for those who go before whoever is refused.
+            self.overloaded_until[priority as usize..].fill(now + full * OVERLOADED_FOR);
         }
         admitted
     }
@@ -134,12 +132,15 @@ impl<P: Payload> Scheduler<P> {
     }
 
     fn queue_state(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> QueueState<'_> {
+        let mean_cost = self.lanes.mean_cost_with(cost);
+        let max_batch_size = self.rules.batch.items(mean_cost);
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
             ahead: self.lanes.ahead(now, group, priority).batches + self.replicas.sent_ahead(),
+            alone: self.quarantine.len(),
             is_empty: self.lanes.is_empty(),
-            max_batch_size: self.rules.batch.max_items,
+            max_batch_size,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
             allowed: match (self.rules.target, self.rules.max_wait) {
@@ -148,7 +149,7 @@ impl<P: Payload> Scheduler<P> {
                 (None, None) => Allowed::Batches,
             },
             pace: self.paces.all(),
-            weight: self.paces.curve().weight(self.rules.batch.max_items, self.lanes.mean_cost_with(cost)),
+            weight: self.paces.curve().weight(max_batch_size, mean_cost),
         }
     }
 

@@ -19,11 +19,12 @@ impl<P: Payload> Scheduler<P> {
             return None; // A timer that was set for something else changes nothing.
         }
         self.ask_again = Time(u64::MAX);
-        if self.quarantine.is_ready()
+        // Suspects and lanes take turns: there are suspects by the batch, and those who wait beside them have done nothing.
+        if (!self.is_lanes_turn || self.lanes.is_empty())
+            && self.quarantine.is_ready()
             && let Some(replica) = self.replicas.idle()
         {
-            let id = self.quarantine.launch()?;
-            return Some(self.dispatch(now, replica, None, vec![id], CloseReason::Suspect));
+            return self.launch_suspect(now, replica);
         }
         if self.lanes.is_empty() {
             if self.held_since.take().is_some() {
@@ -40,6 +41,7 @@ impl<P: Payload> Scheduler<P> {
         }
         match self.ask(now, |policy, view| policy.decide(view)) {
             Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
+            Decision::AskAgain(_) if self.quarantine.is_ready() => self.launch_suspect(now, replica),
             Decision::AskAgain(at) => {
                 (self.ask_again, self.has_news) = (at, false);
                 self.held_since.get_or_insert(now);
@@ -63,6 +65,12 @@ impl<P: Payload> Scheduler<P> {
             has_target: self.rules.target.is_some(),
         };
         question(&mut *self.policy, &view)
+    }
+
+    fn launch_suspect(&mut self, now: Time, replica: ReplicaId) -> Option<Action<P>> {
+        let id = self.quarantine.launch()?;
+        self.is_lanes_turn = true;
+        Some(self.dispatch(now, replica, None, vec![id], CloseReason::Suspect))
     }
 
     /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
@@ -112,6 +120,7 @@ impl<P: Payload> Scheduler<P> {
             None => self.lanes.take(lane, size),
         };
         self.policy.on_end();
+        self.is_lanes_turn = false;
         self.dispatch(now, replica, Some(kin), items, reason)
     }
 

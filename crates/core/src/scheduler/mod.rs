@@ -59,6 +59,24 @@ pub struct NewItem<P> {
     pub payload: P,
 }
 
+/// A request that asks to enter, with all its items.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// The group of its first item.
+    pub group: &'a GroupKey,
+    /// Its class.
+    pub priority: Priority,
+    /// What its first item costs.
+    pub cost: u64,
+    /// The bytes of all.
+    pub bytes: u64,
+    /// From now; `None` is the deployment's own.
+    pub timeout: Option<Duration>,
+    /// These are the next items of a request that was let in: they enter while the server drains, and if there is no room,
+    /// nobody was refused.
+    pub continues: bool,
+}
+
 /// Whether new items are let in at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
@@ -186,10 +204,13 @@ pub struct Scheduler<P> {
     hangs: BTreeSet<(Time, BatchId)>,
     next_batch: u64,
     quarantine: Quarantine,
+    /// A suspect was the last to leave: lanes have their turn before the next one.
+    is_lanes_turn: bool,
     paces: Paces,
     ceilings: Ceilings,
     traffic: Traffic,
-    overloaded_until: Time,
+    /// Of each class.
+    overloaded_until: [Time; 3],
     /// When the policy wants to be asked again; until then only if something has happened.
     ask_again: Time,
     has_news: bool,
@@ -229,10 +250,11 @@ impl<P: Payload> Scheduler<P> {
             hangs: BTreeSet::new(),
             next_batch: 1,
             quarantine: Quarantine::default(),
+            is_lanes_turn: false,
             paces: Paces::default(),
             ceilings: Ceilings::default(),
             traffic: Traffic::default(),
-            overloaded_until: Time(0),
+            overloaded_until: [Time(0); 3],
             ask_again: Time(u64::MAX),
             has_news: true,
             held_since: None,
@@ -368,6 +390,22 @@ impl<P: Payload> Scheduler<P> {
         batch.hangs_at = None;
         self.replicas.condemn(batch.replica);
         Some(Action::Kill(batch.replica))
+    }
+
+    /// Whether a batch runs that could be a hang.
+    pub fn is_watching(&self) -> bool {
+        !self.hangs.is_empty()
+    }
+
+    /// This process did not run for so long, and perhaps the workers neither: no batch is taken for a hang because of it.
+    pub fn excuse(&mut self, away: Duration) {
+        for (at, id) in std::mem::take(&mut self.hangs) {
+            let at = at + away;
+            self.hangs.insert((at, id));
+            if let Some(batch) = self.batches.get_mut(&id) {
+                batch.hangs_at = Some(at);
+            }
+        }
     }
 
     fn runs_from(&mut self, id: BatchId, now: Time) {

@@ -8,7 +8,7 @@ use jitney_core::outcome::Outcome;
 use jitney_core::pace::Pace;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
 use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{NewItem, Scheduler};
+use jitney_core::scheduler::{Asking, NewItem, Scheduler};
 use jitney_core::time::Time;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -55,10 +55,10 @@ proptest! {
 
     #[test]
     fn a_longer_queue_never_predicts_a_shorter_wait(
-        pace in paces(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(),
+        pace in paces(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(), alone in 0usize..40,
     ) {
         let wait = |ahead, is_empty| {
-            let queue = QueueState { items: 0, bytes: 0, ahead, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
+            let queue = QueueState { items: 0, bytes: 0, ahead, alone, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
             predicted_wait(&queue)
         };
         let waits: Vec<_> = std::iter::once(wait(0, true)).chain((0..50).map(|ahead| wait(ahead, false))).collect();
@@ -99,7 +99,7 @@ proptest! {
         let limits = QueueLimits { max_items: 1000, max_bytes: 1000 };
         let (ahead, is_empty) = (items / 8, items == 0);
         let queue =
-            QueueState { items, bytes, ahead, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
+            QueueState { items, bytes, ahead, alone: 0, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
         let (timeout, remaining) = (Duration::from_millis(timeouts.0), Duration::from_millis(timeouts.1));
         if let Err(refusal) = admit(&queue, limits, 10, timeout, remaining) {
             let expected = refusal.outcome == Outcome::DeadlineUnreachable;
@@ -234,6 +234,29 @@ fn a_batch_that_waits_at_its_replica_is_waited_for_too() {
 }
 
 #[test]
+fn where_cost_closes_batches_waits_are_those_of_such_batches() {
+    let batch = BatchLimits { max_items: 32, max_cost: 400 };
+    let mut scheduler = Scheduler::new(Rules { batch, ..rules() });
+    scheduler.replica_up(Time(0), ReplicaId(1));
+    let (mut now, mut next) = (Time(0), 0);
+    let length = |items: u64| Duration::from_millis(10 + 60 * items);
+    for items in [1, 2, 3, 4, 1, 2, 3, 4, 4] {
+        (0..items).for_each(|n| assert!(scheduler.submit(now, item(next + n, 0, 100)).is_ok()));
+        next += items;
+        run(&mut scheduler, &mut now, length(items));
+    }
+    // One batch of four runs, one was sent ahead, two are in the queue.
+    (next..next + 16).for_each(|id| assert!(scheduler.submit(now, item(id, 0, 100)).is_ok()));
+    while scheduler.poll(now).is_some() {}
+    let predicted = scheduler.predicted_wait(now).expect("batches were measured").as_secs_f64();
+    let ratio = predicted / (3.5 * length(4).as_secs_f64());
+    assert!((0.8..1.3).contains(&ratio), "predicted / actual wait {ratio:.2}");
+    // It has the time for six such batches, and would not for two of 32.
+    let hurried = NewItem { timeout: Some(Duration::from_millis(1500)), ..item(1000, 0, 100) };
+    assert!(scheduler.submit(now, hurried).is_ok());
+}
+
+#[test]
 fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
     let queue = QueueLimits { max_items: 5000, max_bytes: 1000 };
     let mut scheduler = Scheduler::new(Rules { queue, ..rules() });
@@ -254,6 +277,77 @@ fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
     let refused = (300..400).find_map(|id| told(&mut scheduler, id, 1));
     assert_eq!(refused, Some(Outcome::WaitTooLong));
     assert_eq!(told(&mut scheduler, 500, 1), Some(Outcome::WaitTooLong));
+}
+
+/// A scheduler that has run four full batches of a second each.
+fn measured(rules: Rules) -> (Scheduler<Input>, Time) {
+    let (mut scheduler, mut now) = (Scheduler::new(rules), Time(0));
+    scheduler.replica_up(now, ReplicaId(1));
+    for batch in 0..4 {
+        (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
+        run(&mut scheduler, &mut now, Duration::from_secs(1));
+    }
+    (scheduler, now)
+}
+
+#[test]
+fn a_later_piece_of_a_request_that_finds_no_room_is_no_sign_of_overload() {
+    let (mut scheduler, now) = measured(rules());
+    let group = item(0, 0, 1).group;
+    let piece = Asking { group: &group, priority: Priority::Normal, cost: 1, bytes: 4, timeout: None, continues: true };
+    (100..144).for_each(|id| assert!(scheduler.enter(now, item(id, 0, 1)).is_ok()));
+    let told = scheduler.admit(now, &piece).map_err(|refusal| refusal.outcome);
+    assert_eq!(told, Err(Outcome::WaitTooLong), "eleven batches wait");
+    (100..112).for_each(|id| assert!(scheduler.cancel(ItemId(id)).is_some()));
+    // Eight are left of the ten that may wait; under overload it would be two and a half.
+    assert!(scheduler.submit(now, item(200, 0, 1)).is_ok());
+}
+
+#[test]
+fn overload_of_a_class_is_none_of_those_before_it() {
+    for (refused, others) in [(Priority::Low, [true, true, false]), (Priority::Normal, [true, false, false])] {
+        for (class, is_let_in) in Priority::ALL.into_iter().zip(others) {
+            let (mut scheduler, now) = measured(Rules { boost: Duration::from_secs(60), ..rules() });
+            let mut submit = |id, priority| scheduler.submit(now, NewItem { priority, ..item(id, 0, 1) }).is_ok();
+            let first = (100..200).find(|&id| !submit(id, refused)).expect("ten batches are enough");
+            // Of the ten batches that its class may wait for five are left.
+            (100..first - 20).for_each(|id| assert!(scheduler.cancel(ItemId(id)).is_some()));
+            let mut submit = |id, priority| scheduler.submit(now, NewItem { priority, ..item(id, 0, 1) }).is_ok();
+            let before = (1000..1020).filter(|&id| submit(id, class)).count();
+            assert_eq!(before == 20, is_let_in, "{refused:?} was refused, then {before} of 20 {class:?} were let in");
+        }
+    }
+}
+
+#[test]
+fn suspects_and_lanes_take_turns_and_newcomers_are_told() {
+    use jitney_core::policy::CloseReason;
+    use jitney_core::scheduler::{Action, Loss};
+    let (mut scheduler, mut now) = measured(rules());
+    (100..104).for_each(|id| assert!(scheduler.submit(now, item(id, 0, 1)).is_ok()));
+    while scheduler.poll(now).is_some() {}
+    scheduler.replica_lost(now, ReplicaId(1), Loss::Killed);
+    scheduler.replica_up(now, ReplicaId(2));
+    let mut launched = vec![];
+    let mut waits = vec![];
+    loop {
+        while let Some(action) = scheduler.poll(now) {
+            let Action::Launch(launch) = action else { panic!("{action:?}") };
+            launched.push(launch);
+        }
+        waits.push(scheduler.predicted_wait(now).expect("batches were measured").as_millis());
+        if launched.len() == 1 {
+            (200..208).for_each(|id| assert!(scheduler.submit(now, item(id, 0, 1)).is_ok()));
+        }
+        let Some(launch) = launched.last().filter(|_| !scheduler.is_empty()) else { break };
+        now = now + Duration::from_secs(1);
+        launch.items.iter().for_each(|&id| _ = scheduler.item_done(launch.batch, id));
+        scheduler.batch_done(now, launch.replica, launch.batch, true);
+    }
+    let is_trial: Vec<bool> = launched.iter().map(|launch| launch.reason == CloseReason::Suspect).collect();
+    assert_eq!(is_trial, [true, false, true, false, true, true]);
+    assert_eq!(waits[0], 500 + 1000, "the rest of what runs, and the next suspect");
+    assert_eq!(waits[1], 500 + 1000 + 2000, "what runs, another batch, and two suspects before and after it");
 }
 
 /// Two classes apart, so two head starts of `rules` are what the later one may make up for.

@@ -94,6 +94,14 @@ impl Record {
     fn is_suspect(self) -> bool {
         self.was_started || self.losses >= 3
     }
+
+    fn with(self, other: Record) -> Record {
+        Record {
+            losses: self.losses.max(other.losses),
+            alone: self.alone.max(other.alone),
+            was_started: self.was_started || other.was_started,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -363,6 +371,9 @@ impl World {
     /// Whoever has ended runs no more, but its like does: alone, or not at all.
     fn remember(&mut self, fingerprint: u64, record: Option<Record>) {
         let minute = Duration::from_secs(60);
+        // What its like was lost with before counts too.
+        let before = self.watched.iter().find(|(_, other, _)| *other == fingerprint).map(|&(.., record)| record);
+        let record = record.map(|record| before.map_or(record, |before| record.with(before)));
         self.watched.retain(|&(_, other, _)| other != fingerprint);
         match record {
             Some(record) => self.watched.push((self.now + minute + self.rules.batch_timeout, fingerprint, record)),
@@ -375,9 +386,7 @@ impl World {
                 foreseen.insert(*id, Outcome::Quarantined);
                 continue;
             };
-            item.record.losses = item.record.losses.max(record.losses);
-            item.record.alone = item.record.alone.max(record.alone);
-            item.record.was_started |= record.was_started;
+            item.record = item.record.with(record);
             if item.place == Place::Waiting && item.record.is_suspect() {
                 (item.place, item.is_like) = (Place::Suspect, true);
             }

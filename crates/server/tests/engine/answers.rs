@@ -400,6 +400,55 @@ async fn pieces_of_large_requests_take_turns_and_leave_room_for_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_large_request_that_was_let_in_is_finished_when_the_door_closes() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let deployment = rig.deployment.clone();
+    let large = tokio::spawn(async move { deployment.open_many((0..40).map(|_| call("x")).collect()).await.0 });
+    rig.settle().await;
+    rig.deployment.close();
+    assert_eq!(outcome(&rig.call("new").await.unwrap()), Outcome::Draining);
+    for _ in 0..5 {
+        let batch = worker.batch().await;
+        worker.answer(&batch).await;
+    }
+    assert!(large.await.unwrap().unwrap().iter().all(|answer| outcome(answer) == Outcome::Ok));
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_request_to_a_model_of_one_item_at_a_time_leaves_room_for_others() {
+    let mut rig = Rig::running(|options| (options.batched, options.max_batch_size) = (false, 32));
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    for _ in 0..3 {
+        let first = rig.call("it takes a second");
+        let batch = worker.batch().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        worker.answer(&batch).await;
+        first.await.unwrap();
+    }
+    let deployment = rig.deployment.clone();
+    let large = tokio::spawn(async move { deployment.open_many((0..40).map(|_| call("x")).collect()).await.0 });
+    rig.settle().await;
+    let others: Vec<_> = (0..5).map(|_| rig.call("x")).collect();
+    rig.settle().await;
+    let inside = rig.gauge(metrics::QUEUED_ITEMS) + rig.gauge(metrics::RUNNING_ITEMS);
+    assert_eq!(inside, 2 + 5, "nobody is refused");
+    for _ in 0..45 {
+        let batch = worker.batch().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        worker.answer(&batch).await;
+    }
+    assert!(large.await.unwrap().unwrap().iter().all(|answer| outcome(answer) == Outcome::Ok));
+    for other in others {
+        assert_eq!(outcome(&other.await.unwrap()), Outcome::Ok);
+    }
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_between_the_pieces_of_its_request_is_counted_and_leaves_nothing() {
     let mut rig = Rig::running(|options| options.max_queued_items = 10);
     let mut worker = rig.worker().await;

@@ -1,11 +1,13 @@
 //! Workers that are lost at every stage of a batch.
 
 use crate::support::{Rig, Worker, outcome, results, right, text, texts};
+use jitney_core::metrics::READY_REPLICAS;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
 use jitney_core::scheduler::Loss;
 use jitney_server::call::Answer;
 use jitney_server::link::batch_frame::ReceivedBatch;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 const BODIES: [&str; 4] = ["one", "two", "three", "four"];
@@ -144,6 +146,26 @@ async fn who_kills_alone_is_answered_once_and_its_like_is_refused() {
     rig.assert_empty().await;
     let ends = [Outcome::WorkerLost, Outcome::Quarantined, Outcome::Ok].map(|outcome| rig.ended(outcome));
     assert_eq!(ends, [1, 1, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_in_which_the_engine_itself_did_not_run_is_no_hang() {
+    let mut rig = Rig::running(|options| (options.batch_timeout_s, options.request_timeout_s) = (30.0, 600.0));
+    let (mut worker, batch, calls) = loaded(&mut rig).await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    // All at once, as for a process that was frozen; the batch had five seconds left, and has them still.
+    tokio::time::advance(Duration::from_secs(40)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(rig.gauge(READY_REPLICAS), 1);
+    worker.answer(&batch).await;
+    for (call, body) in calls.into_iter().zip(BODIES) {
+        assert_eq!(text(&call.await.unwrap()), right(body));
+    }
+    let hangs = rig.call("hangs");
+    worker.batch().await;
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(rig.gauge(READY_REPLICAS), 0);
+    hangs.abort();
 }
 
 #[tokio::test(start_paused = true)]

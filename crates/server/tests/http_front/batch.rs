@@ -1,6 +1,7 @@
 //! Many items in one request, as many outcomes out.
 
 use crate::support::{Front, Reply, echo_answer, f32s, output, post, server_options, submitted_many, timing, watched};
+use jitney_core::metrics::LATER_BYTES;
 use jitney_core::options::ServerOptions;
 use jitney_core::outcome::Outcome;
 use jitney_core::request::Priority;
@@ -223,4 +224,25 @@ async fn a_request_may_have_many_items_but_not_without_end() {
     let larger =
         Front::with(ServerOptions { max_body_bytes: 1 << 24, ..server_options() }, |_| crate::support::echo).await;
     assert_eq!(larger.post("object/batch", "", many(8193)).await.status, 200);
+}
+
+#[tokio::test]
+async fn large_items_of_many_groups_are_counted_while_their_turn_has_not_come() {
+    let options = ServerOptions { max_body_bytes: 4 << 20, ..server_options() };
+    let (engine, mut messages) = watched();
+    let front = Front::with(options, engine).await;
+    let padding = "x".repeat(200_000);
+    let items: Vec<Value> = (0..8).map(|n| json!({ "scale": n, "padding": padding })).collect();
+    let body = Value::from(items).to_string();
+    let (mut clients, mut pieces) = (vec![], vec![]);
+    // Where all are of one group, they are in the first piece, which the queue counts.
+    for (name, first, least) in [("grouped", 2, body.len()), ("object", 8, 0)] {
+        let mut client = front.connect().await;
+        client.write(post(&format!("{name}/batch"), "", &body)).await;
+        clients.push(client);
+        pieces.push(submitted_many(&mut messages).await);
+        let held = front.site.telemetry.gauge(LATER_BYTES, &[name]).get() as usize;
+        assert_eq!(pieces.last().unwrap().len(), first, "{name}");
+        assert!(held >= least && (held > 0) == (least > 0), "{name}: {held} bytes");
+    }
 }
