@@ -345,9 +345,7 @@ impl Supervisor {
             None => {}
             Some(Command::Spawn) => self.spawn(index),
             Some(command @ (Command::Kill | Command::End)) => {
-                if command == Command::Kill {
-                    slot.pid.into_iter().for_each(spawn::kill_group);
-                }
+                slot.pid.filter(|_| command == Command::Kill).into_iter().for_each(spawn::kill_group);
                 // It gets nothing more, although it is only gone when its process is.
                 let worker = slot.worker;
                 self.tell_engine(index, Inbound::Retire(worker));
