@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from jitney.errors import InvalidInput, InvalidOutput, TargetError
+from jitney.host import on_host
 
 if TYPE_CHECKING:
     import numpy as np
@@ -231,8 +232,6 @@ class Image:
 
     def _from_array(self) -> "PillowImage.Image":
         import numpy as np
-
-        from jitney.codecs.answers import on_host  # it imports this module
 
         pixels = on_host(self._array)
         if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):

@@ -5,13 +5,13 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
 from typing import Any, Final, cast
 
 from jitney.annotations import is_named_tuple
 from jitney.arrays import NO_TABLE, TABLES
 from jitney.codecs.plain import is_array
 from jitney.errors import InvalidOutput
+from jitney.host import dtype_name, on_host
 from jitney.types import DTYPES
 
 _SCALARS: Final = (str, bytes, bytearray, int, float, complex, bool)
@@ -83,12 +83,6 @@ _OF_OBJECTS: Final = "USTOMm"
 """Kinds of numpy dtypes: texts, bytes, numpy's newer texts, objects, instants and times."""
 
 
-@lru_cache(maxsize=256)
-def dtype_name(dtype: Any) -> str:
-    """Name a numpy dtype; numpy builds the name anew each time, which costs more than encoding a batch."""
-    return str(dtype.name)
-
-
 def host_array(value: Any) -> Any:
     """Return a C-contiguous numpy array in this machine's byte order; raises InvalidOutput if that cannot be.
 
@@ -101,28 +95,6 @@ def host_array(value: Any) -> Any:
     array = on_host(value)
     _check_dtype(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
-
-
-def on_host(value: Any) -> Any:
-    """Return a numpy array of any dtype and layout, copied from the device if it is on one."""
-    import numpy as np
-
-    array = np.asarray(_to_numpy(value))
-    return array.astype(np.float32) if dtype_name(array.dtype) == "bfloat16" else array
-
-
-def _to_numpy(value: Any) -> Any:
-    kind = cast("type[Any]", type(value))
-    if hasattr(value, "detach") and hasattr(value, "cpu"):
-        value = value.detach().cpu()
-        return value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
-    if kind.__module__.partition(".")[0] == "cupy":
-        return value.get()
-    if hasattr(kind, "__array__"):
-        return value
-    import numpy as np
-
-    return np.from_dlpack(value)
 
 
 def dtype_fault(dtype: Any) -> str | None:

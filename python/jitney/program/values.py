@@ -15,6 +15,7 @@ from jitney.codecs.completing import completed
 from jitney.codecs.plain import is_array, sent, sent_hook
 from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError, Unavailable
 from jitney.hints import strip
+from jitney.host import on_host
 from jitney.types import Image, is_pillow
 
 FAILED: Final = 255
@@ -105,7 +106,7 @@ def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
     import numpy as np
 
     if is_array(value):
-        from jitney.codecs.answers import dtype_fault, on_host
+        from jitney.codecs.answers import dtype_fault
 
         array = np.ascontiguousarray(on_host(value))
         fault = dtype_fault(array.dtype)
