@@ -80,7 +80,10 @@ class AsRead(_Renamed):
 
 
 class AsWritten(_Renamed):
-    """Reads what was written: by those names, whatever of it was computed."""
+    """Reads what was written: by those names, whatever of it was computed.
+
+    The names that it is read by elsewhere stay: `predict` may have returned a dict that has those.
+    """
 
     def __init__(self, schema: Any) -> None:
         self._renamed: Final[set[str]] = set()
@@ -93,14 +96,15 @@ class AsWritten(_Renamed):
         read, written = field.get("validation_alias"), field.get("serialization_alias")
         if read != written:
             self._renamed.add(_plain_name(read) or name)
-        self._put(field, "validation_alias", written)
+            choices = _choices(written or name) + _choices(read or name)
+            self._put(field, "validation_alias", [path for i, path in enumerate(choices) if path not in choices[:i]])
         self.is_possible &= _may_be_missing(field) or not any(map(field.get, _LEFT_OUT))
 
     def _other(self, node: Node, config: Config) -> None:
         if isinstance(node.get("discriminator"), str):
             self._telling.add(node["discriminator"])
-        if any(key in node.get("config", {}) for key in _READ_BY):
-            self._put(node, "config", {key: value for key, value in node["config"].items() if key not in _READ_BY})
+        if node.get("config", {}).get("validate_by_alias") is False:
+            self._put(node, "config", node["config"] | {"validate_by_alias": True})
         extra = node.get("extra_behavior") or config.get("extra_fields_behavior")
         if node.get("computed_fields") and extra == "forbid":
             self._put(node, "extra_behavior", "ignore")
@@ -113,10 +117,15 @@ def _may_be_missing(field: Node) -> bool:
     return field.get("required") is False or schema["type"] == "default"
 
 
+def _choices(aliases: Any) -> list[list[Any]]:
+    """Spell aliases as AliasChoices of paths."""
+    if isinstance(aliases, str):
+        return [[aliases]]
+    return list(aliases) if isinstance(aliases[0], list) else [aliases]
+
+
 def _plain_name(aliases: Any) -> str | None:
     """Choose a name that is no path into what else there is (AliasPath), of those that there are (AliasChoices)."""
-    if aliases is None or isinstance(aliases, str):
-        return aliases
-    paths = cast("list[Any]", aliases)
-    choices = paths if isinstance(paths[0], list) else [paths]
-    return next((path[0] for path in choices if len(path) == 1 and isinstance(path[0], str)), None)
+    if aliases is None:
+        return None
+    return next((path[0] for path in _choices(aliases) if len(path) == 1 and isinstance(path[0], str)), None)

@@ -344,6 +344,37 @@ def test_an_answer_is_read_by_the_names_that_it_was_written_under(
     )
 
 
+class Offer(pydantic.BaseModel):
+    unit_price: float = pydantic.Field(0.0, validation_alias="unitPrice")
+
+
+class Priced(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(populate_by_name=True)
+    unit_price: float = pydantic.Field(0.0, alias="unitPrice")
+    count: int = pydantic.Field(0, serialization_alias="n")
+
+
+@pytest.mark.parametrize(
+    ("item", "answer"),
+    [
+        (Offer, {"unitPrice": 9.5}),
+        (Offer, {"unit_price": 9.5}),
+        (Priced, {"unitPrice": 9.5, "count": 2}),
+        (Priced, {"unit_price": 9.5, "n": 2}),
+        (Order, {"thr": 9.5, "k": "y"}),
+        (Order, {"threshold": 9.5, "deep": ["y"]}),
+        (ByName, {"thr": 9.5}),
+        (ByName, {"threshold": 9.5}),
+    ],
+)
+def test_an_answer_given_as_a_dict_is_read_by_either_name(item: Any, answer: dict[str, Any]) -> None:
+    _, read = round_trip(item)
+    found = vars(read((tags.MSGPACK, msgspec.msgpack.encode(answer), None)))
+    assert next(iter(found.values())) == 9.5
+    assert found.get("count", 2) == 2
+    assert found.get("kind", "x") == ("x" if item is not Order else "y")
+
+
 class Color(enum.Enum):
     RED = "red"
 
