@@ -59,19 +59,24 @@ def plain_hook(value: Any) -> Any:
     raise NotImplementedError(f"a {kind.__qualname__} cannot be encoded")
 
 
-def sent_hook(value: Any) -> Any:
+def sent_hook(value: Any, *, is_shown: bool = False) -> Any:
     """Make one foreign value encodable that is to be read as an item: pydantic's go by the names they are read by."""
     kind = cast("type[Any]", type(value))
     if schemas.is_pydantic(kind):
         from jitney.pydantic_types import adapter_of  # noqa: PLC0415 -- it imports pydantic
 
-        return adapter_of(kind).to_sent(value, sent_hook)
+        return adapter_of(kind).to_sent(value, shown_hook if is_shown else sent_hook, is_shown=is_shown)
     return plain_hook(value)
 
 
-def sent(value: Any) -> Any:
-    """Make a value one whose foreign parts all come to `sent_hook`."""
-    return without_dataclasses(value, sent_hook) if "pydantic.dataclasses" in sys.modules else value
+def shown_hook(value: Any) -> Any:
+    """Do so for an example, without what its type leaves out (`exclude=True`)."""
+    return sent_hook(value, is_shown=True)
+
+
+def sent(value: Any, hook: Callable[[Any], Any] = sent_hook) -> Any:
+    """Make a value one whose foreign parts all come to the hook."""
+    return without_dataclasses(value, hook) if "pydantic.dataclasses" in sys.modules else value
 
 
 def without_dataclasses(value: Any, hook: Callable[[Any], Any]) -> Any:
@@ -127,4 +132,4 @@ def _array(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a value as JSON has it, bytes as base64, for examples and schemas."""
-    return msgspec.json.decode(msgspec.json.encode(sent(value), enc_hook=sent_hook))
+    return msgspec.json.decode(msgspec.json.encode(sent(value, shown_hook), enc_hook=shown_hook))
