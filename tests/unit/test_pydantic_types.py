@@ -19,6 +19,7 @@ import pytest
 from fake_core import FakeBatch, FakeResults, Value
 from jitney.annotations import read_signature
 from jitney.codecs import Codec, Decoded, plain, tags
+from jitney.codecs.plain import sent
 from jitney.config import DeploymentOptions
 from jitney.errors import InvalidInput, TargetError
 from jitney.program.values import reader, writer
@@ -311,6 +312,16 @@ def test_bytes_that_no_type_speaks_of_are_sent_under_the_same_names() -> None:
     _, packed = writer({"kind": "object"})(ORDER.model_copy(update={"data": b"\xff"}))
     sent = msgspec.msgpack.decode(packed)
     assert (sent["thr"], sent["data"], sent["note"]) == (0.9, b"\xff", {"said": "a", "raw": RAW})
+
+
+def test_values_without_dataclasses_of_pydantic_are_sent_as_they_are() -> None:
+    for value in ([[0.5] * 3] * 2, {"a": {"b": [1, "x"]}}, [{"a": [0.5]}, None], {1.5}, ([],)):
+        assert sent(value) is value
+
+
+@pytest.mark.parametrize("value", [[None, NOTE], [1, "a", NOTE], [{"a": 1}, {"a": NOTE}], {"a": {"b": (1, NOTE)}}])
+def test_a_dataclass_of_pydantic_is_found_among_others(value: Any) -> None:
+    assert b"said" in writer({"kind": "object"})(value)[1]
 
 
 class Deep(pydantic.BaseModel):
