@@ -201,7 +201,7 @@ def _object_input(where: str, item: Any) -> Input:
 
 def _output(where: str, annotation: Any, *, batched: bool) -> Output:
     base = strip(annotation)
-    if annotation is _MISSING or base is Any or is_column(where, base):
+    if annotation is _MISSING or base is Any or is_column(where, annotation):
         return Output("any")
     if is_stream(base):
         raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
@@ -224,7 +224,7 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
 
 def _answer(where: str, item: Any) -> Output:
     base = strip(item)
-    if base is Any or is_column(where, base):
+    if base is Any or is_column(where, item):
         return Output("any")
     if base is Image:
         require_pillow(f"{where}: what it returns")

@@ -13,6 +13,8 @@ ANY_DTYPE = "any"
 
 TABLES = ("pandas", "polars")
 """Libraries whose columns may hold anything, so that an annotation of theirs does not say what comes."""
+_ABSTRACT = ("floating", "inexact", "number", "generic")
+"""Scalars of numpy's that float32 is one of, so that an array of them may be of it."""
 NO_TABLE = "return df.to_dict('records'), one dict a row, or df.to_numpy() for numbers"
 """What to do instead of returning a DataFrame."""
 
@@ -58,14 +60,18 @@ def is_array_type(annotation: Any) -> bool:
     return is_numpy(kind) or hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
 
 
-def is_column(where: str, kind: Any) -> bool:
-    """Whether this is a column of pandas or polars, or an index; TargetError if it is a whole table."""
-    kind = get_origin(kind) or kind
+def is_column(where: str, annotation: Any) -> bool:
+    """Whether this is a column of pandas or polars, or an index, and no Tensor says what is in it.
+
+    TargetError if it is a whole table.
+    """
+    base, extras = unwrapped(annotation)
+    kind = get_origin(base) or base
     if not isinstance(kind, type) or kind.__module__.partition(".")[0] not in TABLES:
         return False
     if kind.__name__ == "DataFrame":
         raise TargetError(f"{where} returns a DataFrame; {NO_TABLE}")
-    return is_array_type(kind)
+    return is_array_type(kind) and not any(isinstance(extra, Tensor) for extra in extras)
 
 
 def is_numpy(kind: type) -> bool:
@@ -84,6 +90,8 @@ def array_spec(where: str, name: str, annotation: Any, *, any_dtype: bool = Fals
     if not any_dtype and not is_numpy(kind):
         raise TargetError(f"{place} is {kind.__qualname__}: arrays come as np.ndarray; convert it in `predict`")
     dtype = _dtype_name(get_args(annotation))
+    if tensor is not None and dtype in _ABSTRACT:
+        dtype = None
     if tensor is not None and tensor.dtype is not None:
         if dtype in DTYPES and dtype != tensor.dtype:
             raise TargetError(f"{place}: an array of {dtype}, but its jitney.Tensor says {tensor.dtype}; say it once")

@@ -84,7 +84,7 @@ class Deployment:
         if not isinstance(self.obj, type):
             return {}
         owner = next((kind for kind in self.obj.__mro__ if "predict" in vars(kind)), self.obj)
-        return class_arguments(self.obj, owner)
+        return class_arguments(self.obj, owner, self._names)
 
     def compiled_terms(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """Return `group_by` and `cost` as the manifest has them; TargetError if the front could not evaluate them."""

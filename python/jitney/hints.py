@@ -1,7 +1,8 @@
 """What stands behind an annotation: under `Annotated`, under names of types, and for the TypeVars of a base class."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 
 def strip(annotation: Any) -> Any:
@@ -37,7 +38,7 @@ def parts(annotation: Any, *names: Any) -> Iterator[Any]:
     inner: Sequence[Any] = get_args(annotation)
     if (named := named_type(annotation)) is not None:
         name = get_origin(annotation) or annotation
-        inner = () if any(name is known for known in names) else (named,)
+        inner = inner if any(name is known for known in names) else (named,)
         names = (*names, name)
     for part in inner:
         yield from parts(part, *names)
@@ -52,23 +53,51 @@ def filled(annotation: Any, known: Mapping[Any, Any]) -> Any:
     return annotation[tuple(known.get(each, each) for each in annotation.__parameters__)]
 
 
-def class_arguments(kind: type[Any], owner: type[Any]) -> dict[Any, Any]:
+def class_arguments(kind: type[Any], owner: type[Any], names: Mapping[str, Any] | None = None) -> dict[Any, Any]:
     """Tell what the TypeVars of a class stand for in one that inherits from it: in Prices(Base[Order]), T is Order.
 
-    One that is left open stands for its bound, or for itself if it has none.
+    One that is left open stands for its bound, or for itself if it has none that says what is in it. `names`: where
+    names are looked up that the modules of the classes do not know.
     """
-    known = _given(kind, owner, {})
-    return {each: known.get(each, getattr(each, "__bound__", None) or each) for each in _parameters(owner)}
+    known = _given(kind, owner, {}, names)
+    return {each: known.get(each, _bound(each, owner, names)) for each in _parameters(owner)}
 
 
-def _given(kind: type[Any], owner: type[Any], known: dict[Any, Any]) -> dict[Any, Any]:
+def _bound(parameter: Any, owner: type[Any], names: Mapping[str, Any] | None) -> Any:
+    bound = getattr(parameter, "__bound__", None)
+    if bound is None:
+        return parameter
+    bound = _resolved(bound, owner, names)
+    place = getattr(bound, "__module__", "").partition(".")[0], getattr(bound, "__name__", "")
+    return parameter if place in _BARE else bound
+
+
+_BARE = (("pydantic", "BaseModel"), ("msgspec", "Struct"))
+"""Classes without fields: nothing of an item would be read."""
+
+
+def _resolved(annotation: Any, owner: type[Any], names: Mapping[str, Any] | None) -> Any:
+    """Put types for the names in quotes, as far as they are known where the class is."""
+    known = {**vars(sys.modules.get(owner.__module__, sys)), **(names or {})}
+    try:
+        return get_type_hints(_Holder(annotation), known, include_extras=True)["it"]
+    except (NameError, AttributeError, SyntaxError, TypeError):
+        return annotation  # as it is; who needs it says what is wrong
+
+
+class _Holder:
+    def __init__(self, annotation: Any) -> None:
+        self.__annotations__ = {"it": annotation}
+
+
+def _given(kind: type[Any], owner: type[Any], known: dict[Any, Any], names: Mapping[str, Any] | None) -> dict[Any, Any]:
     if kind is owner:
         return known
     for base in vars(kind).get("__orig_bases__", kind.__bases__):
         origin = get_origin(base) or base
         if isinstance(origin, type) and issubclass(origin, owner):
-            arguments = [filled(argument, known) for argument in get_args(base)]
-            return _given(origin, owner, dict(zip(_parameters(origin), arguments, strict=False)))
+            arguments = [filled(_resolved(argument, kind, names), known) for argument in get_args(base)]
+            return _given(origin, owner, dict(zip(_parameters(origin), arguments, strict=False)), names)
     return {}
 
 

@@ -18,9 +18,15 @@ from typing import Any, Final, Literal, cast
 
 from pydantic import Base64Encoder, EncodedBytes, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer, SchemaValidator, to_json
+from pydantic_core import (
+    PydanticSerializationUnexpectedValue,
+    SchemaSerializer,
+    SchemaValidator,
+    ValidationError,
+    to_json,
+)
 
-from jitney.pydantic_names import HELD, AsRead, AsWritten
+from jitney.pydantic_names import HELD, LOST, AsRead, AsWritten
 
 Fallback = Callable[[Any], Any]
 _TOKEN: Final = f"{secrets.token_hex(8)}:"
@@ -56,7 +62,13 @@ class Adapter:
     @cached_property
     def _sender(self) -> Any:
         """Writes values as they are read; None if a field of theirs has no name of its own there."""
-        names = AsRead(self._schema)
+        return self._written_by(AsRead(self._schema))
+
+    @cached_property
+    def _shower(self) -> Any:
+        return self._written_by(AsRead(self._schema, is_shown=True))
+
+    def _written_by(self, names: AsRead) -> Any:
         if not names.is_possible:
             return None
         if not names.differs:
@@ -78,8 +90,20 @@ class Adapter:
     def _unpacked(self, validator: Any) -> Callable[[Any], Any]:
         if not self._is_read_as_json:
             return validator.validate_python
-        # Strict, pydantic takes a text for a date, or a list for a tuple, only if it is in JSON.
-        return lambda value: validator.validate_json(to_json(value, bytes_mode="base64"))
+
+        def validate(value: Any) -> Any:
+            try:
+                return validator.validate_python(value)
+            except ValidationError as error:
+                # Strict, pydantic takes a text for a date, or a list for a tuple, only if it is in JSON. The price: in
+                # a value with such a one, bytes under `Any` become base64, and numbers that are keys there text.
+                try:
+                    as_json = to_json(value, bytes_mode="base64")
+                except ValueError:
+                    raise error from None
+                return validator.validate_json(as_json)
+
+        return validate
 
     def to_json(self, value: Any, fallback: Fallback | None = None) -> bytes:
         """Write a value as JSON; `fallback` makes known what pydantic does not know."""
@@ -89,14 +113,22 @@ class Adapter:
         """Return a value as in JSON, but with its bytes as bytes."""
         return self._plain(self._serializer, value, fallback)
 
-    def to_sent(self, value: Any, fallback: Fallback | None = None) -> Any:
+    def to_sent(self, value: Any, fallback: Fallback | None = None, *, is_shown: bool = False) -> Any:
         """Do the same for a value that is to be read; of bytes that its types say nothing of, it takes any."""
-        if self._sender is None:
+        sender = self._shower if is_shown else self._sender
+        if sender is None:
             raise TypeError(f"{self._name}: a field is read from inside of another (AliasPath); pass a dict like that")
+        lost: list[str] = []
+        token = LOST.set(lost)
         try:
-            return self._plain(self._sender, value, fallback)
+            written = self._plain(sender, value, fallback)
         except ValueError:
-            return self._sender.to_python(value, by_alias=True)
+            written = sender.to_python(value, by_alias=True)
+        finally:
+            LOST.reset(token)
+        if lost:
+            raise TypeError(f"`{lost[0]}` is read from inside of another value (AliasPath); pass a dict like that")
+        return written
 
     def _plain(self, serializer: Any, value: Any, fallback: Fallback | None) -> Any:
         context = {_TOKEN: True} if self._has_bytes else None

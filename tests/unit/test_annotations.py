@@ -66,6 +66,7 @@ Word = NewType("Word", str)
 Key = NewType("Key", Word)
 Words = TypeAliasType("Words", list[Word])
 Rows = TypeAliasType("Rows", list[T], type_params=(T,))
+Maybe = TypeAliasType("Maybe", T | None, type_params=(T,))
 Picture = TypeAliasType("Picture", Annotated[np.ndarray, jitney.Tensor("uint8", (2, 2))])
 Photo = NewType("Photo", jitney.Image)
 Nodes = NewType("Nodes", Node)
@@ -125,6 +126,7 @@ def test_arrays_of_any_spelling() -> None:
         g: Annotated[NDArray[np.uint8], jitney.Tensor(shape=(3,))],
         h: Annotated[np.ndarray, jitney.Tensor(shape=(3,))],
         i: Annotated[NDArray[np.floating[Any]], jitney.Tensor("float64")],
+        j: Annotated[NDArray[np.floating[Any]], jitney.Tensor(shape=(3,))],
     ) -> Scores: ...
 
     signature = read_signature(predict)
@@ -138,6 +140,7 @@ def test_arrays_of_any_spelling() -> None:
         ("g", "uint8", (3,)),
         ("h", "float32", (3,)),
         ("i", "float64", None),
+        ("j", "float32", (3,)),
     ]
     assert signature.input.schema["properties"]["d"]["items"]["items"]["items"] == {"type": "boolean"}
     assert [(spec.name, spec.dtype) for spec in signature.output.arrays] == [("label", "int64"), ("score", "float32")]
@@ -180,6 +183,28 @@ def test_a_name_that_stands_for_itself_among_others_is_entered_once() -> None:
     json.__value__ = dict[str, json]
     assert list(parts(json)) == [json, dict[str, json], str, json]
     assert not schemas.by_pydantic(json)
+
+
+def test_a_name_within_itself_hides_nothing() -> None:
+    assert schemas.by_pydantic(Maybe[list[Maybe[Node]]])
+    assert not schemas.by_pydantic(Maybe[list[Maybe[int]]])
+
+
+def test_a_tensor_says_what_a_column_holds() -> None:
+    class Series:
+        def __array__(self) -> Any: ...
+
+    Series.__module__ = "pandas"
+    said = Annotated[Series, jitney.Tensor("float32", ())]
+
+    def predict(x: Any) -> Any: ...
+
+    for annotation in (said, list[said]):
+        predict.__annotations__ = {"x": list[str], "return": annotation}
+        [spec] = read_signature(predict).output.arrays
+        assert (spec.dtype, spec.shape) == ("float32", ())
+    predict.__annotations__["return"] = list[Series]
+    assert kinds(predict) == ("text", "any")
 
 
 def test_without_batching_the_parameter_is_the_item() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 import jitney
 import msgspec
 import numpy as np
+import pydantic
 import pytest
 from jitney.config import Overrides, SetText, read_overrides, resolve
 from jitney.deployment import Deployment, load_target, manifest
@@ -212,6 +213,9 @@ class Prompt(msgspec.Struct):
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Bounded = TypeVar("Bounded", bound=str)
+Named = TypeVar("Named", bound="Prompt")
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class Base(Generic[Item, Answer]):
@@ -223,6 +227,40 @@ class Swapped(Base[Answer, list[Item]], Generic[Item, Answer]): ...
 
 class OfBound(Generic[Bounded]):
     def predict(self, items: list[Bounded]) -> list[Bounded]: ...
+
+
+class OfModels(Generic[Model]):
+    def predict(self, items: list[Model]) -> list[str]: ...
+
+
+class OfRecords(Generic[Record]):
+    def predict(self, items: list[Record]) -> list[str]: ...
+
+
+class OfNamed(Generic[Named]):
+    def predict(self, items: list[Named]) -> list[str]: ...
+
+
+@pytest.mark.parametrize("kind", [OfModels, OfRecords])
+def test_a_type_variable_bound_to_a_class_without_fields_is_left_open(kind: Any) -> None:
+    with pytest.raises(TargetError, match="nobody says what"):
+        assert of(jitney.deployment(type("Bare", (kind,), {}))).signature
+
+
+def test_the_type_of_a_base_class_may_be_in_quotes() -> None:
+    class Local(msgspec.Struct):
+        x: int
+
+    class Quoted(Base["Prompt", "list[Prompt]"]): ...
+
+    class Nested(Base["Local", list["Prompt"]]): ...
+
+    class Under(OfNamed): ...  # pyright: ignore[reportMissingTypeArgument]
+
+    prices, nested = of(jitney.deployment(Quoted)).signature, of(jitney.deployment(Nested)).signature
+    assert (prices.input.item, prices.output.item) == (Prompt, list[Prompt] | None)
+    assert (nested.input.item, nested.output.item) == (Local, list[Prompt] | None)
+    assert of(jitney.deployment(Under)).signature.input.item is Prompt
 
 
 def test_the_type_variables_of_a_base_class_are_what_the_deployed_class_says() -> None:

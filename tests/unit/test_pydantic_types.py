@@ -6,6 +6,7 @@ import enum
 import json
 import math
 import pathlib
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -18,6 +19,7 @@ import pytest
 from fake_core import FakeBatch, FakeResults, Value
 from jitney.annotations import read_signature
 from jitney.codecs import Codec, Decoded, plain, tags
+from jitney.codecs.plain import sent
 from jitney.config import DeploymentOptions
 from jitney.errors import InvalidInput, TargetError
 from jitney.program.values import reader, writer
@@ -272,7 +274,7 @@ class ByName(pydantic.BaseModel):
     path: int = pydantic.Field(0, validation_alias=pydantic.AliasPath("a", "b"))
 
 
-ORDER = Order(thr=0.9, k="y", hidden=3, lines=[Line(unitPrice=2.5, count=2)], note=Note(said="a", raw=RAW), byName=7)  # pyright: ignore[reportCallIssue]
+ORDER = Order(thr=0.9, k="y", lines=[Line(unitPrice=2.5, count=2)], note=Note(said="a", raw=RAW), byName=7)  # pyright: ignore[reportCallIssue]
 NAMED = ByName.model_validate({"threshold": 0.9, "path": 3})
 
 
@@ -312,12 +314,63 @@ def test_bytes_that_no_type_speaks_of_are_sent_under_the_same_names() -> None:
     assert (sent["thr"], sent["data"], sent["note"]) == (0.9, b"\xff", {"said": "a", "raw": RAW})
 
 
-def test_a_name_inside_of_another_value_is_refused_with_what_to_pass() -> None:
-    class Deep(pydantic.BaseModel):
-        threshold: float = pydantic.Field(0.5, validation_alias=pydantic.AliasPath("a", "thr"))
+def test_values_without_dataclasses_of_pydantic_are_sent_as_they_are() -> None:
+    for value in ([[0.5] * 3] * 2, {"a": {"b": [1, "x"]}}, [{"a": [0.5]}, None], {1.5}, ([],)):
+        assert sent(value) is value
 
-    with pytest.raises(InvalidInput, match=r"cannot be sent: .*Deep: a field .* \(AliasPath\); pass a dict"):
-        writer({"kind": "object"})([Deep.model_validate({"a": {"thr": 0.9}})])
+
+@pytest.mark.parametrize("value", [[None, NOTE], [1, "a", NOTE], [{"a": 1}, {"a": NOTE}], {"a": {"b": (1, NOTE)}}])
+def test_a_dataclass_of_pydantic_is_found_among_others(value: Any) -> None:
+    assert b"said" in writer({"kind": "object"})(value)[1]
+
+
+class Deep(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    threshold: float = pydantic.Field(0.5, validation_alias=pydantic.AliasPath("a", "thr"))
+
+
+class Deepest(pydantic.BaseModel):
+    threshold: float = pydantic.Field(validation_alias=pydantic.AliasPath("a", "thr"))
+
+
+class Spelled(Deepest):
+    @pydantic.model_serializer(mode="plain")
+    def spelled(self) -> dict[str, Any]:
+        return {"a": {"thr": self.threshold}}
+
+
+class Either(pydantic.BaseModel):
+    value: int | Deep | Deepest = 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Deep.model_validate({"a": {"thr": 0.9}}), Deepest(a={"thr": 0.9}), Either(value=Deepest(a={"thr": 0.5}))],  # pyright: ignore[reportCallIssue]
+)
+def test_a_name_inside_of_another_value_is_refused_with_what_to_pass(value: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"cannot be sent: `threshold` is read .* \(AliasPath\); pass a dict"):
+        writer({"kind": "object"})([value])
+
+
+@pytest.mark.parametrize("value", [Deep(), Either(value=3), Either(value=Deep()), Spelled(a={"thr": 0.9})])  # pyright: ignore[reportCallIssue]
+def test_a_name_inside_of_another_value_does_no_harm_where_it_is_not_needed(value: Any) -> None:
+    subject, _ = round_trip(type(value))
+    decoded = subject.decode(FakeBatch([writer({"kind": "object"})(value)]).core)
+    assert (decoded.columns, decoded.errors) == ([[value]], [])
+
+
+class Needed(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    lock: Any = pydantic.Field(default_factory=threading.Lock, exclude=True)
+    token: str = pydantic.Field("none", exclude=True)
+    key: str = pydantic.Field(exclude=True)
+    size: int = pydantic.Field(5, exclude_if=lambda size: size == 0)
+
+
+def test_what_a_type_leaves_out_is_sent_only_if_it_is_needed_and_shown_never() -> None:
+    needed = Needed(token="hunter2", key="k", size=0)
+    assert msgspec.msgpack.decode(writer({"kind": "object"})([needed])[1]) == [{"key": "k", "size": 0}]
+    assert plain([needed]) == [{}]
 
 
 @pytest.mark.parametrize("encoding", [tags.JSON, tags.MSGPACK])
@@ -339,9 +392,38 @@ def test_an_answer_is_read_by_the_names_that_it_was_written_under(
     subject.encode([answer], Decoded([0], [["x"]]), None, batch.core, results.core)
     outcome: Any = results.outcomes[0]
     assert written.encode() in outcome.data
-    assert read((outcome.tag, outcome.data, None)) == (
-        ORDER.model_copy(update={"hidden": 0}) if item is Order else answer
-    )
+    assert read((outcome.tag, outcome.data, None)) == (answer)
+
+
+class Offer(pydantic.BaseModel):
+    unit_price: float = pydantic.Field(0.0, validation_alias="unitPrice")
+
+
+class Priced(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(populate_by_name=True)
+    unit_price: float = pydantic.Field(0.0, alias="unitPrice")
+    count: int = pydantic.Field(0, serialization_alias="n")
+
+
+@pytest.mark.parametrize(
+    ("item", "answer"),
+    [
+        (Offer, {"unitPrice": 9.5}),
+        (Offer, {"unit_price": 9.5}),
+        (Priced, {"unitPrice": 9.5, "count": 2}),
+        (Priced, {"unit_price": 9.5, "n": 2}),
+        (Order, {"thr": 9.5, "k": "y"}),
+        (Order, {"threshold": 9.5, "deep": ["y"]}),
+        (ByName, {"thr": 9.5}),
+        (ByName, {"threshold": 9.5}),
+    ],
+)
+def test_an_answer_given_as_a_dict_is_read_by_either_name(item: Any, answer: dict[str, Any]) -> None:
+    _, read = round_trip(item)
+    found: dict[str, Any] = vars(read((tags.MSGPACK, msgspec.msgpack.encode(answer), None)))
+    assert next(iter(found.values())) == 9.5
+    assert found.get("count", 2) == 2
+    assert found.get("kind", "x") == ("x" if item is not Order else "y")
 
 
 class Color(enum.Enum):
@@ -403,6 +485,20 @@ def test_strict_models_stay_strict_in_msgpack() -> None:
         packed = msgspec.msgpack.encode(sent | {name: wrong})
         [(_, error)] = subject.decode(FakeBatch([(tags.MSGPACK, packed)]).core).errors
         assert str(error.field).startswith(f"$.{name}")
+
+
+class Loose(pydantic.BaseModel):
+    name: pydantic.StrictStr
+    data: Any = None
+    keys: dict[Any, int] = {}
+
+
+def test_strict_parts_leave_what_no_type_speaks_of_as_it_came() -> None:
+    subject, read = round_trip(Loose)
+    value = Loose(name="a", data=b"\xff\x00", keys={3: 1})
+    packed = msgspec.msgpack.encode(value.model_dump())
+    assert subject.decode(FakeBatch([(tags.MSGPACK, packed)]).core).columns == [[value]]
+    assert read((tags.MSGPACK, packed, None)) == value
 
 
 def test_what_strict_models_write_in_their_own_way_is_read_as_before() -> None:

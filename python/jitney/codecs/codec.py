@@ -47,15 +47,12 @@ class Codec:
         """Return the arguments of a batched `predict` as they came, whatever an earlier call did to its items."""
         return self._reader.take_again(decoded, positions, batch)
 
-    def check(self, output: Any, count: int) -> None:
-        """Raise InvalidOutput, naming expected and got, unless `output` answers each of `count` items."""
-        self._checked(output, count)
-
     def validate(self, output: Any, count: int) -> None:
         """Do `check`, and look whether every answer is of the declared type: for examples, not for each request."""
-        self._writer.validate(self._checked(output, count), batched=self._is_batched)
+        self._writer.validate(self.check(output, count), batched=self._is_batched)
 
-    def _checked(self, output: Any, count: int) -> Any:
+    def check(self, output: Any, count: int) -> Any:
+        """Return what is to be written; InvalidOutput, naming expected and got, unless it answers each of `count`."""
         output = self._writer.listed(output)
         if self._is_batched:
             answers.check(output, count)
@@ -72,7 +69,7 @@ class Codec:
         """
         if positions is None:
             positions = range(len(decoded.indices))
-        output = self._checked(output, len(positions))
+        output = self.check(output, len(positions))
         indices = list(pick(decoded.indices, positions))
         if self._is_batched:
             return self._writer.write(output, indices, batch.encodings, results)

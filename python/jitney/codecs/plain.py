@@ -9,6 +9,7 @@ from collections import UserString
 from collections.abc import Callable, Mapping, MappingView, Sequence, Set
 from dataclasses import is_dataclass
 from functools import lru_cache
+from gc import is_tracked
 from pathlib import PurePath
 from typing import Any, Final, cast
 
@@ -59,19 +60,47 @@ def plain_hook(value: Any) -> Any:
     raise NotImplementedError(f"a {kind.__qualname__} cannot be encoded")
 
 
-def sent_hook(value: Any) -> Any:
+def sent_hook(value: Any, *, is_shown: bool = False) -> Any:
     """Make one foreign value encodable that is to be read as an item: pydantic's go by the names they are read by."""
     kind = cast("type[Any]", type(value))
     if schemas.is_pydantic(kind):
         from jitney.pydantic_types import adapter_of  # noqa: PLC0415 -- it imports pydantic
 
-        return adapter_of(kind).to_sent(value, sent_hook)
+        return adapter_of(kind).to_sent(value, shown_hook if is_shown else sent_hook, is_shown=is_shown)
     return plain_hook(value)
 
 
-def sent(value: Any) -> Any:
-    """Make a value one whose foreign parts all come to `sent_hook`."""
-    return without_dataclasses(value, sent_hook) if "pydantic.dataclasses" in sys.modules else value
+def shown_hook(value: Any) -> Any:
+    """Do so for an example, without what its type leaves out (`exclude=True`)."""
+    return sent_hook(value, is_shown=True)
+
+
+def sent(value: Any, hook: Callable[[Any], Any] = sent_hook) -> Any:
+    """Make a value one whose foreign parts all come to the hook."""
+    if "pydantic.dataclasses" not in sys.modules or not is_tracked(value) or not _holds_dataclasses(value):
+        return value
+    return without_dataclasses(value, hook)
+
+
+def _holds_dataclasses(value: Any) -> bool:
+    """Whether there is one in lists and dicts; in lists that begin and end with a number nobody looks for it.
+
+    The garbage collector does not track what holds numbers and texts only, which is the quickest to be asked.
+    """
+    kind = cast("type[Any]", type(value))
+    if kind is dict:
+        for part in value.values():  # noqa: SIM110 -- any() takes twice as long
+            if is_tracked(part) and _holds_dataclasses(part):
+                return True
+        return False
+    if kind not in _HOLDING:
+        return _may_hold_dataclasses(kind)
+    if kind is list and value and type(value[0]) in _NUMBERS and type(value[-1]) in _NUMBERS:
+        return False
+    for part in value:  # noqa: SIM110
+        if is_tracked(part) and _holds_dataclasses(part):
+            return True
+    return False
 
 
 def without_dataclasses(value: Any, hook: Callable[[Any], Any]) -> Any:
@@ -89,6 +118,7 @@ def without_dataclasses(value: Any, hook: Callable[[Any], Any]) -> Any:
     return [without_dataclasses(part, hook) for part in parts]
 
 
+_NUMBERS: Final = (float, int)
 _HOLDING: Final = (list, tuple, set, frozenset, dict)
 
 
@@ -127,4 +157,4 @@ def _array(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a value as JSON has it, bytes as base64, for examples and schemas."""
-    return msgspec.json.decode(msgspec.json.encode(sent(value), enc_hook=sent_hook))
+    return msgspec.json.decode(msgspec.json.encode(sent(value, shown_hook), enc_hook=shown_hook))
