@@ -199,11 +199,12 @@ def test_a_tensor_says_what_a_column_holds() -> None:
 
     def predict(x: Any) -> Any: ...
 
+    annotations: dict[str, Any] = predict.__annotations__
     for annotation in (said, list[said]):
-        predict.__annotations__ = {"x": list[str], "return": annotation}
+        annotations |= {"x": list[str], "return": annotation}
         [spec] = read_signature(predict).output.arrays
         assert (spec.dtype, spec.shape) == ("float32", ())
-    predict.__annotations__["return"] = list[Series]
+    annotations["return"] = list[Series]
     assert kinds(predict) == ("text", "any")
 
 

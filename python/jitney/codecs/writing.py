@@ -13,7 +13,7 @@ import msgspec
 from jitney import schemas
 from jitney.annotations import Output, show
 from jitney.codecs import tags
-from jitney.codecs.answers import dtype_name, host_array, listed, named_arrays
+from jitney.codecs.answers import host_array, listed, named_arrays
 from jitney.codecs.completing import completing
 from jitney.codecs.plain import is_array, is_array_type, plain_hook, without_dataclasses
 from jitney.codecs.refusals import told
@@ -21,6 +21,7 @@ from jitney.codecs.validating import DeclaredArrays, validate
 from jitney.errors import InvalidOutput
 from jitney.failures import sayable
 from jitney.hints import parts
+from jitney.host import dtype_name
 from jitney.types import TOKENS, Embeddings, Image, is_pillow, is_pillow_type
 
 if TYPE_CHECKING:
