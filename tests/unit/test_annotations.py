@@ -199,11 +199,12 @@ def test_a_tensor_says_what_a_column_holds() -> None:
 
     def predict(x: Any) -> Any: ...
 
-    for annotation in (said, list[said]):
+    annotations: list[Any] = [said, list[said]]
+    for annotation in annotations:
         predict.__annotations__ = {"x": list[str], "return": annotation}
         [spec] = read_signature(predict).output.arrays
         assert (spec.dtype, spec.shape) == ("float32", ())
-    predict.__annotations__["return"] = list[Series]
+    predict.__annotations__ = {"x": list[str], "return": list[Series]}
     assert kinds(predict) == ("text", "any")
 
 
