@@ -4,6 +4,7 @@ What a program sends is read at the other end, and what comes back was written t
 schema in which each field is written under the name that it is read by, or read by the one that it is written under.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, cast
@@ -23,7 +24,7 @@ Node = dict[str, Any]
 Config = Mapping[str, Any]
 
 
-class _Renamed:
+class _Renamed(ABC):
     """A copy of a schema with other names for its fields."""
 
     def __init__(self, schema: Any) -> None:
@@ -51,13 +52,13 @@ class _Renamed:
             self._other(copied, config)
         return copied
 
+    @abstractmethod
     def _field(self, name: str, field: Node, config: Config) -> None:
         """Give a field its other name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _other(self, node: Node, config: Config) -> None:
         """Change whatever is no field."""
-        raise NotImplementedError
 
     def _put(self, node: Node, key: str, value: Any) -> None:
         """Set it, or take it away."""

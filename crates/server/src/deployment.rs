@@ -39,10 +39,13 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 pub enum Inbound {
     /// A new item; the engine answers exactly once.
     Submit(Box<Call>, oneshot::Sender<Answer>),
-    /// The items of one request, admitted together; the engine answers each exactly once.
-    SubmitMany(Vec<(Box<Call>, oneshot::Sender<Answer>)>),
-    /// The next items of a request whose first ones were let in.
-    Continue(Vec<(Box<Call>, oneshot::Sender<Answer>)>),
+    /// Items of one request, admitted together; the engine answers each exactly once.
+    SubmitMany {
+        /// Each with where its answer goes.
+        items: Vec<(Box<Call>, oneshot::Sender<Answer>)>,
+        /// The first items of the same request were let in before.
+        continues: bool,
+    },
     /// The caller went away.
     Cancel(ItemId),
     /// A worker begins to compute a batch.
@@ -162,7 +165,7 @@ impl Deployment {
     ) -> Result<Vec<Answer>, Failure> {
         let count = calls.len();
         let mut pieces = self.pieces(calls);
-        let mut answers = self.submit(pieces.cut(), Inbound::SubmitMany, guard).await;
+        let mut answers = self.submit(pieces.cut(), false, guard).await;
         pieces.took(started.elapsed());
         if no_room(&answers).is_some()
             && let Err(refused) = answers.swap_remove(0).result
@@ -184,12 +187,7 @@ impl Deployment {
     }
 
     /// Hands items to the engine and waits for their answers.
-    async fn submit(
-        &self,
-        calls: Vec<Call>,
-        message: impl FnOnce(Vec<(Box<Call>, oneshot::Sender<Answer>)>) -> Inbound,
-        guard: &mut CancelOnDrop<'_>,
-    ) -> Vec<Answer> {
+    async fn submit(&self, calls: Vec<Call>, continues: bool, guard: &mut CancelOnDrop<'_>) -> Vec<Answer> {
         guard.ids = calls.iter().rev().map(|call| call.id).collect();
         let (items, replies): (Vec<_>, Vec<_>) = calls
             .into_iter()
@@ -200,7 +198,7 @@ impl Deployment {
             .unzip();
         let mut answers = Vec::with_capacity(replies.len());
         // If the engine is gone, so are the senders: each receiver says so.
-        let _ = self.inbound.send(message(items));
+        let _ = self.inbound.send(Inbound::SubmitMany { items, continues });
         for reply in replies {
             answers.push(reply.await.unwrap_or_else(|_| gone()));
             guard.ids.pop();
@@ -219,7 +217,7 @@ impl Deployment {
             let turn = self.later.turn(&self.runtime, longest()).await;
             let (began, waited) = (Instant::now(), started.elapsed());
             let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
-            let mut answers = self.submit(piece.collect(), Inbound::Continue, guard).await;
+            let mut answers = self.submit(piece.collect(), true, guard).await;
             let longest = longest();
             let Some(after) = no_room(&answers).filter(|_| !longest.is_zero()) else {
                 pieces.took(began.elapsed());

@@ -178,8 +178,7 @@ impl Engine {
                     self.refuse(pending, refusal);
                 }
             }
-            Inbound::SubmitMany(items) => self.submit_many(now, items, false),
-            Inbound::Continue(items) => self.submit_many(now, items, true),
+            Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
             Inbound::Cancel(id) => {
                 if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
                     link.cancel(id);

@@ -203,12 +203,11 @@ impl Driver {
                 listening = true;
                 let _ = told.as_mut().poll(cx);
             }
-            if self.closing_since.is_none() && closing.flag.load(Ordering::Acquire) {
-                self.closing_since = Some(Instant::now());
-                connection.as_mut().close_gracefully();
-                if let Poll::Ready(result) = turn.poll(connection.as_mut(), cx) {
-                    return Poll::Ready(result);
-                }
+            if self.closing_since.is_none()
+                && closing.flag.load(Ordering::Acquire)
+                && let Poll::Ready(result) = self.close(connection.as_mut(), &mut turn, cx)
+            {
+                return Poll::Ready(result);
             }
             self.observe();
             if self.is_over() {
@@ -220,9 +219,7 @@ impl Driver {
             if !self.may_say_goodbye() {
                 return Poll::Ready(Ok(()));
             }
-            self.closing_since = Some(Instant::now());
-            connection.as_mut().close_gracefully();
-            if let Poll::Ready(result) = turn.poll(connection.as_mut(), cx) {
+            if let Poll::Ready(result) = self.close(connection.as_mut(), &mut turn, cx) {
                 return Poll::Ready(result);
             }
             self.observe();
@@ -230,6 +227,18 @@ impl Driver {
             if self.overdue(timer.as_mut(), cx) { Poll::Ready(Ok(())) } else { Poll::Pending }
         })
         .await
+    }
+
+    /// Tells the connection to end, and gives it a turn to say so.
+    fn close<C: Connection>(
+        &mut self,
+        mut connection: Pin<&mut C>,
+        turn: &mut Turn,
+        cx: &mut Context<'_>,
+    ) -> Poll<hyper::Result<()>> {
+        self.closing_since = Some(Instant::now());
+        connection.as_mut().close_gracefully();
+        turn.poll(connection, cx)
     }
 
     /// Takes note of what has changed since the last turn.

@@ -262,7 +262,7 @@ fn fill(rig: &Rig, count: usize) -> Vec<oneshot::Receiver<Answer>> {
             ((Box::new(call("other")), reply), answer)
         })
         .unzip();
-    rig.inbound.send(Inbound::SubmitMany(items)).unwrap();
+    rig.inbound.send(Inbound::SubmitMany { items, continues: false }).unwrap();
     replies
 }
 

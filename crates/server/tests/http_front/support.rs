@@ -141,7 +141,7 @@ pub(crate) fn output(tag: Tag, data: impl Into<bytes::Bytes>) -> OutputPart {
 pub(crate) fn echo(message: Inbound) {
     let items = match message {
         Inbound::Submit(call, reply) => vec![(call, reply)],
-        Inbound::SubmitMany(items) | Inbound::Continue(items) => items,
+        Inbound::SubmitMany { items, .. } => items,
         _ => return,
     };
     for (call, reply) in items {
@@ -363,9 +363,7 @@ pub(crate) async fn submitted_many(
     messages: &mut mpsc::UnboundedReceiver<Inbound>,
 ) -> Vec<(Call, oneshot::Sender<Answer>)> {
     match tokio::time::timeout(LONG, messages.recv()).await.expect("a message").expect("an open channel") {
-        Inbound::SubmitMany(items) | Inbound::Continue(items) => {
-            items.into_iter().map(|(call, reply)| (*call, reply)).collect()
-        }
+        Inbound::SubmitMany { items, .. } => items.into_iter().map(|(call, reply)| (*call, reply)).collect(),
         other => panic!("{other:?} instead of many calls"),
     }
 }

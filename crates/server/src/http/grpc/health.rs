@@ -1,6 +1,7 @@
 //! gRPC's own protocol for health: the server's under no name, and each model's under its own.
 
 use super::reply::{self, Piece};
+use super::stream::looks;
 use super::{SERVICE as INFERENCE, frame};
 use crate::call::Failure;
 use crate::http::headers::RequestId;
@@ -11,15 +12,10 @@ use crate::site::Site;
 use crate::tensors::{describe, quoted};
 use jitney_core::outcome::Outcome;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
 
 /// Its name.
 pub(super) const SERVICE: &str = "grpc.health.v1.Health";
-
-/// How often a watched model is looked at.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// Whether a service answers; `None` if there is none of this name.
 fn status(site: &Site, service: &str) -> Option<ServingStatus> {
@@ -43,11 +39,10 @@ pub(super) fn check(site: &Site, asked: &HealthCheckRequest) -> Result<HealthChe
 pub(super) fn watch(site: Arc<Site>, asked: HealthCheckRequest, id: &RequestId) -> Reply {
     let (pieces, sent) = mpsc::channel(1);
     let watching = tokio::spawn(async move {
-        let mut ticks = interval(LOOK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = looks();
         let mut last = None;
         loop {
-            ticks.tick().await;
+            looks.tick().await;
             let status = status(&site, &asked.service).unwrap_or(ServingStatus::ServiceUnknown);
             if last != Some(status) {
                 last = Some(status);
