@@ -163,8 +163,8 @@ SCENARIOS: list[Scenario] = [
     Scenario("no-op, 64 connections", "noop", closed(64)),
     Scenario("no-op, 256 connections", "noop", closed(256)),
     Scenario("1 MB raw bodies, 8 connections", "raw", closed(8, RAW, ONE_MB)),
-    Scenario("5 ms + 0.1 ms per item, 64 connections", "sleepy", of_ceiling(64), ("jitney", "mosec", "fastapi")),
-    Scenario("5 ms + 0.1 ms per item, 256 connections", "sleepy", of_ceiling(256), ("jitney", "mosec", "fastapi")),
+    Scenario("5 ms + 0.1 ms per item, 64 connections", "sleepy", of_ceiling(64)),
+    Scenario("5 ms + 0.1 ms per item, 256 connections", "sleepy", of_ceiling(256)),
     Scenario(
         "10,000 idle connections", "noop", idle_connections, ("jitney", "hyper"), is_fresh=True, needs=None
     ),

@@ -156,7 +156,7 @@ def start(
             [sys.executable, "-m", "jitney", "serve", str(app), "--port", str(port), *(arguments or [])],
             f"/{model}",
         ),
-        "hyper": ([str(echo_binary()), str(port)], "/"),
+        "hyper": ([str(echo_binary()), str(port), *(["64"] if model == "sleepy" else [])], "/"),
     }
     command, path = commands[name]
     return Running(name, command, port, path, environment)

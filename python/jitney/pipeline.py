@@ -46,10 +46,12 @@ class Steps(Protocol):
 class Gauge:
     """Measures the steps and says whether to overlap them.
 
-    Two threads promise to pay for a batch that takes long enough to hide them, follows another closely, and has
-    something to hide. What counts is the share of such batches, so that one stall of the machine changes nothing.
-    Whether they *have* paid is judged by predict's own time, compared with whole batches of like size done one by
-    one: the threads' steps are free only if they do not slow `predict` (they fight for the interpreter lock) by more.
+    Two threads promise to pay for a batch that takes long enough to hide them, has something to hide, and was there
+    when the one before was done: what came later could not have been decoded sooner, and copies of answers and two
+    switches of threads would only delay the users whose next requests it is made of. What counts is the share of such
+    batches, so that one stall of the machine changes nothing. Whether they *have* paid is judged by predict's own
+    time, compared with whole batches of like size done one by one: the threads' steps are free only if they do not
+    slow `predict` (they fight for the interpreter lock) by more.
     """
 
     def __init__(self) -> None:
@@ -66,15 +68,16 @@ class Gauge:
         self._since_switch += 1
         size = len(trip.ids).bit_length()
         if self.is_overlapped:
-            # Half and twice what it takes to begin, so that a load on the edge does not flap.
-            self._learn(trip.predict_s >= 0.5e-3 and wait_s <= 2 * trip.predict_s)
+            # Half of what it takes to begin, so that a load on the edge does not flap.
+            # Who was not there is waited for until he is decoded.
+            self._learn(trip.predict_s >= 0.5e-3 and wait_s < trip.decode_s)
             self._reconsider(size, trip.predict_s)
         else:
             beside_s = trip.decode_s + trip.encode_s
             whole_s = trip.predict_s + beside_s
             before_s = self._serial_s.get(size, whole_s)
             self._serial_s[size] = before_s + ALPHA * (whole_s - before_s)
-            self._learn(trip.predict_s >= 1e-3 and beside_s >= 0.01 * trip.predict_s and wait_s < trip.predict_s)
+            self._learn(trip.predict_s >= 1e-3 and beside_s >= 0.01 * trip.predict_s and wait_s < 0.5 * beside_s)
             if self._share > 0.8 and self._since_switch > self._pause:
                 self._switch(overlapped=True)
 

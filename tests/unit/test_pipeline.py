@@ -89,6 +89,17 @@ def test_a_load_with_long_silences_is_not_overlapped() -> None:
     assert not gauge.is_overlapped
 
 
+@pytest.mark.parametrize("overlapped", [False, True])
+def test_batches_of_users_who_wait_for_their_answers_are_not_overlapped(overlapped: bool) -> None:
+    gauge = Gauge()
+    gauge.is_overlapped = overlapped
+    # Answers out, the next requests in: nothing is there to be decoded meanwhile.
+    trip = Trip(None, [1], decode_s=1e-4, predict_s=11e-3, encode_s=1e-4)  # pyright: ignore[reportArgumentType]
+    for _ in range(100):
+        gauge.note(trip, wait_s=1.4e-3)
+    assert not gauge.is_overlapped
+
+
 def test_a_stall_of_the_machine_does_not_start_threads() -> None:
     gauge = Gauge()
     for number in range(500):
