@@ -1,8 +1,6 @@
 """`python -m jitney` is `jitney`."""
 
-import sys
-
-from jitney.cli.main import main
+from jitney.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -46,8 +46,8 @@ class bucket:
 
     def __post_init__(self) -> None:
         edges = tuple(self.edges)
-        if not edges or any(low >= high for low, high in pairwise(edges)):
-            raise TargetError(f"bucket: edges are ascending numbers, at least one, not {self.edges!r}")
+        if not edges or not all(map(math.isfinite, edges)) or any(low >= high for low, high in pairwise(edges)):
+            raise TargetError(f"bucket: edges are ascending finite numbers, at least one, not {self.edges!r}")
         object.__setattr__(self, "edges", edges)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Final
 
 from jitney.config import Overrides, ServerOptions, read_overrides, resolve_server, server_options
 from jitney.context import available_cores
@@ -114,6 +115,10 @@ def read_layers(file: str | None, environ: Mapping[str, str], sets: Sequence[str
     return read_overrides(file, _server_variables(environ), sets)
 
 
+_OF_A_SERVICE: Final = re.compile("(tcp|udp|sctp)://")
+"""What Kubernetes sets JITNEY_PORT to, in every pod beside a service of the name `jitney`."""
+
+
 def _server_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """`JITNEY_LOG_LEVEL` is short for `JITNEY_SERVER__LOG_LEVEL`, JITNEY_HOST and JITNEY_PORT for a place to listen."""
     spelled = dict(environ)
@@ -122,6 +127,10 @@ def _server_variables(environ: Mapping[str, str]) -> dict[str, str]:
         if text is not None:
             spelled.setdefault(f"JITNEY_SERVER__{name.upper()}", text)
     host, port = spelled.pop("JITNEY_HOST", None), spelled.pop("JITNEY_PORT", None)
+    if port is not None and _OF_A_SERVICE.match(port):
+        port = None
+    elif port is not None and not (port.isascii() and port.isdecimal()):
+        raise ConfigError(f"JITNEY_PORT is {port!r}; it is a number from 1 to 65535, or 0 for any")
     if host is not None or port is not None:
         address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{port or DEFAULT_PORT}"
         spelled.setdefault("JITNEY_SERVER__LISTEN", address)

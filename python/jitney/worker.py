@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from jitney.codecs import Codec
 from jitney.config import Overrides, Resolved, resolve
@@ -56,6 +58,7 @@ class Spec:
     device: str | None
     cpu_threads: int
     parent: int
+    most_items: int | None = None
     path: Sequence[str] = ()
     """Folders of the program that started the engine; modules are looked for there after all others."""
 
@@ -78,6 +81,8 @@ class Assignment:
     replica: int
     device: str | None
     cpu_threads: int
+    most_items: int | None = None
+    """More of the first example do not fit into a batch, by what they cost."""
 
 
 def main() -> int:
@@ -171,7 +176,9 @@ class Worker:
         self._enter("warming")
         began = perf_counter()
         who = f"{assignment.deployment}/{assignment.replica}"
-        curve = warm_up(predict, codec, resolved.options, deployment.examples, lambda line: self._warn(who, line))
+        most = min(resolved.options.max_batch_size, assignment.most_items or resolved.options.max_batch_size)
+        tried = replace(resolved.options, max_batch_size=most)
+        curve = warm_up(predict, codec, tried, deployment.examples, lambda line: self._warn(who, line))
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": curve})
         told = Told(who, as_json=self._as_json)
         return Replica(self._link, predict, codec, resolved.options, self._new_results, told=told)
@@ -188,7 +195,7 @@ class Worker:
     def _assignment(self) -> Assignment | None:
         spec = self._spec
         if spec.deployment is not None:
-            return Assignment(spec.deployment, spec.replica, spec.device, spec.cpu_threads)
+            return Assignment(spec.deployment, spec.replica, spec.device, spec.cpu_threads, spec.most_items)
         kind, body = self._link.receive()
         return Assignment(**json.loads(body)) if kind == "assign" else None
 
@@ -213,13 +220,25 @@ class Worker:
         self._link.send(kind, json.dumps(body).encode())
 
 
-def _leave(code: int) -> NoReturn:
-    """End now: threads that the model left behind must not hold up the exit, its exit handlers still run."""
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+LEAVES_WITHIN_S: Final = 3.0
+"""What exit handlers may take."""
+
+
+def end_process(code: int) -> NoReturn:
+    """End now: threads that the model left behind must not hold up the exit, its exit handlers still run.
+
+    They have three seconds: one that waits for processes of the model's own may wait for ever.
+    """
+    alarm = threading.Timer(LEAVES_WITHIN_S, os._exit, (code,))
+    alarm.daemon = True
+    alarm.start()
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with suppress(Exception):  # the model may have closed it
+            stream.flush()
     os._exit(code)
 
 
 if __name__ == "__main__":
-    _leave(main())
+    end_process(main())

@@ -67,7 +67,7 @@ def test_a_short_run_has_intervals_too() -> None:
     ("arguments", "told"),
     [
         ([], "say what to measure"),
-        (["http://x:1/y", "--users", "0"], "1 or more, not '0'"),
+        (["http://x:1/y", "--users", "0"], "from 1 to 1,000,000, not '0'"),
         (["http://x:1/y", "--duration", "-3"], "not '-3'"),
         (["http://x:1/y", "--rate", "fast"], "not 'fast'"),
         (["http://x:1/y", "--items", "5"], "--door batch"),
@@ -89,6 +89,17 @@ def test_a_short_run_has_intervals_too() -> None:
         (["http://x:1/y", "--interval", "1e-9"], "--interval 1e-09 is too short for --duration 10: say 0.001 or more"),
         (["http://x:1/y", "--interval", "0.1", "--duration", "86400"], "say 0.864 or more"),
         (["--compare", "a.json"], "expected 2 arguments"),
+        (["--compare", "a.json", "b.json", "--users", "3"], "measures nothing; leave --users away"),
+        (["http://x:1/y", "--users", "3", "--threads", "4"], "--threads 4 is more than there are users (3 users)"),
+        (
+            ["http://x:1/y", "--users", "9", "--ramp", "60"],
+            "--ramp 60 is longer than the run (2 s of warm-up and 10 s)",
+        ),
+        (["http://x:1/y", "--sweep", "--ramp", "10"], "--ramp 10 is longer than the run (1 s of warm-up and 3 s)"),
+        (["http://x:1/y", "--rate", "inf"], "10,000,000 at most, not 'inf'"),
+        (["http://x:0/y"], "nobody listens at port 0"),
+        (["http://x:1/y", "--header", "content-type: a/b"], "say --content-type"),
+        (["http://x:1/y", "--header", "Content-Length: 5"], "content-length is told by what is sent"),
         (["http://x:1/y", "--key-file", "nowhere"], "nowhere"),
     ],
 )
@@ -161,6 +172,14 @@ def test_inputs_that_are_none_are_named(name: str, text: str, tmp_path: Path) ->
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match="--input"):
         inputs.read(str(tmp_path / name), None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [("text/plain", b"\xff"), ("application/json", b"{"), ("application/x-npy", b"")]
+)
+def test_an_item_that_is_not_what_its_type_says_is_named(kind: str, body: bytes) -> None:
+    with pytest.raises(ConfigError, match=f"an item of type '{kind}' cannot be read"):
+        Item(kind, body).document()
 
 
 def test_an_input_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

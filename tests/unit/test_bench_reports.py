@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from jitney.bench import compare, document, page, sweep, terminal
-from jitney.bench.measure import error_share
+from jitney.bench.measure import Side, error_share
 from jitney.bench.options import Closed, Open
 from jitney.cli.main import main
 from jitney.errors import ConfigError
@@ -81,6 +81,34 @@ def test_a_single_run_is_judged_by_its_intervals_and_only_large_differences_are_
     assert verdicts(about(1000), about(1070))["rate_per_s"]
     assert not verdicts(about(1000), about(1200))["rate_per_s"]
     assert any("--repeat" in line for line in compare.told(about(1), about(2), ("a", "b")))
+
+
+def test_intervals_of_different_lengths_have_different_percentiles() -> None:
+    left, right = noisy(1000, 10, runs=1, seed=1), noisy(1000, 10, runs=1, seed=2)
+    left["plan"]["interval_s"], right["plan"]["interval_s"] = 0.1, 1.0
+    told = {one.name: one.verdict for one in compare.differences(left, right)}
+    assert told["p99_ms"] == "not judged: the intervals are not of one length"
+    assert "not judged" not in told["rate_per_s"]
+
+
+def test_what_is_left_of_a_window_is_no_interval() -> None:
+    made = noisy(1000, 10, runs=1, seed=1)
+    made["plan"]["interval_s"] = 1.0
+    made["runs"][0]["series"].append(made["runs"][0]["series"][0] | {"to_s": 0.01, "rate_per_s": 0.0})
+    assert [len(one.left) for one in compare.differences(made, made)] == [1] * len(compare.SUMMARY)
+
+
+def test_counters_that_began_anew_say_nothing() -> None:
+    busy, full = "jitney_model_duration_seconds_sum", 'jitney_batches_total{reason="full"}'
+    before = Side(0.0, {busy: 90.0, full: 950.0, "jitney_ready_replicas": 1.0}, None)
+    after = Side(10.0, {busy: 5.0, full: 50.0, "jitney_ready_replicas": 1.0}, None)
+    assert after.closed_by(before) is None and after.since(before)["model_busy"] is None
+    assert before.closed_by(after) == {"full": 900}
+
+
+def test_requests_that_waited_for_a_connection_are_told() -> None:
+    said = "\n".join(terminal.run_lines(run_of(client={"held_share": 0.2}), 2, "open"))
+    assert "20% of the requests were due while all connections were busy" in said
 
 
 def test_too_few_samples_say_nothing() -> None:
@@ -216,7 +244,7 @@ def test_what_was_written_is_read_and_compared(tmp_path: Path, capsys: pytest.Ca
     assert "better: " in html.read_text()
     capsys.readouterr()
     assert main(["bench", "--compare", "a.json", "b.json", "--json", "c.json"]) == 2
-    assert "leave json away" in capsys.readouterr().err
+    assert "leave --json away" in capsys.readouterr().err
 
 
 def points_of(*pairs: tuple[float, float]) -> list[dict[str, Any]]:

@@ -89,6 +89,8 @@ def test_every_server_option_is_a_flag_with_its_meaning(capsys: pytest.CaptureFi
         (["serve", "model.py", "--listen", "8000"], "write tcp:HOST:PORT or unix:PATH"),
         (["serve", "model.py", "--log-level", "loud"], "expected one of"),
         (["serve", "model.py", "--config", "gone.toml"], "gone.toml"),
+        (["serve", "model.py", "--port", "1", "other.py"], "'other.py' stands apart from the other targets"),
+        (["models", "model.py"], "takes no further argument, and 'model.py' is one"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -235,5 +235,7 @@ def test_buckets_and_costs_are_of_numbers() -> None:
         compile_group_by("d", [bucket("prompt", edges=(1,))], kind)
     with pytest.raises(TargetError, match="ascending"):
         bucket("x", edges=(2, 1))
+    with pytest.raises(TargetError, match="finite"):
+        bucket("x", edges=(1, float("inf")))
     with pytest.raises(TargetError, match="3 is no term"):
         compile_group_by("d", [3], kind)  # pyright: ignore[reportArgumentType]

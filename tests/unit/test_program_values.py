@@ -17,7 +17,14 @@ def arrays(dtype: str) -> Write:
 
 
 def test_numbers_in_lists_become_the_dtype_that_is_meant() -> None:
-    for dtype, value in [("float32", [[1, 2.5]]), ("uint8", [0, 255]), ("bool", [True]), ("int64", []), ("float32", 3)]:
+    for dtype, value in [
+        ("float32", [[1, 2.5]]),
+        ("uint8", [0, 255]),
+        ("bool", [True]),
+        ("int64", []),
+        ("float32", 3),
+        ("float32", [np.inf, np.nan]),
+    ]:
         tag, [(name, shape, array)] = arrays(dtype)(value)
         assert (tag, name, shape) == (tags.TENSOR, dtype, np.shape(value))
         np.testing.assert_array_equal(array, np.array(value, dtype))
@@ -29,6 +36,9 @@ def test_numbers_in_lists_become_the_dtype_that_is_meant() -> None:
         ("int32", [1.5], "got float64"),
         ("bool", [2], "got int64"),
         ("uint8", [256], "out of bounds"),
+        ("uint8", [np.int64(300), np.int64(-1)], "int64 holds a number that does not fit"),
+        ("int32", [np.array([2**40])], "int64 holds a number that does not fit"),
+        ("float32", [1e300], "float64 holds a number that does not fit"),
         ("float32", None, "got object"),
         ("float32", [1, None], "got object"),
         ("float32", "3", "got str"),

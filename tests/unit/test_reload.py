@@ -102,6 +102,15 @@ def test_a_server_that_asks_to_be_started_again_is(world: World, capsys: pytest.
     assert len(world.children) == 2 and "waiting" not in capsys.readouterr().err
 
 
+def test_a_server_that_asks_again_and_again_waits_for_a_change(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.scripts = [[world.end(75)], [world.end(75)], [world.interrupt]]
+    world.naps = [world.nothing, world.change]
+    assert world.reloader.run() == 0
+    assert len(world.children) == 3 and "differ from process to process; waiting" in capsys.readouterr().err
+
+
 def test_broken_code_is_said_and_a_change_is_waited_for(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.scripts = [[world.end(3)], [world.interrupt]]
     world.naps = [world.nothing, world.change]

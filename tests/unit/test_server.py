@@ -81,6 +81,11 @@ def test_host_and_port_are_short_for_a_place_to_listen(
     [
         ({"JITNEY_PORT": "9001"}, ("tcp:127.0.0.1:9001",)),
         ({"JITNEY_HOST": "::1"}, ("tcp:[::1]:8000",)),
+        # As Kubernetes has it in every pod beside a service that is called jitney.
+        (
+            {"JITNEY_HOST": "::1", "JITNEY_PORT": "tcp://10.96.3.7:80", "JITNEY_PORT_80_TCP_ADDR": "10.96.3.7"},
+            ("tcp:[::1]:8000",),
+        ),
         ({"JITNEY_PORT": "9001", "JITNEY_LISTEN": "unix:/tmp/j"}, ("unix:/tmp/j",)),
     ],
 )
@@ -89,6 +94,11 @@ def test_the_environment_sets_server_options(environ: dict[str, str], expected: 
     server = compose(["embedder.py"], {}, overrides, None, None).server
     assert server.listen == expected
     assert server.log_level == "debug"
+
+
+def test_a_port_that_is_none_is_named() -> None:
+    with pytest.raises(ConfigError, match="JITNEY_PORT is 'http'"):
+        read_layers(None, {"JITNEY_PORT": "http"}, [])
 
 
 def test_jitney_toml_of_the_current_folder_is_read(folder: Path) -> None:

@@ -4,6 +4,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -127,6 +128,12 @@ def test_batches_that_do_not_fit_are_left_out_of_the_warm_up(
     said = capsys.readouterr().err
     assert f"WARN shout/2: a batch of 4 is too much for the memory of the device; the largest that ran: {room}" in said
     assert sys.modules[Path(place).stem].Held.LIVE == 0
+
+
+def test_no_more_is_tried_than_fits_into_a_batch_by_its_cost(tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(replace(spec(target(tmp_path, GOOD)), most_items=3), link) == 0
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2, 3]
 
 
 def test_a_size_that_fits_only_once_is_left_out(tmp_path: Path) -> None:

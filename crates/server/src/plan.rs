@@ -1,5 +1,6 @@
 //! From manifests to a plan: which deployments there are and which replica of which goes where.
 
+use crate::profile;
 use jitney_core::manifest::{DeploymentManifest, Manifest};
 use jitney_core::rules::Rules;
 use std::collections::BTreeMap;
@@ -20,6 +21,9 @@ pub struct Assignment {
     pub device: Option<String>,
     /// Its share of the cores.
     pub cpu_threads: u32,
+    /// How many of its first example fit into a batch by `max_batch_cost`, if that is set and the example says what it costs:
+    /// the warm-up tries no more.
+    pub most_items: Option<u64>,
 }
 
 /// What is to be served.
@@ -43,6 +47,7 @@ impl Plan {
             for deployment in &manifest.deployments {
                 let name = &deployment.name;
                 check_name(name)?;
+                let most_items = most_items(deployment);
                 let rules = Rules::new(&deployment.options).map_err(|error| format!("{name}: {error}"))?;
                 if plan.deployments.insert(name.clone(), (Arc::new(deployment.clone()), rules)).is_some() {
                     return Err(format!("two deployments are called {name}; give one of them another name="));
@@ -52,6 +57,7 @@ impl Plan {
                     replica,
                     device: device(&deployment.options.devices, replica),
                     cpu_threads,
+                    most_items,
                 }));
             }
             plan.replicas.push(replicas);
@@ -111,6 +117,11 @@ fn device(devices: &[String], replica: u32) -> Option<String> {
     devices.get(replica as usize % devices.len().max(1)).cloned()
 }
 
+fn most_items(deployment: &DeploymentManifest) -> Option<u64> {
+    let (most, each) = (deployment.options.max_batch_cost?, profile::example_cost(deployment)?);
+    Some((most / each.max(1)).max(1))
+}
+
 fn check_name(name: &str) -> Result<(), String> {
     let fits = (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     if !fits || name.starts_with('.') {
@@ -136,6 +147,14 @@ mod tests {
         let taken: Vec<_> = (0..3).map(|replica| device(&devices, replica)).collect();
         assert_eq!(taken, [Some("cuda:0".into()), Some("cuda:1".into()), Some("cuda:0".into())]);
         assert_eq!(device(&[], 1), None);
+    }
+
+    #[test]
+    fn the_warm_up_is_told_what_a_batch_may_cost() {
+        let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let manifest = |options| crate::tensors::tests::manifest(text.clone(), text.clone(), options);
+        assert_eq!(most_items(&manifest(serde_json::json!({ "options": { "max_batch_cost": 100 } }))), Some(100));
+        assert_eq!(most_items(&manifest(serde_json::json!({}))), None);
     }
 
     #[test]

@@ -434,6 +434,7 @@ impl Supervisor {
             "replica": assignment.map_or(0, |a| a.replica),
             "device": assignment.and_then(|a| a.device.as_ref()),
             "cpu_threads": assignment.map_or(share, |a| a.cpu_threads),
+            "most_items": assignment.and_then(|a| a.most_items),
             "parent": std::process::id(),
             "path": self.settings.path,
         });
@@ -463,8 +464,14 @@ impl Supervisor {
 
     fn manifest(&mut self, index: usize, body: &[u8]) -> Result<(), Fatal> {
         let target = self.slots[index].target;
-        let manifest =
-            serde_json::from_slice(body).map_err(|error| Fatal::new(format!("a manifest is damaged: {error}")))?;
+        let manifest = match serde_json::from_slice(body) {
+            Ok(manifest) => manifest,
+            // One worker says what this server does not understand: another version of jitney was installed beside it.
+            Err(error) if self.was_ready => {
+                return self.unfit(index, format!("its manifest is not understood ({error}); restart the server"));
+            }
+            Err(error) => return Err(Fatal::new(format!("a manifest is damaged: {error}"))),
+        };
         if let (Some(assignment), Some(known)) = (&self.slots[index].assignment, &self.manifests[target]) {
             // Before all are up no file has changed, unless it is being worked on: it says something else in each process.
             let all = self.settings.renews && self.was_ready;

@@ -9,13 +9,31 @@ from typing import Any
 
 from jitney.bench import compare, document, page, session
 from jitney.bench.measure import error_share, try_out
-from jitney.bench.options import API_KEY, DURATION_S, POINT_S, POINT_WARMUP_S, WARMUP_S, Run, check_interval, load_of
+from jitney.bench.options import (
+    API_KEY,
+    DURATION_S,
+    POINT_S,
+    POINT_WARMUP_S,
+    WARMUP_S,
+    Closed,
+    Run,
+    check_interval,
+    check_users,
+    load_of,
+)
 from jitney.bench.subject import Wanted, read_key, subject
 from jitney.errors import ConfigError
 
 FAILED = 1
 _NAME, _VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"), re.compile(r"[ -~]*")
 """Of a header."""
+_OWN = {"content-length": "", "transfer-encoding": "", "content-type": "; say --content-type"}
+"""Headers that the generator writes itself."""
+_MEASURING = (
+    *("where", "json", "sweep", "users", "ramp", "think", "rate", "arrivals", "burst", "connections", "duration"),
+    *("warmup", "interval", "door", "model", "items", "input", "content_type", "header", "key_file", "sets"),
+)
+"""Arguments of a measurement, without those that have a default."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,9 +79,10 @@ def _briefly(run: Run, arguments: argparse.Namespace) -> str:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    given = [name for name in ("where", "json", "sweep") if getattr(arguments, name)]
+    given = [name for name in _MEASURING if getattr(arguments, name) not in (None, False, [])]
     if given:
-        raise ConfigError(f"--compare reads two files and measures nothing; leave {given[0]} away")
+        what = arguments.where if given[0] == "where" else f"--{given[0].replace('_', '-')}"
+        raise ConfigError(f"--compare reads two files and measures nothing; leave {what} away")
     if arguments.html is not None:
         document.check_writable(arguments.html)
     sides, names = [document.read(path) for path in arguments.compare], arguments.compare
@@ -103,12 +122,16 @@ def _run(arguments: argparse.Namespace) -> Run:
     duration_s, warmup_s = (POINT_S, POINT_WARMUP_S) if arguments.sweep else (DURATION_S, WARMUP_S)
     if arguments.duration is not None:
         duration_s = arguments.duration
+    if arguments.warmup is not None:
+        warmup_s = arguments.warmup
+    if isinstance(load, Closed):
+        check_users(load, warmup_s, duration_s, arguments.threads, is_sweep=arguments.sweep)
     if arguments.interval is not None:
         check_interval(arguments.interval, duration_s)
     return Run(
         load,
         duration_s,
-        warmup_s if arguments.warmup is None else arguments.warmup,
+        warmup_s,
         arguments.timeout,
         arguments.interval,
         arguments.threads,
@@ -122,6 +145,8 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
     headers = [_header(text) for text in arguments.header]
     key = read_key(arguments.key_file, os.environ.get(API_KEY))
     if key is not None:
+        if any(name == "authorization" for name, _ in headers):
+            raise ConfigError(f"--header authorization is sent for the API key ({API_KEY}, --key-file): leave one away")
         headers.append(("authorization", f"Bearer {key}"))
     serve = [part for text in arguments.sets for part in ("--set", text)]
     if arguments.config is not None:
@@ -143,6 +168,8 @@ def _header(text: str) -> tuple[str, str]:
     if not colon or not name.strip():
         raise ConfigError(f"--header {text!r} is no header; write 'NAME: VALUE'")
     name, value = name.strip().lower(), value.strip()
+    if name in _OWN:
+        raise ConfigError(f"--header {text!r}: {name} is told by what is sent{_OWN[name]}")
     if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
         raise ConfigError(f"--header {text!r} holds what HTTP does not allow there; keep to ASCII without line breaks")
     return name, value

@@ -121,6 +121,9 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Diffe
     has_runs = _has_runs(left, right)
     of_all = None if _are_loads_alike(left, right) else "the loads are not alike"
     of_times = of_all or (None if _are_errors_alike(left, right) else "the errors differ")
+    if not has_runs and left["plan"].get("interval_s") != right["plan"].get("interval_s"):
+        # The p99 of an interval is of as many answers as it holds.
+        of_times = of_times or "the intervals are not of one length"
     return [
         Difference(
             name,
@@ -142,7 +145,10 @@ def _samples(document: Mapping[str, Any], name: str, has_runs: bool) -> list[flo
     if has_runs:
         values = [figure(run, SUMMARY[name]) for run in document["runs"]]
     else:
-        values = [point[name] for run in document["runs"] for point in run["series"]]
+        # What is left of the window may be a short one, in which nothing need have ended.
+        whole = 0.99 * document["plan"].get("interval_s", 0.0)
+        series = [point for run in document["runs"] for point in run["series"]]
+        values = [point[name] for point in series if point["to_s"] - point["from_s"] >= whole]
     return [value for value in values if value is not None]
 
 

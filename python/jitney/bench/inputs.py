@@ -29,6 +29,12 @@ class Item:
     def document(self) -> Any:
         """Return the item as JSON has it, for doors that put several into one document: bytes and images in base64."""
         kind = self.content_type.partition(";")[0].strip().lower()
+        try:
+            return self._document(kind)
+        except (ValueError, EOFError, RecursionError) as error:
+            raise ConfigError(f"an item of type {kind!r} cannot be read: {error}") from None
+
+    def _document(self, kind: str) -> Any:
         if kind == JSON:
             return json.loads(self.body)
         if kind == TEXT:
@@ -36,10 +42,7 @@ class Item:
         if kind == NPY:
             import numpy as np  # noqa: PLC0415 - heavy, and every `jitney serve` imports this file
 
-            try:
-                return np.load(io.BytesIO(self.body), allow_pickle=False).tolist()
-            except ValueError as error:
-                raise ConfigError(f"an item of type {NPY!r} cannot be read: {error}") from None
+            return np.load(io.BytesIO(self.body), allow_pickle=False).tolist()
         if kind == MSGPACK:
             raise ConfigError(
                 f"an item of type {self.content_type!r} is not turned into JSON, as this door needs it: "

@@ -14,7 +14,8 @@ from jitney.bench.served import Address, ServerError, Site, Used, used_by
 
 Progress = Callable[[dict[str, Any]], None]
 """Sees each interval as the series of the document has it."""
-_LABEL = "jitney_batches_total{reason="
+_LABEL, _MODEL = "jitney_batches_total{reason=", "jitney_model_duration_seconds_sum"
+"""Counters that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class Side:
 
     def closed_by(self, before: "Side") -> dict[str, int] | None:
         """Count batches by the reason for which they were closed."""
+        if self._began_anew(before):
+            return None
         counts = {
             name.removeprefix(_LABEL).strip('"}'): int(value - before.metrics.get(name, 0))
             for name, value in self.metrics.items()
@@ -98,14 +101,21 @@ class Side:
         }
         return {reason: count for reason, count in counts.items() if count} if self.metrics else None
 
+    def _began_anew(self, before: "Side") -> bool:
+        """Whether the counters are of another server: one that was started again, or the next of several."""
+        return any(
+            value < before.metrics.get(name, 0.0)
+            for name, value in self.metrics.items()
+            if name.startswith(_LABEL) or name == _MODEL
+        )
+
     def since(self, before: "Side") -> dict[str, Any]:
         """Say what was used between two instants; times as shares of the time between."""
         length_s = max(self.at_s - before.at_s, 1e-9)
         replicas = self.metrics.get("jitney_ready_replicas")
-        model = "jitney_model_duration_seconds_sum"
         busy = None
-        if replicas and model in self.metrics:
-            busy = (self.metrics[model] - before.metrics.get(model, 0.0)) / length_s / replicas
+        if replicas and _MODEL in self.metrics and not self._began_anew(before):
+            busy = (self.metrics[_MODEL] - before.metrics.get(_MODEL, 0.0)) / length_s / replicas
         front = cpu = resident = None
         if self.used and before.used:
             front = (self.used.front_cpu_s - before.used.front_cpu_s) / length_s

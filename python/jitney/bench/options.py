@@ -96,6 +96,18 @@ def load_of(given: Mapping[str, Any]) -> Closed | Open:
     return Open(given["rate"], arrivals, burst, given["connections"] or CONNECTIONS)
 
 
+def check_users(load: Closed, warmup_s: float, duration_s: float, threads: int, *, is_sweep: bool) -> None:
+    """Refuse users of whom some would never ask."""
+    if load.ramp_s >= warmup_s + duration_s:
+        raise ConfigError(
+            f"--ramp {load.ramp_s:g} is longer than the run ({warmup_s:g} s of warm-up and {duration_s:g} s), so some "
+            f"of {load} would never ask: say a longer --duration, or a shorter --ramp"
+        )
+    # A sweep begins with one user, on one thread.
+    if not is_sweep and load.users < threads:
+        raise ConfigError(f"--threads {threads} is more than there are users ({load}): say {load.users} or fewer")
+
+
 def check_interval(interval_s: float, duration_s: float) -> None:
     """Refuse intervals of which there would be too many to keep."""
     least_s = max(1, math.ceil(duration_s * 1000 / MOST_INTERVALS)) / 1000

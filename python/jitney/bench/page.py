@@ -57,6 +57,9 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def _about(document: Mapping[str, Any]) -> list[str]:
+    if document["kind"] == "compare":
+        sides = zip(document["names"], document["sides"], strict=True)
+        return [line for name, side in sides for line in [f"{name}:", *_about(side), ""]]
     rows = [("measured", document["created"])]
     for part in ("plan", "versions", "machine"):
         rows += [(name, _said(value)) for name, value in document[part].items() if value is not None]

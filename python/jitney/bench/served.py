@@ -111,11 +111,13 @@ class Address:
         """Take a URL apart; ConfigError says what is wrong with it."""
         try:
             parts = urlsplit(url)
-            port = parts.port or 80
+            port = 80 if parts.port is None else parts.port
         except ValueError as error:
             raise ConfigError(f"{url!r} is no URL: {error}") from None
         if parts.scheme != "http":
             raise ConfigError(f"{url!r}: only http:// is spoken here; measure the server behind the TLS proxy")
+        if port == 0:
+            raise ConfigError(f"{url!r}: nobody listens at port 0")
         if not parts.hostname or parts.username is not None:
             raise ConfigError(f"{url!r} is no URL of a server; write http://HOST:PORT/PATH")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -259,7 +261,7 @@ class Child:
         }
         self._process = subprocess.Popen(
             # At this level the log says where it listens, whatever environment and file want of it.
-            [sys.executable, "-m", "jitney", "serve", target, "--port", "0", "--log-level", "info", *arguments],
+            [sys.executable, "-P", "-m", "jitney", "serve", target, "--port", "0", "--log-level", "info", *arguments],
             # It ends with this process, however that ends.
             env=environment | {"JITNEY_RELOAD_PARENT": str(os.getpid())},
             stdin=subprocess.DEVNULL,

@@ -6,7 +6,7 @@ from typing import Any
 
 from jitney.bench import document, sweep, terminal
 from jitney.bench.measure import Subject, measure, merged
-from jitney.bench.options import Run
+from jitney.bench.options import Closed, Run
 
 Say = Callable[[str], None]
 
@@ -30,7 +30,8 @@ def swept(subject: Subject, run: Run, is_bounded: bool, say: Say) -> dict[str, A
     """Carry out a sweep; returns the parts of the document."""
     points: list[dict[str, Any]] = []
     for load in sweep.loads(run.load, is_bounded):
-        done = _watched(subject, replace(run, load=load), f"{load}: ", say)
+        threads = min(run.threads, load.users) if isinstance(load, Closed) else run.threads
+        done = _watched(subject, replace(run, load=load, threads=threads), f"{load}: ", say)
         points.append({"load": load.to_dict(), "label": str(load), "run": done})
         if done["server"]["gone"] or (not is_bounded and sweep.is_over(points)):
             break

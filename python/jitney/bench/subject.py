@@ -59,7 +59,7 @@ def read_key(file: str | None, environment: str | None) -> str | None:
     if file is None:
         if environment is not None and not (environment.isascii() and environment.isprintable()):
             raise ConfigError(f"{API_KEY} holds a line break, or what is not ASCII; set it to the key and nothing else")
-        return environment
+        return environment or None
     try:
         lines = Path(file).read_text().split()
     except (OSError, UnicodeDecodeError) as error:

@@ -15,6 +15,8 @@ NONE_DUE = {
 """Why nothing may have been due, by the kind of load."""
 NOTABLE = 0.1
 """A smaller share of the time waited for a core is not worth a word."""
+HELD = 0.01
+"""Above this share, requests that waited for one of the connections are worth one."""
 
 
 class Live:
@@ -103,6 +105,11 @@ def run_lines(run: Mapping[str, Any], cores: int, loop: str) -> list[str]:
         lines.append(f"warning: this measured the client, not the server: {client['why']}")
     elif (why := others(run, cores)) is not None:
         lines.append(f"warning: {why}")
+    if client.get("held_share", 0) > HELD:
+        lines.append(
+            f"warning: {client['held_share']:.0%} of the requests were due while all connections were busy, and waited "
+            "for one: the server does not keep up, or needs more --connections for this rate"
+        )
     return lines
 
 

@@ -28,6 +28,8 @@ from jitney.cli.options import add_layers
 HELP = "load a model and say how fast it answers"
 
 Value = TypeVar("Value")
+MOST = 1_000_000
+"""Of anything that is counted on the command line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +65,8 @@ def _add_load(group: Any) -> None:
     """Durations are in seconds."""
     length = _of(seconds, "a number of seconds, 0 or more")
     positive = _of(seconds, "a number of seconds above 0", lambda value: value > 0)
-    count = _of(int, "a whole number, 1 or more", lambda value: value >= 1)
-    rate = _of(float, "a number above 0", lambda value: value > 0)
+    count = _of(int, "a whole number from 1 to 1,000,000", lambda value: 1 <= value <= MOST)
+    rate = _of(float, "a number above 0, 10,000,000 at most", lambda value: 0 < value <= 10 * MOST)
     group.add_argument("--users", type=count, metavar="N", help=f"one request each at a time (default: {USERS})")
     group.add_argument("--ramp", type=length, metavar="S", help="users start evenly over this time (default: 0)")
     group.add_argument(

@@ -33,6 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def entry() -> NoReturn:
+    """Be the program `jitney`."""
+    code = main()
+    if sys.argv[1:2] == ["check"]:
+        from jitney.worker import end_process  # noqa: PLC0415 - `jitney serve` has no use for it
+
+        end_process(code)  # here the model was loaded, with whatever threads it has started
+    sys.exit(code)
+
+
 def _parse(arguments: list[str]) -> argparse.Namespace:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise ConfigError(f"no command {arguments[0]!r}{_hint(arguments[0], COMMANDS)}")
@@ -56,7 +66,11 @@ class Parser(argparse.ArgumentParser):
 
 def _unknown_option(parser: argparse.ArgumentParser, given: str, arguments: list[str]) -> str:
     if not given.startswith("-"):
-        return f"{parser.prog} takes one TARGET at a time, and {given!r} is another"
+        if parser.prog.endswith("serve"):
+            return (
+                f"{given!r} stands apart from the other targets: name all of them side by side, before or after options"
+            )
+        return f"{parser.prog} takes no further argument, and {given!r} is one; see {parser.prog} --help"
     flag, _, value = given.partition("=")
     following = arguments[arguments.index(given) + 1 :] if given in arguments else []
     value = value or (following[0] if following and not following[0].startswith("-") else "VALUE")

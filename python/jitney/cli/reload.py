@@ -22,6 +22,9 @@ CHANGED = signal.SIGUSR1
 AGAIN = (75, 128 + CHANGED)
 """Exit codes of a child that is to be started again: the same number as in Rust, and that of an early `CHANGED`."""
 
+SETTLES_S = 10.0
+"""A child that asks to be started again so soon, though nothing has changed, would ask again."""
+
 Seen = dict[str, tuple[int, int]]
 
 
@@ -35,17 +38,26 @@ class Reloader:
         self.child: subprocess.Popen[bytes] | None = None
         self.stop_signal: int | None = None
         self.was_told = False
+        self.has_changed = False
+        self.started = 0.0
         self.seen: Seen = {}
 
     def run(self) -> int:
         """Serve until told to stop; returns the exit code of the last child."""
         before = {number: signal.signal(number, self._forward) for number in SIGNALS}
         try:
-            code = 0
+            code, unprovoked = 0, 0
             while self.stop_signal is None:
                 code = self._serve()
                 if self.stop_signal is not None or code == 0:
                     break
+                was_quick = time.monotonic() - self.started < SETTLES_S
+                unprovoked = unprovoked + 1 if code in AGAIN and was_quick and not self.has_changed else 0
+                if unprovoked > 1:
+                    print(
+                        "jitney: its deployments differ from process to process; waiting for a change", file=sys.stderr
+                    )
+                    self._wait_for_change()
                 if code is not None and code not in AGAIN:
                     print(f"jitney: the server ended with exit code {code}; waiting for a change", file=sys.stderr)
                     self._wait_for_change()
@@ -62,7 +74,8 @@ class Reloader:
         self.seen = self.look()
         # A group of its own: Ctrl-C then reaches the child once, from here, and not a second time from the terminal.
         environment = os.environ | {PARENT_VARIABLE: str(os.getpid())}
-        self.was_told = False
+        self.was_told = self.has_changed = False
+        self.started = time.monotonic()
         self.child = subprocess.Popen(self.command, env=environment, stdin=subprocess.DEVNULL, process_group=0)
         while True:
             if self.stop_signal is not None and not self.was_told:  # it came while the child was being started
@@ -71,6 +84,7 @@ class Reloader:
                 return _exit_code(self.child.wait(POLL_S))
             except subprocess.TimeoutExpired:
                 changed = self._changed() if self.stop_signal is None else set[str]()
+                self.has_changed |= bool(changed)
                 if changed & {str(path) for path in self.extra}:
                     break
                 if changed:

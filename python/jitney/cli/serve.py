@@ -72,7 +72,9 @@ def _reloader(arguments: argparse.Namespace) -> Reloader:
     for target in (target for target, folders in found.items() if not folders):
         print(f"jitney: --reload watches no files of {target}", file=sys.stderr)
     folders = sorted({folder for folders in found.values() for folder in folders})
-    command = [sys.executable, "-m", "jitney", *(argument for argument in _own_arguments() if argument != "--reload")]
+    own = [argument for argument in _own_arguments() if argument != "--reload"]
+    # Without this folder first among modules: a `json.py` beside the model is not Python's.
+    command = [sys.executable, "-P", "-m", "jitney", *own]
     return Reloader(command, folders, [Path(arguments.config or DEFAULT_FILE)])
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 from weakref import WeakKeyDictionary, ref
 
-from jitney.errors import EngineFailed, InternalError, NotFound, RequestError
+from jitney.errors import Draining, EngineFailed, InternalError, NotFound, RequestError
 from jitney.program import core
 from jitney.program.classes import deployment_of
-from jitney.program.values import FAILED, Read, Write, exception, reader, writer
+from jitney.program.values import BUFFERS, FAILED, Read, Write, exception, reader, writer
 
 if TYPE_CHECKING:
     from jitney import _core
@@ -128,6 +128,7 @@ class _Callee:
         self.name: Final = name
         self.engine: Final = engine
         self.entrance: Final = entrance
+        self.takes_images: Final[bool] = manifest["input"]["kind"] == "image"
         self.write: Final[Write] = writer(manifest["input"])
         self.read: Final[Read] = reader(manifest["output"], deployment_of(kind).signature.output if kind else None)
 
@@ -143,7 +144,8 @@ class _Callee:
 
     def _error(self, failed: Any) -> Exception:
         error = exception(failed)
-        if isinstance(error, InternalError) and (why := self.engine.failure()) is not None:
+        # An engine that broke answers like one that ends in order.
+        if isinstance(error, (InternalError, Draining)) and (why := self.engine.failure()) is not None:
             return EngineFailed(why)
         return error
 
@@ -183,7 +185,11 @@ class Model(Generic[In_contra, Out_co]):
 
         `timeout_s`: the deadline, from now; unless given it is the deployment's `request_timeout_s`.
         """
-        tag, data = self._write(item)
+        if self._callee.takes_images and not isinstance(item, BUFFERS):
+            # To encode a picture takes as long as it is large, and the loop has others to look after.
+            tag, data = await asyncio.to_thread(self._write, item)
+        else:
+            tag, data = self._write(item)
         mailbox = self._post.mailbox()
         future, number = mailbox.call(self._entrance, tag, data, timeout_s, priority)
         try:
@@ -197,7 +203,10 @@ class Model(Generic[In_contra, Out_co]):
         self, items: Iterable[In_contra], *, timeout_s: float | None = None, priority: Priority = "normal"
     ) -> list[Out_co | RequestError]:
         """Run the items of one request, admitted together: an answer or an exception each, in their order."""
-        written, refused = self._callee.write_each(items)
+        if self._callee.takes_images:
+            written, refused = await asyncio.to_thread(self._callee.write_each, items)
+        else:
+            written, refused = self._callee.write_each(items)
         if not written:
             return _together([], refused)
         mailbox = self._post.mailbox()

@@ -27,7 +27,8 @@ Write = Callable[[Any], tuple[int, Any]]
 Read = Callable[[tuple[int, Any, str | None]], Any]
 """A raw answer (kind, data, media type) as the value that the caller gets; raises what it failed with."""
 
-_BUFFERS: Final = (bytes, bytearray, memoryview)
+BUFFERS: Final = (bytes, bytearray, memoryview)
+"""What is sent as it is."""
 
 
 def writer(declared: Mapping[str, Any]) -> Write:
@@ -50,13 +51,13 @@ def _text(value: Any) -> tuple[int, Any]:
 
 
 def _bytes(value: Any) -> tuple[int, Any]:
-    if isinstance(value, _BUFFERS):
+    if isinstance(value, BUFFERS):
         return tags.BYTES, cast("object", value)
     raise InvalidInput(f"expected bytes, got {type(value).__qualname__}")
 
 
 def _image(value: Any) -> tuple[int, Any]:
-    if isinstance(value, _BUFFERS):
+    if isinstance(value, BUFFERS):
         return tags.BYTES, cast("object", value)
     if isinstance(value, Image) or is_pillow(value) or is_array(value):
         try:
@@ -117,11 +118,23 @@ def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
             found = np.asarray(value)
             if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS.get(np.dtype(dtype).kind, -1):
                 raise InvalidInput(f"expected an array of {dtype}, got {found.dtype.name}")
-            array = np.ascontiguousarray(value, dtype)  # numbers in lists have no dtype of their own
+            with np.errstate(all="ignore"):  # what does not fit is told below
+                array = np.ascontiguousarray(value, dtype)  # numbers in lists have no dtype of their own
+            if not _fits(found, array):
+                raise InvalidInput(f"expected an array of {dtype}: {found.dtype.name} holds a number that does not fit")
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"expected an array of {dtype}: {error}") from None
     shape = np.shape(value) if array.ndim == 1 else array.shape  # an array without axes is given one
     return array.dtype.name, tuple(int(axis) for axis in shape), array
+
+
+def _fits(found: Any, array: Any) -> bool:
+    """Whether the same numbers are in both: numpy tells what Python's integers lose, and not what its own do."""
+    import numpy as np
+
+    if array.dtype.kind in "iu":
+        return bool(np.array_equal(array.reshape(found.shape), found))
+    return array.dtype.kind != "f" or bool((np.isfinite(array).reshape(found.shape) == np.isfinite(found)).all())
 
 
 def reader(declared: Mapping[str, Any], output: Output | None) -> Read:

@@ -2,8 +2,9 @@
 
 use crate::rules::answer::{Answer, Loss, Reader};
 use bytes::BytesMut;
+use rustix::io::Errno;
 use std::future::poll_fn;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::task::Poll;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,7 +36,7 @@ impl Connection {
         let mut stream = match self.stream.take() {
             Some(stream) if is_usable(&stream).await => stream,
             _ => {
-                let stream = TcpStream::connect(self.address).await.map_err(|_| Loss::Connect)?;
+                let stream = TcpStream::connect(self.address).await.map_err(|error| loss(&error))?;
                 stream.set_nodelay(true).map_err(|_| Loss::Connect)?;
                 opened();
                 stream
@@ -62,6 +63,13 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whose fault it is that there is no connection.
+fn loss(error: &io::Error) -> Loss {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    let is_ours = matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL));
+    if is_ours { Loss::Sockets } else { Loss::Connect }
 }
 
 /// Whether the server has left an idle connection open. Costs no system call while it has.

@@ -47,6 +47,7 @@ pub(super) fn start(
             let mut free = pool.borrow_mut();
             let Some(connection) = free.take(&thread, connections) else {
                 free.waiting.push_back(due_ns);
+                thread.recorder.borrow_mut().held(due_ns);
                 continue;
             };
             drop(free);

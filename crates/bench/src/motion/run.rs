@@ -129,7 +129,10 @@ fn reach(host: &str, port: u16) -> io::Result<SocketAddr> {
 /// The bytes of a request: the same every time, so they are put together once.
 fn request(plan: &Plan, input: &Input) -> Box<[u8]> {
     let host = if plan.host.contains(':') { format!("[{}]", plan.host) } else { plan.host.clone() };
-    let mut lines = vec![format!("POST {} HTTP/1.1", plan.path), format!("host: {host}:{}", plan.port)];
+    let mut lines = vec![format!("POST {} HTTP/1.1", plan.path)];
+    if !plan.headers.iter().any(|(name, _)| name == "host") {
+        lines.push(format!("host: {host}:{}", plan.port));
+    }
     if !input.content_type.is_empty() {
         lines.push(format!("content-type: {}", input.content_type));
     }

@@ -8,6 +8,9 @@ const HEADERS: usize = 100;
 /// A head or a line of a chunked body that is longer is not read.
 const LONGEST_LINE: usize = 256 * 1024;
 
+/// How the document calls it that the client itself could not ask.
+pub const SOCKETS: &str = "client_sockets";
+
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -15,6 +18,8 @@ pub enum Loss {
     Timeout,
     /// No connection could be made.
     Connect,
+    /// The client had no socket left: open files, or ports.
+    Sockets,
     /// The connection ended before the answer did.
     Closed,
     /// What came is not HTTP/1.1.
@@ -27,6 +32,7 @@ impl Loss {
         match self {
             Loss::Timeout => "timeout",
             Loss::Connect => "connect",
+            Loss::Sockets => SOCKETS,
             Loss::Closed => "closed",
             Loss::Malformed => "malformed",
         }

@@ -142,6 +142,11 @@ impl Recorder {
         }
     }
 
+    /// A request of an open loop is due while all connections are busy.
+    pub fn held(&mut self, due_ns: u64) {
+        self.totals.held_count += u64::from(self.window.holds(due_ns));
+    }
+
     /// A connection was opened.
     pub fn opened(&mut self) {
         self.totals.connections_opened += 1;

@@ -1,5 +1,6 @@
 //! A run as the document has it. The fields are described in docs/design/0011.
 
+use super::answer::SOCKETS;
 use super::histogram::Quantiles;
 use super::intervals::{Interval, Window};
 use super::totals::{Kind, Totals};
@@ -85,6 +86,7 @@ struct Client {
     connections_opened: u64,
     late_ms: Option<Quantiles>,
     late_share: f64,
+    held_share: f64,
     is_limit: bool,
     why: Option<String>,
 }
@@ -155,7 +157,15 @@ fn client(totals: &Totals, series: &[Point], seconds: f64) -> Client {
     };
     let (cpu, waited) = (share(|point| point.client_cpu), share(|point| point.client_waited));
     let late_share = mean(totals.late_count, totals.late.count()).unwrap_or(0.0);
-    let why = if cpu > BUSY {
+    let requests: u64 = totals.ends.values().sum();
+    let without_socket: u64 =
+        totals.ends.iter().filter(|((_, _, reason), _)| reason == SOCKETS).map(|(_, count)| count).sum();
+    let why = if without_socket > 0 {
+        Some(format!(
+            "the client had no socket for {without_socket} of {requests} requests; raise its limit of open files (ulimit -n), \
+             or let the server keep connections open"
+        ))
+    } else if cpu > BUSY {
         Some(format!("the client computed for {:.0} % of its core; give it more --threads", cpu * 100.0))
     } else if cpu + waited > BUSY {
         Some(format!(
@@ -179,6 +189,7 @@ fn client(totals: &Totals, series: &[Point], seconds: f64) -> Client {
         connections_opened: totals.connections_opened,
         late_ms: totals.late.quantiles(),
         late_share,
+        held_share: mean(totals.held_count, requests).unwrap_or(0.0),
         is_limit: why.is_some(),
         why,
     }

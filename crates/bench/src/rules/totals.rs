@@ -44,6 +44,8 @@ pub struct Totals {
     pub late: Durations,
     /// Of those, how many were more than `LATE_NS` late.
     pub late_count: u64,
+    /// Requests of an open loop that were due while all connections were busy.
+    pub held_count: u64,
     /// Connections opened, at any time.
     pub connections_opened: u64,
     pub(super) queue: Durations,
@@ -104,6 +106,7 @@ impl Totals {
         self.items_answered += other.items_answered;
         self.items_failed += other.items_failed;
         self.late_count += other.late_count;
+        self.held_count += other.held_count;
         self.connections_opened += other.connections_opened;
         for (ours, theirs) in [
             (&mut self.latency, &other.latency),

@@ -5,9 +5,12 @@
 //! ```
 //! Little-endian throughout. Lengths are checked against the limits before anything is allocated.
 
+use crate::clock::Clock;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of the header.
@@ -266,17 +269,29 @@ pub struct FrameReader<R> {
     stream: R,
     buffer: BytesMut,
     cuts: Cuts,
+    heard: Option<(Arc<AtomicU64>, Clock)>,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads from here on.
     pub fn new(stream: R) -> FrameReader<R> {
-        FrameReader { stream, buffer: BytesMut::with_capacity(STANDING), cuts: |_, _| Ok(Vec::new()) }
+        FrameReader { stream, buffer: BytesMut::with_capacity(STANDING), cuts: |_, _| Ok(Vec::new()), heard: None }
     }
 
     /// From here on large payloads are cut like this.
     pub(super) fn cut_by(&mut self, cuts: Cuts) {
         self.cuts = cuts;
+    }
+
+    /// From here on it is noted when bytes come: a large frame may take longer than any silence that is borne.
+    pub(super) fn note(&mut self, heard: Arc<AtomicU64>, clock: Clock) {
+        self.heard = Some((heard, clock));
+    }
+
+    fn hear(&self) {
+        if let Some((heard, clock)) = &self.heard {
+            heard.store(clock.now().0, Ordering::Relaxed);
+        }
     }
 
     /// The next frame; `None` when the stream ends between two frames.
@@ -339,6 +354,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             if self.stream.read_buf(&mut (&mut piece).limit(room)).await? == 0 {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
+            self.hear();
         }
         Ok(piece.freeze())
     }
@@ -355,6 +371,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return if self.buffer.is_empty() { Ok(false) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) };
             }
+            self.hear();
             must_reserve = self.buffer.len() == self.buffer.capacity();
         }
         Ok(true)

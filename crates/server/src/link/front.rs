@@ -189,10 +189,10 @@ struct Receiver {
 impl Receiver {
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: FrameReader<R>) {
         reader.cut_by(results_frame::cuts);
+        reader.note(self.heard.clone(), self.clock);
         let end = loop {
             match reader.next().await {
                 Ok(Some(frame)) => {
-                    self.heard.store(self.clock.now().0, Ordering::Relaxed);
                     if let Err(error) = self.receive(frame) {
                         break Some(error);
                     }

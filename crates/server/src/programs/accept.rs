@@ -10,7 +10,6 @@ use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
 use crate::link::front::write_all;
 use crate::site::Site;
 use crate::spawn;
-use bytes::Bytes;
 use jitney_core::outcome::Outcome;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -152,19 +151,6 @@ async fn receive(stream: Stream, site: Arc<Site>, stop: watch::Receiver<bool>) {
     }
 }
 
-/// The frame of an answer, which has its place until it was written: whoever takes no answers gets no more of them.
-fn until_written(mut segments: Segments, place: OwnedSemaphorePermit) -> Segments {
-    struct Placed(Bytes, #[allow(dead_code, reason = "held for as long as the bytes are")] OwnedSemaphorePermit);
-    impl AsRef<[u8]> for Placed {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    let last = segments.pop().unwrap_or_default();
-    segments.push(Bytes::from_owner(Placed(last, place)));
-    segments
-}
-
 /// The next frame, unless there is no sign of life for too long.
 async fn next<R: AsyncRead + Unpin>(
     reader: &mut FrameReader<R>,
@@ -190,6 +176,7 @@ struct Connection {
     outgoing: mpsc::UnboundedSender<Segments>,
     under_way: Arc<Mutex<FxHashMap<u64, AbortHandle>>>,
     places: Arc<Semaphore>,
+    pong: Arc<Semaphore>,
 }
 
 impl Connection {
@@ -203,7 +190,8 @@ impl Connection {
         let mut writing = tokio::spawn(write_all(Watched::new(writer, &life), queue));
         let mut reader = FrameReader::new(Watched::new(reader, &life));
         let places = Arc::new(Semaphore::new(REQUESTS as usize));
-        let mut connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone() };
+        let pong = Arc::new(Semaphore::new(1));
+        let mut connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone(), pong };
         let result = tokio::select! {
             result = connection.answer_all(&mut reader, &life, &mut stop) => result,
             // The program does not take what it is told.
@@ -241,20 +229,36 @@ impl Connection {
         let most =
             usize::try_from(self.site.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(frames::TABLE);
         let max_items = most_items(&self.site);
+        // Whoever waits for his last answers still wants to know whether the server lives, and may give up.
+        let mut is_stopping = false;
         loop {
-            let frame = tokio::select! {
-                frame = next(reader, most, life) => frame?,
-                _ = stop.wait_for(|stop| *stop) => return Ok(true),
+            let mut coming = pin!(next(reader, most, life));
+            let frame = loop {
+                tokio::select! {
+                    frame = &mut coming => break frame?,
+                    _ = stop.wait_for(|stop| *stop), if !is_stopping => is_stopping = true,
+                    _ = self.places.acquire_many(REQUESTS), if is_stopping => return Ok(true),
+                }
             };
             let Some(frame) = frame else { return Ok(false) };
             match frame.kind {
+                Kind::Call if is_stopping => {
+                    let Request { id, items, .. } = frames::read_call(&frame, max_items)?;
+                    let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
+                    self.say(frames::answers(id, &vec![Answer::failed(failure); items.len()]));
+                }
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
                     let bytes = frame.table.len() + frame.payload.len();
                     self.call(heavy::run(bytes, || frames::read_call(&frame, max_items)).await?, permit)?;
                 }
                 Kind::Hangup => self.hang_up(&frame)?,
-                Kind::Ping => self.say(small_frame(Kind::Pong, b"")),
+                // One at a time: whoever asks and does not listen is not told again and again.
+                Kind::Ping => {
+                    if let Ok(place) = self.pong.clone().try_acquire_owned() {
+                        self.say(frames::until_written(small_frame(Kind::Pong, b""), place));
+                    }
+                }
                 other => return Err(io::Error::other(format!("a program does not send {other:?}"))),
             }
         }
@@ -299,7 +303,7 @@ impl Connection {
         let Some(found) = found else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
             let refused = Answer::failed(failure);
-            self.say(until_written(frames::answers(id, &vec![refused; items.len()]), permit));
+            self.say(frames::until_written(frames::answers(id, &vec![refused; items.len()]), permit));
             return Ok(());
         };
         // Held, so that the task cannot remove itself before it is there.
@@ -310,7 +314,7 @@ impl Connection {
         let task = tokio::spawn(async move {
             let answers = values::run(&found, items, terms).await;
             under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            let _ = outgoing.send(until_written(frames::answers(id, &answers), permit));
+            let _ = outgoing.send(frames::until_written(frames::answers(id, &answers), permit));
         });
         tasks.insert(id, task.abort_handle());
         Ok(())
@@ -338,6 +342,8 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::call::{Chunks, Part, Tag};
+    use crate::deployment::Inbound;
+    use bytes::Bytes;
     use smallvec::smallvec;
     use tokio::io::AsyncWriteExt;
 
@@ -345,7 +351,7 @@ mod tests {
     async fn an_answer_has_its_place_until_it_was_written() {
         let places = Arc::new(Semaphore::new(1));
         let place = places.clone().acquire_owned().await.unwrap();
-        let segments = until_written(vec![Bytes::from_static(b"head"), Bytes::from_static(b"value")], place);
+        let segments = frames::until_written(vec![Bytes::from_static(b"head"), Bytes::from_static(b"value")], place);
         assert_eq!((places.available_permits(), &segments.concat()[..]), (0, &b"headvalue"[..]));
         drop(segments);
         assert_eq!(places.available_permits(), 1);
@@ -386,18 +392,77 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn one_number_is_one_request() {
+    /// A server with a deployment `x` of texts, and where its items arrive.
+    fn serving_x() -> (Arc<Site>, mpsc::UnboundedReceiver<Inbound>) {
         let site = Arc::new(Site::of_a_test(1000));
-        let name = "x".to_owned();
-        let (inbound, _engine) = mpsc::unbounded_channel();
+        let (inbound, engine) = mpsc::unbounded_channel();
         let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
         let manifest = crate::tensors::tests::manifest(text.clone(), text, serde_json::json!({}));
         let deployment = crate::deployment::Deployment::new(Arc::new(manifest), inbound, &site.telemetry);
-        site.open([(name.clone(), deployment)].into());
+        site.open([("x".to_owned(), deployment)].into());
+        site.set_readiness(crate::site::Readiness { ready: true, ..Default::default() });
+        (site, engine)
+    }
+
+    fn call_x(id: u64) -> Vec<u8> {
+        let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
+        frames::call(id, "x", vec![smallvec![text]], values::Terms::default()).concat()
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_last_answers_hears_that_the_server_lives() {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(far);
+        let (stop, stopped) = watch::channel(false);
+        let (site, mut engine) = serving_x();
+        let serving = tokio::spawn(Connection::run(reader, writer, site, stopped));
+        let (heard, mut near) = tokio::io::split(near);
+        let mut heard = FrameReader::new(heard);
+        let mut next = async || heard.next().await.unwrap().unwrap();
+        near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+        assert_eq!(next().await.kind, Kind::Welcome);
+        near.write_all(&call_x(1)).await.unwrap();
+        let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("no call") };
+        stop.send(true).unwrap();
+        near.write_all(&small_frame(Kind::Ping, b"")[0]).await.unwrap();
+        assert_eq!(next().await.kind, Kind::Pong);
+        near.write_all(&call_x(2)).await.unwrap();
+        let (id, refused) = frames::read_answers(&next().await).unwrap();
+        assert_eq!((id, refused[0].result.as_ref().unwrap_err().outcome), (2, Outcome::Draining));
+        assert!(!serving.is_finished(), "the first call is still being computed");
+        reply.send(Answer::failed(Failure::new(Outcome::ModelFailed, "done"))).unwrap();
+        assert_eq!(frames::read_answers(&next().await).unwrap().0, 1);
+        assert!(tokio::time::timeout(Duration::from_secs(5), serving).await.expect("it ends").unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_asks_and_does_not_listen_is_not_told_again_and_again() {
+        let (near, far) = tokio::io::duplex(1 << 10);
+        let (reader, writer) = tokio::io::split(far);
+        let (_stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(Connection::run(reader, writer, serving_x().0, stopped));
+        let (heard, mut near) = tokio::io::split(near);
+        near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+        for _ in 0..5_000 {
+            near.write_all(&small_frame(Kind::Ping, b"")[0]).await.unwrap();
+        }
+        let mut heard = FrameReader::new(heard);
+        let mut pongs = 0;
+        while let Ok(frame) = tokio::time::timeout(Duration::from_millis(100), heard.next()).await {
+            pongs += u32::from(frame.unwrap().unwrap().kind == Kind::Pong);
+        }
+        assert!((1..200).contains(&pongs), "{pongs}");
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn one_number_is_one_request() {
+        let (site, _engine) = serving_x();
+        let name = "x".to_owned();
         let (outgoing, _queue) = mpsc::unbounded_channel();
         let places = Arc::new(Semaphore::new(2));
-        let connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone() };
+        let pong = Arc::new(Semaphore::new(1));
+        let connection = Connection { site, outgoing, under_way: Arc::default(), places: places.clone(), pong };
         let call = |id| {
             let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
             let items = vec![smallvec![text]];

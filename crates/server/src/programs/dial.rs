@@ -10,20 +10,28 @@ use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
 use crate::link::front::write_all;
 use bytes::Bytes;
 use jitney_core::outcome::Outcome;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::Value;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// How long until a server is dialled again, at first and at most.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// A server must say what it serves within this; it may still be loading models.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(600);
+/// A host that says nothing at all is dialled again after this, and not when the kernel gives up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server that lives answers a call at its deadline. One that is later than this is not waited for.
+const LATE: Duration = Duration::from_secs(1);
+/// How often calls are looked through for such.
+const LOOK: Duration = Duration::from_millis(500);
 /// How often a server is asked for a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// A server that is silent for this long is taken for lost.
@@ -60,6 +68,8 @@ struct Shared {
     standing: watch::Sender<Standing>,
     flying: Mutex<Flying>,
     next: AtomicU64,
+    /// What was served when the first connection was made: this program's models are made of it.
+    first: OnceLock<Arc<Welcome>>,
 }
 
 /// The connection that there is.
@@ -68,13 +78,24 @@ struct Line {
     outgoing: mpsc::UnboundedSender<Segments>,
     /// One for each request that the server takes at once: it would not even hear pings while it has more.
     places: Arc<Semaphore>,
+    /// Deployments that take or return something else than at first.
+    changed: FxHashSet<String>,
 }
 
 #[derive(Debug, Default)]
 struct Flying {
     /// `None` while there is no connection.
     line: Option<Line>,
-    requests: FxHashMap<u64, oneshot::Sender<Vec<Answer>>>,
+    requests: FxHashMap<u64, Waiting>,
+}
+
+/// A call that the server has, or that is on its way there.
+#[derive(Debug)]
+struct Waiting {
+    reply: oneshot::Sender<Vec<Answer>>,
+    items: usize,
+    /// When it is not waited for any longer; `None` if the deployment decides.
+    end: Option<Instant>,
 }
 
 impl Shared {
@@ -92,6 +113,22 @@ impl Shared {
     fn lose(&self) {
         let lost = std::mem::take(&mut *self.flying());
         lost.line.iter().for_each(|line| line.places.close());
+    }
+
+    /// Calls whose deadline has passed though the server has not said so: it may be stopped, or out of reach.
+    fn expire(&self) {
+        let now = Instant::now();
+        let mut flying = self.flying();
+        let Flying { line, requests } = &mut *flying;
+        for (id, waiting) in requests.extract_if(|_, waiting| waiting.end.is_some_and(|end| end < now)) {
+            let detail = format!("its time was over, and the server at {} has not answered", self.address.place);
+            let failure = Failure::new(Outcome::DeadlineExceeded, detail);
+            // Nobody may wait any more.
+            let _ = waiting.reply.send(vec![Answer::failed(failure); waiting.items]);
+            if let Some(line) = line {
+                let _ = line.outgoing.send(small_frame(Kind::Hangup, &id.to_le_bytes()));
+            }
+        }
     }
 
     fn lost(&self) -> Failure {
@@ -118,7 +155,7 @@ impl Entrance {
             let count = items.len();
             let failed = |failure: Failure| vec![Answer::failed(failure); count];
             let began = Instant::now();
-            let Some(_place) = shared.place().await else { return failed(shared.lost()) };
+            let Some(place) = shared.place().await.map(Arc::new) else { return failed(shared.lost()) };
             let timeout = terms.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
             if timeout.is_some_and(|left| left.is_zero()) {
                 let detail = "its time was over before the server had a place for it among the calls of this program";
@@ -131,12 +168,23 @@ impl Entrance {
             if let Some(failure) = too_large(&shared, count, bytes, frame.iter().map(Bytes::len).sum()) {
                 return failed(failure);
             }
+            // Who gives up before it has left has his place until then: large ones would pile up.
+            let frame = frames::until_written(frame, place.clone());
             let (reply, answers) = oneshot::channel();
             let sent = {
                 let mut flying = shared.flying();
+                if flying.line.as_ref().is_some_and(|line| line.changed.contains(&*deployment)) {
+                    let place = &shared.address.place;
+                    let detail = format!(
+                        "the server at {place} was started again, and its {deployment} takes or returns something else than \
+                         before: connect again"
+                    );
+                    return failed(Failure::new(Outcome::Disconnected, detail));
+                }
                 let sent = flying.line.as_ref().is_some_and(|line| line.outgoing.send(frame).is_ok());
                 if sent {
-                    flying.requests.insert(id, reply);
+                    let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout)?.checked_add(LATE));
+                    flying.requests.insert(id, Waiting { reply, items: count, end });
                 }
                 sent
             };
@@ -156,6 +204,17 @@ impl Entrance {
             }
         })
     }
+}
+
+/// Deployments of both servers whose values are of other kinds, as far as programs write and read them by it.
+fn changed(first: &Welcome, now: &Welcome) -> FxHashSet<String> {
+    let is_other = |known: &Value, found: &Value| {
+        [("input", "kind"), ("input", "arrays"), ("output", "kind"), ("output", "arrays")]
+            .iter()
+            .any(|(side, part)| known[side][part] != found[side][part])
+    };
+    let both = now.deployments.iter().filter_map(|(name, found)| Some((name, first.deployments.get(name)?, found)));
+    both.filter(|(_, known, found)| is_other(known, found)).map(|(name, ..)| name.clone()).collect()
 }
 
 /// What would end the connection, and so all calls that are in flight on it. `bytes` are those of the items, `framed` those
@@ -212,6 +271,7 @@ impl Remote {
             standing: watch::Sender::new(Standing::Dialling("nothing has answered yet".into())),
             flying: Mutex::default(),
             next: AtomicU64::new(1),
+            first: OnceLock::new(),
         });
         runtime.spawn(stay_connected(shared.clone()));
         Ok(Remote { shared, runtime: Mutex::new(Some(runtime)), process: std::process::id() })
@@ -306,7 +366,7 @@ async fn connect(shared: &Arc<Shared>) -> io::Result<()> {
         return talk(shared, reader, writer).await;
     }
     let host = place.strip_prefix("tcp:").ok_or_else(|| io::Error::other("a place is unix:PATH or tcp:HOST:PORT"))?;
-    let stream = TcpStream::connect(host).await?;
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host)).await??;
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();
     talk(shared, reader, writer).await
@@ -329,9 +389,11 @@ where
     match frame.kind {
         Kind::Welcome => {
             let welcome: Welcome = serde_json::from_slice(&frame.table)?;
+            let welcome = Arc::new(welcome);
             let places = Arc::new(Semaphore::new(welcome.max_requests as usize));
-            shared.flying().line = Some(Line { outgoing: outgoing.clone(), places });
-            shared.standing.send_replace(Standing::Connected(Arc::new(welcome)));
+            let changed = changed(shared.first.get_or_init(|| welcome.clone()), &welcome);
+            shared.flying().line = Some(Line { outgoing: outgoing.clone(), places, changed });
+            shared.standing.send_replace(Standing::Connected(welcome));
         }
         Kind::Refused => {
             let refused: Refused = serde_json::from_slice(&frame.table)?;
@@ -353,6 +415,11 @@ async fn listen<R: AsyncRead + Unpin>(
     life: &Life,
 ) -> io::Result<()> {
     let mut ping = tokio::time::interval(PING_EVERY);
+    // Whoever was stopped himself (Ctrl-Z, a frozen container) has heard nothing meanwhile, and asks first.
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut asked = Instant::now();
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         // Polled to its end: what it has read of a frame would be lost with it.
         let next = reader.next();
@@ -362,11 +429,14 @@ async fn listen<R: AsyncRead + Unpin>(
                 biased;
                 frame = &mut next => break frame?,
                 _ = ping.tick() => {
-                    if life.silence() > SILENCE {
+                    let was_away = std::mem::replace(&mut asked, Instant::now()).elapsed() > 2 * PING_EVERY;
+                    if life.silence() > SILENCE && !was_away {
                         return Err(io::Error::other(format!("it has been silent for {} s", SILENCE.as_secs())));
                     }
                     let _ = outgoing.send(small_frame(Kind::Ping, b""));
                 }
+                // An answer may be on its way for long; then there are signs of it.
+                _ = look.tick() => if life.silence() > LATE { shared.expire() },
             }
         };
         let Some(frame) = frame else { return Ok(()) };
@@ -380,8 +450,8 @@ fn hear(shared: &Shared, frame: &Frame) -> io::Result<()> {
         Kind::Answers => {
             let (id, answers) = frames::read_answers(frame)?;
             // Nobody may wait any more.
-            let reply = shared.flying().requests.remove(&id);
-            if let Some(reply) = reply {
+            let waiting = shared.flying().requests.remove(&id);
+            if let Some(Waiting { reply, .. }) = waiting {
                 let _ = reply.send(answers);
             }
             Ok(())
@@ -401,6 +471,7 @@ mod tests {
             standing: watch::Sender::new(Standing::Dialling("not yet".into())),
             flying: Mutex::default(),
             next: AtomicU64::new(1),
+            first: OnceLock::new(),
         })
     }
 
@@ -425,9 +496,47 @@ mod tests {
         assert!(told(11, 100, 400).unwrap().contains("11 items"));
     }
 
+    #[test]
+    fn a_server_that_came_back_as_another_is_known() {
+        let welcome = |dtype: &str, kind: &str| {
+            let known = serde_json::json!({
+                "input": { "kind": "arrays", "arrays": [{ "name": "x", "dtype": dtype }], "schema": dtype },
+                "output": { "kind": kind, "arrays": [] },
+            });
+            let deployments = [("a".to_owned(), known), (kind.to_owned(), Value::Null)].into();
+            Welcome { deployments, max_body_bytes: 1, max_items: 1, max_requests: 1 }
+        };
+        let first = welcome("int32", "text");
+        assert!(changed(&first, &first).is_empty());
+        for other in [welcome("int64", "text"), welcome("int32", "any")] {
+            assert_eq!(changed(&first, &other), FxHashSet::from_iter(["a".to_owned()]));
+        }
+    }
+
     fn welcome(max_requests: u32) -> Segments {
         let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10, max_requests };
         small_frame(Kind::Welcome, &serde_json::to_vec(&welcome).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_not_waited_for_when_its_server_has_stopped() {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+        let (far_reader, mut far_writer) = tokio::io::split(far);
+        far_writer.write_all(&welcome(1)[0]).await.unwrap();
+        let talking = tokio::spawn({
+            let shared = shared.clone();
+            async move { talk(&shared, reader, writer).await }
+        });
+        shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
+        let entrance = Entrance { deployment: "x".into(), shared: shared.clone() };
+        let (began, timeout) = (Instant::now(), Some(Duration::from_millis(50)));
+        let answers = entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() }).await;
+        assert_eq!(answers[0].result.as_ref().unwrap_err().outcome, Outcome::DeadlineExceeded);
+        assert!(began.elapsed() < Duration::from_secs(3), "sooner than the connection is given up");
+        let mut frames = FrameReader::new(far_reader);
+        while frames.next().await.unwrap().unwrap().kind != Kind::Hangup {}
+        assert!(!talking.is_finished(), "it may still come back");
     }
 
     #[tokio::test]

@@ -22,6 +22,8 @@ use std::time::Duration;
 const COPY_BELOW: usize = 8 << 10;
 /// What the frame of a request may have beside `max_body_bytes`: its table, for the most part.
 pub(super) const TABLE: usize = 1 << 20;
+/// Of a deployment: each of its items may be answered with it.
+const LONGEST_NAME: usize = 256;
 /// A deployment's own time-out, on the wire.
 const UNSAID: Duration = Duration::from_millis(u32::MAX as u64);
 /// The longest that a program can ask for: 49 days.
@@ -96,8 +98,16 @@ pub(super) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, Fram
     if ahead.u32()? as usize > max_items {
         return Err(FrameError::Table("a request has more items than it may"));
     }
+    if deployment.len() > LONGEST_NAME {
+        return Err(FrameError::Table("no deployment has so long a name"));
+    }
     let payload = frame.payload.to_bytes();
     let (id, received) = batch_frame::decode_items(&mut table, payload.len())?;
+    // Each is copied out if it is small: the same bytes named by many parts would become many.
+    let bytes: usize = received.iter().flat_map(|item| &item.parts).map(|part| part.len).sum();
+    if bytes > payload.len() {
+        return Err(FrameError::Table("the parts of a request overlap"));
+    }
     let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
     let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
     Ok(Request { id: id.0, deployment, items: items.collect(), terms: Terms { timeout, priority } })
@@ -107,6 +117,20 @@ fn owned(part: ReceivedPart, payload: &Bytes) -> Part {
     let range = part.offset..part.offset + part.len;
     let data = if part.len < COPY_BELOW { Bytes::copy_from_slice(&payload[range]) } else { payload.slice(range) };
     Part { tag: part.tag, tensor: part.tensor, data: Chunks::from(data) }
+}
+
+/// A frame that holds something until it was written, or thrown away: its place among those of a connection, so that whoever
+/// takes no answers gets no more of them, and whoever gives up cannot pile up calls.
+pub(super) fn until_written(mut segments: Segments, held: impl Send + Sync + 'static) -> Segments {
+    struct Held<T>(Bytes, #[allow(dead_code, reason = "held for as long as the bytes are")] T);
+    impl<T> AsRef<[u8]> for Held<T> {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let last = segments.pop().unwrap_or_default();
+    segments.push(Bytes::from_owner(Held(last, held)));
+    segments
 }
 
 /// The frame of answers.
@@ -179,6 +203,27 @@ mod tests {
         let longest = read_call(&received(&call(9, "x", vec![smallvec![part("a")]], terms)), 1).unwrap();
         assert_eq!(longest.terms.timeout, Some(LONGEST), "as good as for ever, and not what is meant by silence");
         assert!(read_call(&frame, 1).is_err(), "one item too many");
+    }
+
+    #[test]
+    fn few_bytes_are_not_read_as_many() {
+        let part = |data: Bytes| Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(data) };
+        let bytes = Bytes::from(vec![7; 5_000]);
+        let frame =
+            received(&call(1, "x", vec![smallvec![part(bytes.clone())], smallvec![part(bytes)]], Terms::default()));
+        assert!(read_call(&frame, 2).is_ok());
+        let payload = frame.payload.to_bytes();
+        // The second part's place in the table: the first part's bytes instead of its own.
+        let second = 5_000_u64.to_le_bytes();
+        let places: Vec<usize> =
+            frame.table.windows(8).enumerate().filter(|(_, w)| *w == second).map(|(n, _)| n).collect();
+        let offset = places[1];
+        let mut table = frame.table.to_vec();
+        table[offset..offset + 8].fill(0);
+        let twice = Frame { table: table.into(), payload: payload.slice(..5_000).into(), ..frame };
+        assert!(read_call(&twice, 2).unwrap_err().to_string().contains("overlap"));
+        let long = received(&call(1, &"x".repeat(LONGEST_NAME + 1), vec![], Terms::default()));
+        assert!(read_call(&long, 2).is_err(), "each item would be answered with it");
     }
 
     #[test]

@@ -31,7 +31,7 @@ async fn supervisor() -> (Supervisor, DuplexStream, mpsc::UnboundedReceiver<Inbo
     let mut supervisor = Supervisor::start(Arc::new(settings), site, directory.path()).unwrap();
     let (engine, told) = mpsc::unbounded_channel();
     supervisor.served.insert("a".into(), Served { engine, min_ready: 1, example_cost: None });
-    let assignment = Assignment { deployment: "a".into(), replica: 0, device: None, cpu_threads: 1 };
+    let assignment = Assignment { deployment: "a".into(), replica: 0, device: None, cpu_threads: 1, most_items: None };
     supervisor.add_slot(0, Some(assignment), Duration::from_secs(60));
     supervisor.slots[0].worker = WORKER;
     let now = supervisor.clock.now();

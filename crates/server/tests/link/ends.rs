@@ -297,3 +297,24 @@ async fn a_stranger_that_says_nothing_is_not_waited_for() {
     let error = Link::greet(&mut FrameReader::new(front)).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
 }
+
+#[tokio::test]
+async fn what_has_come_of_a_large_frame_is_a_sign_of_life() {
+    let (front, mut worker) = UnixStream::pair().unwrap();
+    let (reports_tx, mut reports) = mpsc::unbounded_channel();
+    let (reader, writer) = front.into_split();
+    Link::start(FrameReader::new(reader), writer, WORKER, Clock::default(), reports_tx);
+    let Some(Report::Connected(WORKER, link)) = soon(reports.recv()).await else { panic!("connected comes first") };
+    let frame = small_frame(Kind::Progress, &vec![b' '; 100_000]).concat();
+    // Never all of it.
+    for piece in [&frame[..10], &frame[10..20], &frame[20..1000], &frame[1000..50_000]] {
+        let before = link.heard();
+        worker.write_all(piece).await.unwrap();
+        soon(async {
+            while link.heard() == before {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+}
