@@ -65,19 +65,20 @@ def test_stopping_while_loading_leaves_nobody(serve: Serve) -> None:
     server.assert_nobody_left()
 
 
-def test_files_beside_a_target_are_not_taken_for_what_the_worker_imports(tmp_path: Path) -> None:
+@pytest.mark.parametrize("further", [[], ["--reload"]])
+def test_files_beside_a_target_are_not_taken_for_what_jitney_imports(further: list[str], tmp_path: Path) -> None:
     for name in ("json.py", "jitney.py", "queue.py"):
         (tmp_path / name).write_text("raise RuntimeError('this is not what was meant')\n")
     (tmp_path / "helper.py").write_text("WORD = 'found'\n")
     model = "import jitney\nimport helper\n\n\n@jitney.deployment\ndef told(texts: list[str]) -> list[str]:\n"
     (tmp_path / "beside.py").write_text(f"{model}    return [helper.WORD for _ in texts]\n")
-    command = [Path(sys.executable).with_name("jitney"), "serve", "beside.py", "--port", "0"]
+    command = [Path(sys.executable).with_name("jitney"), "serve", "beside.py", "--port", "0", *further]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr
         said: list[str] = []
         for line in server.stderr:
             said.append(line)
-            if "ready after" in line:
+            if "ready after" in line or "waiting for a change" in line:
                 break
         server.terminate()
         assert "ready after" in said[-1], "".join(said)

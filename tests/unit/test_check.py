@@ -223,3 +223,21 @@ def test_a_reader_that_has_enough_is_no_failure_of_the_model(folder: Path) -> No
 def test_a_pipe_of_the_models_own_is_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(MANY.replace("* 2000", "* 2")) == 1
     assert "pipe does not work: BrokenPipeError" in capsys.readouterr().err
+
+
+def test_threads_that_a_model_leaves_behind_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(
+        "import threading\nimport time\nimport jitney\n\nthreading.Thread(target=time.sleep, args=(600,)).start()\n\n"
+        "@jitney.deployment(examples=['a'])\ndef busy(texts: list[str]) -> list[str]:\n    return texts\n"
+    )
+    command = [sys.executable, "-m", "jitney", "check", str(tmp_path / "busy.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0 and "busy" in ran.stdout, ran.stderr
+
+
+def test_exit_handlers_that_wait_for_ever_do_not_hold_up_the_end() -> None:
+    program = (
+        "import atexit, sys, time\nfrom jitney import worker\nworker.LEAVES_WITHIN_S = 0.2\n"
+        "atexit.register(time.sleep, 600)\nsys.stdout.close()\nworker.end_process(7)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 7
