@@ -95,7 +95,7 @@ def test_what_is_left_of_a_window_is_no_interval() -> None:
     made = noisy(1000, 10, runs=1, seed=1)
     made["plan"]["interval_s"] = 1.0
     made["runs"][0]["series"].append(made["runs"][0]["series"][0] | {"to_s": 0.01, "rate_per_s": 0.0})
-    assert [len(one.left) for one in compare.differences(made, made)] == [1] * len(compare.SUMMARY)
+    assert [len(one.left) for one in compare.differences(made, made)] == [1] * len(document.SUMMARY)
 
 
 def test_counters_that_began_anew_say_nothing() -> None:
