@@ -7,6 +7,11 @@ use serde_json::Value;
 /// Parts that only people read.
 const FOR_READING: [&str; 2] = ["doc", "examples"];
 
+/// What a worker says of its target. One that cannot be read is of another version of jitney, installed beside this server.
+pub(crate) fn read(manifest: &[u8]) -> Result<Manifest, String> {
+    serde_json::from_slice(manifest).map_err(|error| format!("a manifest is damaged: {error}; restart the server"))
+}
+
 /// What is not as it was, in words: of one deployment, or with `all` of everything that the target holds. `None` if the
 /// new worker does what the old one did, as far as others can tell.
 pub(crate) fn find(was: &Manifest, is: &Manifest, deployment: &str, all: bool) -> Option<String> {

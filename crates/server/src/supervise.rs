@@ -185,8 +185,6 @@ impl Supervisor {
         self.slots.iter().filter_map(|slot| slot.pid).for_each(spawn::kill_group);
     }
 
-    // ------------------------------------------------------------------------------------------ what happens
-
     fn hear(&mut self, report: Report) -> Result<(), Fatal> {
         let Some(worker) = report.worker() else { return self.renew() };
         let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
@@ -336,8 +334,6 @@ impl Supervisor {
         self.obey(index, command)
     }
 
-    // ------------------------------------------------------------------------------------------ what is done
-
     fn obey(&mut self, index: usize, command: Option<Command>) -> Result<(), Fatal> {
         let name = self.name(index);
         let slot = &mut self.slots[index];
@@ -361,8 +357,7 @@ impl Supervisor {
                 let killed = cause == Cause::Died && slot.exited.is_some_and(|(_, loss)| loss == Loss::Killed)
                     || cause == Cause::Renewed;
                 let loss = if killed { Loss::Killed } else { Loss::Crashed };
-                let worker = slot.worker;
-                self.tell_engine(index, Inbound::Lost(worker, loss));
+                self.tell_engine(index, Inbound::Lost(self.slots[index].worker, loss));
                 self.lost(index, cause);
             }
             Some(Command::GiveUp(cause)) => {
@@ -460,17 +455,12 @@ impl Supervisor {
         }
     }
 
-    // ------------------------------------------------------------------------------------------ the plan
-
     fn manifest(&mut self, index: usize, body: &[u8]) -> Result<(), Fatal> {
         let target = self.slots[index].target;
-        let manifest = match serde_json::from_slice(body) {
+        let manifest = match changes::read(body) {
             Ok(manifest) => manifest,
-            // One worker says what this server does not understand: another version of jitney was installed beside it.
-            Err(error) if self.was_ready => {
-                return self.unfit(index, format!("its manifest is not understood ({error}); restart the server"));
-            }
-            Err(error) => return Err(Fatal::new(format!("a manifest is damaged: {error}"))),
+            Err(why) if self.was_ready => return self.unfit(index, why),
+            Err(why) => return Err(Fatal::new(why)),
         };
         if let (Some(assignment), Some(known)) = (&self.slots[index].assignment, &self.manifests[target]) {
             // Before all are up no file has changed, unless it is being worked on: it says something else in each process.
@@ -554,8 +544,6 @@ impl Supervisor {
             }
         }
     }
-
-    // ------------------------------------------------------------------------------------------ what is said
 
     fn name(&self, index: usize) -> String {
         let slot = &self.slots[index];
