@@ -174,8 +174,13 @@ async fn slow(
             if received > most {
                 return Err(too_large("more", most, site));
             }
-            if !held.grow(bytes.len(), options.max_receiving_bytes) {
-                return Err(crowded(options.max_receiving_bytes));
+            // Whoever begins leaves half of it to those who are under way: before they are at their ends they will need twice
+            // what they hold. Else all would come half-way, and nobody to the end.
+            let all = options.max_receiving_bytes;
+            let is_new = received == bytes.len() as u64;
+            let room = if is_new { all.div_ceil(2).max(received).min(all) } else { all };
+            if !held.grow(bytes.len(), room) {
+                return Err(crowded(all));
             }
             gathered.push(bytes);
         }

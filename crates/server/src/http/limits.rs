@@ -81,6 +81,13 @@ pub(crate) const LINGER_MOST: Duration = Duration::from_secs(30);
 /// What asks the server itself, and no model, has no more bytes, nor inflated: some of it is answered without a key.
 pub(crate) const QUESTION_BYTES: u64 = 64 * 1024;
 
+/// Of what is dropped meanwhile, so much is read at once …
+pub(crate) const DROPPED_AT_ONCE: u64 = 64 * 1024;
+/// … and then nothing for so long for each connection that does the same …
+pub(crate) const DROP_PAUSE: Duration = Duration::from_micros(250);
+/// … and at most for so long, which must be shorter than what ends it.
+pub(crate) const DROP_PAUSE_MOST: Duration = Duration::from_secs(1);
+
 /// Body of a refused request that is read and dropped so that the connection can be used again.
 pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;
 

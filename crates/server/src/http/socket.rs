@@ -1,6 +1,6 @@
 //! One accepted socket: TCP or Unix, with the bytes that were read to find out the protocol, and notes for the time-outs.
 
-use super::limits::{AHEAD_BYTES, SNIFF_BYTES};
+use super::limits::{AHEAD_BYTES, DROP_PAUSE, DROP_PAUSE_MOST, DROPPED_AT_ONCE, SNIFF_BYTES};
 use super::untaken::Untaken;
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Sleep, sleep};
 
 /// What happens on a connection, for whoever watches its time-outs.
 #[derive(Debug, Default)]
@@ -151,6 +152,30 @@ pub(crate) struct Socket {
     is_heard: bool,
     protocol: Protocol,
     activity: Arc<Activity>,
+    dropping: Option<Dropping>,
+}
+
+/// Sockets of which what still comes is read and dropped, in the whole process.
+static DROPPING: AtomicU32 = AtomicU32::new(0);
+
+/// What comes to a socket is dropped after a pause, which is the longer the more of them do that: a thousand clients that are
+/// refused and go on sending would else take the core from those who are answered.
+#[derive(Debug)]
+struct Dropping {
+    pause: Pin<Box<Sleep>>,
+}
+
+impl Dropping {
+    fn new() -> Dropping {
+        let others = DROPPING.fetch_add(1, Ordering::Relaxed);
+        Dropping { pause: Box::pin(sleep((DROP_PAUSE * others).min(DROP_PAUSE_MOST))) }
+    }
+}
+
+impl Drop for Dropping {
+    fn drop(&mut self) {
+        DROPPING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Which protocol the first bytes speak.
@@ -165,7 +190,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 impl Socket {
     /// A fresh socket.
     pub(crate) fn new(stream: Stream, activity: Arc<Activity>) -> Socket {
-        Socket { stream, prefix: BytesMut::new(), is_heard: false, protocol: Protocol::Http1, activity }
+        Socket { stream, prefix: BytesMut::new(), is_heard: false, protocol: Protocol::Http1, activity, dropping: None }
     }
 
     /// Reads until the protocol is clear; what was read will be read again. `None` if the peer left.
@@ -283,14 +308,22 @@ impl AsyncWrite for Socket {
             }
             self.activity.lingering.store(true, Ordering::Relaxed);
         }
-        let mut scratch = [0; 4096];
+        let dropping = self.dropping.get_or_insert_with(Dropping::new);
+        ready!(dropping.pause.as_mut().poll(cx));
+        let mut scratch = [0; 8192];
         loop {
             let mut buf = ReadBuf::new(&mut scratch);
             ready!(self.poll_stream(cx, &mut buf))?;
-            if buf.filled().is_empty() {
+            let length = buf.filled().len() as u64;
+            if length == 0 {
                 return Poll::Ready(Ok(()));
             }
-            self.activity.dropped.fetch_add(buf.filled().len() as u64, Ordering::Relaxed);
+            let before = self.activity.dropped.fetch_add(length, Ordering::Relaxed);
+            if before / DROPPED_AT_ONCE != (before + length) / DROPPED_AT_ONCE {
+                self.dropping = Some(Dropping::new());
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 }

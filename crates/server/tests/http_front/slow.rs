@@ -133,6 +133,28 @@ async fn bodies_together_hold_no_more_than_they_may() {
     assert_eq!(first.reply().await.unwrap().body.len(), 9000);
 }
 
+/// Else all would come half-way under overload, and nobody to the end.
+#[tokio::test]
+async fn bodies_that_begin_leave_room_for_those_under_way() {
+    let front = Front::with(ServerOptions { max_receiving_bytes: 10_000, ..server_options() }, |_| echo).await;
+    let mut first = front.connect().await;
+    first
+        .write(format!("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(6000)))
+        .await;
+    while !front
+        .send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await
+        .text()
+        .contains("jitney_receiving_bytes 6000")
+    {}
+    let mut second = front.connect().await;
+    second.write("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\nx").await;
+    let reply = second.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason()), (429, "queue_bytes_full"));
+    first.write("x".repeat(3000)).await;
+    assert_eq!(first.reply().await.unwrap().body.len(), 9000);
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_read_is_dropped() {
     let (engine, mut messages) = watched();
