@@ -34,6 +34,8 @@ pub struct Explanation {
     pub returns: Option<Returns>,
     /// Until the answer of an item that arrives now; absent while too little is known.
     pub predicted_latency_ms: Option<f64>,
+    /// So many items are a full batch, because more bytes would take longer to move than to compute; absent if they do not.
+    pub bulk_items: Option<usize>,
     /// The groups that are told apart, those with the most batches first. Empty while all items are of one group, and any
     /// number of them fits into the memory of the device.
     pub groups: Vec<GroupSeen>,
@@ -153,6 +155,7 @@ impl Explanation {
         traffic: &Traffic,
         decisions: &Decisions,
         latency: Option<Duration>,
+        bulk_items: Option<usize>,
         groups: Vec<GroupSeen>,
     ) -> Explanation {
         let pace = curve.by_items();
@@ -173,6 +176,7 @@ impl Explanation {
             arrivals_per_s: rounded(traffic.rate(now, pace)),
             returns,
             predicted_latency_ms: latency.map(ms),
+            bulk_items,
             groups,
             last_batches: decisions.shown(now),
         }

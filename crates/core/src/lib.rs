@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod auto;
+pub mod bulk;
 pub mod ceilings;
 pub mod curve;
 pub mod explanation;

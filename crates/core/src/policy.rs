@@ -44,11 +44,13 @@ pub enum CloseReason {
     Share,
     /// They are of like length, and what else waits is not.
     Alike,
+    /// More bytes would take longer to move than to compute.
+    Bulk,
 }
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 10] = [
+    pub const ALL: [CloseReason; 11] = [
         CloseReason::Full,
         CloseReason::Drain,
         CloseReason::Delay,
@@ -59,6 +61,7 @@ impl CloseReason {
         CloseReason::Deadline,
         CloseReason::Share,
         CloseReason::Alike,
+        CloseReason::Bulk,
     ];
 
     /// The metric label.
@@ -74,6 +77,7 @@ impl CloseReason {
             CloseReason::Deadline => "deadline",
             CloseReason::Share => "share",
             CloseReason::Alike => "alike",
+            CloseReason::Bulk => "bulk",
         }
     }
 }

@@ -241,6 +241,7 @@ impl Engine {
             let computed =
                 results.items.iter().filter(|(_, outcome)| matches!(outcome, ItemOutcome::Values(_))).count();
             self.scheduler.computed(results.batch, computed);
+            self.scheduler.moved(results.batch, results.bytes(), model);
             self.meters.model_seconds.observe(model.as_secs_f64());
         }
         for (id, outcome) in results.items {

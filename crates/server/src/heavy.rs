@@ -9,12 +9,16 @@ use tokio::task::block_in_place;
 /// Bodies and answers from this size on are parsed and written where they hold up nobody else: a megabyte of JSON takes
 /// milliseconds, for which engines, links and probes on the same thread would wait.
 const HEAVY_BYTES: usize = 256 * 1024;
+/// What is copied, or looked at without being parsed, is done with at least so many times as fast: it weighs less by that.
+/// What is only passed on weighs nothing. To move everybody else to another thread takes two switches, which is more than
+/// a request with a megabyte of bytes needs for all that it does here.
+pub(crate) const COPIED: usize = 8;
 
 /// Half of the cores: the other half stays for everybody else.
 static PLACES: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
 
-/// Does work that is proportional to `bytes`. If that is much, the other tasks of this thread are moved to another one
+/// Does work that is proportional to `bytes` that are parsed or written anew. If that is much, the other tasks of this thread are moved to another one
 /// first, which only a runtime of several threads can do.
 pub(crate) async fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     // Whoever polls a call may be a program's own thread, with no runtime at all.

@@ -6,6 +6,7 @@ use crate::lanes::{Kin, LaneId};
 use crate::load::Load;
 use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
 use crate::request::{BatchId, ItemId, ReplicaId};
+use crate::rules::WhenToLaunch;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -38,6 +39,9 @@ impl<P: Payload> Scheduler<P> {
         self.shed(now);
         if let Some(refused) = self.pending.pop_front() {
             return Some(refused);
+        }
+        if let Some((lane, size)) = self.bulk() {
+            return Some(self.launch_lane(now, replica, lane, size, CloseReason::Bulk));
         }
         match self.ask(now, |policy, view| policy.decide(view)) {
             Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
@@ -80,9 +84,10 @@ impl<P: Payload> Scheduler<P> {
         if self.quarantine.is_ready() {
             return None;
         }
-        let lane = self.lanes.first_full()?;
+        let bulk = self.bulk();
+        let full = || Some((self.lanes.first_full()?, self.rules.batch.max_items));
+        let (lane, size) = bulk.or_else(full)?;
         let replica = self.replicas.ready_for_ahead()?;
-        let size = self.rules.batch.max_items;
         // Not past older heads: a lane that is ahead of its turn here would starve them.
         if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
@@ -90,10 +95,20 @@ impl<P: Payload> Scheduler<P> {
         // With a target it must still be in time when its turn comes.
         let in_time =
             |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace_of(lane).upper(size);
-        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
+        let gains = |policy: &mut dyn BatchPolicy, view: &View| bulk.is_some() || policy.sends_ahead(view);
+        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && gains(policy, view)) {
             return None;
         }
-        Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
+        let reason = if bulk.is_some() { CloseReason::Bulk } else { CloseReason::Full };
+        Some(self.launch_lane(now, replica, lane, size, reason))
+    }
+
+    /// The lane whose turn it is and how many of its items are a full batch, if bytes make it one.
+    fn bulk(&self) -> Option<(LaneId, usize)> {
+        // Who names a delay or asks for none is told nothing else.
+        let most = self.bulk.most().filter(|_| self.rules.launch == WhenToLaunch::Auto)?;
+        let lane = self.lanes.by_rank().next()?;
+        (most < self.rules.batch.max_items && self.lanes.lane(lane).len() >= most).then_some((lane, most))
     }
 
     fn launch_lane(
@@ -145,13 +160,14 @@ impl<P: Payload> Scheduler<P> {
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
         self.has_news = true;
-        let mut load = Load::default();
+        let (mut load, mut bytes) = (Load::default(), 0_u64);
         for item in &items {
             let entry = self.entries.get_mut(item).expect("what waits is known");
             entry.place = Place::Batch(id);
             entry.launched = Some(now);
             entry.batch_size = items.len() as u32;
             self.queued_bytes -= entry.bytes;
+            bytes += entry.bytes;
             load = load.with(entry.waiting.cost);
         }
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
@@ -162,6 +178,7 @@ impl<P: Payload> Scheduler<P> {
             left: FxHashMap::default(),
             size: items.len(),
             computed: load,
+            bytes,
             started: false,
             hangs_at: None,
             runs_since: None,

@@ -9,6 +9,7 @@ mod losses;
 mod shed;
 
 use crate::auto::Auto;
+use crate::bulk::Bulk;
 use crate::ceilings::Ceilings;
 use crate::curve::Curve;
 use crate::explanation::{Decisions, Explanation, GroupSeen};
@@ -180,6 +181,8 @@ struct Batch {
     size: usize,
     /// Those of them that `predict` was called with, as far as is known.
     computed: Load,
+    /// Of all its inputs.
+    bytes: u64,
     started: bool,
     /// When it is taken for a hang; set while it is the running one.
     hangs_at: Option<Time>,
@@ -208,6 +211,7 @@ pub struct Scheduler<P> {
     is_lanes_turn: bool,
     paces: Paces,
     ceilings: Ceilings,
+    bulk: Bulk,
     traffic: Traffic,
     /// Of each class.
     overloaded_until: [Time; 3],
@@ -253,6 +257,7 @@ impl<P: Payload> Scheduler<P> {
             is_lanes_turn: false,
             paces: Paces::default(),
             ceilings: Ceilings::default(),
+            bulk: Bulk::default(),
             traffic: Traffic::default(),
             overloaded_until: [Time(0); 3],
             ask_again: Time(u64::MAX),
@@ -338,6 +343,13 @@ impl<P: Payload> Scheduler<P> {
             // Which ones is not known: as if each had cost the same.
             let cost = batch.computed.cost / batch.size.max(1) as u64 * items as u64;
             batch.computed = Load { items, cost, largest: batch.computed.largest };
+        }
+    }
+
+    /// The answers of a batch that ends have so many bytes, and took so long to compute once its inputs were there.
+    pub fn moved(&mut self, id: BatchId, answers: u64, computing: Duration) {
+        if let Some(batch) = self.batches.get(&id) {
+            self.bulk.learn(batch.size, batch.bytes.saturating_add(answers), computing);
         }
     }
 
@@ -473,7 +485,8 @@ impl<P: Payload> Scheduler<P> {
     pub fn explain(&mut self, now: Time) -> Explanation {
         let cost = self.usual_cost();
         let latency = self.forecast(now, &GroupKey::default(), Priority::Normal, cost).map(|forecast| forecast.latency);
-        Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency, self.groups_seen(now))
+        let (bulk, groups) = (self.bulk.most(), self.groups_seen(now));
+        Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency, bulk, groups)
     }
 
     fn groups_seen(&self, now: Time) -> Vec<GroupSeen> {

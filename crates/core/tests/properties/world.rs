@@ -289,6 +289,11 @@ impl World {
 
     /// A replica says that a batch is done; both may be anything.
     pub(crate) fn batch_done(&mut self, replica: ReplicaId, id: BatchId, is_clean: bool) {
+        if is_clean && let Some(batch) = self.batches.get(&id) {
+            // Of some batches the bytes matter: that is for the scheduler to find out.
+            let answers = id.0 % 4 * 4_000_000 * batch.items.len() as u64;
+            self.scheduler.moved(id, answers, Duration::ZERO);
+        }
         self.scheduler.batch_done(self.now, replica, id, is_clean);
         if let Some(held) = self.replicas.get_mut(&replica)
             && let Some(place) = held.batches.iter().position(|&batch| batch == id)
@@ -594,8 +599,10 @@ impl World {
         let is_closed = launch.items.len() == limits.max_items
             || cost >= u128::from(limits.max_cost)
             || next.is_some_and(|next| cost + next > u128::from(limits.max_cost));
-        let is_part =
-            is_chosen || (self.learns() && matches!(launch.reason, CloseReason::Share | CloseReason::Deadline));
+        let is_bulk = self.learns() && launch.reason == CloseReason::Bulk;
+        let is_part = is_chosen
+            || is_bulk
+            || (self.learns() && matches!(launch.reason, CloseReason::Share | CloseReason::Deadline));
         let takes_all = is_closed || next.is_none() || is_part;
         self.hold(Promise::Batches, takes_all, || format!("{launch:?} left {next:?} behind"));
         let is_idle = held.is_empty();
@@ -605,7 +612,7 @@ impl World {
             let suspects = self.items.values().any(|item| item.place == Place::Suspect);
             let starves = suspects && !self.batches.values().any(|batch| batch.alone);
             self.hold(Promise::Suspects, !starves, || format!("{launch:?} goes ahead of a suspect that could run"));
-            let may = is_closed && held.len() == 1 && !self.has_idle();
+            let may = (is_closed || is_bulk) && held.len() == 1 && !self.has_idle();
             self.hold(Promise::Conserving, may, || format!("{launch:?} is ahead at {held:?}"));
         }
         let is_due = self.is_ready(&lane);

@@ -4,6 +4,7 @@ use super::intake::Wanted;
 use super::media::BodyType;
 use crate::call::{Call, Chunks, Encoding, Failure, Part, Tag};
 use crate::deployment::next_item_id;
+use crate::heavy::COPIED;
 use crate::item::fields::{self, Item};
 use crate::item::many::{self, Format};
 use crate::item::{Document, arrays, check_mark, is_marked, npy};
@@ -82,6 +83,17 @@ pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Readi
         let detail = format!("content-type {got} is not taken here; send one of {}", known.join(", "));
         Failure::new(Outcome::UnsupportedMediaType, detail)
     })
+}
+
+/// How much work it is to read a body of this length, in bytes that are parsed.
+pub(crate) fn weight(manifest: &DeploymentManifest, reading: Reading, length: usize) -> usize {
+    match reading {
+        Reading::As(Tag::Bytes) => 0,
+        // The worker parses them.
+        Reading::As(Tag::Json | Tag::Msgpack) if !fields::asks(manifest) => 0,
+        Reading::As(Tag::Text) | Reading::Npy | Reading::Elements => length / COPIED,
+        Reading::As(_) | Reading::JsonArrays | Reading::MsgpackArrays | Reading::Form => length,
+    }
 }
 
 /// A body that was read as JSON because its type was not said may be meant as something else. `known` are the types

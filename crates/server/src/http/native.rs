@@ -41,8 +41,8 @@ pub(crate) async fn post(
         // Clients may have stopped taking answers while this one was computed.
         Ok(parts) => match intake::check_room(site) {
             Ok(()) => {
-                let bytes = parts.iter().map(|part| part.data.len()).sum();
-                heavy::run(bytes, || render::answer(&parts, &accept, timing.batch_size <= 1)).await
+                let weight = render::weight(&parts, &accept);
+                heavy::run(weight, || render::answer(&parts, &accept, timing.batch_size <= 1)).await
             }
             Err(failure) => Err(failure),
         },
@@ -84,7 +84,7 @@ async fn prepare(
         reading => input::take(manifest, reading, chunks, most),
     };
     let length = chunks.len();
-    let taken = heavy::run(length, || take(chunks)).await;
+    let taken = heavy::run(input::weight(manifest, reading, length), || take(chunks)).await;
     // There is no need to guess what an empty body is.
     let named =
         |failure| if length == 0 { failure } else { input::unsaid(headers, input::accepted(&manifest.input), failure) };

@@ -2,11 +2,13 @@
 
 use super::media::Accept;
 use crate::call::{Dtype, Encoding, Failure, OutputPart, Tag};
+use crate::heavy::COPIED;
 use crate::item::{arrays, base64, half, npy};
 use crate::link::frame::OWN_BYTES;
 use bytes::Bytes;
 use hyper::header::HeaderValue;
 use jitney_core::outcome::Outcome;
+use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 
 pub(crate) const JSON: &str = "application/json";
@@ -65,6 +67,20 @@ pub(crate) fn answer(parts: &[OutputPart], accept: &Accept, alone: bool) -> Resu
             json(&mut body, parts)?;
             Ok(rendered(JSON, body))
         }
+    }
+}
+
+/// How much work that is, in bytes that are written anew.
+pub(crate) fn weight(parts: &[OutputPart], accept: &Accept) -> usize {
+    let bytes = parts.iter().map(|part| part.data.len()).sum();
+    match parts {
+        // Small answers, which are most, weigh little whatever they are.
+        [part] if bytes >= OWN_BYTES && part.name.is_empty() => match choose(accept, &of_single(part)) {
+            Ok(media) if passes(part, media) => 0,
+            Ok(NPY) => bytes / COPIED,
+            _ => bytes,
+        },
+        _ => bytes,
     }
 }
 
@@ -151,24 +167,43 @@ fn as_it_came(part: &OutputPart, alone: bool) -> Bytes {
     if is_own { part.data.clone() } else { Bytes::copy_from_slice(&part.data) }
 }
 
-fn single(part: &OutputPart, accept: &Accept, alone: bool) -> Result<Rendered, Failure> {
-    let own = part.media_type.as_deref().unwrap_or(OCTETS);
-    let offers: &[&str] = match part.tag {
+/// What a single value can be written as.
+fn of_single(part: &OutputPart) -> SmallVec<[&str; 3]> {
+    SmallVec::from_slice(match part.tag {
         Tag::Json => &[JSON],
         Tag::Msgpack => &[MSGPACK],
         Tag::Text => OF_TEXT,
-        Tag::Bytes => &[own, JSON, MSGPACK],
+        Tag::Bytes => return smallvec![own_type(part), JSON, MSGPACK],
         Tag::Tensor => OF_ARRAY,
-    };
-    let media = choose(accept, offers)?;
+    })
+}
+
+fn own_type(part: &OutputPart) -> &str {
+    part.media_type.as_deref().unwrap_or(OCTETS)
+}
+
+/// Whether a value of this media type is what the worker gave.
+fn passes(part: &OutputPart, media: &str) -> bool {
+    match part.tag {
+        Tag::Json | Tag::Msgpack => true,
+        Tag::Text => media == TEXT,
+        Tag::Bytes => media == own_type(part),
+        Tag::Tensor => false,
+    }
+}
+
+fn single(part: &OutputPart, accept: &Accept, alone: bool) -> Result<Rendered, Failure> {
+    let media = choose(accept, &of_single(part))?;
+    if passes(part, media) {
+        let media = match part.tag {
+            Tag::Bytes => HeaderValue::from_str(media).unwrap_or(HeaderValue::from_static(OCTETS)),
+            Tag::Text => HeaderValue::from_static("text/plain; charset=utf-8"),
+            Tag::Msgpack => HeaderValue::from_static(MSGPACK),
+            Tag::Json | Tag::Tensor => HeaderValue::from_static(JSON),
+        };
+        return Ok(Rendered { media, body: as_it_came(part, alone) });
+    }
     match (part.tag, media) {
-        (Tag::Json, _) => Ok(rendered(JSON, as_it_came(part, alone))),
-        (Tag::Msgpack, _) => Ok(rendered(MSGPACK, as_it_came(part, alone))),
-        (Tag::Text, TEXT) => Ok(rendered("text/plain; charset=utf-8", as_it_came(part, alone))),
-        (Tag::Bytes, media) if media == own => {
-            let media = HeaderValue::from_str(own).unwrap_or(HeaderValue::from_static(OCTETS));
-            Ok(Rendered { media, body: as_it_came(part, alone) })
-        }
         (Tag::Tensor, NPY) => {
             let mut body = part.tensor.as_ref().map(npy::header).unwrap_or_default();
             body.extend_from_slice(&part.data);
@@ -397,6 +432,25 @@ mod tests {
 
     fn text(parts: &[OutputPart], accepted: &'static str) -> String {
         String::from_utf8_lossy(&answer(parts, &accept(accepted), true).unwrap().body).into_owned()
+    }
+
+    #[test]
+    fn what_is_only_passed_on_weighs_nothing() {
+        let data = vec![b'1'; 1 << 20];
+        let weigh = |part: OutputPart, accepted| weight(&[part], &accept(accepted));
+        for (tag, accepted, expected) in [
+            (Tag::Bytes, "*/*", 0),
+            (Tag::Bytes, JSON, data.len()),
+            (Tag::Json, "*/*", 0),
+            (Tag::Msgpack, MSGPACK, 0),
+            (Tag::Text, TEXT, 0),
+            (Tag::Text, JSON, data.len()),
+        ] {
+            assert_eq!(weigh(part("", tag, &data), accepted), expected, "{tag:?} as {accepted}");
+        }
+        let array = || array("", Dtype::Uint8, &[1 << 20], &data);
+        assert_eq!((weigh(array(), NPY), weigh(array(), JSON)), (data.len() / COPIED, data.len()));
+        assert_eq!(weight(&[part("a", Tag::Json, &data)], &accept("*/*")), data.len(), "a document is made of it");
     }
 
     #[test]

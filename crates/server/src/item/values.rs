@@ -5,7 +5,8 @@ use super::fields::{self, Item};
 use super::{Document, arrays, invalid};
 use crate::call::{Answer, Call, Encoding, Failure, Part, Tag};
 use crate::deployment::{Deployment, next_item_id};
-use crate::heavy;
+use crate::heavy::{self, COPIED};
+use crate::later::ITEM_BYTES;
 use jitney_core::group_key::GroupKey;
 use jitney_core::manifest::{DeploymentManifest, InputKind};
 use jitney_core::outcome::Outcome;
@@ -37,8 +38,7 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
     let manifest = &deployment.manifest;
     if items.len() == 1 {
         let Some(parts) = items.pop() else { return vec![] };
-        let bytes = parts.iter().map(|part| part.data.len()).sum();
-        return vec![match heavy::run(bytes, || call(manifest, parts, terms)).await {
+        return vec![match heavy::run(weight(manifest, &parts), || call(manifest, parts, terms)).await {
             Ok(call) => deployment.call(call).await,
             Err(failure) => {
                 deployment.count(failure.outcome);
@@ -48,7 +48,8 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
     }
     let mut calls = Vec::with_capacity(items.len());
     let bytes = items.iter().flatten().map(|part| part.data.len()).sum();
-    let places: Vec<Result<(), Failure>> = heavy::run(bytes, || {
+    let weight = items.iter().map(|parts| ITEM_BYTES + weight(manifest, parts)).sum();
+    let places: Vec<Result<(), Failure>> = heavy::run(weight, || {
         items.into_iter().map(|parts| call(manifest, parts, terms).map(|call| calls.push(call))).collect()
     })
     .await;
@@ -71,6 +72,16 @@ pub async fn run(deployment: &Deployment, mut items: Vec<Parts>, terms: Terms) -
     let mut next =
         || answered.next().unwrap_or_else(|| Answer::failed(Failure::new(Outcome::Internal, "an answer is missing")));
     places.into_iter().map(|place| place.map_or_else(Answer::failed, |()| next())).collect()
+}
+
+/// How much work it is to make a call of these values, in bytes that are parsed.
+fn weight(manifest: &DeploymentManifest, parts: &[Part]) -> usize {
+    let parsed = |part: &Part| match part.tag {
+        Tag::Json | Tag::Msgpack if fields::asks(manifest) => part.data.len(),
+        Tag::Json | Tag::Msgpack | Tag::Bytes => 0,
+        Tag::Text | Tag::Tensor => part.data.len() / COPIED,
+    };
+    parts.iter().map(parsed).sum()
 }
 
 /// The group key and the cost of an item, once its parts have been seen to be what the deployment takes.

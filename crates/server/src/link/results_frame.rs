@@ -59,6 +59,17 @@ pub struct ReceivedResults {
     pub items: Vec<(ItemId, ItemOutcome)>,
 }
 
+impl ReceivedResults {
+    /// Bytes of all values.
+    pub fn bytes(&self) -> u64 {
+        let values = self.items.iter().filter_map(|(_, outcome)| match outcome {
+            ItemOutcome::Values(parts) => Some(parts),
+            ItemOutcome::Failed(_) | ItemOutcome::LeftOut => None,
+        });
+        values.flatten().map(|part| part.data.len() as u64).sum()
+    }
+}
+
 /// Collects the table of a results frame. The values themselves are written by whoever holds them, in the order of
 /// the calls to `value`.
 #[derive(Debug)]

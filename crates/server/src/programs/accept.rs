@@ -249,8 +249,8 @@ impl Connection {
                 }
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
-                    let bytes = frame.table.len() + frame.payload.len();
-                    self.call(heavy::run(bytes, || frames::read_call(&frame, max_items)).await?, permit)?;
+                    // The values themselves are looked into by who makes calls of them.
+                    self.call(heavy::run(frame.table.len(), || frames::read_call(&frame, max_items)).await?, permit)?;
                 }
                 Kind::Hangup => self.hang_up(&frame)?,
                 // One at a time: whoever asks and does not listen is not told again and again.

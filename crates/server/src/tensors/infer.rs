@@ -2,8 +2,9 @@
 
 use super::request::{Parameters, Request, Wishes};
 use super::{Tensor, check_wanted, join, split};
-use crate::call::{Answer, Call, Failure, Timing};
+use crate::call::{Answer, Call, Failure, OutputPart, Tag, Timing};
 use crate::deployment::{Deployment, Ticket};
+use crate::heavy::COPIED;
 use crate::held::Held;
 use crate::later::ITEM_BYTES;
 use jitney_core::request::Priority;
@@ -85,11 +86,12 @@ pub struct Computed<'a> {
 }
 
 impl<'a> Computed<'a> {
-    /// How much there is to join.
-    pub fn bytes(&self) -> usize {
+    /// How much work it is to join them, in bytes that are parsed: arrays are copied.
+    pub fn weight(&self) -> usize {
         let answers = self.answers.as_deref().unwrap_or_default();
         let parts = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).flatten();
-        answers.len() * ITEM_BYTES + parts.map(|part| part.data.len()).sum::<usize>()
+        let one = |part: &OutputPart| part.data.len() / if part.tag == Tag::Tensor { COPIED } else { 1 };
+        answers.len() * ITEM_BYTES + parts.map(one).sum::<usize>()
     }
 
     /// The tensors of all rows.

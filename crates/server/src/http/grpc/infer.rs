@@ -3,7 +3,7 @@
 use super::frame::{self, Pieces};
 use crate::call::{Chunks, Dtype, Failure, Timing};
 use crate::deployment::Ticket;
-use crate::heavy;
+use crate::heavy::{self, COPIED};
 use crate::held::Held;
 use crate::http::batch;
 use crate::http::intake::{self, Wanted};
@@ -78,8 +78,9 @@ pub(super) async fn infer(
     wanted: Wanted,
 ) -> Result<Answer<'_>, (Failure, Timing)> {
     let bytes = message.len();
+    let (head, raw) = tear(message).map_err(|failure| (failure, Timing::default()))?;
+    let weight = head.len() + bytes / COPIED;
     let prepare = || {
-        let (head, raw) = tear(message)?;
         let request: ModelInferRequest = frame::decode(head.into())?;
         let deployment = describe::find(site, &request.model_name, &request.model_version)?;
         let id = request.id.clone();
@@ -90,7 +91,7 @@ pub(super) async fn infer(
         let inference = read(request, raw).and_then(|request| Inference::of(deployment, request, around));
         inference.map(|inference| (deployment, id, inference)).inspect_err(|failure| deployment.count(failure.outcome))
     };
-    let prepared = heavy::run(bytes, prepare).await;
+    let prepared = heavy::run(weight, prepare).await;
     drop(receiving);
     let (deployment, id, inference) = prepared.map_err(|failure| (failure, Timing::default()))?;
     let mut parameters = write_parameters(&inference.kept);
@@ -101,7 +102,7 @@ pub(super) async fn infer(
     let computed = inference.run(deployment).await;
     let timing = computed.timing;
     let is_shared = timing.batch_size > 1;
-    let (result, mut ticket) = heavy::run(computed.bytes(), || {
+    let (result, mut ticket) = heavy::run(computed.weight(), || {
         let (result, ticket) = computed.join();
         (result.map(|tensors| tensors.into_iter().map(|tensor| alone(tensor, is_shared)).collect::<Vec<_>>()), ticket)
     })

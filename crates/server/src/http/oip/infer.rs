@@ -4,7 +4,7 @@ use super::read::{self, Binary, Infer};
 use super::write::{self, Head};
 use crate::call::{Chunks, Failure};
 use crate::deployment::Deployment;
-use crate::heavy;
+use crate::heavy::{self, COPIED};
 use crate::http::batch;
 use crate::http::coding::{self, Coding};
 use crate::http::door::Door;
@@ -47,13 +47,13 @@ pub(super) async fn infer(
     let (own_id, kept) = (inference.id.clone(), inference.kept.clone());
     let computed = inference.run(deployment).await;
     let timing = computed.timing;
-    let (result, mut ticket) = heavy::run(computed.bytes(), || computed.join()).await;
+    let (result, mut ticket) = heavy::run(computed.weight(), || computed.join()).await;
     let coding = coding::of_answer(&head.headers);
     let written = match intake::with_room(site, result) {
         Ok(tensors) => {
-            let bytes = tensors.iter().map(|tensor| tensor.data.len()).sum();
+            let weight = write::weight(&tensors, &binary);
             let head = Head { model: &deployment.manifest.name, id: &own_id, kept: &kept };
-            heavy::run(bytes, || {
+            heavy::run(weight, || {
                 write::write(&head, tensors, &binary).map(|(body, json_bytes)| reply(body, json_bytes, coding))
             })
             .await
@@ -90,7 +90,9 @@ async fn prepare(
     }
     let most_rows = batch::most_items_of(site, body.len());
     let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows };
-    Ok(heavy::run(body.len(), || take(site, deployment, body, form.json_bytes, around)).await?)
+    let json_bytes = form.json_bytes.unwrap_or(body.len());
+    let weight = json_bytes + body.len().saturating_sub(json_bytes) / COPIED;
+    Ok(heavy::run(weight, || take(site, deployment, body, form.json_bytes, around)).await?)
 }
 
 /// How a body is written.

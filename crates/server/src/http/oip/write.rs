@@ -2,6 +2,7 @@
 
 use super::read::Binary;
 use crate::call::{Failure, OutputPart, Tag, TensorType};
+use crate::heavy::COPIED;
 use crate::http::render::{json_value, not_finite};
 use crate::tensors::datatype::Datatype;
 use crate::tensors::request::{Parameter, Parameters};
@@ -62,6 +63,12 @@ pub(crate) fn write(head: &Head, tensors: Vec<Tensor>, binary: &Binary) -> Resul
     let json_bytes = body.len();
     raw.iter().flat_map(|chunks| &chunks.0).for_each(|chunk| body.extend_from_slice(chunk));
     Ok((body, Some(json_bytes)))
+}
+
+/// How much work that is, in bytes that are written anew.
+pub(crate) fn weight(tensors: &[Tensor], binary: &Binary) -> usize {
+    let one = |tensor: &Tensor| tensor.data.len() / if binary.wants(&tensor.name) { COPIED } else { 1 };
+    tensors.iter().map(one).sum()
 }
 
 fn string(out: &mut Vec<u8>, text: &str) {

@@ -1,0 +1,122 @@
+//! How many items fill a batch whose bytes take longer to move than to compute, learned from the batches there were.
+//!
+//! To move a batch is work for the front, the worker and both sockets, in turn: a batch of 64 megabytes that takes no time to
+//! compute keeps the worker waiting while the front sends and receives, and the front while the worker does. Two
+//! small batches, one ahead of the other, keep both busy, and what is moved stays in the caches of the cores.
+
+use std::time::Duration;
+
+/// What moving a byte takes at the least, there or back.
+const MOVING_S_PER_BYTE: f64 = 1e-10;
+/// No batch is closed by fewer bytes than these, there and back: so many fit into the caches, and a launch is cheap beside them.
+const LEAST_BYTES: f64 = 8e6;
+/// Batches that take less than this share of their moving to compute are halved, …
+const LITTLE: f64 = 0.25;
+/// … those that take more than this are doubled: half of them take at most twice the share, so neither follows the other.
+const MUCH: f64 = 0.5;
+/// A limit above this is none.
+const MOST_BYTES: f64 = 16e9;
+/// Weight of the newest batch in the bytes of an item.
+const WEIGHT: f64 = 0.125;
+
+/// Of one deployment.
+#[derive(Clone, Copy, Debug)]
+pub struct Bulk {
+    most_bytes: f64,
+    /// Those of an item, there and back.
+    item_bytes: f64,
+}
+
+impl Default for Bulk {
+    fn default() -> Bulk {
+        Bulk { most_bytes: f64::INFINITY, item_bytes: 0.0 }
+    }
+}
+
+impl Bulk {
+    /// A batch of so many items, and bytes there and back, was computed in this time, in which nothing was moved.
+    pub fn learn(&mut self, items: usize, bytes: u64, computing: Duration) {
+        if items == 0 {
+            return;
+        }
+        let (bytes, each) = (bytes as f64, bytes as f64 / items as f64);
+        let weight = if self.item_bytes == 0.0 { 1.0 } else { WEIGHT };
+        self.item_bytes += weight * (each - self.item_bytes);
+        let share = computing.as_secs_f64() / (bytes * MOVING_S_PER_BYTE).max(f64::MIN_POSITIVE);
+        if share < LITTLE && bytes > LEAST_BYTES {
+            self.most_bytes = (self.most_bytes.min(bytes) / 2.0).max(LEAST_BYTES);
+        } else if share > MUCH && bytes > LEAST_BYTES / 2.0 {
+            self.most_bytes *= 2.0;
+            if self.most_bytes > MOST_BYTES {
+                self.most_bytes = f64::INFINITY;
+            }
+        }
+    }
+
+    /// So many items are a full batch; `None` if their bytes do not matter.
+    pub fn most(&self) -> Option<usize> {
+        (self.most_bytes < MOST_BYTES && self.item_bytes > 0.0)
+            .then(|| ((self.most_bytes / self.item_bytes) as usize).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEGABYTE: u64 = 1_000_000;
+
+    /// After a hundred batches of `waiting` items at most, of two megabytes each and with this to compute: how many leave
+    /// together.
+    fn settled(bulk: &mut Bulk, waiting: usize, computing: impl Fn(usize) -> Duration) -> usize {
+        for _ in 0..100 {
+            let items = bulk.most().map_or(waiting, |most| most.min(waiting));
+            bulk.learn(items, items as u64 * 2 * MEGABYTE, computing(items));
+        }
+        bulk.most().map_or(waiting, |most| most.min(waiting))
+    }
+
+    #[test]
+    fn what_is_hardly_computed_leaves_in_small_batches() {
+        assert_eq!(settled(&mut Bulk::default(), 64, |_| Duration::from_micros(50)), 4);
+    }
+
+    #[test]
+    fn a_model_that_gains_from_batches_gets_them() {
+        let each = |items: usize| Duration::from_millis(5) + Duration::from_micros(100) * items as u32;
+        assert_eq!(settled(&mut Bulk::default(), 64, each), 64);
+    }
+
+    #[test]
+    fn between_the_two_it_settles_where_computing_is_hidden_behind_moving() {
+        let mut bulk = Bulk::default();
+        let constant = |_| Duration::from_millis(2);
+        let most = settled(&mut bulk, 64, constant);
+        assert_eq!(most, 32, "2 ms beside 12.8 ms of moving for 64, beside 6.4 ms for 32");
+        assert_eq!(settled(&mut bulk, 64, constant), most);
+    }
+
+    #[test]
+    fn a_model_that_takes_long_again_is_not_held_small() {
+        let mut bulk = Bulk::default();
+        assert_eq!(settled(&mut bulk, 64, |_| Duration::ZERO), 4);
+        assert_eq!(settled(&mut bulk, 64, |_| Duration::from_millis(50)), 64);
+        assert_eq!(bulk.most(), None);
+    }
+
+    #[test]
+    fn small_items_are_left_alone() {
+        let mut bulk = Bulk::default();
+        (0..100).for_each(|_| bulk.learn(64, 64 * 2000, Duration::from_micros(5)));
+        assert_eq!(bulk.most(), None);
+        (0..100).for_each(|_| bulk.learn(0, 0, Duration::ZERO));
+        assert_eq!(bulk.most(), None);
+    }
+
+    #[test]
+    fn an_item_that_is_too_large_rides_alone() {
+        let mut bulk = Bulk::default();
+        (0..100).for_each(|_| bulk.learn(2, 200 * MEGABYTE, Duration::ZERO));
+        assert_eq!(bulk.most(), Some(1));
+    }
+}
