@@ -111,6 +111,22 @@ def test_a_lenient_stream_says_whose_error_it_is(channel: grpc.Channel) -> None:
     assert not second.error_message and second.infer_response.raw_output_contents == [b"\x01\x00\x00\x00a"]
 
 
+@pytest.mark.parametrize("is_strict", ["true", "false"])
+def test_a_model_that_fails_in_a_stream_is_told_in_the_log(
+    server: Server, channel: grpc.Channel, is_strict: str
+) -> None:
+    stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+    own = f"stream-{is_strict}"
+    metadata = [("triton_grpc_error", is_strict), ("x-request-id", own)]
+    answers = stub.ModelStreamInfer(iter([request_of("raise")]), metadata=metadata, timeout=60)
+    if is_strict == "true":
+        with pytest.raises(grpc.RpcError, match="the model cannot do this"):
+            list(answers)
+    else:
+        assert "the model cannot do this" in next(answers).error_message
+    until(lambda: f"request {own}: model_failed" in server.log(), "the log tells of it")
+
+
 def test_answers_that_a_stream_does_not_take_are_counted(serve: Serve) -> None:
     server = serve("tensors.py")
 

@@ -16,8 +16,8 @@ const LITTLE: f64 = 0.25;
 const MUCH: f64 = 0.5;
 /// A limit above this is none.
 const MOST_BYTES: f64 = 16e9;
-/// Weight of the newest batch in the bytes of an item.
-const WEIGHT: f64 = 0.125;
+/// Weight of each item in the bytes of one: about the last hundred count.
+const WEIGHT: f64 = 1.0 / 32.0;
 
 /// Of one deployment.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl Bulk {
             return;
         }
         let (bytes, each) = (bytes as f64, bytes as f64 / items as f64);
-        let weight = if self.item_bytes == 0.0 { 1.0 } else { WEIGHT };
+        let weight = if self.item_bytes == 0.0 { 1.0 } else { 1.0 - (1.0 - WEIGHT).powi(items as i32) };
         self.item_bytes += weight * (each - self.item_bytes);
         let share = computing.as_secs_f64() / (bytes * MOVING_S_PER_BYTE).max(f64::MIN_POSITIVE);
         if share < LITTLE && bytes > LEAST_BYTES {
@@ -111,6 +111,17 @@ mod tests {
         assert_eq!(bulk.most(), None);
         (0..100).for_each(|_| bulk.learn(0, 0, Duration::ZERO));
         assert_eq!(bulk.most(), None);
+    }
+
+    #[test]
+    fn one_large_item_does_not_speak_for_many_small_ones() {
+        let mut bulk = Bulk::default();
+        (0..10).for_each(|_| bulk.learn(64, 64 * MEGABYTE, Duration::ZERO));
+        assert_eq!(bulk.most(), Some(8));
+        bulk.learn(1, 20 * MEGABYTE, Duration::ZERO);
+        assert_eq!(bulk.most(), Some(5));
+        bulk.learn(64, 64 * MEGABYTE, Duration::ZERO);
+        assert_eq!(bulk.most(), Some(7));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::call::{Chunks, Failure};
 use crate::held::Held;
 use crate::http::body;
 use crate::http::coding::Coding;
+use crate::http::fault;
 use crate::http::headers::RequestId;
 use crate::http::intake::{self, Wanted};
 use crate::http::service::Reply;
@@ -177,6 +178,16 @@ impl Drop for Computed {
     }
 }
 
+/// How the requests of a stream are to be answered.
+#[derive(Clone)]
+struct Terms {
+    wanted: Wanted,
+    /// The client would rather have the stream end with an error than find it in a message.
+    is_strict: bool,
+    /// The stream's own id, for the log.
+    id: Arc<str>,
+}
+
 /// `ModelStreamInfer`.
 pub(super) fn answer(
     site: Arc<Site>,
@@ -186,13 +197,13 @@ pub(super) fn answer(
     coding: Option<Coding>,
     id: &RequestId,
 ) -> Reply {
-    // The client would rather have the stream end with an error than find it in a message.
     let is_strict = headers.get("triton_grpc_error").is_some_and(|value| value == "true");
+    let terms = Terms { wanted, is_strict, id: id.text().into() };
     let end = wanted.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (pieces, sent) = mpsc::channel(2);
     let running = tokio::spawn(async move {
         let (started, mut computed) = mpsc::channel(AT_ONCE);
-        let read = read(&site, body, coding, wanted, end, is_strict, started);
+        let read = read(&site, body, coding, &terms, end, started);
         let write = async {
             while let Some(Computed(running)) = computed.recv().await.as_mut() {
                 let result = running
@@ -216,6 +227,7 @@ pub(super) fn answer(
             written = &mut write => written,
             read = &mut read => write.await.or(read.err()),
         };
+        ended.iter().for_each(|failure| fault::tell(&terms.id, failure));
         let trailers = ended.map_or_else(reply::ok, |failure| reply::failed(&failure));
         let _ = pieces.send(Piece::End(trailers)).await;
     });
@@ -227,9 +239,8 @@ async fn read(
     site: &Arc<Site>,
     body: Upload,
     coding: Option<Coding>,
-    wanted: Wanted,
+    terms: &Terms,
     end: Option<Instant>,
-    is_strict: bool,
     started: mpsc::Sender<Computed>,
 ) -> Result<(), Failure> {
     let bounds = Bounds { most: site.options.max_body_bytes, allowed: super::allowed(site) };
@@ -251,30 +262,31 @@ async fn read(
         };
         let Some(message) = message? else { return Ok(()) };
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
-        let wanted = Wanted { timeout, ..wanted };
+        let terms = Terms { wanted: Wanted { timeout, ..terms.wanted }, ..terms.clone() };
         let (site, waiting) = (site.clone(), waiting.clone());
         let asked = waiting.ask(message.message.len());
         let running = async move {
             let _asked = asked;
             // Counted where it is computed: it may be long before those before it have been taken.
-            compute(site, message, wanted, is_strict).await.map(|pieces| waiting.add(pieces))
+            compute(site, message, terms).await.map(|pieces| waiting.add(pieces))
         };
         place.send(Computed(tokio::spawn(running)));
     }
 }
 
 /// The answer to one request, as a message of the stream.
-async fn compute(site: Arc<Site>, message: Packed, wanted: Wanted, is_strict: bool) -> Result<Pieces, Failure> {
+async fn compute(site: Arc<Site>, message: Packed, terms: Terms) -> Result<Pieces, Failure> {
     let message = message.plain(&site).await?;
     let result = match intake::check_room(&site) {
-        Ok(()) => infer::infer(&site, message.clone(), None, wanted).await.map_err(|(failure, _)| failure),
+        Ok(()) => infer::infer(&site, message.clone(), None, terms.wanted).await.map_err(|(failure, _)| failure),
         Err(failure) => Err(failure),
     };
     let failure = match result {
         Ok(answer) => return answer.in_stream(),
-        Err(failure) if is_strict => return Err(failure),
+        Err(failure) if terms.is_strict => return Err(failure),
         Err(failure) => failure,
     };
+    fault::tell(&terms.id, &failure);
     // Whose error it is: clients keep several requests in the air.
     let head = infer::tear(message).map(|(head, _)| head).unwrap_or_default();
     let ModelInferRequest { model_name, id, .. } = ModelInferRequest::decode(&head[..]).unwrap_or_default();
