@@ -78,16 +78,19 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
-    /// A partly filled one must not: who rides in it would be fixed too early.
+    /// A partly filled one must not: who rides in it would be fixed too early, unless that makes no difference (`bulk`).
     /// Nor may anything go ahead while a suspect waits: under full load no replica would ever be free for it.
     fn launch_ahead(&mut self, now: Time) -> Option<Action<P>> {
         if self.quarantine.is_ready() {
             return None;
         }
-        let bulk = self.bulk();
-        let full = || Some((self.lanes.first_full()?, self.rules.batch.max_items));
-        let (lane, size) = bulk.or_else(full)?;
+        if let Some((lane, size)) = self.bulk() {
+            let replica = self.replicas.ready_for_ahead()?;
+            return Some(self.launch_lane(now, replica, lane, size, CloseReason::Bulk));
+        }
+        let lane = self.lanes.first_full()?;
         let replica = self.replicas.ready_for_ahead()?;
+        let size = self.rules.batch.max_items;
         // Not past older heads: a lane that is ahead of its turn here would starve them.
         if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
@@ -95,18 +98,17 @@ impl<P: Payload> Scheduler<P> {
         // With a target it must still be in time when its turn comes.
         let in_time =
             |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace_of(lane).upper(size);
-        let gains = |policy: &mut dyn BatchPolicy, view: &View| bulk.is_some() || policy.sends_ahead(view);
-        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && gains(policy, view)) {
+        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
             return None;
         }
-        let reason = if bulk.is_some() { CloseReason::Bulk } else { CloseReason::Full };
-        Some(self.launch_lane(now, replica, lane, size, reason))
+        Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
     }
 
     /// The lane whose turn it is and how many of its items are a full batch, if bytes make it one.
     fn bulk(&self) -> Option<(LaneId, usize)> {
-        // Who names a delay or asks for none is told nothing else.
-        let most = self.bulk.most().filter(|_| self.rules.launch == WhenToLaunch::Auto)?;
+        // Who names a delay or asks for none is told nothing else, and with a target what leaves must be in time.
+        let is_asked = self.rules.launch == WhenToLaunch::Auto && self.rules.target.is_none();
+        let most = self.bulk.most().filter(|_| is_asked)?;
         let lane = self.lanes.by_rank().next()?;
         (most < self.rules.batch.max_items && self.lanes.lane(lane).len() >= most).then_some((lane, most))
     }

@@ -28,7 +28,11 @@ fn item(id: u64) -> NewItem<Input> {
 
 /// Thirty batches of a megabyte there and one back for each item, with so much to compute for each batch; 64 items wait
 /// always. Those that left last, with the number that were under way beside each.
-fn last_batches(launch: WhenToLaunch, computing: Duration) -> Vec<(usize, CloseReason, usize)> {
+fn last_batches(
+    launch: WhenToLaunch,
+    target: Option<Duration>,
+    computing: Duration,
+) -> Vec<(usize, CloseReason, usize)> {
     let mut scheduler = Scheduler::new(Rules {
         batch: BatchLimits { max_items: 64, max_cost: u64::MAX },
         queue: QueueLimits { max_items: 5000, max_bytes: u64::MAX },
@@ -37,8 +41,8 @@ fn last_batches(launch: WhenToLaunch, computing: Duration) -> Vec<(usize, CloseR
         batch_timeout: Duration::from_secs(3600),
         retry: true,
         launch,
-        target: None,
-        max_wait: Some(Duration::from_secs(3600)),
+        target,
+        max_wait: target.is_none().then_some(Duration::from_secs(3600)),
     });
     let (mut now, mut next, mut left) = (Time(0), 0, vec![]);
     scheduler.replica_up(now, ReplicaId(1));
@@ -63,19 +67,25 @@ fn last_batches(launch: WhenToLaunch, computing: Duration) -> Vec<(usize, CloseR
 
 #[test]
 fn a_part_of_what_waits_goes_ahead_if_its_bytes_are_all_that_takes_time() {
-    assert_eq!(last_batches(WhenToLaunch::Auto, MS / 20), [(4, CloseReason::Bulk, 1); 5]);
+    assert_eq!(last_batches(WhenToLaunch::Auto, None, MS / 20), [(4, CloseReason::Bulk, 1); 5]);
 }
 
 #[test]
 fn a_batch_that_takes_long_to_compute_is_as_large_as_it_may_be() {
-    let sizes = last_batches(WhenToLaunch::Auto, 20 * MS).into_iter().map(|(size, reason, _)| (size, reason));
+    let sizes = last_batches(WhenToLaunch::Auto, None, 20 * MS).into_iter().map(|(size, reason, _)| (size, reason));
     assert_eq!(sizes.collect::<Vec<_>>(), [(64, CloseReason::Full); 5]);
 }
 
 #[test]
 fn who_names_when_batches_leave_is_not_overruled() {
     for launch in [WhenToLaunch::DRAIN, WhenToLaunch::Fixed(MS)] {
-        let sizes = last_batches(launch, MS / 20).into_iter().map(|(size, reason, _)| (size, reason));
+        let sizes = last_batches(launch, None, MS / 20).into_iter().map(|(size, reason, _)| (size, reason));
         assert_eq!(sizes.collect::<Vec<_>>(), [(64, CloseReason::Full); 5]);
     }
+}
+
+#[test]
+fn with_a_target_batches_are_what_is_in_time() {
+    let left = last_batches(WhenToLaunch::Auto, Some(Duration::from_secs(60)), MS / 20);
+    assert!(left.iter().all(|(_, reason, _)| *reason != CloseReason::Bulk), "{left:?}");
 }
