@@ -165,7 +165,8 @@ class ServerOptions:
     max_body_bytes: int = _option(64 * _MEBIBYTE, "largest request body", unit="bytes", at_least=1, at_most=_I64)
     max_receiving_bytes: int = _option(
         512 * _MEBIBYTE,
-        "most memory that bodies being received may hold together, and again answers that clients have not taken",
+        "most memory that bodies being received may hold together, half of it those that begin, and again answers that "
+        "clients have not taken",
         unit="bytes",
         at_least=1,
         at_most=_I64,

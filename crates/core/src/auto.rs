@@ -92,13 +92,18 @@ impl BatchPolicy for Auto {
         Decision::AskAgain(view.now + Duration::from_secs_f64(shortest.seconds))
     }
 
-    fn sends_ahead(&mut self, view: &View) -> bool {
-        let (full, lane) = (view.lanes.limits().max_items, view.lanes.first_full());
+    fn ahead(&self, view: &View) -> Option<(LaneId, usize)> {
+        let has_enough =
+            |lane: &LaneId| view.enough(*lane).is_some_and(|enough| view.lanes.lane(*lane).len() >= enough);
+        let lane = view.lanes.by_rank().next().filter(has_enough).or_else(|| view.lanes.first_full())?;
         // Where items of like length ride together, better company may come until a replica is free.
-        if lane.is_some_and(|lane| view.curve_of(lane).measure() == Measure::Padded) {
-            return false;
+        if view.curve_of(lane).measure() == Measure::Padded {
+            return None;
         }
-        take(view, view.pace, full, view.traffic.rate(view.now, view.pace)) == full
+        let full = view.lanes.limits().max_items;
+        // Who rides with whom makes no difference where all the time goes into moving them.
+        let is_chosen = || take(view, view.pace, full, view.traffic.rate(view.now, view.pace)) == full;
+        (has_enough(&lane) || is_chosen()).then(|| (lane, view.limit(lane)))
     }
 
     fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {

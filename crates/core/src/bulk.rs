@@ -4,6 +4,8 @@
 //! compute keeps the worker waiting while the front sends and receives, and the front while the worker does. Two
 //! small batches, one ahead of the other, keep both busy, and what is moved stays in the caches of the cores.
 
+use crate::lanes::Kin;
+use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 /// What moving a byte takes at the least, there or back.
@@ -18,45 +20,62 @@ const MUCH: f64 = 0.5;
 const MOST_BYTES: f64 = 16e9;
 /// Weight of each item in the bytes of one: about the last hundred count.
 const WEIGHT: f64 = 1.0 / 32.0;
+/// Groups remembered; with more all are learned anew.
+const MOST_REMEMBERED: usize = 1024;
 
-/// Of one deployment.
-#[derive(Clone, Copy, Debug)]
+/// The limits of all groups that have one.
+#[derive(Clone, Debug, Default)]
 pub struct Bulk {
+    by_kin: FxHashMap<Kin, Limit>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limit {
     most_bytes: f64,
     /// Those of an item, there and back.
     item_bytes: f64,
 }
 
-impl Default for Bulk {
-    fn default() -> Bulk {
-        Bulk { most_bytes: f64::INFINITY, item_bytes: 0.0 }
+impl Limit {
+    fn items(&self) -> usize {
+        ((self.most_bytes / self.item_bytes.max(1.0)) as usize).max(1)
     }
 }
 
 impl Bulk {
-    /// A batch of so many items, and bytes there and back, was computed in this time, in which nothing was moved.
-    pub fn learn(&mut self, items: usize, bytes: u64, computing: Duration) {
-        if items == 0 {
-            return;
-        }
-        let (bytes, each) = (bytes as f64, bytes as f64 / items as f64);
-        let weight = if self.item_bytes == 0.0 { 1.0 } else { 1.0 - (1.0 - WEIGHT).powi(items as i32) };
-        self.item_bytes += weight * (each - self.item_bytes);
+    /// A batch of a group with so many items, and bytes there and back, was computed in this time.
+    pub fn learn(&mut self, kin: Kin, items: usize, bytes: u64, computing: Duration) {
+        let (bytes, each) = (bytes as f64, bytes as f64 / items.max(1) as f64);
         let share = computing.as_secs_f64() / (bytes * MOVING_S_PER_BYTE).max(f64::MIN_POSITIVE);
-        if share < LITTLE && bytes > LEAST_BYTES {
-            self.most_bytes = (self.most_bytes.min(bytes) / 2.0).max(LEAST_BYTES);
+        let is_moved = share < LITTLE && bytes > LEAST_BYTES;
+        let Some(limit) = self.by_kin.get_mut(&kin) else {
+            if is_moved {
+                if self.by_kin.len() == MOST_REMEMBERED {
+                    self.by_kin.clear();
+                }
+                self.by_kin.insert(kin, Limit { most_bytes: (bytes / 2.0).max(LEAST_BYTES), item_bytes: each });
+            }
+            return;
+        };
+        limit.item_bytes += (1.0 - (1.0 - WEIGHT).powi(items as i32)) * (each - limit.item_bytes);
+        if is_moved {
+            limit.most_bytes = (limit.most_bytes.min(bytes) / 2.0).max(LEAST_BYTES);
         } else if share > MUCH && bytes > LEAST_BYTES / 2.0 {
-            self.most_bytes *= 2.0;
-            if self.most_bytes > MOST_BYTES {
-                self.most_bytes = f64::INFINITY;
+            limit.most_bytes *= 2.0;
+            if limit.most_bytes > MOST_BYTES {
+                self.by_kin.remove(&kin);
             }
         }
     }
 
-    /// So many items are a full batch; `None` if their bytes do not matter.
-    pub fn most(&self) -> Option<usize> {
-        (self.most_bytes < MOST_BYTES && self.item_bytes > 0.0)
-            .then(|| ((self.most_bytes / self.item_bytes) as usize).max(1))
+    /// So many items of a group are as good as more; `None` if their bytes do not matter.
+    pub fn enough(&self, kin: Kin) -> Option<usize> {
+        self.by_kin.get(&kin).map(Limit::items)
+    }
+
+    /// The groups that have a limit.
+    pub fn groups(&self) -> impl Iterator<Item = Kin> + '_ {
+        self.by_kin.keys().copied()
     }
 }
 
@@ -65,15 +84,17 @@ mod tests {
     use super::*;
 
     const MEGABYTE: u64 = 1_000_000;
+    const KIN: Kin = Kin(1);
 
     /// After a hundred batches of `waiting` items at most, of two megabytes each and with this to compute: how many leave
     /// together.
     fn settled(bulk: &mut Bulk, waiting: usize, computing: impl Fn(usize) -> Duration) -> usize {
+        let items = |bulk: &Bulk| bulk.enough(KIN).map_or(waiting, |most| most.min(waiting));
         for _ in 0..100 {
-            let items = bulk.most().map_or(waiting, |most| most.min(waiting));
-            bulk.learn(items, items as u64 * 2 * MEGABYTE, computing(items));
+            let items = items(bulk);
+            bulk.learn(KIN, items, items as u64 * 2 * MEGABYTE, computing(items));
         }
-        bulk.most().map_or(waiting, |most| most.min(waiting))
+        items(bulk)
     }
 
     #[test]
@@ -101,33 +122,47 @@ mod tests {
         let mut bulk = Bulk::default();
         assert_eq!(settled(&mut bulk, 64, |_| Duration::ZERO), 4);
         assert_eq!(settled(&mut bulk, 64, |_| Duration::from_millis(50)), 64);
-        assert_eq!(bulk.most(), None);
+        assert_eq!(bulk.enough(KIN), None);
     }
 
     #[test]
     fn small_items_are_left_alone() {
         let mut bulk = Bulk::default();
-        (0..100).for_each(|_| bulk.learn(64, 64 * 2000, Duration::from_micros(5)));
-        assert_eq!(bulk.most(), None);
-        (0..100).for_each(|_| bulk.learn(0, 0, Duration::ZERO));
-        assert_eq!(bulk.most(), None);
+        (0..100).for_each(|_| bulk.learn(KIN, 64, 64 * 2000, Duration::from_micros(5)));
+        (0..100).for_each(|_| bulk.learn(KIN, 0, 0, Duration::ZERO));
+        assert_eq!(bulk.enough(KIN), None);
+    }
+
+    #[test]
+    fn one_group_does_not_speak_for_another() {
+        let mut bulk = Bulk::default();
+        (0..100).for_each(|_| bulk.learn(KIN, 64, 64 * MEGABYTE, Duration::ZERO));
+        (0..100).for_each(|_| bulk.learn(Kin(2), 64, 64 * 200, Duration::from_millis(5)));
+        assert_eq!((bulk.enough(KIN), bulk.enough(Kin(2))), (Some(8), None));
     }
 
     #[test]
     fn one_large_item_does_not_speak_for_many_small_ones() {
         let mut bulk = Bulk::default();
-        (0..10).for_each(|_| bulk.learn(64, 64 * MEGABYTE, Duration::ZERO));
-        assert_eq!(bulk.most(), Some(8));
-        bulk.learn(1, 20 * MEGABYTE, Duration::ZERO);
-        assert_eq!(bulk.most(), Some(5));
-        bulk.learn(64, 64 * MEGABYTE, Duration::ZERO);
-        assert_eq!(bulk.most(), Some(7));
+        (0..10).for_each(|_| bulk.learn(KIN, 64, 64 * MEGABYTE, Duration::ZERO));
+        assert_eq!(bulk.enough(KIN), Some(8));
+        bulk.learn(KIN, 1, 20 * MEGABYTE, Duration::ZERO);
+        assert_eq!(bulk.enough(KIN), Some(5));
+        bulk.learn(KIN, 64, 64 * MEGABYTE, Duration::ZERO);
+        assert_eq!(bulk.enough(KIN), Some(7));
     }
 
     #[test]
     fn an_item_that_is_too_large_rides_alone() {
         let mut bulk = Bulk::default();
-        (0..100).for_each(|_| bulk.learn(2, 200 * MEGABYTE, Duration::ZERO));
-        assert_eq!(bulk.most(), Some(1));
+        (0..100).for_each(|_| bulk.learn(KIN, 2, 200 * MEGABYTE, Duration::ZERO));
+        assert_eq!(bulk.enough(KIN), Some(1));
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut bulk = Bulk::default();
+        (0..3000).for_each(|kin| bulk.learn(Kin(kin), 2, 200 * MEGABYTE, Duration::ZERO));
+        assert!(bulk.by_kin.len() <= MOST_REMEMBERED);
     }
 }

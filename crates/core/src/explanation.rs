@@ -34,10 +34,8 @@ pub struct Explanation {
     pub returns: Option<Returns>,
     /// Until the answer of an item that arrives now; absent while too little is known.
     pub predicted_latency_ms: Option<f64>,
-    /// So many items are a full batch, because more bytes would take longer to move than to compute; absent if they do not.
-    pub bulk_items: Option<usize>,
-    /// The groups that are told apart, those with the most batches first. Empty while all items are of one group, and any
-    /// number of them fits into the memory of the device.
+    /// The groups that are told apart, those with the most batches first. Empty while all items are of one group, any
+    /// number of them fits into the memory of the device, and no bytes close a batch.
     pub groups: Vec<GroupSeen>,
     /// The last batches, newest first.
     pub last_batches: Vec<Shown>,
@@ -58,11 +56,20 @@ pub struct GroupSeen {
     pub most_items: Option<usize>,
     /// Until more are tried again.
     pub tried_again_in_s: Option<f64>,
+    /// So many items are a full batch, because their bytes take longer to move than to compute; absent if they do not.
+    pub enough_items: Option<usize>,
 }
 
 impl GroupSeen {
-    /// Of a group with what was measured of its own batches, and a ceiling: the most items, and from when more are tried.
-    pub fn new(now: Time, group: String, own: Option<(&Curve, u64)>, ceiling: Option<(usize, Time)>) -> GroupSeen {
+    /// Of a group with what was measured of its own batches, a ceiling (the most items, and from when more are tried), and how
+    /// many are enough.
+    pub fn new(
+        now: Time,
+        group: String,
+        own: Option<(&Curve, u64)>,
+        ceiling: Option<(usize, Time)>,
+        enough_items: Option<usize>,
+    ) -> GroupSeen {
         GroupSeen {
             group,
             launch_cost_ms: own.map(|(curve, _)| rounded(curve.pace().launch_s() * 1e3)),
@@ -70,6 +77,7 @@ impl GroupSeen {
             batches_measured: own.map_or(0, |(_, batches)| batches),
             most_items: ceiling.map(|(most, _)| most),
             tried_again_in_s: ceiling.map(|(_, try_at)| rounded((try_at - now).as_secs_f64())),
+            enough_items,
         }
     }
 }
@@ -155,7 +163,6 @@ impl Explanation {
         traffic: &Traffic,
         decisions: &Decisions,
         latency: Option<Duration>,
-        bulk_items: Option<usize>,
         groups: Vec<GroupSeen>,
     ) -> Explanation {
         let pace = curve.by_items();
@@ -176,7 +183,6 @@ impl Explanation {
             arrivals_per_s: rounded(traffic.rate(now, pace)),
             returns,
             predicted_latency_ms: latency.map(ms),
-            bulk_items,
             groups,
             last_batches: decisions.shown(now),
         }

@@ -1,5 +1,6 @@
 //! When to launch a batch, and of which lane. A policy is pure: it sees the lanes and the time, and decides.
 
+use crate::bulk::Bulk;
 use crate::ceilings::Ceilings;
 use crate::curve::Curve;
 use crate::lanes::{LaneId, Lanes};
@@ -44,13 +45,11 @@ pub enum CloseReason {
     Share,
     /// They are of like length, and what else waits is not.
     Alike,
-    /// More bytes would take longer to move than to compute.
-    Bulk,
 }
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 11] = [
+    pub const ALL: [CloseReason; 10] = [
         CloseReason::Full,
         CloseReason::Drain,
         CloseReason::Delay,
@@ -61,7 +60,6 @@ impl CloseReason {
         CloseReason::Deadline,
         CloseReason::Share,
         CloseReason::Alike,
-        CloseReason::Bulk,
     ];
 
     /// The metric label.
@@ -77,7 +75,6 @@ impl CloseReason {
             CloseReason::Deadline => "deadline",
             CloseReason::Share => "share",
             CloseReason::Alike => "alike",
-            CloseReason::Bulk => "bulk",
         }
     }
 }
@@ -105,6 +102,8 @@ pub struct View<'a> {
     pub held: &'a Replicas,
     /// How many items of a group fit into the memory of the device.
     pub ceilings: &'a Ceilings,
+    /// How many items of a group are enough, because their bytes take longer to move than to compute.
+    pub bulk: &'a Bulk,
     /// Whether answers should come within a target, so that nothing may leave that would miss it.
     pub has_target: bool,
 }
@@ -145,7 +144,13 @@ impl View<'_> {
 
     /// Most items of a lane that may leave together.
     pub fn limit(&self, lane: LaneId) -> usize {
-        self.ceilings.most(self.lanes.kin(lane), self.lanes.limits().max_items, self.now)
+        let fit = self.ceilings.most(self.lanes.kin(lane), self.lanes.limits().max_items, self.now);
+        self.enough(lane).map_or(fit, |enough| fit.min(enough))
+    }
+
+    /// So many items of a lane are as good as more; `None` if their bytes do not matter.
+    pub fn enough(&self, lane: LaneId) -> Option<usize> {
+        self.bulk.enough(self.lanes.kin(lane))
     }
 
     /// Whether a lane holds as much as may leave together.
@@ -198,9 +203,9 @@ pub enum Decision {
 pub trait BatchPolicy: Send + Debug {
     /// What to do now.
     fn decide(&mut self, view: &View) -> Decision;
-    /// Whether a full batch may go to a busy replica now, to run when that is free.
-    fn sends_ahead(&mut self, _view: &View) -> bool {
-        true
+    /// The lane of which a full batch may go to a busy replica now, to run when that is free, and its size at the most.
+    fn ahead(&self, view: &View) -> Option<(LaneId, usize)> {
+        Some((view.lanes.first_full()?, view.lanes.limits().max_items))
     }
     /// How many of `waiting` items it would take into one batch.
     fn take(&self, view: &View, waiting: usize) -> usize {

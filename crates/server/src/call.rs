@@ -150,14 +150,14 @@ impl Chunks {
     /// Takes the first `length` bytes off, or all if there are fewer; the rest stays where it is. Nothing is copied.
     #[must_use]
     pub fn split_to(&mut self, mut length: usize) -> Chunks {
-        let mut taken = Chunks::default();
-        while let Some(first) = self.0.first_mut().filter(|first| length > 0 || first.is_empty()) {
-            if length < first.len() {
-                taken.0.push(first.split_to(length));
-                break;
-            }
-            length -= first.len();
-            taken.0.push(self.0.remove(0));
+        let mut whole = 0;
+        while let Some(chunk) = self.0.get(whole).filter(|chunk| chunk.len() <= length) {
+            length -= chunk.len();
+            whole += 1;
+        }
+        let mut taken = Chunks(self.0.drain(..whole).collect());
+        if let Some(first) = self.0.first_mut().filter(|_| length > 0) {
+            taken.0.push(first.split_to(length));
         }
         taken
     }

@@ -241,7 +241,9 @@ impl Engine {
             let computed =
                 results.items.iter().filter(|(_, outcome)| matches!(outcome, ItemOutcome::Values(_))).count();
             self.scheduler.computed(results.batch, computed);
-            self.scheduler.moved(results.batch, results.bytes(), model);
+            // Work that a device was given may be waited for while its outputs are encoded.
+            let computing = model + results.durations.encode;
+            self.scheduler.moved(results.batch, results.bytes(), computing);
             self.meters.model_seconds.observe(model.as_secs_f64());
         }
         for (id, outcome) in results.items {

@@ -9,7 +9,7 @@ use tokio::task::block_in_place;
 /// Bodies and answers from this size on are parsed and written where they hold up nobody else: a megabyte of JSON takes
 /// milliseconds, for which engines, links and probes on the same thread would wait.
 const HEAVY_BYTES: usize = 256 * 1024;
-/// What is copied, or looked at without being parsed, is done with at least so many times as fast: it weighs less by that.
+/// What is copied, or looked at without being parsed, is done with about so many times as fast, and weighs less by that.
 /// What is only passed on weighs nothing. To move everybody else to another thread takes two switches, which is more than
 /// a request with a megabyte of bytes needs for all that it does here.
 pub(crate) const COPIED: usize = 8;

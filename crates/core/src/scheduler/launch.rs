@@ -6,7 +6,6 @@ use crate::lanes::{Kin, LaneId};
 use crate::load::Load;
 use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
 use crate::request::{BatchId, ItemId, ReplicaId};
-use crate::rules::WhenToLaunch;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -40,9 +39,6 @@ impl<P: Payload> Scheduler<P> {
         if let Some(refused) = self.pending.pop_front() {
             return Some(refused);
         }
-        if let Some((lane, size)) = self.bulk() {
-            return Some(self.launch_lane(now, replica, lane, size, CloseReason::Bulk));
-        }
         match self.ask(now, |policy, view| policy.decide(view)) {
             Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
             Decision::AskAgain(_) if self.quarantine.is_ready() => self.launch_suspect(now, replica),
@@ -66,6 +62,7 @@ impl<P: Payload> Scheduler<P> {
             traffic: &self.traffic,
             held: &self.replicas,
             ceilings: &self.ceilings,
+            bulk: &self.bulk,
             has_target: self.rules.target.is_some(),
         };
         question(&mut *self.policy, &view)
@@ -84,13 +81,8 @@ impl<P: Payload> Scheduler<P> {
         if self.quarantine.is_ready() {
             return None;
         }
-        if let Some((lane, size)) = self.bulk() {
-            let replica = self.replicas.ready_for_ahead()?;
-            return Some(self.launch_lane(now, replica, lane, size, CloseReason::Bulk));
-        }
-        let lane = self.lanes.first_full()?;
         let replica = self.replicas.ready_for_ahead()?;
-        let size = self.rules.batch.max_items;
+        let (lane, size) = self.ask(now, |policy, view| policy.ahead(view))?;
         // Not past older heads: a lane that is ahead of its turn here would starve them.
         if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
@@ -98,19 +90,10 @@ impl<P: Payload> Scheduler<P> {
         // With a target it must still be in time when its turn comes.
         let in_time =
             |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace_of(lane).upper(size);
-        if !self.ask(now, |policy, view| (!view.has_target || in_time(view)) && policy.sends_ahead(view)) {
+        if self.rules.target.is_some() && !self.ask(now, |_, view| in_time(view)) {
             return None;
         }
         Some(self.launch_lane(now, replica, lane, size, CloseReason::Full))
-    }
-
-    /// The lane whose turn it is and how many of its items are a full batch, if bytes make it one.
-    fn bulk(&self) -> Option<(LaneId, usize)> {
-        // Who names a delay or asks for none is told nothing else, and with a target what leaves must be in time.
-        let is_asked = self.rules.launch == WhenToLaunch::Auto && self.rules.target.is_none();
-        let most = self.bulk.most().filter(|_| is_asked)?;
-        let lane = self.lanes.by_rank().next()?;
-        (most < self.rules.batch.max_items && self.lanes.lane(lane).len() >= most).then_some((lane, most))
     }
 
     fn launch_lane(

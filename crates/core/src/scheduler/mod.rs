@@ -348,8 +348,11 @@ impl<P: Payload> Scheduler<P> {
 
     /// The answers of a batch that ends have so many bytes, and took so long to compute once its inputs were there.
     pub fn moved(&mut self, id: BatchId, answers: u64, computing: Duration) {
-        if let Some(batch) = self.batches.get(&id) {
-            self.bulk.learn(batch.size, batch.bytes.saturating_add(answers), computing);
+        // Who says when batches leave is not overruled.
+        if let Some(batch) = self.batches.get(&id).filter(|_| self.rules.launch == WhenToLaunch::Auto)
+            && let Some(kin) = batch.kin
+        {
+            self.bulk.learn(kin, batch.size, batch.bytes.saturating_add(answers), computing);
         }
     }
 
@@ -485,15 +488,19 @@ impl<P: Payload> Scheduler<P> {
     pub fn explain(&mut self, now: Time) -> Explanation {
         let cost = self.usual_cost();
         let latency = self.forecast(now, &GroupKey::default(), Priority::Normal, cost).map(|forecast| forecast.latency);
-        let (bulk, groups) = (self.bulk.most(), self.groups_seen(now));
-        Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency, bulk, groups)
+        Explanation::new(now, self.paces.curve(), &self.traffic, &self.decisions, latency, self.groups_seen(now))
     }
 
     fn groups_seen(&self, now: Time) -> Vec<GroupSeen> {
-        let known: BTreeSet<Kin> = self.paces.groups().chain(self.ceilings.groups()).collect();
+        let limits = self.ceilings.groups().chain(self.bulk.groups());
+        let known: BTreeSet<Kin> = self.paces.groups().chain(limits).collect();
         let mut known: Vec<Kin> = known.into_iter().filter(|kin| self.names.contains_key(kin)).collect();
         known.sort_by_key(|&kin| Reverse(self.paces.own(kin).map_or(0, |(_, batches)| batches)));
-        let seen = |kin| GroupSeen::new(now, self.names[&kin].clone(), self.paces.own(kin), self.ceilings.of(kin));
+        let enough = |kin| self.bulk.enough(kin).filter(|&enough| enough < self.rules.batch.max_items);
+        let seen = |kin| {
+            let (name, own) = (self.names[&kin].clone(), self.paces.own(kin));
+            GroupSeen::new(now, name, own, self.ceilings.of(kin), enough(kin))
+        };
         known.into_iter().take(GROUPS_SHOWN).map(seen).collect()
     }
 

@@ -4,6 +4,7 @@ use crate::arrivals::{Users, users};
 use crate::scenarios::{LAUNCH, MIXED, SEEDS, at_load, auto, batch_scenarios, best_cell, drain, measure};
 use crate::simulator::{Figures, Scenario, Service, Simulation, geomean, service};
 use jitney_core::auto::Auto;
+use jitney_core::lanes::LaneId;
 use jitney_core::policy::{BatchPolicy, Decision, View};
 
 /// 1/throughput, mean, p50 and p95 as ratios: above 1 is worse.
@@ -146,8 +147,8 @@ impl BatchPolicy for NothingAhead {
     fn decide(&mut self, view: &View) -> Decision {
         self.0.decide(view)
     }
-    fn sends_ahead(&mut self, _: &View) -> bool {
-        false
+    fn ahead(&self, _: &View) -> Option<(LaneId, usize)> {
+        None
     }
     fn on_end(&mut self) {
         self.0.on_end();

@@ -1,6 +1,7 @@
 //! What people tune by hand: a delay, a size, and from when the delay counts. The best of these cells, chosen with
 //! hindsight for each scenario, is what `auto` is measured against.
 
+use jitney_core::lanes::LaneId;
 use jitney_core::policy::{BatchPolicy, CloseReason, Decision, View};
 use jitney_core::time::Time;
 use std::time::Duration;
@@ -65,7 +66,8 @@ impl BatchPolicy for Cell {
     }
 
     /// A cell of small batches must not be given large ones behind its back.
-    fn sends_ahead(&mut self, view: &View) -> bool {
-        self.goes_ahead && self.size >= view.lanes.limits().max_items
+    fn ahead(&self, view: &View) -> Option<(LaneId, usize)> {
+        let full = view.lanes.limits().max_items;
+        view.lanes.first_full().filter(|_| self.goes_ahead && self.size >= full).map(|lane| (lane, full))
     }
 }

@@ -26,8 +26,8 @@ impl BatchPolicy for FirstCome {
     fn decide(&mut self, view: &View) -> Decision {
         self.0.decide(view)
     }
-    fn sends_ahead(&mut self, view: &View) -> bool {
-        self.0.sends_ahead(view)
+    fn ahead(&self, view: &View) -> Option<(LaneId, usize)> {
+        self.0.ahead(view)
     }
     fn take(&self, view: &View, waiting: usize) -> usize {
         self.0.take(view, waiting)
@@ -54,8 +54,8 @@ impl BatchPolicy for SortWindow {
             ask_again @ Decision::AskAgain(_) => ask_again,
         }
     }
-    fn sends_ahead(&mut self, _: &View) -> bool {
-        false
+    fn ahead(&self, _: &View) -> Option<(LaneId, usize)> {
+        None
     }
     fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
         let first = view.lanes.in_order(lane).take(self.window).map(|(_, item)| item);

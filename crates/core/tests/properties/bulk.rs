@@ -2,7 +2,7 @@
 
 use crate::world::Input;
 use jitney_core::admission::QueueLimits;
-use jitney_core::group_key::GroupKey;
+use jitney_core::group_key::{GroupKey, KeyPart};
 use jitney_core::lane::BatchLimits;
 use jitney_core::policy::CloseReason;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
@@ -14,25 +14,19 @@ use std::time::Duration;
 const MEGABYTE: u64 = 1_000_000;
 const MS: Duration = Duration::from_millis(1);
 
-fn item(id: u64) -> NewItem<Input> {
-    NewItem {
-        id: ItemId(id),
-        group: GroupKey::default(),
-        cost: 1,
-        bytes: MEGABYTE,
-        priority: Priority::Normal,
-        timeout: None,
-        payload: Input { id, fingerprint: id },
-    }
+/// What the items of a group are like: their bytes, there and again back, and what a batch takes to compute.
+#[derive(Clone, Copy)]
+struct Kind {
+    bytes: u64,
+    computing: Duration,
 }
 
-/// Thirty batches of a megabyte there and one back for each item, with so much to compute for each batch; 64 items wait
-/// always. Those that left last, with the number that were under way beside each.
-fn last_batches(
-    launch: WhenToLaunch,
-    target: Option<Duration>,
-    computing: Duration,
-) -> Vec<(usize, CloseReason, usize)> {
+/// A batch that has left: of which group, how many, why, and how many others were under way.
+#[derive(Debug, PartialEq)]
+struct Left(i64, usize, CloseReason, usize);
+
+/// Items of these groups wait always, 64 of each. What left last of 60 batches.
+fn last_batches(launch: WhenToLaunch, replicas: u32, kinds: &[Kind]) -> Vec<Left> {
     let mut scheduler = Scheduler::new(Rules {
         batch: BatchLimits { max_items: 64, max_cost: u64::MAX },
         queue: QueueLimits { max_items: 5000, max_bytes: u64::MAX },
@@ -41,51 +35,87 @@ fn last_batches(
         batch_timeout: Duration::from_secs(3600),
         retry: true,
         launch,
-        target,
-        max_wait: target.is_none().then_some(Duration::from_secs(3600)),
+        target: None,
+        max_wait: Some(Duration::from_secs(3600)),
     });
     let (mut now, mut next, mut left) = (Time(0), 0, vec![]);
-    scheduler.replica_up(now, ReplicaId(1));
+    (0..replicas).for_each(|id| scheduler.replica_up(now, ReplicaId(id)));
+    let mut waiting = vec![0; kinds.len()];
+    // By group, so that a batch is known by its first item.
+    let group_of = |id: ItemId| (id.0 % kinds.len() as u64) as usize;
     let mut under_way: Vec<Launch> = vec![];
-    for _ in 0..30 {
-        while scheduler.queued_items() < 64 {
-            assert!(scheduler.submit(now, item(next)).is_ok());
-            next += 1;
+    for _ in 0..60 {
+        for (group, kind) in kinds.iter().enumerate() {
+            for _ in waiting[group]..64 {
+                let id = next * kinds.len() as u64 + group as u64;
+                next += 1;
+                let item = NewItem {
+                    id: ItemId(id),
+                    group: GroupKey([KeyPart::Int(group as i64)].into_iter().collect()),
+                    cost: 1,
+                    bytes: kind.bytes,
+                    priority: Priority::Normal,
+                    timeout: None,
+                    payload: Input { id, fingerprint: id },
+                };
+                assert!(scheduler.submit(now, item).is_ok());
+            }
+            waiting[group] = 64;
         }
-        while let Some(Action::Launch(launch)) = scheduler.poll(now) {
-            left.push((launch.items.len(), launch.reason, under_way.len()));
+        while let Some(action) = scheduler.poll(now) {
+            let Action::Launch(launch) = action else { panic!("{action:?}") };
+            let group = group_of(launch.items[0]);
+            waiting[group] -= launch.items.len();
+            left.push(Left(group as i64, launch.items.len(), launch.reason, under_way.len()));
             under_way.push(launch);
         }
         let done = under_way.remove(0);
-        now = now + computing + MS * done.items.len() as u32;
-        scheduler.moved(done.batch, done.items.len() as u64 * MEGABYTE, computing);
+        let Kind { bytes, computing } = kinds[group_of(done.items[0])];
+        let moved = done.items.len() as u64 * bytes;
+        now = now + computing + Duration::from_nanos(moved);
+        scheduler.moved(done.batch, moved, computing);
         done.items.iter().for_each(|&id| _ = scheduler.item_done(done.batch, id));
         scheduler.batch_done(now, done.replica, done.batch, true);
     }
-    left.split_off(left.len() - 5)
+    left.split_off(left.len() - 6)
+}
+
+const MOVED: Kind = Kind { bytes: MEGABYTE, computing: Duration::from_micros(50) };
+const COMPUTED: Kind = Kind { bytes: MEGABYTE, computing: Duration::from_millis(200) };
+
+fn sizes(left: &[Left]) -> Vec<usize> {
+    left.iter().map(|left| left.1).collect()
 }
 
 #[test]
 fn a_part_of_what_waits_goes_ahead_if_its_bytes_are_all_that_takes_time() {
-    assert_eq!(last_batches(WhenToLaunch::Auto, None, MS / 20), [(4, CloseReason::Bulk, 1); 5]);
+    let left = last_batches(WhenToLaunch::Auto, 1, &[MOVED]);
+    assert!(left.iter().all(|left| *left == Left(0, 4, CloseReason::Full, 1)), "{left:?}");
 }
 
 #[test]
 fn a_batch_that_takes_long_to_compute_is_as_large_as_it_may_be() {
-    let sizes = last_batches(WhenToLaunch::Auto, None, 20 * MS).into_iter().map(|(size, reason, _)| (size, reason));
-    assert_eq!(sizes.collect::<Vec<_>>(), [(64, CloseReason::Full); 5]);
+    assert_eq!(sizes(&last_batches(WhenToLaunch::Auto, 1, &[COMPUTED])), [64; 6]);
 }
 
 #[test]
 fn who_names_when_batches_leave_is_not_overruled() {
     for launch in [WhenToLaunch::DRAIN, WhenToLaunch::Fixed(MS)] {
-        let sizes = last_batches(launch, None, MS / 20).into_iter().map(|(size, reason, _)| (size, reason));
-        assert_eq!(sizes.collect::<Vec<_>>(), [(64, CloseReason::Full); 5]);
+        assert_eq!(sizes(&last_batches(launch, 1, &[MOVED])), [64; 6]);
     }
 }
 
 #[test]
-fn with_a_target_batches_are_what_is_in_time() {
-    let left = last_batches(WhenToLaunch::Auto, Some(Duration::from_secs(60)), MS / 20);
-    assert!(left.iter().all(|(_, reason, _)| *reason != CloseReason::Bulk), "{left:?}");
+fn the_bytes_of_one_group_close_no_batch_of_another() {
+    let small = Kind { bytes: 200, computing: Duration::from_millis(5) };
+    for left in last_batches(WhenToLaunch::Auto, 1, &[MOVED, small]) {
+        let Left(group, size, ..) = left;
+        assert!(if group == 0 { size <= 4 } else { size > 32 }, "{left:?}");
+    }
+}
+
+#[test]
+fn each_replica_has_its_own() {
+    let left = last_batches(WhenToLaunch::Auto, 3, &[MOVED]);
+    assert!(left.iter().all(|left| left.1 == 4 && left.3 == 5), "one that runs and one ahead of each: {left:?}");
 }

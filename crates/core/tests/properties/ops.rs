@@ -27,6 +27,8 @@ pub(crate) enum Op {
     Retire(usize),
     Lose(usize, Loss),
     Door(u8),
+    /// From here on answers have so many bytes and batches take so long to compute.
+    Work(u64, Duration),
 }
 
 impl Op {
@@ -82,6 +84,7 @@ impl Op {
                 1 => Door::Closed(Outcome::Draining),
                 _ => Door::Open,
             }),
+            Op::Work(bytes, computing) => world.work = (bytes, computing),
         }
     }
 }
@@ -156,6 +159,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (n(), prop_oneof![Just(Loss::Crashed), Just(Loss::Killed)]).prop_map(|(n, loss)| Op::Lose(n, loss)),
         2 => n().prop_map(Op::Retire),
         1 => (0u8..6).prop_map(Op::Door),
+        1 => (prop_oneof![Just(0), 0u64..12_000_000], ms(0..3)).prop_map(|(bytes, takes)| Op::Work(bytes, takes)),
     ];
     prop::collection::vec(op, 1..160)
 }

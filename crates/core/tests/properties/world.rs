@@ -114,6 +114,8 @@ pub(crate) struct World {
     pub(crate) replicas: BTreeMap<ReplicaId, Replica>,
     /// Everything that the scheduler said, in order.
     pub(crate) log: Vec<String>,
+    /// Bytes of each answer, and what batches take to compute: where it is little, the bytes close them.
+    pub(crate) work: (u64, Duration),
     door: Door,
     convicted: Vec<(Time, u64)>,
     watched: Vec<(Time, u64, Record)>,
@@ -136,6 +138,7 @@ impl World {
             batches: BTreeMap::new(),
             replicas: BTreeMap::new(),
             log: Vec::new(),
+            work: (0, Duration::ZERO),
             door: Door::Closed(Outcome::Loading),
             convicted: Vec::new(),
             watched: Vec::new(),
@@ -169,7 +172,7 @@ impl World {
         let predicted = self.scheduler.predicted_wait(self.now);
         let item = NewItem {
             id,
-            group: GroupKey([KeyPart::Int(i64::from(asked.group))].into_iter().collect()),
+            group: key(asked.group),
             cost: asked.cost,
             bytes: asked.bytes,
             priority: asked.priority,
@@ -273,9 +276,8 @@ impl World {
     /// A replica says that a batch is done; both may be anything.
     pub(crate) fn batch_done(&mut self, replica: ReplicaId, id: BatchId, is_clean: bool) {
         if is_clean && let Some(batch) = self.batches.get(&id) {
-            // Of some batches the bytes matter: that is for the scheduler to find out.
-            let answers = id.0 % 4 * 4_000_000 * batch.items.len() as u64;
-            self.scheduler.moved(id, answers, Duration::ZERO);
+            let (answer, computing) = self.work;
+            self.scheduler.moved(id, answer * batch.items.len() as u64, computing);
         }
         self.scheduler.batch_done(self.now, replica, id, is_clean);
         if let Some(held) = self.replicas.get_mut(&replica)
@@ -384,4 +386,8 @@ impl World {
         }
         self.check_rest();
     }
+}
+
+fn key(group: u8) -> GroupKey {
+    GroupKey([KeyPart::Int(i64::from(group))].into_iter().collect())
 }

@@ -180,7 +180,7 @@ async fn slow(
             let is_new = received == bytes.len() as u64;
             let room = if is_new { all.div_ceil(2).max(received).min(all) } else { all };
             if !held.grow(bytes.len(), room) {
-                return Err(crowded(all));
+                return Err(crowded(room, all));
             }
             gathered.push(bytes);
         }
@@ -238,9 +238,15 @@ fn too_slow(idle: Duration) -> Problem {
     Problem::new(Outcome::BodyTimeout, detail).close()
 }
 
-fn crowded(most: u64) -> Problem {
-    let detail =
-        format!("bodies that are being received already hold the {most} bytes that they may; come back in a second");
+fn crowded(room: u64, all: u64) -> Problem {
+    let detail = if room < all {
+        format!(
+            "bodies that are being received hold half of the {all} bytes that they may (max_receiving_bytes), and need the \
+             rest to come to their ends; come back in a second"
+        )
+    } else {
+        format!("bodies that are being received already hold the {all} bytes that they may; come back in a second")
+    };
     Problem::from(Failure {
         retry_after: Some(Duration::from_secs(1)),
         ..Failure::new(Outcome::QueueBytesFull, detail)

@@ -7,6 +7,7 @@ mod coding;
 mod connection;
 mod cors;
 mod door;
+mod dropping;
 mod fault;
 mod form;
 mod gate;

@@ -1,6 +1,7 @@
 //! One accepted socket: TCP or Unix, with the bytes that were read to find out the protocol, and notes for the time-outs.
 
-use super::limits::{AHEAD_BYTES, DROP_PAUSE, DROP_PAUSE_MOST, DROPPED_AT_ONCE, SNIFF_BYTES};
+use super::dropping::Dropping;
+use super::limits::{AHEAD_BYTES, SNIFF_BYTES};
 use super::untaken::Untaken;
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
@@ -10,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Sleep, sleep};
 
 /// What happens on a connection, for whoever watches its time-outs.
 #[derive(Debug, Default)]
@@ -155,29 +155,6 @@ pub(crate) struct Socket {
     dropping: Option<Dropping>,
 }
 
-/// Sockets of which what still comes is read and dropped, in the whole process.
-static DROPPING: AtomicU32 = AtomicU32::new(0);
-
-/// What comes to a socket is dropped after a pause, which is the longer the more of them do that: a thousand clients that are
-/// refused and go on sending would else take the core from those who are answered.
-#[derive(Debug)]
-struct Dropping {
-    pause: Pin<Box<Sleep>>,
-}
-
-impl Dropping {
-    fn new() -> Dropping {
-        let others = DROPPING.fetch_add(1, Ordering::Relaxed);
-        Dropping { pause: Box::pin(sleep((DROP_PAUSE * others).min(DROP_PAUSE_MOST))) }
-    }
-}
-
-impl Drop for Dropping {
-    fn drop(&mut self) {
-        DROPPING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Which protocol the first bytes speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -307,9 +284,10 @@ impl AsyncWrite for Socket {
                 return Poll::Ready(Ok(()));
             }
             self.activity.lingering.store(true, Ordering::Relaxed);
+            self.dropping = Dropping::begin();
         }
-        let dropping = self.dropping.get_or_insert_with(Dropping::new);
-        ready!(dropping.pause.as_mut().poll(cx));
+        let Some(dropping) = &mut self.dropping else { return Poll::Ready(Ok(())) };
+        ready!(dropping.poll_turn(cx));
         let mut scratch = [0; 8192];
         loop {
             let mut buf = ReadBuf::new(&mut scratch);
@@ -318,9 +296,8 @@ impl AsyncWrite for Socket {
             if length == 0 {
                 return Poll::Ready(Ok(()));
             }
-            let before = self.activity.dropped.fetch_add(length, Ordering::Relaxed);
-            if before / DROPPED_AT_ONCE != (before + length) / DROPPED_AT_ONCE {
-                self.dropping = Some(Dropping::new());
+            self.activity.dropped.fetch_add(length, Ordering::Relaxed);
+            if self.dropping.as_mut().is_some_and(|dropping| dropping.read(length)) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -1,5 +1,6 @@
 //! The body of a request while it comes in, and what becomes of one that nobody reads.
 
+use super::dropping::Dropping;
 use super::limits::{LINGER, LINGER_MOST};
 use bytes::Bytes;
 use http_body::{Body, SizeHint};
@@ -58,5 +59,9 @@ impl Drop for Upload {
 
 /// Reads to the end, or to a sign that there is none: a failure, or a pause.
 async fn pass_over(mut rest: Incoming) {
-    while let Ok(Some(Ok(_))) = timeout(LINGER, poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx))).await {}
+    let Some(mut dropping) = Dropping::begin() else { return };
+    while let Ok(Some(Ok(frame))) = timeout(LINGER, poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx))).await {
+        dropping.read(frame.data_ref().map_or(0, |data| data.len() as u64));
+        dropping.turn().await;
+    }
 }

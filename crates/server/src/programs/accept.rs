@@ -3,7 +3,7 @@
 use super::frames::{self, Dial, Refused, Request, Welcome};
 use super::life::{Life, Watched};
 use crate::call::{Answer, Failure};
-use crate::heavy;
+use crate::heavy::{self, COPIED};
 use crate::http::{Listener, Stream, most_items};
 use crate::item::values;
 use crate::link::frame::{Frame, FrameReader, Kind, Segments, small_frame};
@@ -249,8 +249,9 @@ impl Connection {
                 }
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
-                    // The values themselves are looked into by who makes calls of them.
-                    self.call(heavy::run(frame.table.len(), || frames::read_call(&frame, max_items)).await?, permit)?;
+                    // Small values are copied.
+                    let weight = frame.table.len() + frame.payload.len() / COPIED;
+                    self.call(heavy::run(weight, || frames::read_call(&frame, max_items)).await?, permit)?;
                 }
                 Kind::Hangup => self.hang_up(&frame)?,
                 // One at a time: whoever asks and does not listen is not told again and again.

@@ -2,6 +2,7 @@
 
 use super::datatype::Datatype;
 use crate::call::Dtype;
+use crate::heavy::COPIED;
 use jitney_core::manifest::serde_json_value::Value;
 use jitney_core::manifest::{ArraySpec, DeploymentManifest, InputKind};
 
@@ -79,7 +80,22 @@ pub struct Signature {
     pub batched: bool,
 }
 
+/// A row takes its time whatever it is made of; from so many bytes on that is little beside copying them.
+const LARGE_ROW: u64 = 4096;
+
 impl Signature {
+    /// How much work it is to make items of so many bytes of tensors, in bytes that are parsed: large arrays are only copied.
+    pub(crate) fn weight(&self, bytes: usize) -> usize {
+        let is_large = |slot: &Slot| match &slot.form {
+            Form::Array(Some(dtype), Some(axes)) => {
+                let elements = axes.iter().try_fold(1, |all: u64, axis| all.checked_mul((*axis)?));
+                elements.is_some_and(|elements| elements.saturating_mul(dtype.size() as u64) >= LARGE_ROW)
+            }
+            _ => false,
+        };
+        if self.inputs.iter().all(is_large) { bytes / COPIED } else { bytes }
+    }
+
     /// That of a deployment.
     pub fn of(manifest: &DeploymentManifest) -> Signature {
         let input = &manifest.input;
@@ -250,6 +266,34 @@ fn without_null(schema: &Value) -> &Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_large_arrays_weigh_less_than_their_bytes() {
+        let slot = |form| Slot { name: "x".into(), form, is_optional: false };
+        let weighs = |forms: Vec<Form>| {
+            let inputs = forms.into_iter().map(slot).collect();
+            let flags = Signature {
+                inputs,
+                outputs: vec![],
+                takes_fields: false,
+                gives_fields: false,
+                gives_anything: false,
+                batched: true,
+            };
+            flags.weight(1 << 20)
+        };
+        let array = |axes: &[Option<u64>]| Form::Array(Some(Dtype::Float32), Some(axes.to_vec()));
+        assert_eq!(weighs(vec![array(&[Some(3), Some(1024)])]), (1 << 20) / COPIED);
+        for forms in [
+            vec![array(&[Some(7)])],
+            vec![array(&[None, Some(1024)])],
+            vec![Form::Text],
+            vec![array(&[Some(1024)]), Form::Bytes],
+            vec![Form::Array(None, Some(vec![Some(4096)]))],
+        ] {
+            assert_eq!(weighs(forms.clone()), 1 << 20, "{forms:?}");
+        }
+    }
 
     fn nested(schema: &str) -> (Base, Vec<Option<u64>>) {
         let root: Value = serde_json::from_str(&format!(

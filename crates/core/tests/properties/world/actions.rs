@@ -1,7 +1,7 @@
 //! What is held of each action of the scheduler: launches and their order, failures and kills; and of the state in which
 //! it rests, which is recounted.
 
-use super::{Batch, End, Input, Item, Place, Promise, World};
+use super::{Batch, End, Input, Item, Place, Promise, World, key};
 use jitney_core::lane::rank;
 use jitney_core::outcome::Outcome;
 use jitney_core::policy::CloseReason;
@@ -147,12 +147,11 @@ impl World {
 
         let next = lane.get(launch.items.len()).map(|(_, _, id)| u128::from(self.items[id].asked.cost));
         let is_closed = launch.items.len() == limits.max_items
+            || Some(launch.items.len()) == self.enough(group)
             || cost >= u128::from(limits.max_cost)
             || next.is_some_and(|next| cost + next > u128::from(limits.max_cost));
-        let is_bulk = self.learns() && launch.reason == CloseReason::Bulk;
-        let is_part = is_chosen
-            || is_bulk
-            || (self.learns() && matches!(launch.reason, CloseReason::Share | CloseReason::Deadline));
+        let is_part =
+            is_chosen || (self.learns() && matches!(launch.reason, CloseReason::Share | CloseReason::Deadline));
         let takes_all = is_closed || next.is_none() || is_part;
         self.hold(Promise::Batches, takes_all, || format!("{launch:?} left {next:?} behind"));
         let is_idle = held.is_empty();
@@ -162,7 +161,7 @@ impl World {
             let suspects = self.items.values().any(|item| item.place == Place::Suspect);
             let starves = suspects && !self.batches.values().any(|batch| batch.alone);
             self.hold(Promise::Suspects, !starves, || format!("{launch:?} goes ahead of a suspect that could run"));
-            let may = (is_closed || is_bulk) && held.len() == 1 && !self.has_idle();
+            let may = is_closed && held.len() == 1 && !self.has_idle();
             self.hold(Promise::Conserving, may, || format!("{launch:?} is ahead at {held:?}"));
         }
         let is_due = self.is_ready(&lane);
@@ -173,6 +172,13 @@ impl World {
         self.passes = if soonest.is_none_or(|soonest| lane[0].0 <= soonest) { 0 } else { self.passes + 1 };
         let passes = self.passes;
         self.hold(Promise::Order, passes <= 4, || format!("{launch:?}: the oldest head was passed {passes} times"));
+    }
+
+    /// How many items of a group are a full batch because of their bytes. That they are is for `bulk` to say; here it is held
+    /// that nobody makes anything else of it.
+    fn enough(&mut self, group: u8) -> Option<usize> {
+        let name = key(group).to_string();
+        self.scheduler.explain(self.now).groups.into_iter().find(|seen| seen.group == name)?.enough_items
     }
 
     // ------------------------------------------------------------------------------------------ recounting

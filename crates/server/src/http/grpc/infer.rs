@@ -78,11 +78,15 @@ pub(super) async fn infer(
     wanted: Wanted,
 ) -> Result<Answer<'_>, (Failure, Timing)> {
     let bytes = message.len();
-    let (head, raw) = tear(message).map_err(|failure| (failure, Timing::default()))?;
-    let weight = head.len() + bytes / COPIED;
-    let prepare = || {
-        let request: ModelInferRequest = frame::decode(head.into())?;
+    let read_head = async {
+        let (head, raw) = heavy::run(bytes / COPIED, || tear(message)).await?;
+        let request: ModelInferRequest = heavy::run(head.len(), || frame::decode(head.into())).await?;
         let deployment = describe::find(site, &request.model_name, &request.model_version)?;
+        Ok((request, raw, deployment))
+    };
+    let (request, raw, deployment) = read_head.await.map_err(|failure| (failure, Timing::default()))?;
+    let weight = deployment.signature.weight(bytes);
+    let prepare = || {
         let id = request.id.clone();
         // A message that took its time has used some of the request's, of which its model says how much there is.
         let allowed = intake::allowed(&deployment.manifest);

@@ -4,7 +4,7 @@ use super::read::{self, Binary, Infer};
 use super::write::{self, Head};
 use crate::call::{Chunks, Failure};
 use crate::deployment::Deployment;
-use crate::heavy::{self, COPIED};
+use crate::heavy;
 use crate::http::batch;
 use crate::http::coding::{self, Coding};
 use crate::http::door::Door;
@@ -51,7 +51,7 @@ pub(super) async fn infer(
     let coding = coding::of_answer(&head.headers);
     let written = match intake::with_room(site, result) {
         Ok(tensors) => {
-            let weight = write::weight(&tensors, &binary);
+            let weight = write::weight(&tensors, &binary, coding.is_some());
             let head = Head { model: &deployment.manifest.name, id: &own_id, kept: &kept };
             heavy::run(weight, || {
                 write::write(&head, tensors, &binary).map(|(body, json_bytes)| reply(body, json_bytes, coding))
@@ -91,7 +91,7 @@ async fn prepare(
     let most_rows = batch::most_items_of(site, body.len());
     let around = Around { timeout: wanted.timeout, priority: wanted.priority, most_rows };
     let json_bytes = form.json_bytes.unwrap_or(body.len());
-    let weight = json_bytes + body.len().saturating_sub(json_bytes) / COPIED;
+    let weight = json_bytes + deployment.signature.weight(body.len().saturating_sub(json_bytes));
     Ok(heavy::run(weight, || take(site, deployment, body, form.json_bytes, around)).await?)
 }
 

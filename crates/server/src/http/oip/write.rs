@@ -65,9 +65,10 @@ pub(crate) fn write(head: &Head, tensors: Vec<Tensor>, binary: &Binary) -> Resul
     Ok((body, Some(json_bytes)))
 }
 
-/// How much work that is, in bytes that are written anew.
-pub(crate) fn weight(tensors: &[Tensor], binary: &Binary) -> usize {
-    let one = |tensor: &Tensor| tensor.data.len() / if binary.wants(&tensor.name) { COPIED } else { 1 };
+/// How much work that is, in bytes that are written anew, or compressed.
+pub(crate) fn weight(tensors: &[Tensor], binary: &Binary, is_compressed: bool) -> usize {
+    let is_copied = |tensor: &Tensor| binary.wants(&tensor.name) && !is_compressed;
+    let one = |tensor: &Tensor| tensor.data.len() / if is_copied(tensor) { COPIED } else { 1 };
     tensors.iter().map(one).sum()
 }
 
