@@ -4,6 +4,7 @@
 //! compute keeps the worker waiting while the front sends and receives, and the front while the worker does. Two
 //! small batches, one ahead of the other, keep both busy, and what is moved stays in the caches of the cores.
 
+use crate::group_key::GroupKey;
 use crate::lanes::Kin;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -66,6 +67,11 @@ impl Bulk {
                 self.by_kin.remove(&kin);
             }
         }
+    }
+
+    /// The same of the group of this key, which most deployments need not look up.
+    pub fn enough_of(&self, key: &GroupKey) -> Option<usize> {
+        if self.by_kin.is_empty() { None } else { self.enough(Kin::of(key)) }
     }
 
     /// So many items of a group are as good as more; `None` if their bytes do not matter.

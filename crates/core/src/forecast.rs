@@ -25,19 +25,22 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// For an item of this cost that has so much before it; `None` while too little has been measured.
+    /// For an item of this cost that has so much before it, and of whose like so many are `enough` for a batch; `None` while too
+    /// little has been measured.
     pub fn new(
         view: &View,
         policy: &dyn BatchPolicy,
         target: Option<Duration>,
         before: Ahead,
         cost: u64,
+        enough: Option<usize>,
     ) -> Option<Forecast> {
         if !view.pace.is_known() {
             return None;
         }
         let (pace, lanes, mean_cost) = (view.pace, view.lanes, view.lanes.mean_cost_with(cost));
         let limit = lanes.limits().items(mean_cost);
+        let limit = enough.map_or(limit, |enough| limit.min(enough));
         let curve = view.paces.curve();
         // Those that wait, and this one, may cost more or less than those that were measured.
         let weight = curve.weight(limit, mean_cost);

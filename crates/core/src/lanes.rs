@@ -17,6 +17,13 @@ pub struct LaneId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kin(pub u64);
 
+impl Kin {
+    /// That of a group key.
+    pub fn of(key: &GroupKey) -> Kin {
+        Kin(FxBuildHasher.hash_one(key))
+    }
+}
+
 /// What leaves before an item that comes now, if all lanes are served in turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
@@ -229,14 +236,8 @@ impl Lanes {
     }
 
     fn open(&mut self, key: &GroupKey) -> LaneId {
-        let slot = Slot {
-            key: key.clone(),
-            kin: Kin(FxBuildHasher.hash_one(key)),
-            lane: Lane::default(),
-            head: None,
-            oldest: None,
-            full: false,
-        };
+        let slot =
+            Slot { key: key.clone(), kin: Kin::of(key), lane: Lane::default(), head: None, oldest: None, full: false };
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             LaneId(self.slots.len() as u32 - 1)

@@ -80,7 +80,8 @@ impl<P: Payload> Scheduler<P> {
     /// What such an item that arrives now has before it; `None` while too little has been measured.
     pub fn forecast(&mut self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Option<Forecast> {
         let (target, before) = (self.rules.target, self.lanes.ahead(now, group, priority));
-        self.ask(now, |policy, view| Forecast::new(view, policy, target, before, cost))
+        let enough = self.bulk.enough_of(group);
+        self.ask(now, |policy, view| Forecast::new(view, policy, target, before, cost, enough))
     }
 
     /// Puts an item of an admitted request into its lane, or gives it back with the reason.
@@ -134,6 +135,13 @@ impl<P: Payload> Scheduler<P> {
     fn queue_state(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> QueueState<'_> {
         let mean_cost = self.lanes.mean_cost_with(cost);
         let max_batch_size = self.rules.batch.items(mean_cost);
+        let pace = self.paces.all();
+        // Where fewer are a full batch, larger ones are not measured any more: they take as long as so many of those that are.
+        let enough = self.bulk.enough_of(group).filter(|&enough| enough < max_batch_size && pace.is_known());
+        let bulk = enough.map_or(1.0, |enough| {
+            let full = pace.seconds(enough) * max_batch_size as f64 / enough as f64;
+            full / pace.seconds(max_batch_size).max(f64::MIN_POSITIVE)
+        });
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
@@ -148,8 +156,8 @@ impl<P: Payload> Scheduler<P> {
                 (None, Some(wait)) => Allowed::For(wait),
                 (None, None) => Allowed::Batches,
             },
-            pace: self.paces.all(),
-            weight: self.paces.curve().weight(max_batch_size, mean_cost),
+            pace,
+            weight: self.paces.curve().weight(max_batch_size, mean_cost) * bulk,
         }
     }
 

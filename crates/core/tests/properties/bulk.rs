@@ -25,8 +25,26 @@ struct Kind {
 #[derive(Debug, PartialEq)]
 struct Left(i64, usize, CloseReason, usize);
 
+fn item(id: u64, group: i64, bytes: u64) -> NewItem<Input> {
+    NewItem {
+        id: ItemId(id),
+        group: GroupKey([KeyPart::Int(group)].into_iter().collect()),
+        cost: 1,
+        bytes,
+        priority: Priority::Normal,
+        timeout: None,
+        payload: Input { id, fingerprint: id },
+    }
+}
+
 /// Items of these groups wait always, 64 of each. What left last of 60 batches.
 fn last_batches(launch: WhenToLaunch, replicas: u32, kinds: &[Kind]) -> Vec<Left> {
+    run(launch, replicas, &[kinds]).0
+}
+
+/// The same of one phase after another, with the scheduler and the time as they then are.
+fn run(launch: WhenToLaunch, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, Scheduler<Input>, Time) {
+    let kinds = phases[0];
     let mut scheduler = Scheduler::new(Rules {
         batch: BatchLimits { max_items: 64, max_cost: u64::MAX },
         queue: QueueLimits { max_items: 5000, max_bytes: u64::MAX },
@@ -44,21 +62,12 @@ fn last_batches(launch: WhenToLaunch, replicas: u32, kinds: &[Kind]) -> Vec<Left
     // By group, so that a batch is known by its first item.
     let group_of = |id: ItemId| (id.0 % kinds.len() as u64) as usize;
     let mut under_way: Vec<Launch> = vec![];
-    for _ in 0..60 {
+    for kinds in phases.iter().flat_map(|kinds| std::iter::repeat_n(kinds, 60)) {
         for (group, kind) in kinds.iter().enumerate() {
             for _ in waiting[group]..64 {
                 let id = next * kinds.len() as u64 + group as u64;
                 next += 1;
-                let item = NewItem {
-                    id: ItemId(id),
-                    group: GroupKey([KeyPart::Int(group as i64)].into_iter().collect()),
-                    cost: 1,
-                    bytes: kind.bytes,
-                    priority: Priority::Normal,
-                    timeout: None,
-                    payload: Input { id, fingerprint: id },
-                };
-                assert!(scheduler.submit(now, item).is_ok());
+                assert!(scheduler.submit(now, item(id, group as i64, kind.bytes)).is_ok());
             }
             waiting[group] = 64;
         }
@@ -77,7 +86,7 @@ fn last_batches(launch: WhenToLaunch, replicas: u32, kinds: &[Kind]) -> Vec<Left
         done.items.iter().for_each(|&id| _ = scheduler.item_done(done.batch, id));
         scheduler.batch_done(now, done.replica, done.batch, true);
     }
-    left.split_off(left.len() - 6)
+    (left.split_off(left.len() - 6), scheduler, now)
 }
 
 const MOVED: Kind = Kind { bytes: MEGABYTE, computing: Duration::from_micros(50) };
@@ -118,4 +127,17 @@ fn the_bytes_of_one_group_close_no_batch_of_another() {
 fn each_replica_has_its_own() {
     let left = last_batches(WhenToLaunch::Auto, 3, &[MOVED]);
     assert!(left.iter().all(|left| left.1 == 4 && left.3 == 5), "one that runs and one ahead of each: {left:?}");
+}
+
+#[test]
+fn what_larger_batches_once_took_is_not_what_is_waited_for() {
+    let (left, mut scheduler, now) = run(WhenToLaunch::Auto, 1, &[&[COMPUTED], &[MOVED]]);
+    assert_eq!(sizes(&left), [4; 6]);
+    // Each of those that wait takes a millisecond.
+    let mut is_let_in = |id, milliseconds: usize| {
+        let timeout = Some(MS * milliseconds as u32);
+        scheduler.submit(now, NewItem { timeout, ..item(id, 0, MEGABYTE) }).is_ok()
+    };
+    assert!(is_let_in(1 << 40, 200), "60 ms are to be waited for, and 150 are expected");
+    assert!(!is_let_in(1 << 41, 20));
 }

@@ -1,6 +1,6 @@
 //! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
 
-use super::limits::{COPY_BELOW, QUESTION_BYTES};
+use super::limits::{COPY_BELOW, QUESTION_BYTES, SMALL_BYTES};
 use super::problem::Problem;
 use super::upload::Upload;
 use crate::call::{Chunks, Failure};
@@ -164,6 +164,7 @@ async fn slow(
     let end = Instant::now().checked_add(patience.total);
     let end = end.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365));
     let wait = Wait { idle, end, patience };
+    let is_small = body.size_hint().upper().is_some_and(|left| left <= SMALL_BYTES);
     let mut held = Held::new(site.telemetry.gauge(metrics::RECEIVING_BYTES, &[]));
     let mut gathered = Gathered::default();
     let mut received = 0;
@@ -174,10 +175,10 @@ async fn slow(
             if received > most {
                 return Err(too_large("more", most, site));
             }
-            // Whoever begins leaves half of it to those who are under way: before they are at their ends they will need twice
+            // Whoever begins with a large body leaves half of it to those who are under way: before they are at their ends they will need twice
             // what they hold. Else all would come half-way, and nobody to the end.
             let all = options.max_receiving_bytes;
-            let is_new = received == bytes.len() as u64;
+            let is_new = received == bytes.len() as u64 && !is_small;
             let room = if is_new { all.div_ceil(2).max(received).min(all) } else { all };
             if !held.grow(bytes.len(), room) {
                 return Err(crowded(room, all));

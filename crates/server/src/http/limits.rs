@@ -89,6 +89,9 @@ pub(crate) const DROP_PAUSE: Duration = Duration::from_micros(125);
 /// Of so many at once; each may keep a quarter of a megabyte in the kernel.
 pub(crate) const DROPPING_MOST: u32 = 1024;
 
+/// What is left of a body that is as good as here.
+pub(crate) const SMALL_BYTES: u64 = 256 * 1024;
+
 /// Body of a refused request that is read and dropped so that the connection can be used again.
 pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;
 

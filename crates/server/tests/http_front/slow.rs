@@ -135,24 +135,26 @@ async fn bodies_together_hold_no_more_than_they_may() {
 
 /// Else all would come half-way under overload, and nobody to the end.
 #[tokio::test]
-async fn bodies_that_begin_leave_room_for_those_under_way() {
-    let front = Front::with(ServerOptions { max_receiving_bytes: 10_000, ..server_options() }, |_| echo).await;
-    let mut first = front.connect().await;
-    first
-        .write(format!("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\n{}", "x".repeat(6000)))
-        .await;
-    while !front
-        .send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        .await
-        .text()
-        .contains("jitney_receiving_bytes 6000")
-    {}
-    let mut second = front.connect().await;
-    second.write("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\nx").await;
-    let reply = second.reply().await.unwrap();
+async fn large_bodies_that_begin_leave_room_for_those_under_way() {
+    let front = Front::with(ServerOptions { max_receiving_bytes: 1_000_000, ..server_options() }, |_| echo).await;
+    let head = |length: usize| format!("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n");
+    let begin = async |length: usize, sent: usize| {
+        let mut client = front.connect().await;
+        client.write(head(length) + &"x".repeat(sent)).await;
+        client
+    };
+    let mut first = begin(900_000, 600_000).await;
+    let metrics = async || front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await.text().to_owned();
+    while !metrics().await.contains("jitney_receiving_bytes 600000") {}
+    let reply = begin(900_000, 1).await.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason()), (429, "queue_bytes_full"));
-    first.write("x".repeat(3000)).await;
-    assert_eq!(first.reply().await.unwrap().body.len(), 9000);
+    assert!(reply.text().contains("half of the 1000000 bytes"), "{}", reply.text());
+    let mut small = begin(5000, 1).await;
+    while !metrics().await.contains("jitney_receiving_bytes 600001") {}
+    small.write("x".repeat(4999)).await;
+    assert_eq!(small.reply().await.unwrap().body.len(), 5000);
+    first.write("x".repeat(300_000)).await;
+    assert_eq!(first.reply().await.unwrap().body.len(), 900_000);
 }
 
 #[tokio::test]
