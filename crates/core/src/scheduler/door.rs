@@ -5,6 +5,7 @@ use crate::admission::{self, Allowed, QueueState, Refusal};
 use crate::forecast::Forecast;
 use crate::group_key::GroupKey;
 use crate::lane::Waiting;
+use crate::lanes::Ahead;
 use crate::outcome::Outcome;
 use crate::quarantine::Known;
 use crate::request::{ItemId, Priority};
@@ -135,20 +136,17 @@ impl<P: Payload> Scheduler<P> {
     fn queue_state(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> QueueState<'_> {
         let mean_cost = self.lanes.mean_cost_with(cost);
         let max_batch_size = self.rules.batch.items(mean_cost);
-        let pace = self.paces.all();
-        // Where fewer are a full batch, larger ones are not measured any more: they take as long as so many of those that are.
-        let enough = self.bulk.enough_of(group).filter(|&enough| enough < max_batch_size && pace.is_known());
-        let bulk = enough.map_or(1.0, |enough| {
-            let full = pace.seconds(enough) * max_batch_size as f64 / enough as f64;
-            full / pace.seconds(max_batch_size).max(f64::MIN_POSITIVE)
-        });
+        let enough = self.bulk.enough_of(group).map_or(max_batch_size, |enough| enough.min(max_batch_size));
+        // Of its own lane so many batches, where fewer items are a full one.
+        let Ahead { batches, own, .. } = self.lanes.ahead(now, group, priority);
+        let ahead = batches + own / enough - own / max_batch_size;
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
-            ahead: self.lanes.ahead(now, group, priority).batches + self.replicas.sent_ahead(),
+            ahead: ahead + self.replicas.sent_ahead(),
             alone: self.quarantine.len(),
             is_empty: self.lanes.is_empty(),
-            max_batch_size,
+            max_batch_size: enough,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
             allowed: match (self.rules.target, self.rules.max_wait) {
@@ -156,8 +154,8 @@ impl<P: Payload> Scheduler<P> {
                 (None, Some(wait)) => Allowed::For(wait),
                 (None, None) => Allowed::Batches,
             },
-            pace,
-            weight: self.paces.curve().weight(max_batch_size, mean_cost) * bulk,
+            pace: self.paces.all(),
+            weight: self.paces.curve().weight(enough, mean_cost),
         }
     }
 
