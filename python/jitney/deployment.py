@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, TypeVar, cast, overload
@@ -133,12 +134,29 @@ def deployment(obj: Any = None, /, **options: Any) -> Any:
         if not isinstance(served, type) and not inspect.isfunction(served):
             hint = f"; did you mean @jitney.deployment(name={served!r})?" if isinstance(served, str) else ""
             raise TargetError(f"@jitney.deployment is for a class or a function, not for {served!r}{hint}")
+        _warn_of_hooks(served)
         marked = Deployment(served, options, names)
         _refuse_a_second(marked, vars(served).get(MARK))
         setattr(served, MARK, marked)
         return served
 
     return mark if obj is None else mark(obj)
+
+
+_HOOKS = {
+    "setup": "load the model in __init__",
+    "decode_request": "predict takes items as its annotations say",
+    "encode_response": "answers are what predict returns",
+}
+"""What other servers call, and what to do here."""
+
+
+def _warn_of_hooks(served: Any) -> None:
+    own = vars(served) if isinstance(served, type) else {}
+    for name in _HOOKS.keys() & own.keys():
+        # A class with an __init__ may call its own `setup` there.
+        if name != "setup" or "__init__" not in own:
+            warnings.warn(f"{served.__qualname__}.{name} is never called: {_HOOKS[name]}", stacklevel=4)
 
 
 def _refuse_a_second(marked: Deployment, held: Deployment | None) -> None:

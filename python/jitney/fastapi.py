@@ -69,7 +69,10 @@ def lifespan(
 
 
 def model(key: str | type[Any] | Callable[..., Any]) -> Any:
-    """Return the dependency that gives a handler the model of this name or class."""
+    """Return what gives a handler the model of this name or class: the default of its parameter, or in its `Annotated`.
+
+    It is a `Depends(…)` already.
+    """
 
     async def found(connection: HTTPConnection) -> Any:
         models: Models | None = getattr(connection.app.state, "jitney", None)

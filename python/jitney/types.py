@@ -212,8 +212,9 @@ class Image:
         try:
             image = opener.open(io.BytesIO(data), formats=FORMATS)
         except opener.UnidentifiedImageError:
+            looks = "; they look like JSON: send content-type: application/json" if data[:1] in (b'"', b"{") else ""
             raise InvalidInput(
-                f"these {len(data)} bytes are no image that is read here: {', '.join(FORMATS)}"
+                f"these {len(data)} bytes are no image that is read here: {', '.join(FORMATS)}{looks}"
             ) from None
         except bombs as error:
             raise InvalidInput(f"the image has too many pixels: {error}", status=413) from None

@@ -108,6 +108,17 @@ def test_wrong_requests_are_told_what_is_wrong(serve: Serve) -> None:
             assert client.post("/noop", {"a": 1}).json() == {"a": 1}
 
 
+def test_what_the_front_cannot_parse_is_told_what_it_may_be(serve: Serve) -> None:
+    """Of these the front looks for the group; of others only the worker looks into them, and says the same."""
+    server = serve("grouped.py", "noop.py")
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    for path in ("/grouped", "/noop"):
+        refused = server.post(path, b"prompt=a&width=3", form)
+        assert (refused.status, refused.reason) == (400, "malformed_body")
+        hint = "this looks like a form, key=value: send JSON or multipart/form-data"
+        assert hint in refused.json()["detail"], path
+
+
 def test_the_front_answers_for_itself(serve: Serve) -> None:
     server = serve("sleepy.py", "noop.py")
     answers = server.submit_held("/sleepy", ["a", "b"])  # the model is busy and the front must not care

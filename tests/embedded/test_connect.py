@@ -197,6 +197,16 @@ def test_a_program_that_comes_before_the_models_waits_for_them(serve: Serve, wit
     server.wait_ready()
 
 
+def test_who_connects_while_the_models_load_is_told_that_they_do(serve: Serve, witness: Witness) -> None:
+    witness.shut_gate()
+    server = serve("slow_load", wait=False)
+    asyncio.run(until(lambda: "loading" in server.log(), "the models are being loaded"))
+    with pytest.raises(jitney.Disconnected, match="its models are loading.*must connect when it is first asked"):
+        jitney.connect_sync(server.place, timeout_s=1).__enter__()
+    witness.open_gate()
+    server.wait_ready()
+
+
 def test_a_key_is_asked_for_and_tcp_needs_one(serve: Serve) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

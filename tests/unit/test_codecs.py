@@ -494,8 +494,8 @@ def test_tags_are_those_of_the_frame_format() -> None:
     [
         (texts, b"hello", "(for plain text send content-type: text/plain)"),
         (texts, b"text=hello", "(for plain text send content-type: text/plain)"),
-        (prompts, b"prompt=hello&width=3", "(this looks like a form, key=value: send JSON instead)"),
-        (models, b"prompt=hello", "(this looks like a form, key=value: send JSON instead)"),
+        (prompts, b"prompt=hello&width=3", "(this looks like a form, key=value: send JSON or multipart/form-data)"),
+        (models, b"prompt=hello", "(this looks like a form, key=value: send JSON or multipart/form-data)"),
         (prompts, b"{oops", None),
         (texts, b'"\\ud800"', None),
     ],

@@ -439,3 +439,38 @@ def test_one_function_is_deployed_once() -> None:
     jitney.deployment(upper)
     with pytest.raises(TargetError, match="upper is deployed already, as `upper`; for `other` decorate another"):
         jitney.deployment(name="other")(upper)
+
+
+def test_what_other_servers_would_call_is_told_to_be_never_called() -> None:
+    with pytest.warns(UserWarning, match=r"LitServed\.(setup|decode_request) is never called") as told:
+
+        @jitney.deployment
+        class LitServed:  # pyright: ignore[reportUnusedClass]
+            def setup(self, device: str) -> None: ...
+            def decode_request(self, request: object) -> object: ...
+            def predict(self, items: list[str]) -> list[str]:
+                return items
+
+    assert len(told) == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_setup_that_an_init_may_call_is_nobody_elses_business() -> None:
+    @jitney.deployment
+    class Own:  # pyright: ignore[reportUnusedClass]
+        def __init__(self) -> None:
+            self.setup()
+
+        def setup(self) -> None: ...
+        def predict(self, items: list[str]) -> list[str]:
+            return items
+
+
+def test_what_is_imported_late_is_listed() -> None:
+    assert {"run", "connect_sync", "deployment"} <= set(dir(jitney))
+
+
+@pytest.mark.parametrize("what", [lambda: jitney.run(__file__), lambda: jitney.connect_sync("unix:/nowhere")])
+def test_models_that_are_asked_for_too_early_say_what_to_write(what: Any) -> None:
+    with pytest.raises(AttributeError, match=r"write `with … as models:`.*then models\.resize"):
+        what().resize("x")

@@ -222,3 +222,9 @@ def test_importing_jitney_imports_nothing_heavy() -> None:
 def test_an_image_of_a_path_says_to_read_the_file(name: Any) -> None:
     with pytest.raises(TypeError, match=r"read the file: jitney\.Image\(Path\('cat\.png'\)\.read_bytes\(\)\)"):
         Image(name)
+
+
+@pytest.mark.parametrize("body", [b'"aGVsbG8="', b'{"image": "aGVsbG8="}'])
+def test_json_in_place_of_an_image_is_told_how_to_be_sent(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match="they look like JSON: send content-type: application/json"):
+        Image(body).check()

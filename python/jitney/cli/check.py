@@ -189,7 +189,8 @@ class Trial:
         ]
         if different:
             print(
-                f"  warning: {len(different)} of {size} answers in a batch differ from those given alone:\n"
+                f"  warning: {len(different)} of {size} answers in a batch differ from those given alone "
+                "(by chance, or because of who else is in it):\n"
                 f"    alone    {show_answer(single[chosen[different[0]]], 0)}\n"
                 f"    batched  {show_answer(answers, different[0])}"
             )

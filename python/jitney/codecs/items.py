@@ -73,7 +73,8 @@ class ItemReader:
     def _hint(self, body: bytes) -> str:
         if tags.TEXT in self._decoders and self._takes.startswith("text"):
             return "" if body.lstrip().startswith(_JSON) else "for plain text send content-type: text/plain"
-        return "this looks like a form, key=value: send JSON instead" if _FORM.match(body) else ""
+        looks_like_form = "this looks like a form, key=value: send JSON or multipart/form-data"
+        return looks_like_form if _FORM.match(body) else ""
 
     def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
         """Return a list of these items, a new one each time: `predict` may change it and still be called again."""

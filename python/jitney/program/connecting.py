@@ -2,11 +2,11 @@
 
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from jitney.errors import ConfigError, Disconnected
 from jitney.program import core
-from jitney.program.models import Models, Post, SyncModels
+from jitney.program.models import Models, Post, SyncModels, not_entered
 from jitney.server import CLIENT_KEY
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ class _Dials:
         self._place = place
         self._key = os.environ.get(CLIENT_KEY) if key is None else key
         self._timeout_s = timeout_s
+
+    def __getattr__(self, name: str) -> Never:
+        raise not_entered(name, "jitney.connect(…)")
 
     def _dial(self) -> "_core.Remote":
         return core.remote(self._place, self._key)

@@ -323,6 +323,12 @@ class Models:
         return [*self._handles.names(), "metrics"]
 
 
+def not_entered(name: str, what: str) -> AttributeError:
+    """Return what to raise for an attribute of something whose models are there once it is entered."""
+    remedy = f"write `with … as models:` (or `async with`), then models.{name}"
+    return AttributeError(f"{what} has no {name!r} yet: {remedy}")
+
+
 class SyncModels:
     """The same for threads: each call waits for its answer."""
 

@@ -4,12 +4,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from jitney.errors import EngineFailed, TargetError
 from jitney.program import core
 from jitney.program.classes import refuse_while_importing, target_of
-from jitney.program.models import Models, Post, SyncModels
+from jitney.program.models import Models, Post, SyncModels, not_entered
 from jitney.server import Settings, compose, read_layers
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _BROKEN = 70
 
 class _Starts:
     """What both kinds of engine are told."""
+
+    def __getattr__(self, name: str) -> Never:
+        raise not_entered(name, "jitney.run(…)")
 
     def __init__(
         self,

@@ -142,8 +142,11 @@ pub(crate) fn take(
             if tag == Tag::Json {
                 body.0.first().map_or(Ok(()), |first| check_mark(first))?;
             }
-            let (group, cost) =
-                if fields::asks(manifest) { ask(manifest, tag, &mut body)? } else { (GroupKey::default(), 1) };
+            let (group, cost) = if fields::asks(manifest) {
+                ask(manifest, tag, &mut body).map_err(|failure| hinted(failure, manifest.input.kind, tag, &body))?
+            } else {
+                (GroupKey::default(), 1)
+            };
             return Ok(Taken { parts: smallvec![Part { tag, tensor: None, data: body }], group, cost });
         }
         Reading::JsonArrays => arrays::from_document(specs, Document::Json(body.contiguous()), most)?,
@@ -240,6 +243,24 @@ fn check_text(body: &mut Chunks) -> Result<(), Failure> {
             format!("the body is not UTF-8 text: byte {} is wrong; encode it as UTF-8", error.valid_up_to()),
         )
     })
+}
+
+/// What a body that is no JSON may be instead. The worker says the same of those that only it looks into.
+fn hinted(failure: Failure, kind: InputKind, tag: Tag, body: &Chunks) -> Failure {
+    let start = body.0.first().map_or(&[][..], |first| first.trim_ascii_start());
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-%".contains(byte);
+    let after = start.iter().position(|byte| !is_name(byte));
+    let hint = match kind {
+        InputKind::Text if !start.starts_with(b"\"") => "for plain text send content-type: text/plain",
+        _ if after.is_some_and(|at| at > 0 && start[at] == b'=') => {
+            "this looks like a form, key=value: send JSON or multipart/form-data"
+        }
+        _ => return failure,
+    };
+    if tag != Tag::Json || failure.outcome != Outcome::MalformedBody {
+        return failure;
+    }
+    Failure { detail: format!("{} ({hint})", failure.detail), ..failure }
 }
 
 fn ask(manifest: &DeploymentManifest, tag: Tag, body: &mut Chunks) -> Result<(GroupKey, u64), Failure> {

@@ -384,6 +384,15 @@ where
     let mut reader = FrameReader::new(Watched::new(reader, &life));
     let dial = serde_json::to_vec(&Dial { key: shared.address.key.clone() })?;
     let _ = outgoing.send(small_frame(Kind::Dial, &dial));
+    let said = "it is there and serves nobody yet: its models are loading. A model that calls others of its own server \
+                must connect when it is first asked, not while it loads";
+    shared.standing.send_if_modified(|standing| match standing {
+        Standing::Dialling(why) => {
+            said.clone_into(why);
+            true
+        }
+        _ => false,
+    });
     let frame = tokio::time::timeout(WELCOME_TIMEOUT, reader.next()).await??;
     let frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
     match frame.kind {

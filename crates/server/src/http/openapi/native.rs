@@ -110,7 +110,16 @@ fn bodies(deployment: &Deployment) -> Value {
             ("text/plain", _) => json!({ "schema": { "type": "string" } }),
             ("multipart/form-data", InputKind::Arrays) => json!({ "schema": files(&manifest.input.arrays) }),
             ("multipart/form-data", _) => {
-                json!({ "schema": { "type": "object", "minProperties": 1, "maxProperties": 1 } })
+                // Whatever its part is called; a page needs some name to show a field for it.
+                let file = match manifest.input.kind {
+                    InputKind::Text => json!({ "type": "string" }),
+                    _ => json!({ "type": "string", "format": "binary" }),
+                };
+                let name = if manifest.input.name.is_empty() { "input" } else { &manifest.input.name };
+                json!({ "schema": {
+                    "type": "object", "properties": { name: file }, "additionalProperties": file,
+                    "minProperties": 1, "maxProperties": 1,
+                } })
             }
             // Raw bytes have no schema in 3.1.
             _ => json!({}),
