@@ -201,8 +201,8 @@ def test_who_connects_while_the_models_load_is_told_that_they_do(serve: Serve, w
     witness.shut_gate()
     server = serve("slow_load", wait=False)
     asyncio.run(until(lambda: "loading" in server.log(), "the models are being loaded"))
-    with pytest.raises(jitney.Disconnected, match="its models are loading.*must connect when it is first asked"):
-        jitney.connect_sync(server.place, timeout_s=1).__enter__()
+    with pytest.raises(jitney.Disconnected, match=r"its models are loading.*must connect when it is first asked"):
+        jitney.connect_sync(serve.place, timeout_s=1).__enter__()
     witness.open_gate()
     server.wait_ready()
 
