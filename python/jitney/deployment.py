@@ -152,7 +152,7 @@ _HOOKS = {
 
 
 def _warn_of_hooks(served: Any) -> None:
-    own = vars(served) if isinstance(served, type) else {}
+    own: dict[str, Any] = dict(vars(served)) if isinstance(served, type) else {}
     for name in _HOOKS.keys() & own.keys():
         # A class with an __init__ may call its own `setup` there.
         if name != "setup" or "__init__" not in own:
