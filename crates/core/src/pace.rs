@@ -31,10 +31,14 @@ const FOLLOWS: f64 = 4.0;
 const SURPRISES: usize = 3;
 const SURPRISE: f64 = 0.75;
 const SURPRISE_OVER_SCATTER: f64 = 2.0;
+/// Lengths are compared as if each were longer by this, in seconds: a front that is busy notices the end of a batch a little
+/// too late, and twice or half of next to nothing says nothing of the model.
+const NOISE_S: f64 = 2e-4;
 /// For so many batches after a change what was measured since is not scaled again: the change was not the same for all sizes.
 const SETTLES_WITHIN: u64 = 64;
-/// No batch takes less, in seconds: a model that costs nothing must not divide by it.
-const LEAST_S: f64 = 1e-7;
+/// No batch takes less, in seconds: less than the way to a worker and back is noise, and a model that costs nothing must not
+/// divide by it.
+const LEAST_S: f64 = 2e-5;
 /// Or more: whatever is computed from it stays a length of time.
 const MOST_S: f64 = 86_400.0;
 
@@ -154,7 +158,7 @@ impl Pace {
 
     /// Notes a batch that is far off, and forgets those before it if it is not, or the other way.
     fn compare(&mut self, place: usize, seconds: f64, expected: f64) {
-        let off = (seconds / expected).ln();
+        let off = ((seconds + NOISE_S) / (expected + NOISE_S)).ln();
         let is_far = off.abs() > SURPRISE.max(SURPRISE_OVER_SCATTER * self.scatter);
         // Its first batches may pay for a warm-up: they prove nothing, but where others do they are no older than those.
         let is_believed = self.sizes.get(place).is_some_and(|size| size.weight >= SIZE_BELIEVED_AFTER);
@@ -170,19 +174,23 @@ impl Pace {
         }
     }
 
-    /// The model has changed: what was measured before is scaled by how far the first surprise was off, the sizes of the
-    /// surprises are as measured, and what is measured next counts more than all of it.
+    /// The model has changed: what was measured before is scaled by as much as all surprises agree on, the sizes of the
+    /// surprises are as measured, and what is measured next counts more than all of it. What has been scaled before and was
+    /// not seen since is forgotten: scaled again and again by what may have been noise, it would end up anywhere.
     fn change(&mut self) {
         let surprises = std::mem::take(&mut self.surprises);
-        let sure = surprises.iter().find(|one| one.is_believed).expect("some of them are");
-        let (factor, was) = (sure.off.exp(), self.changed);
+        let sure = surprises.iter().filter(|one| one.is_believed).map(|one| one.off);
+        let agreed = sure.min_by(|a, b| a.abs().total_cmp(&b.abs())).expect("some of them are");
+        let (factor, was) = (agreed.exp(), self.changed);
         let settles = was > 0 && self.count - was <= SETTLES_WITHIN;
         for (place, size) in self.sizes.iter_mut().enumerate() {
             let own = || surprises.iter().filter(|one| one.place == place).map(|one| one.seconds);
             if own().next().is_some() {
                 size.seconds = own().sum::<f64>() / own().count() as f64;
                 size.measured_s = size.seconds;
-            } else if !(settles && size.seen > was) {
+            } else if was > 0 && size.seen <= was {
+                *size = Size::default();
+            } else if !settles {
                 size.seconds *= factor;
                 size.measured_s *= factor;
             }
@@ -432,5 +440,30 @@ mod tests {
             assert!((0.25..=4.0).contains(&alone_ms), "{alone_ms}");
             assert!(pace.launch_s() < 4e-3 && pace.batch(32) < ms(4.0), "{pace:?}");
         }
+    }
+
+    #[test]
+    fn what_is_seldom_seen_is_never_far_from_what_was_measured_however_much_the_others_scatter() {
+        // A model that costs nothing, behind a front that is busy: most batches take half a millisecond, some none, and
+        // now and then several in a row take tens.
+        let (mut pace, mut state) = (Pace::default(), 1_u64);
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut longest, mut spell) = (0.0_f64, 0);
+        for _ in 0..100_000 {
+            spell = if random(50) == 0 { 5 } else { spell - 1_i32 };
+            let taken_ms = match random(4) {
+                _ if spell > 0 => 10.0 + random(20) as f64,
+                0 => 0.0,
+                _ => 0.5,
+            };
+            let items = if random(20) == 0 { 1 + random(64) } else { [1, 11, 45][random(3) as usize] };
+            pace.learn(items as usize, ms(taken_ms));
+            longest = (1..=64).map(|items| pace.seconds(items)).fold(longest, f64::max);
+        }
+        // One change away, not many: without a bound it reaches a day.
+        assert!(longest < 1.0, "{longest} s, and none took more than 0.03");
     }
 }

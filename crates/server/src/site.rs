@@ -2,6 +2,7 @@
 
 use crate::call::Failure;
 use crate::deployment::Deployment;
+use crate::http::refusing::Refusing;
 use crate::keys::Keys;
 use crate::telemetry::Telemetry;
 use jitney_core::metrics;
@@ -40,6 +41,8 @@ pub struct Site {
     pub created: SystemTime,
     /// Bytes of answers that clients have not taken yet; looked at for every request.
     pub untaken: IntGauge,
+    /// When refusals may leave.
+    pub(crate) refusing: Refusing,
     deployments: OnceLock<BTreeMap<String, Deployment>>,
     readiness: watch::Sender<Arc<Readiness>>,
     has_been_ready: AtomicBool,
@@ -67,6 +70,7 @@ impl Site {
             option_sources: BTreeMap::new(),
             keys: None,
             created: SystemTime::now(),
+            refusing: Refusing::new(),
             untaken: telemetry.gauge(metrics::UNTAKEN_BYTES, &[]),
             telemetry,
             deployments: OnceLock::new(),

@@ -89,6 +89,14 @@ pub(crate) const DROP_PAUSE: Duration = Duration::from_micros(125);
 /// Of so many at once; each may keep a quarter of a megabyte in the kernel.
 pub(crate) const DROPPING_MOST: u32 = 1024;
 
+/// While more is ready than the front can hold, one refusal leaves in so long for each of its threads: what they then cost is a
+/// fifth of a core …
+pub(crate) const REFUSAL_GAP: Duration = Duration::from_micros(40);
+/// … as many as fall into this may leave at once …
+pub(crate) const REFUSAL_SLACK: Duration = Duration::from_millis(4);
+/// … and none waits for longer.
+pub(crate) const REFUSAL_LONGEST: Duration = Duration::from_secs(1);
+
 /// What is left of a body that is as good as here.
 pub(crate) const SMALL_BYTES: u64 = 256 * 1024;
 

@@ -28,6 +28,7 @@ mod outcomes;
 mod pages;
 mod payload;
 mod problem;
+pub(crate) mod refusing;
 mod render;
 mod schema;
 mod service;

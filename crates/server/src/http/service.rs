@@ -59,6 +59,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let request = request.map(|body| Upload::new(body, http2));
         Box::pin(async move {
             let mut reply = answer(&site, own_host.as_deref(), request, &active).await;
+            if reply.headers().contains_key(REASON) {
+                site.refusing.turn().await;
+            }
             if reply.headers().contains_key(CONNECTION) {
                 // HTTP/2 has no such header: there only the stream ends.
                 if http2 {
