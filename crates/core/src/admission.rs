@@ -111,7 +111,8 @@ pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
     if queue.idle && queue.is_empty {
         return Some(Duration::ZERO);
     }
-    let full = queue.full();
+    // What is concluded from single batches may be far off while the front is busy, and refusing would keep it so.
+    let full = queue.full().min(queue.pace.at_the_rate_of_lately(queue.max_batch_size).mul_f64(queue.weight));
     // All replicas are busy: the next one frees after a fraction of what runs, which under little load is far less than
     // a full batch; then each batch ahead takes its turn.
     let runs = if queue.ahead == 0 { queue.pace.recent().min(full) } else { full };
@@ -225,6 +226,16 @@ mod tests {
             Some(Duration::from_secs(4)),
             "12.5 s of work, 10 s allowed, one batch, whole seconds"
         );
+    }
+
+    #[test]
+    fn those_who_wait_are_not_predicted_to_leave_more_slowly_than_others_did() {
+        // Nothing was ever seen of full batches but three late ones; the rest is as quick as before.
+        let mut pace = pace(1000);
+        (0..100).for_each(|_| pace.learn(4, Duration::from_millis(1)));
+        let queue = QueueState { ahead: 20, ..queue(&pace, 160) };
+        let wait = predicted_wait(&queue).unwrap();
+        assert!(wait < Duration::from_millis(100), "20 batches of 2 ms: {wait:?}");
     }
 
     #[test]

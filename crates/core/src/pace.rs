@@ -82,6 +82,7 @@ pub struct Pace {
     launch_s: f64,
     item_s: f64,
     recent_s: f64,
+    recent_items: f64,
     scatter: f64,
     drift: f64,
     count: u64,
@@ -99,6 +100,7 @@ impl Default for Pace {
             launch_s: 0.0,
             item_s: 0.0,
             recent_s: 0.0,
+            recent_items: 0.0,
             scatter: 0.1,
             drift: 0.0,
             count: 0,
@@ -144,7 +146,9 @@ impl Pace {
         if self.surprises.iter().filter(|one| one.is_believed).count() == SURPRISES {
             self.change();
         }
-        self.recent_s += (seconds - self.recent_s) / self.count.min(LATELY) as f64;
+        let lately = self.count.min(LATELY) as f64;
+        self.recent_s += (seconds - self.recent_s) / lately;
+        self.recent_items += (items as f64 - self.recent_items) / lately;
         self.fit_line();
     }
 
@@ -276,6 +280,13 @@ impl Pace {
         Duration::from_secs_f64(self.recent_s)
     }
 
+    /// What a batch of `items` takes at the most, if items leave at the rate of lately: under load that is what full batches
+    /// take, whatever was concluded from the sizes that were seen.
+    pub fn at_the_rate_of_lately(&self, items: usize) -> Duration {
+        let seconds = self.recent_s * (items as f64 / self.recent_items).max(1.0);
+        Duration::from_secs_f64(seconds.min(MOST_S))
+    }
+
     /// S(n): what a batch of `items` takes, in seconds.
     pub fn seconds(&self, items: usize) -> f64 {
         self.seconds_at(index(items as f64), items)
@@ -372,6 +383,13 @@ mod tests {
         assert_eq!(pace.batch(64), ms(5.0));
         assert!((pace.launch_s() - 0.0025).abs() < 1e-9);
         assert_eq!(pace.fit(1.0, 64), 2, "with a target, sizes grow step by step");
+    }
+
+    #[test]
+    fn items_leave_at_the_rate_of_lately() {
+        let mut pace = Pace::default();
+        (0..100).for_each(|_| pace.learn(4, ms(2.0)));
+        assert_eq!([2, 4, 8].map(|items| pace.at_the_rate_of_lately(items)), [ms(2.0), ms(2.0), ms(4.0)]);
     }
 
     #[test]
