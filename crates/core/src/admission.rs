@@ -234,7 +234,7 @@ mod tests {
         let mut pace = pace(1000);
         (0..100).for_each(|_| pace.learn(4, Duration::from_millis(1)));
         let queue = QueueState { ahead: 20, ..queue(&pace, 160) };
-        let wait = predicted_wait(&queue).unwrap();
+        let wait = predicted_wait(&queue).expect("it is known");
         assert!(wait < Duration::from_millis(100), "20 batches of 2 ms: {wait:?}");
     }
 
