@@ -86,6 +86,7 @@ def test_files_beside_a_target_are_not_taken_for_what_jitney_imports(further: li
 
 def test_a_model_whose_full_batch_does_not_fit_is_served(serve: Serve) -> None:
     server = serve("narrow.py")
-    assert "narrow/0: a batch of 8 is too much for the memory of the device; the largest that ran: 2" in server.log()
+    warning = "narrow/0: a batch of 8 is too much for the memory of the device; the largest that ran: 2"
+    until(lambda: warning in server.log(), "the log says how large a batch may be")
     outcomes = server.post("/narrow/batch", ["a"] * 8).json()
     assert outcomes == {"outcomes": [{"value": "A"}] * 8, "failed": 0}
