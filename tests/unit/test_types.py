@@ -104,13 +104,14 @@ def test_images_come_raw_as_base64_and_as_msgpack_and_bad_ones_fail_alone() -> N
         (tags.BYTES, good),
         (tags.JSON, msgspec.json.encode(good)),
         (tags.MSGPACK, msgspec.msgpack.encode(good)),
+        (tags.JSON, b'"data:image/jpeg;base64,' + msgspec.json.encode(good)[1:]),
         (tags.BYTES, good[: len(good) // 2]),
         (tags.JSON, b'"not base64!"'),
         (tags.BYTES, png(40, 40)),
         (tags.TEXT, "x"),
     ]
     decoded = codec(max_pixels=1000).decode(FakeBatch(items).core)
-    assert decoded.indices == [0, 1, 2]
+    assert decoded.indices == [0, 1, 2, 3]
     assert [error.status for _, error in decoded.errors] == [422, 400, 413, 415]
     assert decoded.columns[0][0].media_type == "image/jpeg"
 

@@ -189,10 +189,16 @@ def _image_reader(max_pixels: int) -> ItemReader:
 
     decoders: dict[int, Decode | None] = {
         tags.BYTES: read,
-        tags.JSON: lambda value: read(_from_base64(from_json(value))),
+        tags.JSON: lambda value: read(_from_base64(_without_scheme(from_json(value)))),
         tags.MSGPACK: lambda value: read(from_msgpack(value)),
     }
     return ItemReader(decoders, from_value, "an image as raw bytes, base64 in JSON, or msgpack")
+
+
+def _without_scheme(text: str) -> str:
+    """Drop the `data:image/png;base64,` that browsers put before it."""
+    head, comma, rest = text.partition(",") if text.startswith("data:") else ("", "", "")
+    return rest if comma and head.endswith(";base64") else text
 
 
 def _from_base64(text: str) -> bytes:
