@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ class Report:
         self.save()
 
     def add_problem(self, load: str, server: str, reason: str) -> None:
-        self.data["problems"].append({"load": load, "server": server, "reason": reason})
+        self.data["problems"].append({"load": load, "server": server, "reason": without_places(reason)})
         self.save()
 
     def set_server(self, server: Server, state: str, version: str, reason: str = "") -> None:
-        found = {"version": version, "state": state, "reason": reason, "source": server.source}
+        found = {"version": version, "state": state, "reason": without_places(reason), "source": server.source}
         self.data["servers"][server.name] = {"title": server.title, **found}
         self.save()
 
@@ -95,3 +96,8 @@ class Report:
 
 def cell_named(server: Server, name: str) -> Cell:
     return next(cell for cell in server.cells if cell.name == name)
+
+
+def without_places(reason: str) -> str:
+    """Leave out where an environment lies: the file is for others too."""
+    return re.sub(r"/[^\s\"']*/site-packages/", "", reason)
