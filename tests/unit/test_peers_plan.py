@@ -208,6 +208,16 @@ def test_a_server_without_any_figure_is_reported_with_its_reason(tmp_path: Path)
     assert (written["state"], written["reason"]) == ("does not start", "it ended with 1: no such file")
 
 
+def test_a_reason_does_not_say_where_an_environment_lies(tmp_path: Path) -> None:
+    report = reports.Report(tmp_path / "peers.json")
+    reason = 'File "/somewhere/peers-env/ray/lib/python3.11/site-packages/ray/serve/proxy.py", line 9, in ready'
+    report.add_problem("noop", "ray", reason)
+    report.set_server(catalog.SERVERS["ray"], "does not start", "1.0", reason)
+    short = 'File "ray/serve/proxy.py", line 9, in ready'
+    written = json.loads((tmp_path / "peers.json").read_text())
+    assert (written["problems"][0]["reason"], written["servers"]["ray"]["reason"]) == (short, short)
+
+
 def test_a_server_that_answers_with_somebody_elses_text_is_wrong() -> None:
     assert loads.is_right("noop", {"text": "mine"}, {"text": "mine"})
     assert not loads.is_right("noop", {"text": "mine"}, {"text": "yours"})

@@ -197,8 +197,8 @@ def _image_reader(max_pixels: int) -> ItemReader:
 
 def _without_scheme(text: str) -> str:
     """Drop the `data:image/png;base64,` that browsers put before it."""
-    head, comma, rest = text.partition(",") if text.startswith("data:") else ("", "", "")
-    return rest if comma and head.endswith(";base64") else text
+    head, comma, rest = text.partition(",")
+    return rest if comma and head.startswith("data:") and head.endswith(";base64") else text
 
 
 def _from_base64(text: str) -> bytes:
