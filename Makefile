@@ -3,11 +3,11 @@
 PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
-# Stamps live in the venv: remove it and everything is made again.
+# The stamps are in the venv: without it everything is built again.
 BUILT := $(VENV)/.built
 DEV := $(VENV)/.dev
 EMBEDDING := $(VENV)/.embedding
-# What the stories are told with: large, and of no use to anything else.
+# The environment of the stories: large, and used only by them.
 STORIES_ENV ?= .venv-stories
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
 
@@ -36,9 +36,13 @@ $(VENV)/.made: requirements-build.txt | prerequisites
 	@$(BIN)/python -m pip install --quiet -r requirements-build.txt
 	@touch $@
 
-$(BUILT): $(VENV)/.made $(RUST_SOURCES) pyproject.toml
-	@echo "· building jitney into $(VENV) (the first time takes minutes)"
-	@env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" PIP_QUIET=1 $(BIN)/maturin develop --release --locked $(if $(MAKE_TERMOUT),,--quiet)
+MATURIN = env -u CONDA_PREFIX VIRTUAL_ENV="$(CURDIR)/$(VENV)" PIP_QUIET=1 \
+	$(CURDIR)/$(BIN)/maturin develop --release --locked $(if $(MAKE_TERMOUT),,--quiet)
+
+$(BUILT): $(VENV)/.made $(RUST_SOURCES) pyproject.toml bench/pyproject.toml
+	@echo "· building jitney and jitney-bench into $(VENV) (the first time takes minutes)"
+	@$(MATURIN)
+	@cd bench && $(MATURIN)
 	@touch $@
 
 $(EMBEDDING): $(BUILT) pyproject.toml
@@ -51,14 +55,14 @@ $(DEV): $(VENV)/.made requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	@touch $@
 
-# Only for tests of the JavaScript clients, which are skipped where node is not: a lack of it fails nothing.
+# Only for the tests of JavaScript clients. They are skipped if node is not installed.
 tests/node/node_modules/.made: tests/node/package-lock.json
 	@echo "· JavaScript clients for tests"
 	@npm ci --silent --no-audit --no-fund --prefix tests/node && touch $@ || \
 		echo "· npm could not install them: tests of JavaScript clients are skipped"
 
 .PHONY: node-packages
-node-packages: ## install the JavaScript clients that tests call the server with, if node is there
+node-packages: ## install the JavaScript clients for tests, if node is installed
 	@if command -v node >/dev/null && command -v npm >/dev/null; then $(MAKE) tests/node/node_modules/.made; \
 	else echo "· node is not installed: tests of JavaScript clients are skipped"; fi
 
@@ -72,7 +76,7 @@ serve: $(EMBEDDING) ## serve the ready-made MiniLM model on 127.0.0.1 (PORT=8000
 # ── Checks ──────────────────────────────────────────────────────────────────
 
 .PHONY: format
-format: $(DEV) ## rewrite the code in the project's format
+format: $(DEV) ## format the code
 	@cargo fmt --all
 	@cargo fmt --manifest-path benchmarks/echo/Cargo.toml
 	@$(BIN)/ruff format --quiet .
@@ -85,8 +89,9 @@ format-check: $(DEV) ## fail if `make format` would change anything
 	@$(BIN)/ruff format --check .
 
 .PHONY: lint
-lint: $(DEV) ## clippy and ruff; warnings are errors
+lint: $(DEV) ## ruff, the list of words, clippy; warnings are errors
 	@$(BIN)/ruff check .
+	@$(BIN)/python scripts/words.py
 	@cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
 
 .PHONY: types
@@ -94,7 +99,7 @@ types: $(EMBEDDING) $(DEV) ## pyright, strict
 	@$(BIN)/pyright
 
 .PHONY: arch
-arch: $(BUILT) $(DEV) ## who may import whom, sizes, versions, no paths of one machine
+arch: $(BUILT) $(DEV) ## import directions, file sizes, versions, no paths of one machine
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/python scripts/arch.py
 
@@ -104,36 +109,44 @@ arch: $(BUILT) $(DEV) ## who may import whom, sizes, versions, no paths of one m
 test: $(EMBEDDING) $(DEV) node-packages ## all tests, Rust and Python
 	@scripts/test
 
+# A path with `site-packages` in it counts as installed, and not as a file that the user edits.
+OLDEST := $(VENV)/oldest/site-packages
+
+.PHONY: test-oldest
+test-oldest: $(EMBEDDING) $(DEV) ## unit tests of Python with the oldest msgspec and pydantic that pyproject.toml allows
+	@$(BIN)/python -m pip install --quiet --upgrade --target $(OLDEST) $$($(BIN)/python scripts/oldest.py)
+	@PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest --quiet tests/unit
+
 .PHONY: test-all
 test-all: $(EMBEDDING) $(DEV) node-packages ## all tests, with many more random cases
 	@PROPTEST_CASES=20000 CARGO_TEST_ARGS=--release JITNEY_TEST_LONG=1 scripts/test
 
 .PHONY: fuzz
-fuzz: $(VENV)/.made ## property tests of everything that reads bytes, for long (CASES=200000)
+fuzz: $(VENV)/.made ## long property tests of all parsers (CASES=200000)
 	@PROPTEST_CASES=$(or $(CASES),200000) cargo test --release --locked -p jitney-server
 
 .PHONY: bench
-bench: $(EMBEDDING) ## measure docs' figures beside a bare hyper server (ARGS=--quick for one repetition)
+bench: $(EMBEDDING) ## measure the targets next to a bare hyper server (ARGS=--quick for one repetition)
 	@cargo build --release --quiet --locked --manifest-path benchmarks/echo/Cargo.toml
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-# Environments of other servers: PEERS_ENV names another folder. A budget chooses what fits: see docs/design/0012-proof.md.
+# PEERS_ENV is the folder of the other servers' environments. BUDGET_MINUTES is explained in docs/design/0012-benchmarks.md.
 export PEERS_ENV
 BENCH_PEERS = $(BIN)/python benchmarks/bench_peers.py $(if $(PEERS),--peers "$(PEERS)") \
 	$(if $(MAX_DOWNLOAD_GB),--max-download-gb $(MAX_DOWNLOAD_GB))
 
 .PHONY: peers
-peers: $(EMBEDDING) ## install the other servers, each into an environment of its own (PEERS=mosec,fastapi)
+peers: $(EMBEDDING) ## install the other servers, each into a separate environment (PEERS=mosec,fastapi)
 	@$(BENCH_PEERS) --install-only
 
 .PHONY: bench-peers
-bench-peers: $(EMBEDDING) ## measure jitney beside other servers (PEERS= LOADS= REPETITIONS= SECONDS= BUDGET_MINUTES= RESUME=)
+bench-peers: $(EMBEDDING) ## measure jitney and other servers (PEERS= LOADS= REPETITIONS= SECONDS= BUDGET_MINUTES= RESUME=)
 	@$(BENCH_PEERS) $(if $(LOADS),--loads "$(LOADS)") $(if $(POINTS),--points "$(POINTS)") $(if $(REPETITIONS),--repetitions $(REPETITIONS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(BUDGET_MINUTES),--budget-minutes $(BUDGET_MINUTES)) \
 		$(if $(RESUME),--resume $(RESUME)) $(if $(TUNED),--tuned $(TUNED)) $(if $(GENERATOR),--generator $(GENERATOR))
 
 .PHONY: bench-page
-bench-page: $(VENV)/.made ## write benchmarks/README.md, its plots and README's figures from benchmarks/results
+bench-page: $(VENV)/.made ## build benchmarks/report.md and report.html, and the figures in README, from benchmarks/results
 	@$(BIN)/python benchmarks/bench_page.py $(ARGS)
 
 $(STORIES_ENV)/.made: $(wildcard benchmarks/stories/requirements/*.txt) | $(VENV)/.made
@@ -142,11 +155,11 @@ $(STORIES_ENV)/.made: $(wildcard benchmarks/stories/requirements/*.txt) | $(VENV
 	@$(STORIES_ENV)/bin/python -m pip install --quiet -r benchmarks/stories/requirements/base.txt
 	@for part in minilm ctranslate2 ray; do \
 		$(STORIES_ENV)/bin/python -m pip install --quiet -r benchmarks/stories/requirements/$$part.txt || \
-		echo "· $$part could not be installed: what needs it is left out"; done
+		echo "· $$part could not be installed: variants that need it are left out"; done
 	@touch $@
 
 .PHONY: bench-stories
-bench-stories: $(BUILT) $(STORIES_ENV)/.made ## tell the five stories again (STORIES=1,4 BUDGET_MINUTES=12 SECONDS=8 ARGS=--fresh)
+bench-stories: $(BUILT) $(STORIES_ENV)/.made ## repeat the five stories (STORIES=1,4 BUDGET_MINUTES=12 SECONDS=8 ARGS=--fresh)
 	@cd benchmarks && PYTHONPATH=.:../python $(abspath $(STORIES_ENV))/bin/python -m stories \
 		--folder $(abspath $(STORIES_ENV))/made $(if $(STORIES),--stories $(STORIES)) \
 		$(if $(BUDGET_MINUTES),--minutes $(BUDGET_MINUTES)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
@@ -160,7 +173,7 @@ protos: ## write the gRPC messages from crates/server/proto
 	@cargo run --quiet --locked --manifest-path scripts/protos/Cargo.toml -- crates/server
 	@cargo fmt --all
 
-# One job, in this order: what fails fastest comes first.
+# One job. The fastest checks come first.
 .PHONY: ci
 ci: ## what CI runs: format, lint, types, architecture, tests
 	@$(MAKE) prerequisites
@@ -169,9 +182,10 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 	@$(MAKE) types
 	@$(MAKE) arch
 	@$(MAKE) test
+	@$(MAKE) test-oldest
 
 .PHONY: clean
 clean: ## remove everything that was built
 	@rm -rf $(VENV) .venv-peers .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
-	@find python -name '*.so' -delete
+	@find python bench/python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

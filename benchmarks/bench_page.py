@@ -1,6 +1,7 @@
-"""`make bench-page`: writes README.md, report.html and the figures of the project's README from results/*.json.
+"""`make bench-page`: writes report.md, report.html and the figures in the project's README from results/*.json.
 
-With `--check` it writes nothing and says what would change.
+The two reports are built and not committed. With `--check` nothing is written, and the exit code is 1 if README's
+figures are not those of the results.
 """
 
 import sys
@@ -9,38 +10,39 @@ from pathlib import Path
 from page.markdown import page
 from page.plots import report
 from page.readme import readme_figures
-from page.results import read
+from page.results import Sources, read
 
 HERE = Path(__file__).resolve().parent
+README = HERE.parent / "README.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->"
 
 
-def rendered(results: Path = HERE / "results") -> dict[Path, str]:
-    """Every file that is made from the results, as it must be."""
-    sources = read(results)
-    readme = HERE.parent / "README.md"
-    text = readme.read_text()
+def reports(sources: Sources) -> dict[Path, str]:
+    """The pages that are built and not committed."""
+    return {HERE / "report.md": page(sources), HERE / "report.html": report(sources)}
+
+
+def readme(sources: Sources, text: str) -> str:
+    """README with the figures of these results between the two marks."""
     if BEGIN not in text or END not in text:
         raise SystemExit(f"README.md has no {BEGIN.strip()} … {END}")
     head, rest = text.split(BEGIN, 1)
     tail = rest.split(END, 1)[1]
-    return {
-        HERE / "README.md": page(sources),
-        HERE / "report.html": report(sources),
-        readme: head + BEGIN + readme_figures(sources) + END + tail,
-    }
+    return head + BEGIN + readme_figures(sources) + END + tail
 
 
 def main() -> int:
-    changed = [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
-    for path in changed:
-        name = path.relative_to(HERE.parent)
-        if "--check" in sys.argv:
-            print(f"{name} is not what results/*.json say: make bench-page", file=sys.stderr)
-        else:
-            path.write_text(rendered()[path])
-            print(f"written: {name}")
-    return int("--check" in sys.argv and bool(changed))
+    sources, text = read(HERE / "results"), README.read_text()
+    expected = readme(sources, text)
+    if "--check" in sys.argv:
+        if text != expected:
+            print("README.md does not have the figures of benchmarks/results: run `make bench-page`", file=sys.stderr)
+        return int(text != expected)
+    for path, content in {README: expected, **reports(sources)}.items():
+        if not path.exists() or path.read_text() != content:
+            path.write_text(content)
+            print(f"written: {path.relative_to(HERE.parent)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`make bench-peers`: installs other servers, measures them and jitney side by side, and writes results/peers-….json.
 
 Each figure is written as soon as it is there; `--resume FILE` goes on where a run ended. How the comparison is made
-fair: docs/design/0012-proof.md.
+fair: docs/design/0012-benchmarks.md.
 """
 
 import argparse
@@ -30,9 +30,7 @@ RESULTS = run.HERE / "results"
 
 def arguments_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--peers", default="", help=f"only these beside jitney: {','.join(SERVERS)} (fastapi: all three)"
-    )
+    parser.add_argument("--peers", default="", help=f"only these, and jitney: {','.join(SERVERS)} (fastapi: all three)")
     parser.add_argument("--loads", default="", help=f"only these: {','.join(LOADS)}")
     parser.add_argument(
         "--points", default="", help=f"only these: {','.join([*POINTS, *SAME])} (default: without `same`)"
@@ -73,7 +71,7 @@ def points_of(text: str, generator: Generator) -> tuple[str, ...]:
 
 
 def commit() -> str:
-    return run.said_by(["git", "describe", "--always", "--dirty", "--abbrev=12"])
+    return run.first_line_of(["git", "describe", "--always", "--dirty", "--abbrev=12"])
 
 
 def check_resumed(resumed: Path, generator: Generator) -> None:

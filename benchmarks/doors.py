@@ -1,4 +1,4 @@
-"""Many items in one request, and the OpenAI route, beside single requests on jitney's own: one server, in turn."""
+"""Many items in one request, and the OpenAI route, compared with single native requests on one server, in turn."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ JSON = ("content-type: application/json",)
 ITEM = {"text": "a body of fifty-seven characters, as every server here gets"}
 TEXT = "How many people live in London?"
 CLIENTS, MANY, INPUTS, BATCH = 64, 64, 2048, 64
-# What 2,048 items take at the least: full batches of 64, one after the other, on the one replica.
+# The shortest time for 2,048 items: full batches of 64, one after the other, on one replica.
 FULL_BATCHES_S = INPUTS / BATCH * (0.005 + BATCH * 0.0001)
 
 

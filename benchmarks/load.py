@@ -61,7 +61,7 @@ class Connection:
 
 @dataclass
 class Outcome:
-    """What came of an offered load."""
+    """The result of an offered load."""
 
     seconds: float = 0.0
     answered_ms: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Outcome:
 
 
 def is_own(answer: bytes, text: str) -> bool:
-    """Whether this is the answer to that text; what is no JSON is nobody's."""
+    """Whether this is the answer to that text. A body that is not JSON is not."""
     try:
         return json.loads(answer) == {"text": text}
     except ValueError:
@@ -88,7 +88,7 @@ def quantile(values: list[float], q: float) -> float:
 
 
 async def settle(tasks: set[asyncio.Task[None]], outcome: Outcome) -> None:
-    """Wait for the requests under way; those that are not answered even then are broken."""
+    """Wait for requests in flight. Those that are still not answered are broken."""
     if not tasks:
         return
     _, pending = await asyncio.wait(tasks, timeout=PATIENCE_S)

@@ -1,7 +1,7 @@
-"""`auto` against `drain` and a small grid of `fixed`, with real processes and a model that sleeps.
+"""`auto` against `eager` and a small grid of `fixed`, with real processes and a model that sleeps.
 
 `python benchmarks/policies.py` runs every story with every policy, interleaved, prints medians of mean latency and
-throughput beside those of the simulation (`crates/core/tests/batching/stories.rs`), and writes JSON to results/.
+throughput next to those of the simulation (`crates/core/tests/batching/stories.rs`), and writes JSON to results/.
 It takes `--minutes`; with fewer stories (`--only`) each is measured for longer.
 """
 
@@ -136,15 +136,15 @@ def simulated() -> dict[str, dict[str, dict[str, float]]]:
 
 
 def table(case: Case, measured: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]) -> list[str]:
-    """Rows of a table: each policy beside `drain`, measured and simulated."""
+    """Rows of a table: each policy compared with `eager`, measured and simulated."""
     rows: list[str] = []
     what = "in_time_rps" if case.target_ms else "rps"
     for policy, found in measured.items():
         row = f"| {case.name} | {policy} | {found['mean_ms']:.1f} | {found[what]:.0f} |"
         for figures in (measured, expected):
-            if policy in figures and figures.get("drain", {}).get(what):
-                mean = figures[policy]["mean_ms"] / figures["drain"]["mean_ms"]
-                row += f" {mean:.2f} | {figures[policy][what] / figures['drain'][what]:.2f} |"
+            if policy in figures and figures.get("eager", {}).get(what):
+                mean = figures[policy]["mean_ms"] / figures["eager"]["mean_ms"]
+                row += f" {mean:.2f} | {figures[policy][what] / figures['eager'][what]:.2f} |"
             else:
                 row += " | |"
         rows.append(row)
@@ -181,7 +181,7 @@ def main() -> int:
     arguments = parser.parse_args()
     expected = {} if arguments.no_simulation else simulated()
     grid = [f"fixed/{delay}/{size}" for delay, size in GRID[1::2] + GRID[::2]][: arguments.grid]
-    policies = ("auto", "drain", *grid)
+    policies = ("auto", "eager", *grid)
     wanted = [part.strip() for part in arguments.only.split(",")]
     cases = [case for case in CASES if any(part in case.name for part in wanted)]
     runs = len(cases) * len(policies) * arguments.repetitions
@@ -191,7 +191,7 @@ def main() -> int:
     seconds = max(SHORTEST_S, (arguments.minutes * 60 / runs - START_S) / (1 + 1 / 3))
     print(f"{runs} runs of {seconds:.1f} s", file=sys.stderr, flush=True)
     figures: dict[str, dict[str, dict[str, float]]] = {}
-    head = "| story | policy | mean ms | req/s | mean/drain | req/s/drain | simulated: mean/drain | req/s/drain |"
+    head = "| story | policy | mean ms | req/s | mean/eager | req/s/eager | simulated: mean/eager | req/s/eager |"
     print(head, "| --- | --- | --- | --- | --- | --- | --- | --- |", sep="\n", flush=True)
     for case in cases:
         samples: dict[str, list[dict[str, float]]] = {}

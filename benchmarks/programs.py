@@ -70,7 +70,7 @@ async def alone(variant: str, seconds: float) -> dict[str, float]:
 
 
 async def at_once(variant: str, seconds: float) -> dict[str, float]:
-    """64 callers, each with one call under way."""
+    """64 callers, each with one call in flight."""
     function, name = (program.alone, "sleepy") if PROGRAM == "batches" else (str, "noop")
     async with models(variant, function, name) as model:
         await asyncio.gather(*(repeat(model, 0.5) for _ in range(64)))
@@ -81,7 +81,7 @@ async def at_once(variant: str, seconds: float) -> dict[str, float]:
 
 
 async def beside(variant: str, seconds: float) -> dict[str, float]:
-    """Eight handlers whose I/O takes 5 ms, beside one caller of a model that has a core of its own: story 2."""
+    """Eight handlers whose I/O takes 5 ms, and one caller of a model on a separate core: story 2."""
     return await program_of_story(variant, "computing", seconds)
 
 

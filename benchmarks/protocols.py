@@ -1,4 +1,4 @@
-"""The Open Inference Protocol beside jitney's own route: one server, one generator, the same array, in turn."""
+"""The Open Inference Protocol compared with the native route: one server, one generator, the same array, in turn."""
 
 import json
 import re
@@ -109,7 +109,7 @@ Measured = Callable[[Running, float], dict[str, float]]
 
 
 def compared(ways: dict[str, Callable[[int, int], Way]], count: int, clients: int) -> Measured:
-    """Measure each way in turn, beside the first."""
+    """Measure each way in turn, and compare it with the first."""
 
     def measure(running: Running, seconds: float) -> dict[str, float]:
         figures: dict[str, float] = {}

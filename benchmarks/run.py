@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 Samples = dict[str, dict[str, list[dict[str, float]]]]
 
 
-def said_by(command: list[str]) -> str:
+def first_line_of(command: list[str]) -> str:
     try:
         done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     except OSError:
@@ -48,10 +48,10 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     found = {
-        "commit": said_by(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
+        "commit": first_line_of(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
         "python": platform.python_version(),
-        "rustc": said_by(["rustc", "--version"]),
-        "wrk": said_by(["wrk", "-v"]).split(" Copyright")[0],
+        "rustc": first_line_of(["rustc", "--version"]),
+        "wrk": first_line_of(["wrk", "-v"]).split(" Copyright")[0],
     }
     try:
         found["jitney"] = importlib.metadata.version("jitney")

@@ -44,7 +44,7 @@ class Scenario:
     measure: Measure
     servers: tuple[str, ...] = ALL
     is_fresh: bool = False
-    """Each measurement starts a server of its own, because it leaves traces in it."""
+    """Whether each measurement starts a new server, because it changes the server's state."""
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     needs: str | None = "wrk"
@@ -79,7 +79,7 @@ def closed(connections: int, content_type: str = JSON, body: str = BODY) -> Meas
 
 
 def offline_items_s() -> float:
-    """Return how many items a second the model computes without a server: it sleeps a little longer than it is told."""
+    """Return how many items a second the model computes without a server: it sleeps a little longer than requested."""
     began, batches = time.perf_counter(), 40
     for _ in range(batches):
         time.sleep(FULL_BATCH_S)
@@ -245,7 +245,7 @@ def between(scenario: str, name: str, server: str, other: str) -> Callable[[Figu
 
 
 def above_own(figures: Figures) -> float | None:
-    """In the event loop nothing disturbs the model, whatever it does to everybody else."""
+    """The model alone in the event loop, where nothing disturbs it."""
     ours, own = figure(BESIDE, "model_p50_ms")(figures), figure(BESIDE, "model_p50_ms", "loop")(figures)
     return None if ours is None or own is None else ours - own
 

@@ -1,4 +1,4 @@
-"""The servers that are measured: started in processes of their own, looked at through /proc."""
+"""The measured servers: each started as a separate process, and observed through /proc."""
 
 import os
 import re
@@ -126,7 +126,7 @@ def available() -> tuple[list[str], list[str]]:
     if shutil.which("jitney", path=str(Path(sys.executable).parent)):
         present.append("jitney")
     else:
-        missing.append("jitney: not installed beside this Python (make build)")
+        missing.append("jitney: not installed in the environment of this Python (run `make build`)")
     if echo_binary().exists():
         present.append("hyper")
     else:

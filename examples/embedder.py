@@ -14,7 +14,7 @@ import numpy as np
 
 @jitney.deployment(max_batch_size=64, examples=["How big is London?", "How big is Paris?"])
 class Embedder:
-    """Turns texts into vectors of length 1 that are alike when the texts share letter triples."""
+    """Turns texts into unit vectors that are close when the texts share letter triples."""
 
     def predict(self, texts: list[str]) -> np.ndarray:
         counts = np.zeros((len(texts), 256), np.float32)

@@ -1,7 +1,7 @@
-"""The shape of a text-to-image service: requests that agree on size, steps and guidance share a batch.
+"""A text-to-image service: requests with the same size, steps and guidance share a batch.
 
-There is no diffusion model in here. This stand-in sleeps as long as one might and paints stripes whose colours follow
-from the prompt and the seed; what it shows is the API and how batches form. Needs pillow.
+This example has no diffusion model. It sleeps as long as one might take, and paints stripes whose colours depend on the
+prompt and the seed. It shows the API and how batches form. Needs pillow.
 
     jitney serve examples/text_to_image.py
     curl -s 127.0.0.1:8000/text_to_image -H 'accept: image/png' -o image.png \\
@@ -33,7 +33,7 @@ class Prompt(msgspec.Struct):
     examples=[Prompt("a red bus in the rain", 64, 64, 2), Prompt("a blue bus in the sun", 64, 64, 2, seed=7)],
 )
 class TextToImage:
-    """Paints stripes; see the top of the file."""
+    """Paints stripes whose colours depend on the prompt and the seed."""
 
     def predict(self, prompts: list[Prompt]) -> list[jitney.Image]:
         for _ in range(prompts[0].steps):

@@ -20,6 +20,6 @@ class Thumbnail:
         return [self.shrink(image) for image in images]
 
     def shrink(self, image: jitney.Image) -> jitney.Image:
-        small = image.to_pil("RGB").copy()  # what came in may be asked for again
+        small = image.to_pil("RGB").copy()  # a copy: `predict` may run again with the same image
         small.thumbnail((128, 128))
         return jitney.Image(small)

@@ -1,10 +1,10 @@
-"""The models that NVIDIA's clients are shown with: `simple`, `simple_string` and `simple_identity`.
+"""The models that the examples of NVIDIA's clients call: `simple`, `simple_string` and `simple_identity`.
 
 jitney serve examples/triton_models.py
 curl -s 127.0.0.1:8000/v2/models/simple
 pip install "tritonclient[http,grpc]"; NVIDIA's examples for it are in the repository
 triton-inference-server/client, folder src/python/examples. Those for inference pass with `-u localhost:8000`
-(the gRPC ones ask port 8001 otherwise): simple_{http,grpc}_infer_client.py, _string_infer_, _async_infer_,
+(the default of the gRPC ones is port 8001): simple_{http,grpc}_infer_client.py, _string_infer_, _async_infer_,
 _aio_infer_, simple_grpc_keepalive_client.py. Those for sequences, shared memory and model control do not, nor
 those for metadata, which insist that the server is called triton.
 """
@@ -20,7 +20,7 @@ Sixteen = Annotated[NDArray[np.int32], jitney.Tensor("int32", (16,))]
 
 
 class Numbers(NamedTuple):
-    """A sum and a difference, under the names that the clients ask for."""
+    """A sum and a difference, under the names that the clients expect."""
 
     OUTPUT0: Sixteen
     OUTPUT1: Sixteen
@@ -63,19 +63,19 @@ def simple_string(items: list[Operands]) -> list[Results | jitney.InvalidInput]:
     return [_calculate(item) for item in items]
 
 
-class Given(msgspec.Struct):
+class Input(msgspec.Struct):
     """Any number of strings."""
 
     INPUT0: list[str]
 
 
-class Same(msgspec.Struct):
+class Output(msgspec.Struct):
     """The same strings."""
 
     OUTPUT0: list[str]
 
 
-@jitney.deployment(max_batch_size=8, examples=[Given(["a", "b"])])
-def simple_identity(items: list[Given]) -> list[Same]:
-    """Give back what came."""
-    return [Same(item.INPUT0) for item in items]
+@jitney.deployment(max_batch_size=8, examples=[Input(["a", "b"])])
+def simple_identity(items: list[Input]) -> list[Output]:
+    """Return the input."""
+    return [Output(item.INPUT0) for item in items]

@@ -1,4 +1,4 @@
-"""Keep the shape of the project: crate edges, purity of the rules, file sizes, versions, nothing of one machine.
+"""Keep the shape of the project: crate and module edges, pure rules, file sizes, versions, no paths of one machine.
 
 Each check takes the root of a tree and returns what is wrong with it; `tests/contract/test_arch.py` shows each failing.
 """
@@ -7,15 +7,25 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-MAX_LINES = 600
+from rust_modules import rust_modules
+
+MAX_LINES = 500
+MAX_FILES = 10
+"""Source files side by side in a folder; `mod.rs` and `lib.rs`, which list the others, do not count."""
+MEASURED = ["python", "bench/python", "crates"]
+"""What these limits hold for."""
+MAX_LINES_ELSEWHERE = 600
 # crate → crates that must not be anywhere below it
 FORBIDDEN = {
     "jitney-core": {"tokio", "hyper", "pyo3", "mio", "rustix", "socket2", "tracing", "jitney-server", "jitney-binding"},
     "jitney-server": {"pyo3", "jitney-bench", "jitney-binding"},
+    "jitney-binding": {"jitney-bench"},
     "jitney-bench": {"pyo3", "jitney-core", "jitney-server", "jitney-binding"},
+    "jitney-bench-binding": {"jitney-core", "jitney-server", "jitney-binding"},
 }
 RULES = ["crates/core/src", "crates/bench/src/rules"]
 IMPURE = re.compile(r"\bstd::(?:fs|net|thread|process|env|io|os)\b|\b(?:Instant|SystemTime)\b")
@@ -64,7 +74,7 @@ def pure_rules(root: Path) -> list[str]:
     for path in sorted(path for folder in RULES for path in (root / folder).rglob("*.rs")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if found := IMPURE.search(line.split("//")[0]):
-                problems.append(f"{path.relative_to(root)}:{number}: `{found.group()}` has no place in the rules")
+                problems.append(f"{path.relative_to(root)}:{number}: `{found.group()}` does not belong in the rules")
     return problems
 
 
@@ -86,29 +96,52 @@ def unsafe_code(root: Path) -> list[str]:
 
 
 def is_test(path: Path) -> bool:
-    """Tell tests apart: they may be as long as they need to be."""
+    """Whether a file is a test. Tests have no limit of lines."""
     return (
         bool({"tests", "proptests"} & set(path.parts)) or path.stem in ("tests", "test") or path.stem.endswith("_tests")
     )
 
 
+def sources(root: Path) -> list[Path]:
+    """Return the source files of a tree, relative to its root; tests are none."""
+    files = [path.relative_to(root) for path in tracked(root) if path.suffix in (".rs", ".py", ".pyi")]
+    return [path for path in files if not is_test(path)]
+
+
+def is_measured(path: Path) -> bool:
+    """Whether the limits hold for a file or folder."""
+    return any(path.is_relative_to(name) for name in MEASURED)
+
+
 def file_sizes(root: Path) -> list[str]:
-    """Hold files to a size with one reason to change; the tests at its end do not count."""
+    """Limit the lines of a file; tests at the end of a Rust file do not count."""
     problems: list[str] = []
-    for path in tracked(root):
-        if path.suffix not in (".rs", ".py", ".pyi") or is_test(path.relative_to(root)):
-            continue
-        lines = path.read_text().split("#[cfg(test)]\nmod ")[0].count("\n")
-        if lines > MAX_LINES:
-            problems.append(f"{path.relative_to(root)}: {lines} lines, at most {MAX_LINES}")
+    for path in sources(root):
+        lines = (root / path).read_text().split("#[cfg(test)]\nmod ")[0].count("\n")
+        most = MAX_LINES if is_measured(path) else MAX_LINES_ELSEWHERE
+        if lines > most:
+            problems.append(f"{path}: {lines} lines, at most {most}")
     return problems
 
 
+def folder_sizes(root: Path) -> list[str]:
+    """Limit the source files side by side in a folder."""
+    counted = (path for path in sources(root) if is_measured(path) and path.name not in ("mod.rs", "lib.rs"))
+    counts = Counter(path.parent for path in counted)
+    return [f"{folder}: {count} files, at most {MAX_FILES}" for folder, count in counts.items() if count > MAX_FILES]
+
+
 def versions(root: Path) -> list[str]:
-    """One version, in three places."""
+    """One version, wherever it is written; the two distributions require each other in it."""
     changelog = re.search(r"^## \[(\d[^\]]*)\]", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    project, bench = (
+        tomllib.loads((root / name).read_text())["project"] for name in ("pyproject.toml", "bench/pyproject.toml")
+    )
     found = {
-        "pyproject.toml": tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"],
+        "pyproject.toml": project["version"],
+        "bench/pyproject.toml": bench["version"],
+        "the extra `bench`": project["optional-dependencies"]["bench"][0].removeprefix("jitney-bench=="),
+        "what jitney-bench requires": bench["dependencies"][0].removeprefix("jitney=="),
         "Cargo.toml": tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["package"]["version"],
         "CHANGELOG.md": changelog.group(1) if changelog else "none",
     }
@@ -135,9 +168,11 @@ def machine_paths(root: Path) -> list[str]:
 
 CHECKS: list[Callable[[Path], Iterable[str]]] = [
     crate_edges,
+    rust_modules,
     pure_rules,
     unsafe_code,
     file_sizes,
+    folder_sizes,
     versions,
     machine_paths,
 ]

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from jitney import _core
-from jitney.config import Option, deployment_options, server_options
+from jitney.config.layers import Option, deployment_options, server_options
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make docs` from the tables in crates/core. Do not edit. -->\n"
-OPTIONS_NOTE = "<!-- Written by `make docs` from the tables in python/jitney/options.py. Do not edit. -->\n"
+OPTIONS_NOTE = "<!-- Written by `make docs` from the tables in python/jitney/config/options.py. Do not edit. -->\n"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -28,8 +28,9 @@ def outcomes() -> str:
     ]
     head = ["reason", "title", "HTTP status", "gRPC code", "`x-should-retry`"]
     words = (
-        "How a request can end. The reason is in `x-jitney-reason`, in the problem, and in the label `outcome`. Where\n"
-        "the last column says `false`, the answer has that header: its status looks worth a retry, but none would help."
+        "Every way in which a request can end. The reason is in the header `x-jitney-reason`, in the problem, and in\n"
+        "the label `outcome` of metrics. Where the last column says `false`, the answer has that header. Clients\n"
+        "often retry this status, but a retry would fail again."
     )
     return f"# Outcomes\n\n{NOTE}\n{words}\n\n{table(head, rows)}"
 
@@ -40,15 +41,15 @@ def metrics() -> str:
         for name, kind, labels, text in _core.metrics()
     ]
     words = (
-        "What `/metrics` tells. Labels come from closed sets. `jitney_requests_total` counts requests: items that\n"
-        "fail inside a `/batch` request that is answered are none, and `x-jitney-failed` of that answer says how many\n"
-        "they are. What each `reason` of `jitney_batches_total` means is in the [guide](../guide.md#batch-policies)."
+        "The metrics of `/metrics`. Labels come from closed sets. `jitney_requests_total` counts requests. It does\n"
+        "not count items that fail inside an answered `/batch` request: `x-jitney-failed` of that answer has their\n"
+        "number. The [guide](../guide.md#batch-policies) explains each `reason` of `jitney_batches_total`."
     )
     return f"# Metrics\n\n{NOTE}\n{words}\n\n{table(['name', 'kind', 'labels', 'meaning'], rows)}"
 
 
 def bound(option: Option) -> str:
-    """Say what an option's value may be; the largest number that fits in its type is no bound worth a word."""
+    """Say what an option's value may be; the largest number of its type is not mentioned."""
     if option.choices:
         return ", ".join(f"`{choice}`" for choice in option.choices)
     if option.above is not None:
@@ -84,23 +85,24 @@ def options() -> str:
     return f"""# Options
 
 {OPTIONS_NOTE}
-Every option, once. A misspelt name or a value out of range is an error that names the layer it came from.
+Every option. An unknown name or a value out of range is an error that names the layer it came from.
 
-## Of a deployment
+## Options of a deployment
 
-Weakest first: the default, the decorator `@jitney.deployment(…)`, `[deployment.NAME]` in `jitney.toml`, the environment
-as `JITNEY_NAME__OPTION`, the command line as `--set NAME.option=value`. Only in the decorator: {code_only}.
+Layers, weakest first: the default; the decorator `@jitney.deployment(…)`; `[deployment.NAME]` in `jitney.toml`; the
+environment as `JITNEY_NAME__OPTION`; the command line as `--set NAME.option=value`. These are allowed only in the
+decorator: {code_only}.
 
-What else the decorator takes is part of the code, so that no layer changes it: `name` (the route,
+The other arguments of the decorator are part of the code, and no layer can change them: `name` (the route,
 [guide](../guide.md#writing-a-deployment)), `examples` ([guide](../guide.md#examples-and-warm-up)), `group_by` and
-`cost` ([guide](../guide.md#what-may-share-a-batch)), `task` ([protocols](../protocols.md#openai)). What pictures are
-encoded as is said where they are made: `jitney.Image(…, format="JPEG")` ([guide](../guide.md#images)).
+`cost` ([guide](../guide.md#what-may-share-a-batch)), `task` ([protocols](../protocols.md#openai)). The
+format of an output image is set where it is made: `jitney.Image(…, format="JPEG")` ([guide](../guide.md#images)).
 
 {option_rows(deployment_options())}
-## Of the server
+## Options of the server
 
-Weakest first: the default, `[server]` in `jitney.toml`, the environment as `JITNEY_SERVER__OPTION` (or `JITNEY_OPTION`
-for short), a flag of the same name with dashes (`--log-level debug`). `--host` and `--port` are short for one
+Layers, weakest first: the default; `[server]` in `jitney.toml`; the environment as `JITNEY_SERVER__OPTION` or
+`JITNEY_OPTION`; a flag of the same name with dashes (`--log-level debug`). `--host` and `--port` are short for one
 `--listen tcp:HOST:PORT`.
 
 {option_rows(server_options())}"""

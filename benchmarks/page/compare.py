@@ -20,7 +20,7 @@ ALIKE = 0.1
 LEAST_REPETITIONS = 3
 # Points at which a server that keeps up answers just what it is asked for.
 OFFERED = ("open 60%", *SAME)
-# In the tables of `make bench` these are no others: the least that a server costs, jitney by another door, no model.
+# Not other servers in the tables of `make bench`: bare hyper, jitney through `connect`, no model at all.
 NO_OTHERS = (OURS, "hyper", "connect", "none")
 
 
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verdict:
-    """jitney beside the best of the others, in one metric."""
+    """jitney compared with the best other server, in one metric."""
 
     outcome: str
     """won, even, lost, or not judged."""
@@ -80,7 +80,7 @@ class Behind:
 
 @dataclass(frozen=True)
 class Row:
-    """One point of one load: everybody's entry, and the verdicts."""
+    """One point of one load: the entry of every server, and the verdicts."""
 
     load: str
     point: str
@@ -116,7 +116,7 @@ def is_worse(mine: Spread, theirs: Spread, is_less_better: bool) -> bool:
 
 
 def outcome(mine: Spread, theirs: Spread, repetitions: int, is_less_better: bool) -> str:
-    """Ours beside theirs; `repetitions` are those of the side that has fewer."""
+    """The verdict on two ranges; `repetitions` is the number of the side that has fewer."""
     if repetitions < LEAST_REPETITIONS:
         return "not judged"
     if mine.touches(theirs):
@@ -125,7 +125,7 @@ def outcome(mine: Spread, theirs: Spread, repetitions: int, is_less_better: bool
 
 
 def judge(ours: Entry, others: list[Entry], metric: str, is_overload: bool) -> Verdict | None:
-    """None where there is nobody to compare with."""
+    """None where no other server can be compared."""
     sound = [
         other
         for other in others

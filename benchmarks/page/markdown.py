@@ -8,11 +8,11 @@ from page.targets import score, targets
 
 
 def page(sources: Sources) -> str:
-    """benchmarks/README.md."""
+    """benchmarks/report.md."""
     lines = [
-        "# How fast it is, beside what",
+        "# Benchmark report",
         "",
-        "<!-- Made by `make bench-page` from results/*.json; do not edit. -->",
+        "<!-- Built by `make bench-page` from results/*.json; not committed. -->",
         "",
     ]
     if sources.peers:
@@ -20,14 +20,14 @@ def page(sources: Sources) -> str:
         rows = rows_of(document)
         lines += [*headline(document, rows), ""]
         if lost_rows := lost(rows):
-            why = "[the design notes](../docs/design/0012-proof.md#lost-rows-and-their-reasons)"
-            lines += [f"{len(lost_rows)} figures are lost; each is marked below and explained in {why}.", ""]
+            why = "[the design notes](../docs/design/0012-benchmarks.md#lost-rows-and-their-reasons)"
+            lines += [f"jitney loses {len(lost_rows)} comparisons. Each is marked below and explained in {why}.", ""]
     lines += [
         *score(sources),
-        "The machines are shared and the generator runs on the same cores as the servers, so read ratios within one "
-        "table and nothing across tables. The same with plots: [report.html](report.html). How it is made fair, what "
-        "is simulated, and why rows are lost: [0012](../docs/design/0012-proof.md). Make it again: `make bench`, "
-        "`make bench-peers`, `make bench-stories`, then `make bench-page`.",
+        "Other programs use the same machines, and the load generator runs on the same cores as the servers. Compare "
+        "ratios within one table, and nothing across tables. [report.html](report.html) has the same figures as plots. "
+        "[0012](../docs/design/0012-benchmarks.md) explains how the comparison is kept fair and what is simulated. To "
+        "measure again, run `make bench`, `make bench-peers` and `make bench-stories`, then `make bench-page`.",
         "",
         *peers(sources.peers),
         *stories(sources.stories),

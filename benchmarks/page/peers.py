@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from page.age import age
 from page.compare import LEAST_REPETITIONS, SHOWN, Entry, Row, done, rows_of
 from page.results import Found
-from page.text import COLUMNS, machine, number, spread, table, versions
+from page.text import COLUMNS, commit, machine, number, spread, table, versions
 
 LOAD_TITLES = {
     "noop": "A model that does nothing",
@@ -36,7 +37,7 @@ def headline(document: dict[str, Any], rows: list[Row]) -> list[str]:
         f"{outcomes.count(word)} {word}" for word in ("won", "even", "lost", "not judged") if word in outcomes
     )
     lines = [
-        f"Throughput, p50 and p95 of jitney with its defaults, beside the best of the others in each row: **{score}**.",
+        f"Throughput, p50 and p95 of jitney with its defaults, compared with the best other server: **{score}**.",
         "",
     ]
     for row in (row for row in rows if row.point == "closed 64"):
@@ -84,7 +85,7 @@ def row_table(document: dict[str, Any], row: Row) -> list[str]:
     text = [f"#### {POINT_TITLES[row.point]}", ""]
     if lost_in:
         text += [
-            f"**Lost** in {', '.join(lost_in)}: [why](../docs/design/0012-proof.md#lost-rows-and-their-reasons).",
+            f"**Lost** in {', '.join(lost_in)}: [why](../docs/design/0012-benchmarks.md#lost-rows-and-their-reasons).",
             "",
         ]
     return [*text, *table(header[:-1] if drop else header, [cells[:-1] if drop else cells for cells in lines]), ""]
@@ -119,7 +120,9 @@ def peers(found: Found | None) -> list[str]:
     lines = [
         "## Other servers",
         "",
-        f"`make bench-peers`, {document['date']}, [{found.name}](results/{found.name}): {repetitions(method, rows)} of "
+        f"`make bench-peers`, {document['date']}, {commit(document)}{age(document)}, "
+        f"[{found.name}](results/{found.name}): "
+        f"{repetitions(method, rows)} of "
         f"{method['seconds']:g} s, medians (least to most). "
         f"Generator: {document['generator']['name']} {document['generator']['version']}. "
         f"{machine(document)}; {versions(document)}.",
@@ -135,11 +138,12 @@ def peers(found: Found | None) -> list[str]:
         "",
         "### Won, even, lost",
         "",
-        "Ratios are jitney's median over that of the best other server: above 1 is better for requests/s, below 1 for "
-        "times. Lost: worse, and the spreads do not touch; won: better, and they do not; not judged: either side has "
-        f"fewer than {LEAST_REPETITIONS} repetitions; alone: nobody to compare with. In the open loops each server is "
-        "asked for a share of its own capacity, so the slowest ones for the least; where the arrivals are the same for "
-        "all, each is asked for the same.",
+        "A ratio is jitney's median divided by that of the best other server. For requests/s above 1 is better, for "
+        "times below 1. `won` means that the median is better and that the ranges of the repetitions do not overlap. "
+        "`lost` means that it is worse and that they do not overlap. `even` means that they overlap. `not judged` "
+        f"means that one side has fewer than {LEAST_REPETITIONS} repetitions. `alone`: no other server is comparable. "
+        "At 60 % and 150 % each server gets a share of its own capacity, so slow servers get less load. In the rows "
+        "with the same arrivals for all, every server gets the same load.",
         "",
         *verdict_table(document, rows),
         "",

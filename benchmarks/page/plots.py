@@ -98,7 +98,11 @@ def peers(found: Found | None) -> list[str]:
     document, rows = found.document, rows_of(found.document)
     names = titles(document)
     score = "\n".join(f"<li>{html.escape(line[2:])}</li>" for line in headline(document, rows) if line.startswith("- "))
-    parts = ["<h2>Other servers</h2>", f"<ul>{score}</ul>", f"<p>{len(lost(rows))} figures lost, each marked.</p>"]
+    parts = [
+        "<h2>Other servers</h2>",
+        f"<ul>{score}</ul>",
+        f"<p>{len(lost(rows))} comparisons lost. Each is marked.</p>",
+    ]
     for load in document["method"]["loads"]:
         of_load = [row for row in rows if row.load == load]
         if of_load:
@@ -131,8 +135,8 @@ def targets(sources: Sources) -> list[str]:
     parts = ["<h2>make bench</h2>"] if sources.scenarios else []
     failed = [target.row for target in sources.targets if target.row["verdict"] == "FAIL"]
     if failed:
-        named = "; ".join(f"{row['target']} {measured(row)}, to be {row['bound']}" for row in failed)
-        parts.append(f'<p class="lost">{len(failed)} targets do not hold: {html.escape(named)}.</p>')
+        named = "; ".join(f"{row['target']} {measured(row)}, target {row['bound']}" for row in failed)
+        parts.append(f'<p class="lost">{len(failed)} targets are not reached: {html.escape(named)}.</p>')
     for scenario, run in sources.scenarios.items():
         of, worse = run.document["medians"][scenario], behind(run.document, scenario)
         parts.append(f"<h3>{html.escape(scenario)}</h3>")
@@ -150,12 +154,12 @@ def report(sources: Sources) -> str:
     body = [*peers(sources.peers), *stories(sources.stories), *targets(sources)]
     return "\n".join(
         [
-            '<!doctype html><html lang="en"><meta charset="utf-8"><title>jitney beside others</title>',
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>jitney: benchmark report</title>',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<style>{STYLE}</style>",
-            "<h1>How fast it is, beside what</h1>",
-            "<p>Medians; the thin line is the spread of the repetitions. Tables, versions and method: ",
-            '<a href="README.md">README.md</a>.</p>',
+            "<h1>Benchmark report</h1>",
+            "<p>Bars are medians. The thin line is the range of the repetitions. Tables, versions and method: ",
+            '<a href="report.md">report.md</a>.</p>',
             *body,
             "</html>\n",
         ]

@@ -1,4 +1,4 @@
-"""What the page is made from: the newest run beside peers, and the newest of each story and of each scenario."""
+"""The runs that the report shows: the newest with other servers, of each story and of each scenario."""
 
 import json
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ def newest(found: list[Found], kind: str) -> Found | None:
 
 
 def stories(found: list[Found]) -> list[Found]:
-    """Each story from the newest run that told it, more than once if any did."""
+    """Each story from the newest run that has it; from a run with several repetitions, if there is one."""
     runs = sorted((run for run in found if run.document.get("kind") == "stories"), key=date)
     chosen: dict[str, str] = {}
     for run in runs:
@@ -59,9 +59,9 @@ def stories(found: list[Found]) -> list[Found]:
             if story["rows"] and (is_repeated or story["key"] not in chosen):
                 chosen[story["key"]] = run.name
     return [
-        Found(run.name, {**run.document, "stories": told})
+        Found(run.name, {**run.document, "stories": selected})
         for run in reversed(runs)
-        if (told := [story for story in run.document["stories"] if chosen.get(story["key"]) == run.name])
+        if (selected := [story for story in run.document["stories"] if chosen.get(story["key"]) == run.name])
     ]
 
 
@@ -87,10 +87,10 @@ def targets(benches: list[Found]) -> list[TargetRow]:
 
 
 def scenarios(benches: list[Found]) -> dict[str, Found]:
-    """Each scenario from the run with the most servers side by side, the newest of those."""
+    """Each scenario from the run with the most servers side by side, the newest of those; in the order of names."""
     chosen: dict[str, Found] = {}
     for run in sorted(benches, key=lambda run: (repeats(run), date(run))):
         for name, servers in run.document["medians"].items():
             if name not in chosen or len(servers) >= len(chosen[name].document["medians"][name]):
                 chosen[name] = run
-    return chosen
+    return dict(sorted(chosen.items()))

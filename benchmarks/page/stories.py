@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from page.age import age
 from page.compare import Spread
 from page.results import Found
-from page.text import machine, number, spread, table, targets_table, versions
+from page.text import commit, machine, number, spread, table, targets_table, versions
 
-# Every story that `make bench-stories` can tell: the page says which of them the newest file lacks.
+# Every story of `make bench-stories`. The report names those that the newest file lacks.
 STORIES = {
     "1": "text to image, 8 users",
     "2-sleeping": "I/O of 5 ms beside a model that sleeps",
@@ -18,9 +19,9 @@ STORIES = {
     "5": "250 requests a second, steadily",
 }
 BATCHED_BY_HAND = (
-    "The batches by hand have the settings that the story names, 50 and 100 ms: they can only lose. 40 users never "
-    "fill a batch of 50, so the model stands still for those 100 ms each time. What is shown is what the setting "
-    "costs, not that nobody could batch by hand as well."
+    "The hand-written batching has the settings that the story names, 50 items and 100 ms, so it can only lose: 40 "
+    "users never fill a batch of 50, and the model is idle for 100 ms each time. The row shows the cost of this "
+    "setting, not the limit of hand-written batching."
 )
 CAVEATS = {"4": BATCHED_BY_HAND, "4-opt": BATCHED_BY_HAND}
 
@@ -40,10 +41,10 @@ def rests_on(found: dict[str, Any]) -> str:
     return f"Medians of {least} repetitions." if least == most else f"Medians of {least} to {most} repetitions."
 
 
-def untold(runs: list[Found]) -> list[str]:
+def missing_stories(runs: list[Found]) -> list[str]:
     """The stories without a figure in any of these."""
-    told = {one.get("key") for run in runs for one in run.document["stories"] if one["rows"]}
-    return [name for key, name in STORIES.items() if key not in told]
+    measured = {one.get("key") for run in runs for one in run.document["stories"] if one["rows"]}
+    return [name for key, name in STORIES.items() if key not in measured]
 
 
 def story(found: dict[str, Any]) -> list[str]:
@@ -87,19 +88,20 @@ def stories(runs: list[Found]) -> list[str]:
     if not runs:
         return ["## Stories", "", "Not measured yet: `make bench-stories`.", ""]
     lines = ["## Stories", ""]
-    if missing := untold(runs):
+    if missing := missing_stories(runs):
         lines += [f"Not measured: {'; '.join(missing)}.", ""]
     for run in runs:
-        lines += told_in(run)
+        lines += stories_of_run(run)
     return lines
 
 
-def told_in(found: Found) -> list[str]:
+def stories_of_run(found: Found) -> list[str]:
     """The stories that are shown from one run."""
     document = found.document
     method = document.get("method", {})
     lines = [
-        f"`make bench-stories`, {document['date']}, [{found.name}](results/{found.name}). "
+        f"`make bench-stories`, {document['date']}, {commit(document)}{age(document)}, "
+        f"[{found.name}](results/{found.name}). "
         f"{machine(document)}; {versions(document)}.",
         "",
         *(f"- {note}" for note in method.get("notes", [])),

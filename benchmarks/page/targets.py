@@ -26,7 +26,7 @@ def all_behind(sources: Sources) -> list[Behind]:
 def comparison(one: Behind) -> str:
     outcome = f"**{one.outcome}**" if one.outcome == "lost" else one.outcome
     what = COLUMNS.get(one.metric, one.metric)
-    return f"{what}: {spread(one.ours)} beside {spread(one.theirs)} of {NAMES.get(one.server, one.server)}, {outcome}"
+    return f"{what}: {spread(one.ours)}, and {spread(one.theirs)} of {NAMES.get(one.server, one.server)}, {outcome}"
 
 
 def score(sources: Sources) -> list[str]:
@@ -36,14 +36,14 @@ def score(sources: Sources) -> list[str]:
     held, once = verdicts.count("pass"), sum(repetitions_of(target) == 1 for target in sources.targets)
     lines: list[str] = []
     if verdicts:
-        said = f" ({once} were measured once)" if once else ""
+        note = f" ({once} with one repetition only)" if once else ""
         rest = len(verdicts) - held - len(failed)
         lines += [
-            f"Of the project's own [targets](#targets) {held} hold, {len(failed)} do not, {rest} were not "
-            f"measured{said}.{' These do not:' if failed else ''}",
+            f"Of the project's own [targets](#targets) {held} are reached, {len(failed)} are not, and {rest} were not "
+            f"measured{note}.{' Not reached:' if failed else ''}",
             "",
             *(
-                f"- {target.row['target']}: {measured(target.row)}, to be {target.row['bound']}"
+                f"- {target.row['target']}: {measured(target.row)}, target {target.row['bound']}"
                 + (", of one repetition" if repetitions_of(target) == 1 else "")
                 for target in failed
             ),
@@ -51,7 +51,7 @@ def score(sources: Sources) -> list[str]:
         ]
     if worse := all_behind(sources):
         count = f"{len(worse)} median{'s' if len(worse) > 1 else ''}"
-        lines += [f"In {count} of `make bench` jitney is behind another server:", ""]
+        lines += [f"In {count} of `make bench` another server is better than jitney:", ""]
         lines += [*(f"- {one.scenario}: {comparison(one)}" for one in worse), ""]
     return lines
 
@@ -72,9 +72,9 @@ def targets(sources: Sources) -> list[str]:
     lines = [
         "## Targets",
         "",
-        "`make bench`, each row from the newest run that measured it. Medians of interleaved repetitions (one where "
-        "the last column says so). Memory is what each process has resident (RSS), added up: pages that front and "
-        "worker share count twice, so it is more than in the tables beside other servers, where they count once (PSS).",
+        "`make bench`. Each row comes from the newest run that measured it, which the last column names. Figures are "
+        "medians of interleaved repetitions. Memory is the resident memory (RSS) of all processes, added up. Pages "
+        "that front and worker share count twice in it. In the tables of other servers they count once (PSS).",
         "",
         *table(["target", "bound", "measured", "verdict", "run"], cells),
         "",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from page.age import age
 from page.compare import Spread
 from page.results import Found
 
@@ -39,15 +40,28 @@ def machine(document: dict[str, Any]) -> str:
     return f"{found['cores']} cores of {found['cpu']}, {found['memory_gb']} GB, Linux {found['kernel']}"
 
 
+def commit(document: dict[str, Any]) -> str:
+    """The commit of jitney that a run measured; its version where the file names no commit."""
+    found = document["versions"]
+    return f"commit {found['commit']}" if "commit" in found else f"jitney {found.get('jitney', 'of unknown version')}"
+
+
 def versions(document: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in document["versions"].items() if version != "none")
+    """The versions of everything else."""
+    found = document["versions"].items()
+    return ", ".join(f"{name} {version}" for name, version in found if version != "none" and name != "commit")
 
 
 def run_of(run: Found | None) -> str:
+    """When a figure was measured, of which commit, and how often."""
     if run is None:
         return ""
     method = run.document["method"]
-    return f"[{run.document['date'][:16]}](results/{run.name}), {method['repetitions']} of {method['seconds']:g} s"
+    date = run.document["date"][:16].replace("T", " ")
+    return (
+        f"[{date}](results/{run.name}), {commit(run.document)}{age(run.document)}, "
+        f"{method['repetitions']} repetitions of {method['seconds']:g} s"
+    )
 
 
 def targets_table(rows: list[dict[str, Any]], repetitions: int | None = None) -> list[str]:

@@ -1,1 +1,1 @@
-"""Other servers beside jitney: what they are, how they are set up, and what is measured of them."""
+"""Other servers: which ones, how each is configured, and how it is measured."""

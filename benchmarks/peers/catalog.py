@@ -77,7 +77,7 @@ class Server:
     """How long it takes to start, for the plan only."""
     environment: dict[str, str] = field(default_factory=dict[str, str])
     restarts: bool = False
-    """It is ended after each of its turns and started anew for the next: time that stands still misleads it."""
+    """Whether it is ended after each turn and started again, because a stop (SIGSTOP) misleads it."""
 
 
 def simple(load: str, item: Item, path: str = "/inference") -> Request:
@@ -258,7 +258,7 @@ SERVERS: dict[str, Server] = {
             answer=lambda load, body, _: body if load == "bytes" else json.loads(body)[0],
             environment={"BENTOML_DO_NOT_TRACK": "True"},
             start_s=6,
-            restarts=True,  # it would take the minutes that it stands still for what a batch takes
+            restarts=True,  # it would take a stop of minutes for the time of a batch
         ),
         Server(
             name="ray",

@@ -31,7 +31,7 @@ def python_of(server: Server) -> Path:
 
 
 def requirements(server: Server) -> list[Path]:
-    """What is asked for, and beside it the versions of all that comes along, if they were written down."""
+    """The requirements file, and the lock file with the versions of its dependencies, if there is one."""
     asked = REQUIREMENTS / str(server.requirements)
     return [path for path in (asked, asked.with_suffix(".lock")) if path.exists()]
 

@@ -52,7 +52,7 @@ class Generator(Protocol):
 
 
 class Wrk:
-    """wrk, for those who trust no generator of ours; closed loops only."""
+    """wrk, as an independent generator; closed loops only."""
 
     name, open = "wrk", None
 

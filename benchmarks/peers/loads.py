@@ -33,7 +33,7 @@ class Load:
     name: str
     items: Callable[[], list[Item]]
     distinct: Callable[[int], Item]
-    """Item number n of those that are checked: no two are alike."""
+    """Item number n of those that are checked: no two are equal."""
 
 
 def mixed(number: int) -> str:

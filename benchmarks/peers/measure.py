@@ -38,7 +38,7 @@ class Standing:
     offer: Offer
 
     def rest(self) -> None:
-        """Until its next turn nothing of it may disturb the others."""
+        """Stop or end the server until its next turn, so that it does not disturb the others."""
         if self.server.restarts:
             self.process.stop()
         else:
@@ -128,7 +128,7 @@ class Run:
                     break
                 for points in self.plan.turns():
                     if points[0] in SAME and not self.report.capacities(load):
-                        continue  # nobody has shown what they can do
+                        continue  # no capacity was measured
                     for one in list(standing):
                         if not self.one_turn(load, repetition, one, points):
                             standing.remove(one)
@@ -225,7 +225,7 @@ class Run:
                         "figures": figures,
                     }
                 )
-            # What an overload left in its queue is gone before it stands still.
+            # The queue of the overload must be empty before the server is stopped.
             one.process.wait_ready(one.offer.requests[0], 30)
         except Exception as error:
             self.report.add_problem(load, one.server.name, f"repetition {repetition}: {error}")

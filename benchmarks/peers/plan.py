@@ -17,7 +17,7 @@ SHORTER = "measurements of"
 WARM_S = 0.7
 # A server that is started for each of its turns has learned nothing yet.
 WARM_RESTARTED_S = 2.0
-# What a measurement takes besides its seconds: processes of the generator, connections, memory.
+# Seconds that a measurement takes in addition to its own: processes of the generator, connections, memory.
 OVERHEAD_S = 0.5
 
 
@@ -64,7 +64,7 @@ def estimate_s(plan: Plan, servers: Iterable[Server], tuned: frozenset[tuple[str
 
 
 def rungs(asked: Plan) -> list[Plan]:
-    """From all that was asked for to the least that is worth a table; what the page misses least goes first."""
+    """Every plan, from the complete one to the smallest useful one. The least important part is left out first."""
     ladder = [asked]
 
     def step(text: str, **changes: Any) -> None:

@@ -1,4 +1,4 @@
-"""A server in processes of its own: started, asked, looked at, held still while others are measured, and ended."""
+"""A server as a process group: start, request, memory, stop while others are measured, end."""
 
 import http.client
 import os
@@ -125,7 +125,7 @@ class Process:
         return total / 1024
 
     def hold(self) -> None:
-        """Stand still, so that nothing of it disturbs the one that is measured."""
+        """Stop all processes (SIGSTOP), so that they do not disturb the measured server."""
         self._signal(signal.SIGSTOP)
         self._is_held = True
 

@@ -1,4 +1,4 @@
-"""`make bench-stories`: tells the stories that the project started from again, with their servers and with jitney.
+"""`make bench-stories`: repeats the workloads that the project started from, with their servers and with jitney.
 
 Every variant of a story is measured once, then all again, as often as the story's share of the time allows (five
 times at most): a machine that changes its mind changes it for all. What was measured is kept, so a run that was
@@ -99,23 +99,23 @@ def tell(story: Story, progress: Progress, allowed_s: float, most: int) -> list[
     return problems
 
 
-def show(told: dict[str, Any]) -> None:
+def show(story: dict[str, Any]) -> None:
     """Print one story: theirs, ours, the ratio, and whether it kept its promises."""
-    print(f"\n{told['key']}. {told['name']}\n   {told['what']}\n   {told['scaled']}")
-    columns = list(dict.fromkeys(name for row in told["rows"] for name in row["metrics"]))
-    width = max((len(row["variant"]) for row in told["rows"]), default=0) + 2
-    print(f"   theirs: {told['theirs']['label']}\n")
+    print(f"\n{story['key']}. {story['name']}\n   {story['what']}\n   {story['scaled']}")
+    columns = list(dict.fromkeys(name for row in story["rows"] for name in row["metrics"]))
+    width = max((len(row["variant"]) for row in story["rows"]), default=0) + 2
+    print(f"   theirs: {story['theirs']['label']}\n")
     print(f"   {'':{width}}" + "".join(f"{name:>14}" for name in columns))
-    values = told["theirs"]["metrics"]
+    values = story["theirs"]["metrics"]
     cells = (run.number(values[name]) if name in values else "" for name in columns)
     print(f"   {'theirs':{width}}" + "".join(f"{cell:>14}" for cell in cells))
-    for row in told["rows"]:
+    for row in story["rows"]:
         cells = (run.number(row["metrics"][name]) if name in row["metrics"] else "" for name in columns)
         print(f"   {row['variant']:{width}}" + "".join(f"{cell:>14}" for cell in cells))
-    quotients = (run.number(told["ratio"][name]) if name in told["ratio"] else "" for name in columns)
+    quotients = (run.number(story["ratio"][name]) if name in story["ratio"] else "" for name in columns)
     print(f"   {'ratio':{width}}" + "".join(f"{cell:>14}" for cell in quotients))
-    print(f"   (ratio: {told['compared'][0]} / {told['compared'][1]}; medians of {told['repetitions']})\n")
-    for target in told["targets"]:
+    print(f"   (ratio: {story['compared'][0]} / {story['compared'][1]}; medians of {story['repetitions']})\n")
+    for target in story["targets"]:
         measured = "" if target["measured"] is None else run.number(target["measured"])
         print(f"   {target['target']:56}{target['bound']:>9}{measured:>9}  {target['verdict']}")
 
@@ -155,12 +155,12 @@ def main() -> int:
     progress = Progress(settings.folder / "progress.json", kept_for, arguments.fresh)
     shares = sum(story.share for story in chosen)
     problems: list[str] = []
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for story in chosen:
         allowed_s = arguments.minutes * 60 * story.share / shares
         problems += tell(story, progress, allowed_s, arguments.repetitions)
-        told.append(report(story, progress.samples.get(story.key, {})))
-        show(told[-1])
+        reports.append(report(story, progress.samples.get(story.key, {})))
+        show(reports[-1])
 
     now = datetime.datetime.now(datetime.UTC)
     document = {
@@ -168,9 +168,9 @@ def main() -> int:
         "date": now.isoformat(timespec="seconds"),
         "machine": run.machine(),
         "versions": found,
-        "method": {"repetitions": max(one["repetitions"] for one in told), "seconds": seconds, "notes": NOTES},
+        "method": {"repetitions": max(one["repetitions"] for one in reports), "seconds": seconds, "notes": NOTES},
         "not_measured": problems + [f"{story.key}: {story.missing}" for story in chosen if story.missing],
-        "stories": sorted(told, key=lambda one: one["key"]),
+        "stories": sorted(reports, key=lambda one: one["key"]),
     }
     path = arguments.output or RESULTS / f"stories-{now:%Y-%m-%d-%H%M%S}.json"
     path.write_text(json.dumps(document, indent=1) + "\n")

@@ -7,7 +7,7 @@ import time
 class Accelerator:
     """Computes one batch after the other, in the order of the calls, each `base_s + item_s · n` seconds.
 
-    Whoever calls from several threads waits for those before, as in the queue of a real device. The end of a batch is
+    Callers in several threads wait for each other, as in the queue of a real device. The end of a batch is
     an instant and not a length, so that a sleep that lasts too long does not delay the batches behind it.
     """
 

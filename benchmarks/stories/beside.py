@@ -45,7 +45,7 @@ def program(variant: str, model: str, seconds: float) -> Callable[[], Sample]:
 
 
 def above_its_own(medians: Medians) -> float:
-    """In a blocked loop nothing disturbs the model, whatever it does to everybody else."""
+    """The model alone in a blocked loop, where nothing disturbs it."""
     return medians[OURS]["model_p50_ms"] - medians[LOOP]["model_p50_ms"]
 
 

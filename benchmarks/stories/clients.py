@@ -97,7 +97,7 @@ def unchunked(rest: bytes) -> bytes | None:
 
 @dataclass
 class Outcome:
-    """What came of a load: latencies of the requests that count, and when answers came in the window."""
+    """The result of a load: latencies of the requests that count, and when answers came in the window."""
 
     answered_ms: list[float] = field(default_factory=list[float])
     done_s: list[float] = field(default_factory=list[float])
@@ -172,7 +172,7 @@ class Load:
     def _concerns(self, due: float, ended: float) -> bool:
         """Whether a request counts: due in the window, or waited through the whole of it (as in `jitney bench`).
 
-        Without the latter a server that leaves some of its users waiting, from the warm-up on, would look quick.
+        Without the second rule a server that leaves some of its users waiting, from the warm-up on, would look quick.
         """
         return self._from <= due < self._until or (due < self._from and ended >= self._until)
 
@@ -197,7 +197,7 @@ class Load:
         return self._checked()
 
     async def steady(self, rate: float, seed: int) -> Outcome:
-        """Independent strangers, `rate` a second in the mean, at the same instants for every server."""
+        """Independent clients, `rate` per second on average, at the same instants for every server."""
         idle: list[Connection] = []
         every: list[Connection] = []
         tasks: set[asyncio.Task[None]] = set()

@@ -155,7 +155,7 @@ def stories(settings: Settings) -> list[Story]:
             name="text to image, 8 users",
             what="Locust, ten minutes of the story: one more user every 50 s, up to 8, who ask again at once; `all_`: "
             "from the arrival of the last; pictures share a batch only if width, height, steps and guidance agree.",
-            scaled=f"Time passes {faster:.0f} times faster, for users, waits and the model alike; figures are in "
+            scaled=f"Time passes {faster:.0f} times faster, for users, waits and the model; figures are in "
             "the time of the story. The model sleeps 2.95 s + 0.36 s per image: computed for the same crowd, that "
             "is 0.30 images/s and 19.8 s one at a time, 1.01 and 5.8 s in batches.",
             theirs=Theirs(

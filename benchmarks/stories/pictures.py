@@ -13,7 +13,7 @@ from stories.accelerator import Accelerator
 BASE_S, ITEM_S = 2.95, 0.36
 USUAL = 512 * 512 * 20
 SHRUNK = 8
-"""Pictures are this much smaller than asked for: when time is scaled, so is what crosses the wire."""
+"""Pictures are smaller than requested by this factor: when time is scaled, the bytes on the wire are scaled too."""
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -39,7 +39,7 @@ class Diffusion:
         self.accelerator = Accelerator(BASE_S / scale, ITEM_S / scale)
 
     def paint(self, orders: list[Order]) -> list[bytes]:
-        """A PNG for each. Orders of several groups are painted all the same: their pictures tell of it."""
+        """A PNG for each. A batch of several groups is painted too, and its pictures show the mistake."""
         first = orders[0]
         self.accelerator.run(len(orders), first.width * first.height * first.steps / USUAL)
         groups = len({order.group for order in orders})

@@ -42,7 +42,7 @@ async def loaded(variant: str, model: str) -> AsyncIterator[Model]:
     """The model where the variant has it."""
     loop = asyncio.get_running_loop()
     if variant == "jitney":
-        import jitney  # noqa: PLC0415  the other programs know nothing of it
+        import jitney  # noqa: PLC0415  the other programs do not have it
 
         async with jitney.run(f"{APP}:{model.title() if model != 'minilm' else 'Vectors'}") as models:
             yield models[model]
@@ -65,7 +65,7 @@ async def loaded(variant: str, model: str) -> AsyncIterator[Model]:
 
 @asynccontextmanager
 async def queries() -> AsyncIterator[list[Model]]:
-    """What each handler calls to ask a database, which is in a process of its own."""
+    """The query of each handler to a database, which is a separate process."""
     command = [sys.executable, "-m", "stories.database"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
@@ -116,7 +116,7 @@ async def all_handlers(handlers: list[Model], seconds: float) -> list[float]:
 
 
 async def measure(variant: str, model: str, seconds: float) -> dict[str, float]:
-    """I/O beside one caller of the model, then calls of eight at once."""
+    """I/O with one caller of the model, then eight callers at once."""
     if variant in ("none", "pool", "jitney"):  # where the model is in this process both share all cores
         os.environ["STORY_CORES"] = ",".join(map(str, work.cores()))
         work.leave_model_core()

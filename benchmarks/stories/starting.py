@@ -1,4 +1,4 @@
-"""How the stories start their servers: each in a process of its own, with the Python that runs this."""
+"""How the stories start their servers: each as a separate process, with the same Python."""
 
 import os
 import sys

@@ -88,7 +88,7 @@ class Story:
     """One story with one model."""
 
     key: str
-    """The number of the story, and a word where it is told with several models."""
+    """The number of the story, and a suffix where it has several models."""
     name: str
     what: str
     """Model and load, in one sentence."""
@@ -117,7 +117,7 @@ def ratio(metric: str, variant: str, other: str) -> Callable[[Medians], float]:
 
 
 def all_right(*metrics: str) -> Target:
-    """Nobody got a wrong answer or none: a figure about a server that errs is worth nothing."""
+    """No answer was wrong or missing. Otherwise the figures mean nothing."""
     names = metrics or ("wrong", "missing")
 
     def count(medians: Medians) -> float:

@@ -132,7 +132,7 @@ def real(settings: Settings) -> Story:
         name="the same with a model that computes",
         what="Random weights in the shape of OPT-125m, 8-bit integers, CTranslate2 on one thread; 40 users, 10 tokens.",
         scaled="The weights are random, their shape and cost are not. On a CPU a batch gains less than on their GPU, "
-        "so the bounds of the sleeping model do not apply; the one of its own ceiling does.",
+        "so the bounds of the sleeping model do not apply. The bound of the model's own maximum does.",
         theirs=Theirs("as its author measured it, a server in Rust (FastAPI: 40)", {"rps": 404}),
         variants=found if is_there else [],
         targets=[

@@ -1,4 +1,4 @@
-"""The models beside which I/O has to be done: one that sleeps, one that computes in Python, one that is real."""
+"""The models that run while I/O is measured: one that sleeps, one that computes in Python, one real model."""
 
 import os
 import time

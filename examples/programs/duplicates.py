@@ -1,4 +1,4 @@
-"""A script: which lines of a file say the same as another one? Its own model, in workers, called from threads.
+"""A script that finds the two most similar lines of a file. It serves its own class, in two worker processes.
 
 python examples/programs/duplicates.py README.md
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 @jitney.deployment(max_batch_size=64)
 class Triples:
-    """Counts letter triples, as a vector of length 1."""
+    """Counts letter triples and returns a unit vector per text."""
 
     def predict(self, texts: list[str]) -> np.ndarray:
         counts = np.zeros((len(texts), 256), np.float32)
@@ -28,9 +28,9 @@ def main(path: str) -> None:
     with jitney.run_sync(Triples, options={"triples.replicas": 2}) as models:
         answers = models[Triples].many(lines)
     vectors = np.stack([answer for answer in answers if not isinstance(answer, jitney.RequestError)])
-    alike = np.triu(vectors @ vectors.T, k=1)
-    first, second = np.unravel_index(int(alike.argmax()), alike.shape)
-    print(f"{len(lines)} lines; most alike ({alike.max():.2f}):")
+    similarity = np.triu(vectors @ vectors.T, k=1)
+    first, second = np.unravel_index(int(similarity.argmax()), similarity.shape)
+    print(f"{len(lines)} lines; most similar ({similarity.max():.2f}):")
     print(f"  {lines[first]}\n  {lines[second]}")
 
 

@@ -4,7 +4,7 @@
     uvicorn --app-dir examples/programs search:app --workers 4 --port 8080
     curl -s '127.0.0.1:8080/search?q=Where+do+I+eat+well'
 
-Each worker holds the index and answers requests; the model is loaded once, beside them.
+Each uvicorn worker holds the index and answers requests. The model is loaded once, in the jitney server.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import jitney.fastapi
 import numpy as np
 from fastapi import FastAPI, Request
 
-PLACE = os.environ.get("MODELS", "unix:/tmp/models.sock")
+ADDRESS = os.environ.get("MODELS", "unix:/tmp/models.sock")
 PASSAGES = [
     "The night bus leaves the station every half hour until four.",
     "A jitney is a small bus that leaves when it is full.",
@@ -31,7 +31,6 @@ PASSAGES = [
 ]
 
 Embed = Annotated[jitney.Model[str, np.ndarray], jitney.fastapi.model("minilm")]
-models = jitney.fastapi.lifespan(connect=PLACE)
 
 
 class Index:
@@ -44,19 +43,19 @@ class Index:
     def nearest(self, vector: np.ndarray, count: int) -> list[tuple[str, float]]:
         scores = self.vectors @ vector
         best = np.argsort(-scores)[:count]
-        return [(self.passages[place], round(float(scores[place]), 4)) for place in best]
+        return [(self.passages[index], round(float(scores[index]), 4)) for index in best]
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    async with models(app):
-        embed = app.state.jitney.minilm
-        vectors = await asyncio.gather(*(embed(text) for text in PASSAGES))
-        app.state.index = Index(PASSAGES, np.stack(vectors))
-        yield
+    embed = app.state.jitney.minilm
+    vectors = await asyncio.gather(*(embed(text) for text in PASSAGES))
+    app.state.index = Index(PASSAGES, np.stack(vectors))
+    yield
 
 
 app = FastAPI(lifespan=lifespan)
+jitney.fastapi.install(app, connect=ADDRESS)
 
 
 @app.get("/search")

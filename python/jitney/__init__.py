@@ -13,7 +13,7 @@ class Embedder:
 from typing import TYPE_CHECKING, Any
 
 from jitney.context import Context, context, cpu_threads
-from jitney.deployment import Deployment, deployment
+from jitney.deployments.deployment import Deployment, deployment
 from jitney.errors import (
     Cancelled,
     ConfigError,
@@ -43,26 +43,29 @@ from jitney.errors import (
     TooManyLanes,
     Unavailable,
     WaitTooLong,
+    WorkerBroken,
     WorkerLost,
     WouldBeLate,
 )
-from jitney.grouping import bucket, length
-from jitney.types import Embeddings, Image, Tensor
+from jitney.signature.grouping import bucket, length
+from jitney.types.arrays import Embeddings, Tensor
+from jitney.types.image import Image
 
 if TYPE_CHECKING:
-    from jitney.program.connecting import connect, connect_sync
-    from jitney.program.models import Model, Models, SyncModel, SyncModels
-    from jitney.program.running import run, run_sync
+    from jitney.embedded.connect import connect, connect_sync
+    from jitney.embedded.handles import Models, SyncModels
+    from jitney.embedded.models import Model, SyncModel
+    from jitney.embedded.run import run, run_sync
 
 _LATER = {
-    "Model": "jitney.program.models",
-    "Models": "jitney.program.models",
-    "SyncModel": "jitney.program.models",
-    "SyncModels": "jitney.program.models",
-    "connect": "jitney.program.connecting",
-    "connect_sync": "jitney.program.connecting",
-    "run": "jitney.program.running",
-    "run_sync": "jitney.program.running",
+    "Model": "jitney.embedded.models",
+    "Models": "jitney.embedded.handles",
+    "SyncModel": "jitney.embedded.models",
+    "SyncModels": "jitney.embedded.handles",
+    "connect": "jitney.embedded.connect",
+    "connect_sync": "jitney.embedded.connect",
+    "run": "jitney.embedded.run",
+    "run_sync": "jitney.embedded.run",
 }
 """What only a program with an engine needs, by the module that has it: a worker does without."""
 
@@ -118,6 +121,7 @@ __all__ = [
     "TooManyLanes",
     "Unavailable",
     "WaitTooLong",
+    "WorkerBroken",
     "WorkerLost",
     "WouldBeLate",
     "bucket",

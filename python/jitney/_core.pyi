@@ -1,7 +1,7 @@
 """The Rust side as Python sees it. Every frame is read and written there; Python sees lists and buffers."""
 
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 __version__: str
@@ -20,17 +20,6 @@ def serve(settings: str) -> int:
 def adopt_parent(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies; exits at once if that has happened already."""
 
-def bench(plan: str, inputs: Sequence[tuple[str, bytes]], on_interval: Callable[[str], object]) -> str:
-    """Load a server as the plan (JSON) says with inputs (content type, body), in turn; returns a run (JSON).
-
-    `on_interval` sees each interval (JSON) as it ends. What it raises ends the run and is raised here, and so is
-    KeyboardInterrupt. ValueError: the plan makes no sense; OSError: the server cannot be reached. Plan, interval and
-    run are described in docs/design/0011. Releases the interpreter lock.
-    """
-
-def merge_histograms(encoded: Sequence[str]) -> str:
-    """Merge what `latency_histogram_us` holds: JSON of [count, quantiles in milliseconds, curve]."""
-
 @final
 class Link:
     """The worker's end of its link to the front.
@@ -39,7 +28,7 @@ class Link:
     that thread kills the worker's whole process group.
     """
 
-    def __new__(cls, address: str, secret: str, worker: int) -> Link: ...
+    def __new__(cls, address: str, token: str) -> Link: ...
     def send(self, kind: str, body: bytes) -> None:
         """Send a control message: `manifest`, `progress`, `ready` or `failed`; the body is JSON."""
 
@@ -52,8 +41,20 @@ class Link:
         Items that were cancelled or whose deadline has passed are left out, and the front is told so.
         """
 
+    def take(self) -> tuple[Batch | None, bool]:
+        """Take the next batch if one has arrived, without waiting; False says that none will come any more."""
+
     def started(self, batch: Batch) -> None:
         """Say that `predict` begins now. Call it right before, after decoding."""
+
+    def send_parts(self, results: Results, predict_s: float = 0.0) -> None:
+        """Send the values collected since the last send as parts: more of these items follows.
+
+        `predict_s` is the time in `predict` until now.
+        """
+
+    def send_results(self, results: Results, predict_s: float = 0.0) -> None:
+        """Send the outcomes collected since the last send: these items end, the batch does not."""
 
     def finish(
         self,
@@ -64,10 +65,10 @@ class Link:
         clean: bool = True,
         out_of_memory: bool = False,
     ) -> None:
-        """Send all results of a batch and its durations in seconds; every item must have exactly one.
+        """Send the outcomes that were not sent before, the end of the batch and its durations in seconds.
 
-        `clean` says that `predict` saw each item once and raised nothing: only then do the durations teach the
-        server what a batch costs.
+        Every item must have exactly one outcome. `clean` says that `predict` saw each item once and raised nothing:
+        only then do the durations teach the server what a batch costs.
         """
 
 @final
@@ -80,6 +81,8 @@ class Batch:
     """One of TAG_* per item (of its first part)."""
     encodings: list[int]
     """What each item wants a struct encoded as: TAG_JSON or TAG_MSGPACK."""
+    request_ids: list[str]
+    """The request of each item, as clients and logs name it; empty for a request without an id."""
 
     def __len__(self) -> int: ...
     def wanted(self) -> list[bool]:
@@ -105,7 +108,8 @@ class Tensor:
 class Results:
     """Collects the outcome of every item of a batch; index is the item's place in the batch."""
 
-    def __new__(cls, batch: Batch) -> Results: ...
+    def __new__(cls, batch: Batch, max_answer_bytes: int | None = None) -> Results:
+        """An item whose answer has more than `max_answer_bytes` fails."""
     def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
         """One encoded value per index: TAG_JSON, TAG_MSGPACK, TAG_TEXT (UTF-8) or TAG_BYTES with its media type."""
 

@@ -27,14 +27,14 @@ _cpu_threads: int | None = None
 
 
 def context() -> Context:
-    """Tell where this code runs; only a worker knows."""
+    """Return where this code runs; only a worker knows."""
     if _current is None:
         raise JitneyError("jitney.context() is known only inside a worker: call it in `__init__` or in `predict`")
     return replace(_current, ids=tuple(_ids))
 
 
 def cpu_threads() -> int:
-    """Tell how many threads this worker should compute with: its fair share of the cores."""
+    """Return how many threads this worker should compute with: its fair share of the cores."""
     return available_cores() if _cpu_threads is None else _cpu_threads
 
 

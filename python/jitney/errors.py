@@ -6,6 +6,7 @@ JitneyError
 ├─ TargetError                 what was to be served cannot be found, imported or understood
 ├─ EngineFailed                the engine inside this process died (promise 9)
 ├─ OutOfMemory                 raise it from `predict`: a smaller batch may do
+├─ WorkerBroken                raise it from `predict`: this worker can compute nothing any more
 └─ RequestError                how one request ended, when it did not end well; has `reason`
    ├─ InvalidRequest           the request itself is wrong: its deadline, its priority
    ├─ InvalidInput             the input is not what the deployment takes
@@ -38,7 +39,7 @@ import math
 from functools import cache
 from typing import ClassVar
 
-from jitney.rust import core
+from jitney.extension import core
 
 
 @cache
@@ -66,6 +67,14 @@ class OutOfMemory(JitneyError):
     """Raise it from `predict` when a batch is too large for the memory of the device: it is halved and tried again.
 
     What torch, onnxruntime and Python itself raise for want of memory is known; this is for models with another word.
+    """
+
+
+class WorkerBroken(JitneyError):
+    """Raise it from `predict` when this worker can compute nothing any more: the worker is replaced.
+
+    The items of its batch are computed again by other workers, unless the deployment says retry=False. CUDA errors
+    that no later call survives, such as a device-side assert, are known; this is for what else a model depends on.
     """
 
 
@@ -137,7 +146,7 @@ class TooLarge(RequestError):
 
 
 class Overloaded(RequestError):
-    """Refused at the door, because waiting would not have helped. Try again after `retry_after_s` seconds."""
+    """Refused at admission, because waiting would not have helped. Try again after `retry_after_s` seconds."""
 
     reason = "queue_full"
 
@@ -149,7 +158,7 @@ class Overloaded(RequestError):
 def _seconds(retry_after_s: float | None) -> float | None:
     if retry_after_s is not None and not math.isfinite(retry_after_s):
         raise ValueError(f"retry_after_s is a number of seconds, not {retry_after_s!r}")
-    # Whoever computes it from a clock may be a moment late.
+    # A caller that computes it from a clock may be a moment late.
     return None if retry_after_s is None else max(0.0, retry_after_s)
 
 
@@ -200,9 +209,9 @@ class Cancelled(RequestError):
 
 
 class Unavailable(RequestError):
-    """Nobody is there to answer. Raise it from `predict`, or return it, if what the model needs is away for now.
+    """The model cannot answer now. Raise it from `predict`, or return it, if what the model needs is not reachable.
 
-    Clients are told to come back after `retry_after_s` seconds, if it is given.
+    Clients are asked to try again after `retry_after_s` seconds, if it is given.
     """
 
     reason = "unavailable"

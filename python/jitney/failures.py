@@ -1,4 +1,4 @@
-"""How the failures of user code are told: one line for the client, their own frames for the terminal."""
+"""Describes failures of user code: one line for the client, the frames of user code for the log."""
 
 import json
 import sys
@@ -15,9 +15,9 @@ from types import TracebackType
 
 from jitney.errors import ConfigError, InvalidOutput, JitneyError, TargetError
 
-_OWN_FOLDER = str(Path(__file__).parent)
-_MODELS_FOLDER = str(Path(__file__).parent / "models")
-_LIBRARY_FOLDER = sysconfig.get_path("stdlib")
+_OWN_FOLDER = Path(__file__).parent
+_MODELS_FOLDER = _OWN_FOLDER / "models"
+_LIBRARY_FOLDER = Path(sysconfig.get_path("stdlib"))
 _LONGEST_DETAIL = 2_000
 _LONGEST_TEXT = 10 * _LONGEST_DETAIL
 _LONGEST_TRACEBACK = 20_000
@@ -29,13 +29,13 @@ _COUNT_EVERY_S = 60.0
 
 def one_line(error: BaseException) -> str:
     """Say what was raised, without a traceback: clients may read it. Never raises."""
-    text = sayable(error)
+    text = printable(error)
     if isinstance(error, ValueError) and text.endswith("is read-only"):  # numpy's words
         text += " (the arrays that predict is given are: copy it first, x = x.copy())"
     return cut(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-def sayable(value: object) -> str:
+def printable(value: object) -> str:
     """Say a value of user code in one line of bounded length that UTF-8 can hold. Never raises.
 
     An exception's `__str__` may itself raise, and its text may hold lone surrogates, as paths from the disk do.
@@ -43,7 +43,7 @@ def sayable(value: object) -> str:
     try:
         text = " ".join(str(value)[:_LONGEST_TEXT].split()).translate(_CONTROLS)
     except BaseException as error:
-        return f"(its text cannot be said: {type(error).__name__})"
+        return f"(its text cannot be shown: {type(error).__name__})"
     return cut(_as_utf8(text))
 
 
@@ -61,19 +61,19 @@ def user_traceback(error: BaseException) -> str:
 
     Without any user code it is whole, so that a fault of jitney can be found; what jitney raises on purpose needs none.
     """
-    told = traceback.TracebackException(type(error), error, error.__traceback__)
+    formatted = traceback.TracebackException(type(error), error, error.__traceback__)
     users = [place for place, frame in enumerate(_walk(error.__traceback__)) if _is_users(frame)]
     if isinstance(error, JitneyError) or (users and _is_refusal(error)):
-        del told.stack[users[-1] + 1 if users else 0 :]
-    del told.stack[: users[0] if users else 0]
-    text = "".join(told.format())
+        del formatted.stack[users[-1] + 1 if users else 0 :]
+    del formatted.stack[: users[0] if users else 0]
+    text = "".join(formatted.format())
     if len(text) > _LONGEST_TRACEBACK:
         half = _LONGEST_TRACEBACK // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"
     return _as_utf8(text.translate(_CONTROLS))
 
 
-def told_of_load(error: BaseException) -> str:
+def load_failure_text(error: BaseException) -> str:
     """Format what a terminal is to see of an error that ended a load, or nothing where its message says it all."""
     if isinstance(error, JitneyError):
         cause = error.__cause__ or error
@@ -105,25 +105,26 @@ def _walk(frames: TracebackType | None) -> Iterator[TracebackType]:
 def _is_refusal(error: BaseException) -> bool:
     """Whether jitney itself says no to what user code gave it: then its own frames say nothing."""
     frames = list(_walk(error.__traceback__))
-    is_own = frames[-1].tb_frame.f_code.co_filename.startswith(_OWN_FOLDER) and not _is_users(frames[-1])
+    is_own = Path(frames[-1].tb_frame.f_code.co_filename).is_relative_to(_OWN_FOLDER) and not _is_users(frames[-1])
     return is_own and isinstance(error, (TypeError, ValueError))
 
 
 def _is_users(frames: TracebackType) -> bool:
-    file = frames.tb_frame.f_code.co_filename
-    if file.startswith(_OWN_FOLDER):
-        return file.startswith(_MODELS_FOLDER)
-    is_library = file.startswith(_LIBRARY_FOLDER) and "site-packages" not in file
-    return not (is_library or file.startswith("<frozen ") or file == "<string>")
+    name = frames.tb_frame.f_code.co_filename
+    file = Path(name)
+    if file.is_relative_to(_OWN_FOLDER):
+        return file.is_relative_to(_MODELS_FOLDER)
+    is_library = file.is_relative_to(_LIBRARY_FOLDER) and "site-packages" not in file.parts
+    return not (is_library or name.startswith("<frozen ") or name == "<string>")
 
 
 @dataclass(slots=True)
 class _Kind:
     printed_at: float
-    untold: int = 0
+    suppressed: int = 0
 
 
-class Told:
+class FailureLog:
     """Prints each distinct failure once, then counts: a model that fails on every item must not flood the terminal."""
 
     def __init__(self, who: str = "", *, as_json: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
@@ -133,32 +134,36 @@ class Told:
         self._clock = clock
         self._kinds: dict[tuple[type[BaseException], str, int], _Kind] = {}
 
-    def tell(self, where: str, error: BaseException, item: int | None = None) -> None:
-        """Print the failure to stderr; of one type from one line only how many more, once a minute at most."""
+    def log(self, where: str, error: BaseException, source: str = "") -> None:
+        """Print the failure to stderr; of one type from one line only how many more, once a minute at most.
+
+        `source` names the request, "request 3f2a…", or "item 8" where no request has an id.
+        """
         place = list(traceback.walk_tb(error.__traceback__))
         file, line = (place[-1][0].f_code.co_filename, place[-1][1]) if place else ("", 0)
         key, now = (type(error), file, line), self._clock()
         kind = self._kinds.get(key)
         if kind is not None:
-            kind.untold += 1
+            kind.suppressed += 1
             if now - kind.printed_at >= _COUNT_EVERY_S:
-                self._print(f"{where} failed: {kind.untold} more of this kind", error, item, "")
+                self._print(f"{where} failed: {kind.suppressed} more of this kind", error, source, "")
                 self._kinds[key] = _Kind(now)
         elif len(self._kinds) < _MOST_KINDS:
             self._kinds[key] = _Kind(now)
-            # What an answer lacks is said by the message: no line of code raised it.
+            # The message names what an answer lacks: no line of code raised it.
             frames = "" if isinstance(error, InvalidOutput) and error.__cause__ is None else user_traceback(error)
-            self._print(f"{where} failed (more of this kind are only counted)", error, item, frames)
+            self._print(f"{where} failed (more of this kind are only counted)", error, source, frames)
 
-    def _print(self, message: str, error: BaseException, item: int | None, frames: str) -> None:
-        said = sayable(error) if isinstance(error, JitneyError) else one_line(error)
-        print_failure(f"{message}: {said}", who=self._who, item=item, frames=frames, as_json=self._as_json)
+    def _print(self, message: str, error: BaseException, source: str, frames: str) -> None:
+        text = printable(error) if isinstance(error, JitneyError) else one_line(error)
+        print_failure(f"{message}: {text}", who=self._who, source=source, frames=frames, as_json=self._as_json)
 
 
-def print_failure(message: str, *, who: str, item: int | None, frames: str, as_json: bool) -> None:
+def print_failure(message: str, *, who: str, source: str, frames: str, as_json: bool) -> None:
     """Print one failure to stderr, in the format of the front's log. Never raises."""
-    about = "" if item is None else f" (item {item})"
-    more: dict[str, object] = {} if item is None else {"item": item}
+    about = f" ({source})" if source else ""
+    kind, _, name = source.partition(" ")
+    more: dict[str, object] = {"request_id" if kind == "request" else kind: name} if source else {}
     more |= {"traceback": frames} if frames else {}
     # Indented, so that no line of an exception's text looks like one of the log.
     frames = indent(frames, "  ")
@@ -166,14 +171,14 @@ def print_failure(message: str, *, who: str, item: int | None, frames: str, as_j
 
 
 def print_warning(message: str, *, who: str, as_json: bool) -> None:
-    """Print what is no failure to stderr, in the format of the front's log. Never raises."""
+    """Print a line that is not a failure to stderr, in the format of the front's log. Never raises."""
     _print_line("WARN", f"{who}: {message}", "\n", {} if as_json else None)
 
 
 def _print_line(level: str, message: str, rest: str, fields: dict[str, object] | None) -> None:
     """Print it with these further fields as JSON, or, where there are none to be, with this rest as text."""
     at = datetime.now(UTC).isoformat().removesuffix("+00:00") + "Z"
-    with suppress(Exception):  # a terminal that is gone is no reason to fail a batch
+    with suppress(Exception):  # a closed terminal must not fail a batch
         if fields is None:
             text = f"{at} {level} {message}{rest}"
         else:

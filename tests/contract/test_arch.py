@@ -1,6 +1,7 @@
 """Each architecture check can fail: a check that cannot is worth nothing."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
 
 
 def load() -> ModuleType:
@@ -48,18 +50,52 @@ def test_unsafe_code_is_found_outside_the_binding_and_in_a_second_file(tmp_path:
 
 
 def test_long_files_are_found_and_tests_do_not_count(tmp_path: Path) -> None:
-    write(tmp_path, "src/long.rs", "x\n" * 601)
-    write(tmp_path, "src/tested.rs", "x\n" * 500 + "#[cfg(test)]\nmod tests {\n" + "x\n" * 500)
-    write(tmp_path, "tests/test_long.py", "x\n" * 2000)
-    assert arch.file_sizes(tmp_path) == ["src/long.rs: 601 lines, at most 600"]
+    write(tmp_path, "python/long.py", "x\n" * 501)
+    write(tmp_path, "crates/bench/src/tested.rs", "x\n" * 400 + "#[cfg(test)]\nmod tests {\n" + "x\n" * 500)
+    write(tmp_path, "python/tests/test_long.py", "x\n" * 2000)
+    assert arch.file_sizes(tmp_path) == ["python/long.py: 501 lines, at most 500"]
+    write(tmp_path, "elsewhere/longer.rs", "x\n" * 601)
+    assert len(arch.file_sizes(tmp_path)) == 2
 
 
-def test_versions_that_differ_are_found(tmp_path: Path) -> None:
-    write(tmp_path, "pyproject.toml", '[project]\nversion = "0.1.0"\n')
+@pytest.mark.parametrize("crate", ["core", "server", "binding"])
+def test_the_limits_hold_for_every_crate(tmp_path: Path, crate: str) -> None:
+    write(tmp_path, f"crates/{crate}/src/long.rs", "x\n" * 501)
+    for name in ["mod", *"abcdefghij"]:
+        write(tmp_path, f"crates/{crate}/src/full/{name}.rs", "")
+    assert arch.file_sizes(tmp_path) == [f"crates/{crate}/src/long.rs: 501 lines, at most 500"]
+    assert arch.folder_sizes(tmp_path) == []
+    write(tmp_path, f"crates/{crate}/src/full/k.rs", "")
+    assert arch.folder_sizes(tmp_path) == [f"crates/{crate}/src/full: 11 files, at most 10"]
+
+
+def test_crowded_folders_are_found(tmp_path: Path) -> None:
+    for number in range(11):
+        write(tmp_path, f"python/crowded/a{number}.py", "")
+        write(tmp_path, f"python/fine/{number % 2}/a{number}.py", "")
+    assert arch.folder_sizes(tmp_path) == ["python/crowded: 11 files, at most 10"]
+
+
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [
+        ("pyproject.toml", 'version = "0.1.0"'),
+        ("pyproject.toml", "jitney-bench==0.1.0"),
+        ("bench/pyproject.toml", 'version = "0.1.0"'),
+        ("bench/pyproject.toml", "jitney==0.1.0"),
+        ("Cargo.toml", "0.1.0"),
+        ("CHANGELOG.md", "0.1.0"),
+    ],
+)
+def test_versions_that_differ_are_found(name: str, old: str, tmp_path: Path) -> None:
+    extra = '[project.optional-dependencies]\nbench = ["jitney-bench==0.1.0"]\n'
+    write(tmp_path, "pyproject.toml", f'[project]\nversion = "0.1.0"\n{extra}')
+    write(tmp_path, "bench/pyproject.toml", '[project]\nversion = "0.1.0"\ndependencies = ["jitney==0.1.0"]\n')
     write(tmp_path, "Cargo.toml", '[workspace.package]\nversion = "0.1.0"\n')
-    write(tmp_path, "CHANGELOG.md", "## [0.1.0] - Unreleased\n")
+    write(tmp_path, "CHANGELOG.md", "## [0.1.0] - Unreleased\n## [0.0.9]\n")
     assert arch.versions(tmp_path) == []
-    write(tmp_path, "CHANGELOG.md", "## [0.2.0] - Unreleased\n## [0.1.0]\n")
+    file = tmp_path / name
+    file.write_text(file.read_text().replace(old, old.replace("0.1.0", "0.2.0"), 1))
     assert len(arch.versions(tmp_path)) == 1
 
 

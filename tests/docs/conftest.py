@@ -1,4 +1,4 @@
-"""The pages are tried out against a server of the end-to-end harness, which lives beside those tests."""
+"""The pages run against a server of the end-to-end harness, which is in the folder of those tests."""
 
 import sys
 from pathlib import Path

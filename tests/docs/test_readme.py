@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from jitney.cli.main import main
 from jitney.cli.reload import Reloader
+from jitney.front.settings import Settings
 from jitney.models import READY_MADE
-from jitney.server import Settings
 from pages import ROOT, Block, Command, blocks, broken_links, commands
 from PIL import Image
 
@@ -52,8 +52,8 @@ def of(language: str) -> list[Block]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as a reader would have it who saved every file."""
     where = tmp_path_factory.mktemp("reader")
-    # A jitney.toml must name deployments that are served; beside the others it would be in the way of those who
-    # serve one file.
+    # A jitney.toml must name deployments that are served. In the same folder it would break commands that serve
+    # one file.
     (where / "all").mkdir()
     for block in FILES:
         assert block.file
@@ -219,8 +219,9 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_the_guide_explains_why_batches_are_closed_and_what_config_says_of_them() -> None:
     core, guide = ROOT / "crates/core/src", (ROOT / "docs/guide.md").read_text()
-    reasons = re.findall(r'CloseReason::\w+ => "(\w+)"', (core / "policy.rs").read_text())
-    (explanation,) = re.findall(r"pub struct Explanation \{(.*?)\n\}", (core / "explanation.rs").read_text(), re.DOTALL)
+    reasons = re.findall(r'CloseReason::\w+ => "(\w+)"', (core / "policy" / "batch_policy.rs").read_text())
+    explained = (core / "scheduler" / "explanation.rs").read_text()
+    (explanation,) = re.findall(r"pub struct Explanation \{(.*?)\n\}", explained, re.DOTALL)
     fields = re.findall(r"pub (\w+):", explanation)
     assert len(reasons) == 10 and "returns" in fields
     rows = "\n".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("|"))

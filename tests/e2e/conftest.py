@@ -1,4 +1,4 @@
-"""Every test here runs a server in a process of its own; its end checks that nobody is left behind."""
+"""Every test here runs a server in a separate process. Its end checks that no process is left behind."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A server as users start it, in a process of its own, and clients that speak HTTP to it.
+"""A server as users start it, in a separate process, and clients that speak HTTP to it.
 
 Nothing here sleeps to be in step with the server: `until` waits for a condition, with a bound.
 """
@@ -38,7 +38,7 @@ def until(condition: Callable[[], Value], what: str, patience_s: float = PATIENC
     end = time.monotonic() + patience_s
     while not (value := condition()):
         if time.monotonic() > end:
-            raise AssertionError(f"waited {patience_s:.0f} s in vain: {what}")
+            raise AssertionError(f"waited {patience_s:.0f} s without success: {what}")
         time.sleep(0.01)
     return value
 
@@ -95,7 +95,7 @@ class Client:
         return self.request("GET", path)
 
     def post(self, path: str, item: object, headers: Mapping[str, str] | None = None) -> Reply:
-        """Send one item: bytes as they are (name their type in `headers`), anything else as JSON."""
+        """Send one item: bytes unchanged (name their type in `headers`), anything else as JSON."""
         if isinstance(item, bytes):
             return self.request("POST", path, item, headers)
         return self.request("POST", path, json.dumps(item).encode(), {"content-type": JSON, **(headers or {})})
@@ -196,11 +196,11 @@ class Server:
         return answers
 
     def submit(self, path: str, item: object, headers: Mapping[str, str] | None = None) -> Future[Reply]:
-        """`post` from a thread of its own, so that several are under way at once."""
+        """`post` from a separate thread, so that several are in flight at once."""
         return self._pool.submit(self.post, path, item, headers)
 
     def submit_call(self, call: Callable[[], Value]) -> Future[Value]:
-        """Make any call from a thread of its own."""
+        """Make any call from a separate thread."""
         return self._pool.submit(call)
 
     def is_ready(self) -> bool:
@@ -238,7 +238,7 @@ class Server:
     def calls(self, kind: str = "predict") -> list[RecordedCall]:
         if not self.calls_file.exists():
             return []
-        # The last line may be under way.
+        # The last line may be incomplete.
         lines = self.calls_file.read_text().split("\n")[:-1]
         return [call for line in lines if (call := RecordedCall(**json.loads(line))).kind == kind]
 
@@ -304,7 +304,7 @@ class Server:
         )
 
     def finish(self) -> None:
-        """End as every test must: exit code 0 after SIGTERM (unless it has ended already), and nobody left."""
+        """End as every test must: exit code 0 after SIGTERM (unless it has ended already), and no process left."""
         try:
             self.open_gate()
             if self.process.poll() is None:
@@ -322,7 +322,7 @@ class Server:
 
 
 class Serve(Protocol):
-    """Starts a server for targets of `apps/`; waits until it is ready unless told not to."""
+    """Starts a server for targets of `apps/`; waits until it is ready, by default."""
 
     def __call__(
         self,
@@ -342,7 +342,7 @@ def _parent(pid: int) -> int | None:
 
 
 class Load:
-    """Clients that send unique items over persistent connections until told to stop, and keep every answer."""
+    """Clients that send unique items over persistent connections until they are stopped, and keep every answer."""
 
     def __init__(self, server: Server, path: str, clients: int, prefix: str = "load") -> None:
         self.replies: dict[str, Reply] = {}

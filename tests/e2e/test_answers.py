@@ -4,9 +4,11 @@ import io
 import json
 import shutil
 import subprocess
+from typing import Any
 
 import msgspec
 import numpy as np
+import prometheus_client.openmetrics.parser
 import pytest
 from harness import JSON, MSGPACK, NPY, Client, Serve
 
@@ -130,6 +132,12 @@ def test_the_front_answers_for_itself(serve: Serve) -> None:
         assert {"/sleepy", "/noop", "/shout", "/mirror"} <= set(document["paths"])
         assert "max_batch_size" in json.dumps(client.get("/config").json())
         assert client.get("/metrics").headers["content-type"].startswith("text/plain")
+        asked = {"accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"}
+        scraped = client.request("GET", "/metrics", headers=asked)
+        assert scraped.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+        parser: Any = prometheus_client.openmetrics.parser
+        types = {family.name: family.type for family in parser.text_string_to_metric_families(scraped.body.decode())}
+        assert types["jitney_requests"] == "counter"
     server.open_gate()
     assert all(answer.result().status == 200 for answer in answers)
     assert server.metric("jitney_requests_total", deployment="sleepy", outcome="ok") == 3

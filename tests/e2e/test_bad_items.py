@@ -1,5 +1,7 @@
 """One bad item fails alone, whatever is bad about it."""
 
+import json
+
 import pytest
 from harness import Serve, until
 
@@ -42,10 +44,33 @@ def test_the_item_that_makes_predict_raise_is_found_and_63_are_answered(serve: S
     guilty = replies.pop("raise")
     assert (guilty.status, guilty.reason) == (500, "model_failed")
     assert guilty.headers["x-should-retry"] == "false"
-    assert "the model cannot do raise" in guilty.json()["detail"] or "the model cannot do raise" in server.log()
+    assert "cannot do" not in guilty.json()["detail"] and "the server's log says why" in guilty.json()["detail"]
+    line = f"request {guilty.headers['x-request-id']}: model_failed: RuntimeError: the model cannot do raise"
+    until(lambda: line in server.log(), "the log says why, beside the id of the request")
+    # The traceback of the worker has the same id.
+    until(lambda: f"(request {guilty.headers['x-request-id']})" in server.log(), "the worker names the request")
     assert {item: reply.json() for item, reply in replies.items()} == {item: item[::-1] for item in replies}
     extra = len(server.calls()) - 2  # the blocker, and the batch itself
     assert extra <= 12, f"{extra} extra calls of predict"
+
+
+def test_clients_read_what_a_model_raised_only_where_that_is_asked_for(serve: Serve) -> None:
+    server = serve("poison.py", arguments=("--show-errors",))
+    assert server.post("/poison", "raise").json()["detail"] == "RuntimeError: the model cannot do raise"
+
+
+def test_a_log_of_json_has_the_request_and_the_reason_as_fields(serve: Serve) -> None:
+    server = serve("poison.py", arguments=("--log-format", "json"))
+    failed = server.post("/poison", "raise")
+
+    def lines() -> list[dict[str, object]]:
+        entries = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+        return [entry for entry in entries if entry.get("request_id") == failed.headers["x-request-id"]]
+
+    until(lambda: len(lines()) == 2, "the worker and the front say it")
+    worker, front = sorted(lines(), key=lambda entry: "reason" in entry)
+    assert "Traceback" in str(worker["traceback"])
+    assert front["reason"] == "model_failed" and "cannot do raise" in str(front["message"])
 
 
 @pytest.mark.parametrize(
@@ -176,3 +201,15 @@ def test_a_batch_that_is_too_large_for_the_device_is_computed_in_parts_and_later
     (group,) = told["groups"]
     assert (group["group"], group["most_items"]) == ("", 4)
     assert 0 < group["tried_again_in_s"] <= 60
+
+
+def test_an_answer_above_max_answer_bytes_fails_alone_and_nothing_else_is_lost(serve: Serve) -> None:
+    server = serve("wide.py")
+    outcomes = server.post("/wide/batch", [10, 8_000_000, 1_000_000]).json()
+    assert outcomes["failed"] == 1
+    problem = outcomes["outcomes"][1]["problem"]
+    assert (problem["status"], problem["reason"]) == (500, "invalid_output")
+    assert "8000000 bytes, allowed are 1000000 (max_answer_bytes)" in problem["detail"]
+    alone = server.post("/wide", 1_000_001)
+    assert (alone.status, alone.reason) == (500, "invalid_output")
+    assert len(server.post("/wide", 1_000_000).body) == 1_000_000

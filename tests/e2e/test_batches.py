@@ -86,7 +86,7 @@ def test_it_says_what_it_has_learned_and_why_each_batch_was_closed(serve: Serve)
     assert told["batches_measured"] >= 5
     assert told["sizes"][0]["items"] == 1
     assert told["sizes"][0]["ms"] >= 5
-    assert [batch["reason"] for batch in told["last_batches"][:5]] == ["drain"] * 5
+    assert [batch["reason"] for batch in told["last_batches"][:5]] == ["eager"] * 5
     assert {(batch["items"], batch["left_waiting"], batch["held_ms"]) for batch in told["last_batches"][:5]} == {
         (1, 0, 0)
     }

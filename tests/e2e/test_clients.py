@@ -1,4 +1,4 @@
-"""Slow, half-open and garbage clients beside an honest one."""
+"""Slow, half-open and garbage clients next to a well-behaved one."""
 
 import socket
 from contextlib import ExitStack, suppress

@@ -1,4 +1,4 @@
-"""Ending: what was accepted is answered, and nobody is left behind."""
+"""Shutdown: accepted requests are answered, and no process is left behind."""
 
 import http.client
 import os

@@ -110,7 +110,7 @@ def test_what_a_client_does_wrong_fills_no_log(tmp_path: Path) -> None:
             return b"\x00\x00\x08\x06" + bytes([flags]) + bytes(4) + payload
 
         client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-        # Answers to questions that nobody asked, and one question behind them.
+        # Responses to requests that were never sent, and one request after them.
         client.sendall(ping(1, b"no-such!") * 1000 + ping(0, b"the-last"))
         received = b""
         while ping(1, b"the-last") not in received:

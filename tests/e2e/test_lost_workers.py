@@ -47,7 +47,7 @@ def test_a_stopped_worker_is_found_and_replaced(serve: Serve) -> None:
     load.wait_for(100)
     victim = server.workers()[0]
     os.kill(victim, signal.SIGSTOP)  # its sockets stay open: only silence gives it away
-    until(lambda: victim not in server.workers(), "the stopped worker is gone", 30)
+    until(lambda: victim not in server.workers(), "the stopped worker has ended", 30)
     until(lambda: len(server.workers()) == 2, "it is replaced")
     load.wait_for(300)
     load.stop()
@@ -65,7 +65,7 @@ def test_an_input_that_hangs_is_refused_although_its_clients_do_not_wait_for_the
         until(lambda: server.metric("jitney_workers_lost_total", deployment=deployment) == workers, "it is given up")
         until(lambda: server.metric("jitney_ready_replicas", deployment=deployment) == 1, "another is ready")
 
-    # The first batch holds them all: who left beside the guilty one must not be refused.
+    # The first batch holds them all: items next to the failing one must not be refused.
     beside = [f"item-{n}" for n in range(4)]
     hurried = {"x-request-timeout-ms": "800"}
     server.shut_gate()
@@ -93,7 +93,7 @@ def test_a_model_that_prints_forks_and_starts_threads_works_and_leaves_nobody(se
     assert Path(f"/proc/{child}").exists()
     os.kill(worker, signal.SIGKILL)
     # The child holds the worker's end of the link open, so its death must be seen in another way.
-    until(lambda: child not in server.family(), "what the model forked is gone too")
+    until(lambda: child not in server.family(), "the processes that the model forked have ended too")
     assert server.post("/noisy", "again").json() == "niaga"
     assert worker not in server.workers()
 
@@ -106,3 +106,14 @@ def test_a_front_that_was_stopped_for_a_while_keeps_its_workers(serve: Serve) ->
     os.kill(server.process.pid, signal.SIGCONT)
     assert server.post("/sleepy", "hello").json() == "olleh"
     assert server.workers() == before
+
+
+def test_a_hang_is_reported_with_its_limit_and_with_where_it_hung(serve: Serve) -> None:
+    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1"))
+    assert server.post("/poison", "hang").status == 502
+    until(lambda: "worker lost (hung)" in server.log(), "the loss is reported")
+    log = server.log()
+    assert "a batch ran for longer than batch_timeout_s = 1;" in log
+    stacks = log[: log.index("worker lost (hung)")]
+    assert "most recent call first" in stacks
+    assert "poison.py" in stacks and "in predict" in stacks, "where it hung is written before the worker is killed"

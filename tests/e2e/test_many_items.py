@@ -1,4 +1,4 @@
-"""Many items in one request: they share batches with everybody, fail one by one, and come back in order."""
+"""Many items in one request: they share batches with other requests, fail one by one, and return in order."""
 
 import io
 import json

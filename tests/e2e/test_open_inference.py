@@ -144,6 +144,8 @@ def test_perf_analyzer_finds_what_it_asks_for(client: TritonClient) -> None:
     assert 1 <= after["execution_count"] - before["execution_count"] <= 3
     assert after["success"] - before["success"] == 3
     assert after["compute_infer"] > before["compute_infer"]
+    # It ends with an error unless these are equal.
+    assert after["input_count"] == after["infer_count"] == after["output_count"] == after["success"]
 
 
 def statistics(client: TritonClient) -> dict[str, int]:
@@ -154,6 +156,9 @@ def statistics(client: TritonClient) -> dict[str, int]:
         "execution_count": int(model.get("execution_count", 0)),
         "success": int(phases["success"].get("count", 0)),
         "compute_infer": int(phases["compute_infer"].get("ns", 0)),
+        "input_count": int(phases["compute_input"].get("count", 0)),
+        "infer_count": int(phases["compute_infer"].get("count", 0)),
+        "output_count": int(phases["compute_output"].get("count", 0)),
     }
 
 
@@ -186,7 +191,7 @@ def test_a_row_that_fails_fails_its_request_and_is_named(odd_client: TritonClien
     with pytest.raises(InferenceServerException, match="row 1 of 3: too bad") as caught:
         odd_client.infer("texts", {"texts": texts("a", "bad", "c")})
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
-    with pytest.raises(InferenceServerException, match="the model cannot do this") as caught:
+    with pytest.raises(InferenceServerException, match="the model failed on this input") as caught:
         odd_client.infer("texts", {"texts": texts("raise")})
     assert caught.value.status() in ("500", "StatusCode.INTERNAL")
     assert column(odd_client.infer("texts", {"texts": texts("good")}), "output") == ["doog"]

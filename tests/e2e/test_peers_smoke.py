@@ -105,7 +105,7 @@ def test_a_server_that_stands_still_goes_on_and_leaves_nothing_behind(tmp_path: 
     finally:
         running.stop()
     while any(is_alive(pid) for pid in family):
-        assert time.monotonic() < end + 20, "a killed process is gone soon"
+        assert time.monotonic() < end + 20, "a killed process ends soon"
 
 
 def state(pid: int) -> str:
@@ -113,7 +113,7 @@ def state(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Ended processes that nobody waited for are not alive."""
+    """Zombie processes do not count as alive."""
     try:
         os.kill(pid, 0)
         return state(pid) != "Z"

@@ -1,4 +1,4 @@
-"""Nobody gets another one's answer, whatever a model does with its own memory and with its items."""
+"""No request gets the answer of another one, whatever a model does with its memory and its items."""
 
 from collections import Counter
 from collections.abc import Callable

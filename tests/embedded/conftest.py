@@ -1,4 +1,4 @@
-"""Every test here runs an engine, in this process or in a program of its own; nobody may be left behind."""
+"""Every test here runs an engine, in this process or in a separate program. No process may be left behind."""
 
 import sys
 import uuid

@@ -285,7 +285,7 @@ def test_the_metrics_of_an_engine_can_be_had() -> None:
             assert launch_cost is not None
             assert float(launch_cost[1]) > 0, "as of now"
             assert "metrics" in dir(models)
-        # Nobody is there any more who could bring them up to date.
+        # The engine that would update them has ended.
         assert 'jitney_requests_total{deployment="shout",outcome="ok"} 5' in models.metrics()
 
     asyncio.run(main())

@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ else:
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
     from harness import Server
+
+
+TAG_JSON = 0
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ class Serve:
 
 
 def test_a_program_calls_as_if_the_engine_were_its_own(serve: Serve) -> None:
-    # A machine that stands still for a moment makes the wait of 3,000 calls too long; here nobody is to be refused.
+    # A short stop of the machine makes the wait of 3,000 calls too long. No call may be refused here.
     server = serve("noop", "arrays", "strict", arguments=("--set", "shout.max_wait_s=60"))
     assert stat.S_IMODE(serve.socket.stat().st_mode) == 0o600
 
@@ -235,7 +239,7 @@ def test_tcp_without_keys_is_refused_at_start(serve: Serve, tmp_path: Path) -> N
 def test_the_socket_of_programs_never_takes_a_worker(serve: Serve) -> None:
     """A worker's hello, with whatever secret, ends the connection."""
     serve("noop")
-    body = b'{"secret": "x", "worker": 0}'
+    body = b'{"version": "1", "token": "x", "host": "h", "devices": []}'
     hello = b"JY" + bytes([1, 1]) + len(body).to_bytes(4, "little") + bytes(8) + body
     for first in (hello, b"GET / HTTP/1.1\r\n\r\n", os.urandom(64)):
         with socket.socket(socket.AF_UNIX) as stranger:
@@ -253,6 +257,26 @@ def test_nobody_at_a_place_is_told_within_the_timeout(tmp_path: Path) -> None:
         pass
     with pytest.raises(jitney.ConfigError, match="write unix:PATH or tcp:HOST:PORT"):
         jitney.connect("localhost")
+
+
+def test_a_document_that_the_program_may_change_is_copied(serve: Serve, witness: Witness) -> None:
+    server = serve("sleepy")
+    document = bytearray(b'"' + b"ab" * 50_000 + b'"')
+    with jitney.connect_sync(serve.place) as models, ThreadPoolExecutor(1) as pool:
+        witness.shut_gate()
+        entrance = models.sleepy._callee.entrance  # pyright: ignore[reportPrivateUsage]
+        calling = pool.submit(entrance.call_and_wait, TAG_JSON, document, None, "normal")
+        asyncio.run(until(lambda: server.items_inside() == 1, "it is inside"))
+        document[1:3] = b"longer"  # a BufferError, if the engine still held this memory
+        witness.open_gate()
+        assert "ba" * 50_000 in str(calling.result(30))
+
+
+def test_an_http_port_is_named_at_once(serve: Serve) -> None:
+    port = serve("sleepy").port
+    wrong = jitney.connect_sync(f"tcp:127.0.0.1:{port}", timeout_s=300)
+    with pytest.raises(jitney.Disconnected, match=r"this is an HTTP server.*--listen-programs"), wrong:
+        pass
 
 
 @pytest.mark.parametrize("nonsense", [0, -1, float("nan")])

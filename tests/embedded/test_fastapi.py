@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 import time
 import urllib.error
 import urllib.request
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +35,8 @@ Poison = Annotated[jitney.Model[str, str], jitney.fastapi.model("poison")]
 
 
 def application(**options: Any) -> FastAPI:
-    api = FastAPI(lifespan=jitney.fastapi.lifespan(app("poison"), **options))
+    api = FastAPI()
+    jitney.fastapi.install(api, app("poison"), **options)
 
     @api.get("/reverse")
     async def reverse(text: str, poison: Poison, timeout_s: float | None = None) -> str:  # pyright: ignore[reportUnusedFunction]
@@ -50,12 +53,16 @@ def test_the_test_client_starts_and_ends_the_models_each_time(witness: Witness) 
         witness.assert_nobody_left()
 
 
-def test_errors_become_their_statuses(witness: Witness) -> None:
+NEUTRAL = "the model failed on this input; the log says why, next to the request id "
+
+
+def test_errors_become_their_statuses(witness: Witness, caplog: pytest.LogCaptureFixture) -> None:
     options = {"poison.max_queued_items": 1}
     with TestClient(application(options=options)) as client, ThreadPoolExecutor(3) as pool:
-        answer = client.get("/reverse", params={"text": "raise"})
+        answer = client.get("/reverse", params={"text": "raise"}, headers={"x-request-id": "mine-1"})
         assert (answer.status_code, answer.headers["x-jitney-reason"]) == (500, "model_failed")
-        assert answer.json() == {"detail": "RuntimeError: the model cannot do raise"}
+        assert answer.json() == {"detail": f"{NEUTRAL}mine-1"} and answer.headers["x-request-id"] == "mine-1"
+        assert "request mine-1: model_failed: RuntimeError: the model cannot do raise" in caplog.text
         before = len(witness.calls())
         witness.shut_gate()
         held = pool.submit(client.get, "/reverse", params={"text": "held"})
@@ -101,7 +108,7 @@ def test_both_ways_to_a_model_answer_alike(path: str, witness: Witness) -> None:
         with TestClient(api) as client:
             failed = client.get(path, params={"text": "raise"})
             assert (failed.status_code, failed.headers["x-jitney-reason"]) == (500, "model_failed")
-            assert failed.json() == {"detail": "RuntimeError: the model cannot do raise"}
+            assert failed.json() == {"detail": NEUTRAL + failed.headers["x-request-id"]}
             late = client.get(path, params={"text": "late", "timeout_s": 1e-9})
             assert (late.status_code, late.headers["x-jitney-reason"]) == (504, "deadline_exceeded")
             assert client.get(path, params={"text": "bus"}).json() == "sub"
@@ -128,7 +135,7 @@ def test_an_application_may_answer_in_its_own_form(witness: Witness) -> None:
     with TestClient(api) as client:
         for path in ("/reverse", "/state"):
             failed = client.get(path, params={"text": "raise"})
-            assert (failed.status_code, failed.json()) == (500, {"oops": "RuntimeError: the model cannot do raise"})
+            assert (failed.status_code, failed.json()) == (500, {"oops": NEUTRAL + failed.headers["x-request-id"]})
             assert failed.headers["x-jitney-reason"] == "model_failed"
             assert client.get(path, params={"text": "late", "timeout_s": 1e-9}).json() == "late"
 
@@ -164,6 +171,80 @@ def test_middleware_that_hides_the_application_does_not_hide_the_statuses(witnes
         assert client.get("/state", params={"text": "raise"}).headers["x-jitney-reason"] == "model_failed"
 
 
+class Counted:
+    """Middleware that counts its instances."""
+
+    count = 0
+
+    def __init__(self, app: Any) -> None:
+        self.inner = app
+        Counted.count += 1
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.inner(scope, receive, send)
+
+
+def test_middleware_is_made_once(witness: Witness) -> None:
+    api = asked(application())
+    api.add_middleware(Counted)
+    Counted.count = 0
+    with TestClient(api) as client:
+        assert client.get("/state", params={"text": "raise"}).headers["x-jitney-reason"] == "model_failed"
+        assert client.get("/state", params={"text": "bus"}).json() == "sub"
+    assert Counted.count == 1
+
+
+def test_a_mounted_application_has_models_and_statuses(witness: Witness) -> None:
+    api, inner, innermost = application(), FastAPI(), FastAPI()
+
+    for each in (inner, innermost):
+
+        @each.get("/reverse")
+        async def reverse(text: str, poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
+            return await poison(text)
+
+    inner.mount("/innermost", innermost)
+    api.mount("/inner", inner)  # after `install`
+    for _ in range(2):  # an application may start again
+        with TestClient(api) as client:
+            for path in ("/reverse", "/inner/reverse", "/inner/innermost/reverse"):
+                assert client.get(path, params={"text": "bus"}).json() == "sub"
+                failed = client.get(path, params={"text": "raise"})
+                assert (failed.status_code, failed.headers["x-jitney-reason"]) == (500, "model_failed")
+
+
+def test_the_applications_own_lifespan_finds_the_models_and_keeps_its_state(witness: Witness) -> None:
+    answers: list[str] = []
+
+    @asynccontextmanager
+    async def own(api: FastAPI) -> AsyncGenerator[dict[str, str]]:
+        answers.append(await api.state.jitney.poison("bus"))
+        yield {"greeting": "hello"}
+        answers.append(await api.state.jitney.poison("tram"))
+
+    api = FastAPI(lifespan=own)
+    jitney.fastapi.install(api, app("poison"))
+
+    @api.get("/")
+    async def greet(request: Request, poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
+        return request.state.greeting + await poison("!")
+
+    with TestClient(api) as client:
+        assert client.get("/").json() == "hello!"
+    assert answers == ["sub", "mart"]
+
+
+def test_a_lifespan_alone_runs_the_models(witness: Witness) -> None:
+    api = FastAPI(lifespan=jitney.fastapi.lifespan(app("poison")))
+
+    @api.get("/")
+    async def reverse(poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await poison("bus")
+
+    with TestClient(api) as client:
+        assert client.get("/").json() == "sub"
+
+
 def test_a_websocket_ends_with_the_error(witness: Witness) -> None:
     with TestClient(asked(application())) as client:
         with client.websocket_connect("/socket") as socket:
@@ -174,19 +255,20 @@ def test_a_websocket_ends_with_the_error(witness: Witness) -> None:
             socket.receive_text()
 
 
-def test_a_model_without_a_lifespan_is_told() -> None:
+def test_a_model_without_install_is_an_error_that_names_it() -> None:
     api = FastAPI()
 
     @api.get("/")
     async def nothing(poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
         return await poison("x")
 
-    with pytest.raises(RuntimeError, match="give the application lifespan="), TestClient(api) as client:
+    with pytest.raises(RuntimeError, match=r"no models run: call jitney\.fastapi\.install"), TestClient(api) as client:
         client.get("/")
     with pytest.raises(TypeError, match="either targets"):
-        jitney.fastapi.lifespan()
+        jitney.fastapi.install(api)
 
 
+LISTENING = re.compile(r"running on http://127\.0\.0\.1:([1-9]\d*)")
 PROGRAM = """
 import os
 from typing import Annotated
@@ -199,7 +281,11 @@ class Shout:
         return [text.upper() for text in texts]
 
 place = os.environ.get("PLACE")
-app = FastAPI(lifespan=jitney.fastapi.lifespan(connect=place) if place else jitney.fastapi.lifespan(Shout))
+app = FastAPI()
+if place:
+    jitney.fastapi.install(app, connect=place)
+else:
+    jitney.fastapi.install(app, Shout)
 
 @app.get("/")
 async def shout(text: str, model: Annotated[jitney.Model[str, str], jitney.fastapi.model(Shout)]) -> list[object]:
@@ -208,15 +294,20 @@ async def shout(text: str, model: Annotated[jitney.Model[str, str], jitney.fasta
 
 
 def uvicorn(folder: Path, *arguments: str, **environment: str) -> tuple["subprocess.Popen[bytes]", int]:
+    """Start uvicorn on a port that the system chooses; its log names it."""
     (folder / "shouting.py").write_text(PROGRAM)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "shouting:app", "--port", str(port), "--log-level", "warning", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(APPS), **environment},
-    )
-    return process, port
+    log = folder / "log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "shouting:app", "--port", "0", "--no-use-colors", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(APPS), **environment},
+            stderr=stderr,
+        )
+    wait(lambda: LISTENING.search(log.read_text()), "uvicorn says where it listens")
+    port = LISTENING.search(log.read_text())
+    assert port
+    return process, int(port[1])
 
 
 def ask(port: int, text: str = "hi") -> list[Any] | None:

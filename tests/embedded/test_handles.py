@@ -39,7 +39,25 @@ class Double:
 
 
 @jitney.deployment
+class Words:
+    def predict(self, texts: list[str]) -> jitney.Embeddings: ...
+
+
+@jitney.deployment
+class Priced:
+    def predict(self, prompts: list[Prompt]) -> list[Picture | jitney.InvalidInput]: ...
+
+
+@jitney.deployment
 def shout(texts: list[str]) -> list[str]: ...
+
+
+@jitney.deployment
+def words(texts: list[str]) -> jitney.Embeddings: ...
+
+
+@jitney.deployment
+def priced(texts: list[str]) -> list[Picture | jitney.InvalidInput]: ...
 
 
 async def main() -> None:
@@ -53,8 +71,16 @@ async def main() -> None:
         reveal_type(await models[Double](np.ones(3)))
         reveal_type(await models[shout].many(["x"]))
         await models[shout](3)
+        reveal_type(models[Words])
+        reveal_type(models[Priced])
+        reveal_type(models[words])
+        reveal_type(models[priced])
     with jitney.run_sync(Painter) as sync:
         reveal_type(sync[Painter](Prompt("a bus")))
+        reveal_type(sync[Words]("x"))
+        reveal_type(sync[Priced](Prompt("a bus")))
+        reveal_type(sync[words]("x"))
+        reveal_type(sync[priced]("x"))
     model: jitney.Model[str, np.ndarray]
 """
 
@@ -76,6 +102,14 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         array,
         array,
         "list[str | RequestError]",
+        f"Model[str, {array}]",
+        "Model[Prompt, Picture]",
+        f"Model[str, {array}]",
+        "Model[str, Picture]",
+        "Picture",
+        array,
+        "Picture",
+        array,
         "Picture",
     ]
     errors = [d["message"] for d in found if d["severity"] == "error" and "list" not in d["message"]]

@@ -62,7 +62,7 @@ def test_the_script_finds_lines_that_are_alike(tmp_path: Path) -> None:
     script = [sys.executable, str(PROGRAMS / "duplicates.py"), "lines.txt"]
     ran = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("3 lines; most alike (0.9")
+    assert ran.stdout.startswith("3 lines; most similar (0.9")
     assert "nothing like" not in ran.stdout
 
 

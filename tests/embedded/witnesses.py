@@ -19,7 +19,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
     """Wait for a condition without holding up the loop."""
     end = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < end, f"waited in vain: {what}"
+        assert time.monotonic() < end, f"waited without success: {what}"
         await asyncio.sleep(0.005)
 
 
@@ -27,7 +27,7 @@ def wait(condition: Callable[[], object], what: str) -> None:
     """Wait for a condition, in a test without a loop."""
     end = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < end, f"waited in vain: {what}"
+        assert time.monotonic() < end, f"waited without success: {what}"
         time.sleep(0.005)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jitney.pipeline import Gauge
-from jitney.replica import Trip
+from jitney.worker.gauge import Gauge
+from jitney.worker.replica import BatchState
 
 TAG_JSON, TAG_MSGPACK, TAG_TEXT, TAG_BYTES, TAG_TENSOR = range(5)
 
@@ -42,6 +42,10 @@ class FakeBatch:
     unwanted: set[int] = field(default_factory=set[int])
 
     @property
+    def request_ids(self) -> list[str]:
+        return [""] * len(self.ids)
+
+    @property
     def ids(self) -> list[int]:
         return [self.id * 1_000 + index for index in range(len(self.items))]
 
@@ -64,8 +68,9 @@ class FakeBatch:
 
 
 class FakeResults:
-    def __init__(self, batch: FakeBatch) -> None:
+    def __init__(self, batch: FakeBatch, max_answer_bytes: int | None = None) -> None:
         self.batch = batch
+        self.max_answer_bytes = max_answer_bytes
         self.outcomes: dict[int, Outcome] = {}
         self.arrays: dict[int, dict[str, Any]] = {}
 
@@ -101,13 +106,13 @@ class FakeResults:
 
 
 class AlwaysOverlapped(Gauge):
-    """A gauge that has made up its mind."""
+    """A gauge that never switches."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_overlapped = True
 
-    def note(self, trip: Trip, wait_s: float) -> None:
+    def note_overlapped(self, state: BatchState, wait_s: float) -> None:
         pass
 
 

@@ -1,22 +1,26 @@
-"""What user code raises is told, whatever it is: no exception's text may take a worker along."""
+"""Every exception of user code is reported: no text of an exception may end a worker."""
 
 import json
 import re
+import sysconfig
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jitney
 import numpy as np
 import pytest
+from batches import one
 from fake_core import FakeBatch
 from fake_link import TAG_BYTES, TAG_TEXT
-from jitney.annotations import read_signature
 from jitney.codecs import Codec
 from jitney.codecs.refusals import bounded, refusal
-from jitney.config import DeploymentOptions
-from jitney.errors import InvalidInput, MalformedBody
-from jitney.failures import Told, one_line, sayable, user_traceback
-from test_replica import one
+from jitney.config.layers import DeploymentOptions
+from jitney.errors import InvalidInput, MalformedBody, TargetError
+from jitney.failures import FailureLog, is_of_user_code, load_failure_text, one_line, printable, user_traceback
+from jitney.signature.annotations import read_signature
+
+OWN = Path(jitney.__file__).parent
 
 
 class Mute(Exception):
@@ -60,14 +64,14 @@ def assert_sayable(text: object) -> None:
 @pytest.mark.parametrize("make", ODD)
 def test_every_exception_has_a_line(make: Callable[[], Exception]) -> None:
     assert_sayable(one_line(make()))
-    assert_sayable(sayable(make()))
+    assert_sayable(printable(make()))
     assert_sayable(refusal(make()).message)
     user_traceback(make()).encode()
 
 
 def test_lines_say_what_they_can() -> None:
     assert one_line(ValueError("file \udc80\nx")) == "ValueError: file \\udc80 x"
-    assert one_line(Mute("x")) == "Mute: (its text cannot be said: RuntimeError)"
+    assert one_line(Mute("x")) == "Mute: (its text cannot be shown: RuntimeError)"
     assert one_line(KeyError()) == "KeyError"
 
 
@@ -81,6 +85,30 @@ def test_who_writes_into_an_array_that_came_in_is_told_to_copy_it() -> None:
     with pytest.raises(ValueError, match="read-only") as raised:
         predict(*codec.arguments(decoded))
     assert "copy it first, x = x.copy()" in one_line(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_users"),
+    [
+        (str(OWN), False),
+        (f"{OWN}_models", True),  # another package, whose name begins in the same way
+        (str(OWN / "models"), True),
+        (str(OWN / "models_of_others"), False),
+        (sysconfig.get_path("stdlib"), False),
+        (f"{sysconfig.get_path('stdlib')}_of_others", True),
+        (f"{sysconfig.get_path('purelib')}/torch", True),
+    ],
+)
+def test_a_traceback_begins_in_user_code_wherever_it_is_installed(folder: str, is_users: bool) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(compile("1 / 0", f"{folder}/file.py", "exec"), {})
+    error = raised.value
+    assert error.__traceback__
+    error.__traceback__ = error.__traceback__.tb_next  # without this test's own frame
+    assert is_of_user_code(error) == is_users
+    failed = TargetError("the target failed")
+    failed.__cause__ = error
+    assert ("ZeroDivisionError" in load_failure_text(failed)) == is_users
 
 
 def test_a_good_refusal_stays_what_it_is() -> None:
@@ -135,11 +163,11 @@ def test_a_terminal_that_is_gone_does_not_fail_a_batch(monkeypatch: pytest.Monke
             raise BrokenPipeError
 
     monkeypatch.setattr("sys.stderr", Gone())
-    Told().tell("predict", ValueError("x"))
+    FailureLog().log("predict", ValueError("x"))
 
 
 def test_each_kind_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    told = Told()
+    failures = FailureLog()
 
     def fail() -> None:
         raise Mute("\udc80")
@@ -148,7 +176,7 @@ def test_each_kind_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
         try:
             fail()
         except Mute as error:
-            told.tell("predict", error)
+            failures.log("predict", error)
     assert len(re.findall("predict failed", capsys.readouterr().err)) == 1
 
 
@@ -176,7 +204,7 @@ def test_a_fault_while_decoding_is_told_with_its_traceback(
     def broken() -> None:
         raise ImportError("images need a hat")
 
-    monkeypatch.setattr("jitney.types.pillow", broken)
+    monkeypatch.setattr("jitney.types.image.pillow", broken)
 
     def predict(images: list[jitney.Image]) -> list[str]:
         return ["seen" for _ in images]
@@ -187,15 +215,15 @@ def test_a_fault_while_decoding_is_told_with_its_traceback(
     assert "images need a hat" in capsys.readouterr().err
 
 
-def fail(told: Told, item: int = 7) -> None:
+def fail(failures: FailureLog, source: str = "item 7") -> None:
     try:
         raise ValueError("no")
     except ValueError as error:
-        told.tell("predict", error, item)
+        failures.log("predict", error, source)
 
 
 def test_a_failure_is_told_with_its_time_its_replica_and_its_item(capsys: pytest.CaptureFixture[str]) -> None:
-    fail(Told("shout/1"))
+    fail(FailureLog("shout/1"))
     first, *rest = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR shout/1: predict failed \(.*\): ValueError: no \(item 7\)", first
@@ -205,19 +233,19 @@ def test_a_failure_is_told_with_its_time_its_replica_and_its_item(capsys: pytest
 
 def test_failures_of_one_kind_are_counted_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     times: Iterator[float] = iter([0, 1, 59, 61, 62, 122])
-    told = Told("shout/1", clock=lambda: next(times))
+    failures = FailureLog("shout/1", clock=lambda: next(times))
     for _ in range(6):
-        fail(told)
+        fail(failures)
     counts = re.findall(r"(\d+) more of this kind: ValueError: no", capsys.readouterr().err)
     assert counts == ["3", "2"]
 
 
 def test_a_log_of_json_has_failures_as_objects(capsys: pytest.CaptureFixture[str]) -> None:
-    fail(Told("shout/1", as_json=True))
+    fail(FailureLog("shout/1", as_json=True))
     [line] = map(json.loads, capsys.readouterr().err.splitlines())
     assert line["level"] == "ERROR"
     assert line["message"].startswith("shout/1: predict failed")
-    assert line["item"] == 7
+    assert line["item"] == "7"
     assert line["traceback"].startswith("Traceback")
     assert "T" in line["timestamp"]
 
@@ -225,12 +253,12 @@ def test_a_log_of_json_has_failures_as_objects(capsys: pytest.CaptureFixture[str
 def test_no_text_of_an_exception_looks_like_a_line_of_the_log_or_fills_the_disk(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = Told("model/0")
+    failures = FailureLog("model/0")
     for text in ("a\n2026-01-01T00:00:00Z INFO forged\x1b[2J", "x" * 1_000_000):
         try:
             raise ValueError(text)
         except ValueError as error:
-            told.tell("predict", error)
+            failures.log("predict", error)
     said = capsys.readouterr().err
     assert "\x1b" not in said
     assert "\\x1b[2J" in said

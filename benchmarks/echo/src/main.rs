@@ -37,7 +37,7 @@ fn model(calls: &Receiver<oneshot::Sender<()>>, size: usize) {
         }
         thread::sleep(Duration::from_micros(5_000 + 100 * batch.len() as u64));
         for call in batch {
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = call.send(());
         }
     }

@@ -1,1 +1,1 @@
-"""What runs in the environments of the servers; only `models` is imported by anybody else."""
+"""The code that runs in the environments of the servers. Other code imports only `models`."""

@@ -1,7 +1,7 @@
 """FastAPI without a serving library, three ways.
 
 naive: the model is called in the event loop. threads: in FastAPI's thread pool (plain `def`,
-https://fastapi.tiangolo.com/async/). batched: by hand, as tutorials do it: a queue, a task, batches within a wait.
+https://fastapi.tiangolo.com/async/). batched: as tutorials do it: a queue, a task, batches within a wait.
 """
 
 import asyncio

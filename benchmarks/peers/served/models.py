@@ -1,4 +1,4 @@
-"""The models that every server here serves, and what the runner tells a server. Nothing in this file knows a server."""
+"""The models that every server serves, and the settings that the runner passes. No server is imported here."""
 
 import importlib.util
 import json
@@ -28,7 +28,7 @@ def echo(items: Batch) -> Batch:
 
 
 def sleepy(items: Batch) -> Batch:
-    """An accelerator: it leaves the CPU alone and computes one batch at a time, whoever asks."""
+    """An accelerator: it uses no CPU and computes one batch at a time, for all threads."""
     with accelerator:
         time.sleep(BASE_S + ITEM_S * len(items))
     return items

@@ -15,13 +15,13 @@ model = models.load()
 
 
 def texts(requests: list[Any]) -> list[dict[str, Any]]:
-    """One call per batch; each request has rows of its own."""
+    """One call per batch; each request has its own rows."""
     items = [
         {name: tensor[row, 0].decode() for name, tensor in request.data.items()}
         for request in requests
         for row in range(next(iter(request.data.values())).shape[0])
     ]
-    # The array as it is: Triton takes one, and to make lists of it and an array of those is nobody's documented way.
+    # The array unchanged: Triton takes arrays, and its documentation converts nothing here.
     embedding = isinstance(model, models.MiniLM)
     answers = model.embed([item["text"] for item in items]) if embedding else model(items)
     given: list[dict[str, Any]] = []

@@ -38,7 +38,7 @@ class Served:
 
 
 def give_up() -> None:
-    """Ray waits for ever for a node that died; what the node said last is the reason."""
+    """Ray waits without end for a node that died. The last output of the node is the reason."""
     said = Path("/tmp/ray/session_latest/logs/raylet.out").read_text(errors="replace").splitlines()
     print("Ray does not start:", *[line for line in said if "Check failed" in line][-1:], flush=True)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Batching by hand in asyncio, as applications do it: a queue per group, a task, a thread for the model."""
+"""Batching in asyncio, as applications write it: a queue per group, a task, a thread for the model."""
 
 import asyncio
 from collections import deque
@@ -18,7 +18,7 @@ class Batcher:
     """The group whose head is oldest goes first; its batch is closed when `size` are there, or after `wait_s`.
 
     The wait begins when the model is free and the batch is begun, as in a loop that takes one request and then
-    collects others. `wait_s=0` is what people call draining: whatever waits goes at once. The model runs in a thread,
+    collects others. `wait_s=0` is an eager batcher: whatever waits goes at once. The model runs in a thread,
     one batch at a time, and the event loop stays free.
     """
 

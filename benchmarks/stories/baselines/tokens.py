@@ -1,4 +1,4 @@
-"""FastAPI in front of a language model: `loop` calls it in the event loop, `batched` batches by hand (50, 100 ms)."""
+"""FastAPI in front of a language model: `loop` calls it in the event loop, `batched` waits for 50 items or 100 ms."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-//! Measures the generator itself: `drive PORT USERS SECONDS` asks whoever listens there as fast as one thread can, and says
+//! Measures the generator itself: `drive PORT USERS SECONDS` loads the server at PORT as fast as one thread can, and says
 //! how many requests that makes per second of the thread's CPU time. Design note 0011 has a figure.
 
 use jitney_bench::motion::{Input, run};

@@ -1,9 +1,10 @@
 //! A received batch as Python sees it.
 
 use crate::buffer::Tensor;
-use jitney_server::call::{Tag, TensorType};
 use jitney_server::link::batch_frame::ReceivedPart;
-use jitney_server::link::worker::{Delivered, WorkerLink};
+use jitney_server::link::worker::inbox::Delivered;
+use jitney_server::link::worker::link::WorkerLink;
+use jitney_server::values::tensor::{Tag, TensorType};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -50,6 +51,13 @@ impl Batch {
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let items = self.kept.iter().map(|&place| self.delivered.batch.items[place].encoding as u8);
         PyList::new(py, items.collect::<Vec<_>>())
+    }
+
+    /// The ids of the requests that the items belong to; empty for those without one.
+    #[getter]
+    fn request_ids(&self) -> Vec<&str> {
+        let metadata = self.kept.iter().map(|&place| self.delivered.batch.items[place].metadata.as_deref());
+        metadata.map(|metadata| metadata.map_or("", |metadata| &metadata.request_id)).collect()
     }
 
     fn __len__(&self) -> usize {

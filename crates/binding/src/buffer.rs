@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the buffer protocol is a C interface; this file is reviewed for it")]
 
 use bytes::Bytes;
-use jitney_server::link::worker::Delivered;
+use jitney_server::link::worker::inbox::Delivered;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -32,7 +32,7 @@ unsafe fn lend(owner: Bound<'_, PyAny>, bytes: &[u8], view: *mut ffi::Py_buffer,
         (*view).readonly = 1;
         (*view).itemsize = 1;
         (*view).format = if flags & ffi::PyBUF_FORMAT == ffi::PyBUF_FORMAT {
-            // A static string: nobody may free it, so nothing is done on release.
+            // A static string: it is never freed, so nothing is done on release.
             c"B".as_ptr().cast::<c_char>().cast_mut()
         } else {
             std::ptr::null_mut()
@@ -77,8 +77,8 @@ impl Borrowed {
             return &[];
         }
         // SAFETY: the buffer is C-contiguous bytes (checked by `new`) and stays exported, so neither freed nor resized,
-        // while `self` lives. The worker hands over results that nobody writes to any more (`Results.rows` says so); a
-        // model that breaks this would send torn numbers of its own, as it would with any C library that takes arrays.
+        // while `self` lives. The worker hands over results that are not written to any more (`Results.rows` says so); a
+        // model that breaks this would send torn numbers, as it would with any C library that takes arrays.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
     }
 }
@@ -92,9 +92,9 @@ static RETURNED: Mutex<Vec<Borrowed>> = Mutex::new(Vec::new());
 ///
 /// It outlives a call that was cancelled, for as long as the engine takes to hear of that and a link to write what it has
 /// begun. Until then it can be neither freed nor resized, so whatever is read is memory of this object. It can be written
-/// to, by a program that takes the call for ended: what is then read is torn, and is that of an item whose answer nobody
-/// gets. Lengths and types were noted when it was lent and are not read from it; what Rust looks into (text, documents)
-/// it has copied or looks into again, never relying on what it saw before.
+/// to, by a program that takes the call for ended: what is then read is torn, and is that of an item whose answer no caller
+/// gets. Lengths and types were noted when it was lent and are not read from it; what Rust parses (text, documents) is a
+/// copy or cannot be written to (`parsed_bytes`).
 struct Lent {
     memory: Option<Borrowed>,
     /// Wakes who gives it back.
@@ -127,6 +127,15 @@ pub(crate) fn lend_bytes(object: &Bound<'_, PyAny>, bell: Option<&Waker>) -> PyR
         return Ok(Bytes::copy_from_slice(borrowed.as_slice()));
     }
     Ok(Bytes::from_owner(Lent { memory: Some(borrowed), bell: bell.cloned() }))
+}
+
+/// The bytes of a C-contiguous object that the engine parses: a copy, unless they are of a `bytes`, which no code can write
+/// to. Rust may not look into memory that changes under its eyes.
+pub(crate) fn parsed_bytes(object: &Bound<'_, PyAny>, bell: Option<&Waker>) -> PyResult<Bytes> {
+    if object.is_exact_instance_of::<PyBytes>() {
+        return lend_bytes(object, bell);
+    }
+    Ok(Bytes::copy_from_slice(Borrowed::new(object)?.as_slice()))
 }
 
 /// Ends the loans that the engine has let go of. Called by threads that hold the interpreter lock.

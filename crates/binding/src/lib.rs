@@ -1,7 +1,8 @@
 //! The rim: what Python sees of the Rust side, as one list. No rule lives here.
+//!
+//! Floors, from the ground: `buffer`, `batch`, `results`, `link`, `tables`, `server`, `program`.
 
 mod batch;
-mod bench;
 mod buffer;
 mod link;
 mod program;
@@ -22,8 +23,6 @@ mod _core {
 
     #[pymodule_export]
     use super::batch::Batch;
-    #[pymodule_export]
-    use super::bench::{bench, merge_histograms};
     #[pymodule_export]
     use super::buffer::Tensor;
     #[pymodule_export]
@@ -46,7 +45,7 @@ mod _core {
 }
 
 fn pymodule_init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    use jitney_server::call::Tag;
+    use jitney_server::values::tensor::Tag;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     for (name, tag) in [
         ("TAG_JSON", Tag::Json),

@@ -2,9 +2,11 @@
 
 use crate::batch::Batch;
 use crate::results::Results;
-use jitney_server::link::frame::Kind;
-use jitney_server::link::results_frame::{Durations, ResultsWriter};
-use jitney_server::link::worker::{Control, WorkerLink};
+use jitney_server::link::batch_end::{BatchEnd, Durations};
+use jitney_server::link::frame::kind::Kind;
+use jitney_server::link::results_frame::ResultsWriter;
+use jitney_server::link::worker::inbox::{Control, Delivered, Taken};
+use jitney_server::link::worker::link::WorkerLink;
 use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -21,8 +23,8 @@ pub(crate) struct Link {
 #[pymethods]
 impl Link {
     #[new]
-    fn new(py: Python<'_>, address: &str, secret: &str, worker: u32) -> PyResult<Link> {
-        let connected = py.detach(|| WorkerLink::connect(address, secret, worker, end_with_front));
+    fn new(py: Python<'_>, address: &str, token: &str) -> PyResult<Link> {
+        let connected = py.detach(|| WorkerLink::connect(address, token, end_with_front));
         let link = connected.map_err(|error| PyConnectionError::new_err(format!("{address}: {error}")))?;
         Ok(Link { link })
     }
@@ -48,23 +50,42 @@ impl Link {
     fn next_batch(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         loop {
             let Some(delivered) = py.detach(|| self.link.next_batch()) else { return Ok(None) };
-            let wanted = self.link.wanted(&delivered);
-            let kept: Vec<usize> = (0..wanted.len()).filter(|&place| wanted[place]).collect();
-            let batch = Batch { delivered: Arc::new(delivered), link: self.link.clone(), kept };
-            if !batch.kept.is_empty() {
+            if let Some(batch) = self.batch(py, delivered)? {
                 return Ok(Some(batch));
             }
-            let all = batch.delivered.batch.items.iter().map(|item| item.id);
-            let mut table = ResultsWriter::new(batch.delivered.batch.id, Durations::default(), false, wanted.len());
-            all.clone().for_each(|id| table.left_out(id));
-            let head = table.finish();
-            py.detach(|| self.link.finish(all, &[&head])).map_err(|error| lost(&error))?;
+        }
+    }
+
+    /// The next batch if one has arrived, and whether more may come.
+    fn take(&self, py: Python<'_>) -> PyResult<(Option<Batch>, bool)> {
+        loop {
+            match self.link.take() {
+                Taken::Nothing => return Ok((None, true)),
+                Taken::Ended => return Ok((None, false)),
+                Taken::Batch(delivered) => {
+                    if let Some(batch) = self.batch(py, delivered)? {
+                        return Ok((Some(batch), true));
+                    }
+                }
+            }
         }
     }
 
     fn started(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
         let id = batch.delivered.batch.id;
         py.detach(|| self.link.started(id)).map_err(|error| lost(&error))
+    }
+
+    /// Sends the outcomes that were collected since the last send as parts: more of these items follows.
+    #[pyo3(signature = (results, predict_s = 0.0))]
+    fn send_parts(&self, py: Python<'_>, results: &Results, predict_s: f64) -> PyResult<()> {
+        results.send_parts(py, &self.link, length(predict_s)).map_err(|error| lost(&error))
+    }
+
+    /// Sends the outcomes that were collected since the last send: these items end, the batch does not.
+    #[pyo3(signature = (results, predict_s = 0.0))]
+    fn send_results(&self, py: Python<'_>, results: &Results, predict_s: f64) -> PyResult<()> {
+        results.send_results(py, &self.link, length(predict_s)).map_err(|error| lost(&error))
     }
 
     #[allow(clippy::too_many_arguments, reason = "as Python calls it: each is optional or named there")]
@@ -79,20 +100,47 @@ impl Link {
         clean: bool,
         out_of_memory: bool,
     ) -> PyResult<()> {
-        let length = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let durations = Durations { decode: length(decode_s), predict: length(predict_s), encode: length(encode_s) };
-        results.send(py, &self.link, durations, (clean, out_of_memory)).map_err(|error| lost(&error))
+        let end = BatchEnd { batch: results.batch(), durations, is_clean: clean, is_out_of_memory: out_of_memory };
+        results.finish(py, &self.link, &end).map_err(|error| lost(&error))
     }
+}
+
+impl Link {
+    /// A batch for Python; `None` if no request waits for any of its items, which ends it here.
+    fn batch(&self, py: Python<'_>, delivered: Delivered) -> PyResult<Option<Batch>> {
+        let wanted = self.link.wanted(&delivered);
+        let kept: Vec<usize> = (0..wanted.len()).filter(|&place| wanted[place]).collect();
+        if kept.is_empty() {
+            py.detach(|| leave_out(&self.link, &delivered)).map_err(|error| lost(&error))?;
+            return Ok(None);
+        }
+        Ok(Some(Batch { delivered: Arc::new(delivered), link: self.link.clone(), kept }))
+    }
+}
+
+/// Ends a batch of which no item is wanted.
+fn leave_out(link: &WorkerLink, delivered: &Delivered) -> std::io::Result<()> {
+    let (batch, items) = (delivered.batch.id, delivered.batch.items.iter().map(|item| item.id));
+    let mut table = ResultsWriter::new(batch, Duration::ZERO, items.len());
+    items.clone().for_each(|id| table.left_out(id));
+    let end = BatchEnd { batch, durations: Durations::default(), is_clean: false, is_out_of_memory: false };
+    link.finish(items, &[&table.finish()], &end)
+}
+
+/// Seconds as Python gives them.
+fn length(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 fn lost(error: &std::io::Error) -> PyErr {
     PyConnectionError::new_err(format!("the link to the front is lost: {error}"))
 }
 
-/// The front is gone: nobody wants what this worker computes, and the device must be free for the next one. The whole
+/// The front has ended: the results of this worker are useless, and the device must be free for the next worker. The whole
 /// group goes, so that nothing that the model forked stays behind.
 pub(crate) fn end_with_front() {
-    // In a group of its own the worker is the leader; anything else would kill the user's shell.
+    // In its own process group the worker is the leader; anything else would kill the user's shell.
     if rustix::process::getpgrp() == rustix::process::getpid() {
         let _ = rustix::process::kill_process_group(rustix::process::getpgrp(), rustix::process::Signal::KILL);
     }

@@ -2,10 +2,15 @@
 
 use crate::batch::Batch;
 use crate::buffer::Borrowed;
-use jitney_core::outcome::Outcome;
-use jitney_server::call::{Dtype, Failure, Tag};
-use jitney_server::link::results_frame::{Durations, ResultsWriter};
-use jitney_server::link::worker::{Delivered, WorkerLink};
+use jitney_core::request::{BatchId, ItemId};
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::link::answer_limit::check_answer;
+use jitney_server::link::batch_end::BatchEnd;
+use jitney_server::link::results_frame::ResultsWriter;
+use jitney_server::link::worker::inbox::Delivered;
+use jitney_server::link::worker::link::WorkerLink;
+use jitney_server::values::answer::Failure;
+use jitney_server::values::tensor::{Dtype, Tag};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -42,12 +47,32 @@ struct Value {
     source: Source,
 }
 
+/// What was collected of one item and not sent yet.
 #[derive(Debug, Default)]
-enum Slot {
+enum Outcomes {
     #[default]
     Empty,
     Values(SmallVec<[Value; 1]>),
     Failed(Failure),
+}
+
+impl Outcomes {
+    /// The same, unless values have more bytes together than an item may have.
+    fn within(self, max_answer_bytes: u64) -> Outcomes {
+        let Outcomes::Values(values) = &self else { return self };
+        let bytes = values.iter().map(|value| value.source.as_slice().len() as u64).sum();
+        check_answer(bytes, max_answer_bytes).map_or_else(Outcomes::Failed, |()| self)
+    }
+}
+
+/// One item of the batch.
+#[derive(Debug, Default)]
+struct Slot {
+    outcome: Outcomes,
+    /// Parts that were sent.
+    sequence: u32,
+    /// Its end was sent.
+    has_ended: bool,
 }
 
 /// Collects one outcome per item.
@@ -57,35 +82,42 @@ pub(crate) struct Results {
     delivered: Arc<Delivered>,
     kept: Vec<usize>,
     slots: Mutex<Vec<Slot>>,
+    /// Most bytes of one item's answer.
+    max_answer_bytes: u64,
 }
 
-impl Results {
-    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Which entries a frame gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Send {
+    /// Of items with values, of which more follows.
+    Parts,
+    /// Of items with an outcome: they end.
+    Ends,
+    /// Of all items that have not ended: the batch ends.
+    Rest,
+}
 
-    /// Writes the frame. Items without an outcome are left out; the front then fails them.
-    pub(crate) fn send(
-        &self,
-        py: Python<'_>,
-        link: &WorkerLink,
-        durations: Durations,
-        (clean, out_of_memory): (bool, bool),
-    ) -> std::io::Result<()> {
-        let slots = std::mem::take(&mut *self.slots());
-        let items = &self.delivered.batch.items;
-        let mut table = ResultsWriter::new(self.delivered.batch.id, durations, clean, items.len());
-        if out_of_memory {
-            table.out_of_memory();
-        }
-        let mut encoded: Vec<&[u8]> = Vec::with_capacity(items.len());
-        let mut is_kept = vec![false; items.len()];
-        for (&place, slot) in self.kept.iter().zip(&slots) {
-            is_kept[place] = true;
-            let id = items[place].id;
-            match slot {
-                Slot::Values(values) => {
-                    table.values(id, values.len());
+/// The entries of one results frame.
+struct Entries {
+    /// The item, its place among the kept ones, what was collected.
+    all: Vec<(ItemId, u32, Outcomes)>,
+    /// Items that are left out.
+    left_out: Vec<ItemId>,
+}
+
+impl Entries {
+    /// Writes the frame: the pieces of a vectored write.
+    fn encode(&self, batch: BatchId, predict: Duration, are_parts: bool) -> Vec<Cow<'_, [u8]>> {
+        let mut table = ResultsWriter::new(batch, predict, self.all.len() + self.left_out.len());
+        let mut encoded: Vec<&[u8]> = Vec::with_capacity(self.all.len());
+        for (id, sequence, outcome) in &self.all {
+            match outcome {
+                Outcomes::Values(values) => {
+                    if are_parts {
+                        table.part(*id, *sequence, values.len());
+                    } else {
+                        table.values(*id, *sequence, values.len());
+                    }
                     for value in values {
                         let bytes = value.source.as_slice();
                         let tensor = value.tensor.as_ref().map(|(dtype, shape)| (*dtype, &shape[..]));
@@ -93,19 +125,83 @@ impl Results {
                         encoded.push(bytes);
                     }
                 }
-                // The worker dropped it just before `predict`: which of the two clocks was right is the front's business.
-                Slot::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(id),
-                Slot::Failed(failure) => table.failed(id, failure),
-                Slot::Empty => {
+                // The worker dropped it just before `predict`: the front knows why no request waits for it.
+                Outcomes::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(*id),
+                Outcomes::Failed(failure) => table.failed(*id, *sequence, failure),
+                Outcomes::Empty => {
                     let detail = "the worker has no outcome for this item; please report this";
-                    table.failed(id, &Failure::new(Outcome::Internal, detail));
+                    table.failed(*id, *sequence, &Failure::new(Outcome::Internal, detail));
                 }
             }
         }
-        items.iter().zip(is_kept).filter(|(_, kept)| !kept).for_each(|(item, _)| table.left_out(item.id));
-        let pieces = join_neighbours(table.finish(), &encoded);
+        self.left_out.iter().for_each(|&id| table.left_out(id));
+        join_neighbours(table.finish(), &encoded)
+    }
+
+    /// The items that end with these entries.
+    fn ids(&self) -> impl Iterator<Item = ItemId> {
+        self.all.iter().map(|(id, ..)| *id).chain(self.left_out.iter().copied())
+    }
+}
+
+impl Results {
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The batch whose outcomes these are.
+    pub(crate) fn batch(&self) -> BatchId {
+        self.delivered.batch.id
+    }
+
+    /// Sends what was collected as parts; failures stay until their items end.
+    pub(crate) fn send_parts(&self, py: Python<'_>, link: &WorkerLink, predict: Duration) -> std::io::Result<()> {
+        let entries = self.take(Send::Parts);
+        let pieces = entries.encode(self.batch(), predict, true);
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
-        py.detach(|| link.finish(items.iter().map(|item| item.id), &pieces))
+        if entries.all.is_empty() { Ok(()) } else { py.detach(|| link.results(std::iter::empty(), &pieces)) }
+    }
+
+    /// Sends what was collected; these items end.
+    pub(crate) fn send_results(&self, py: Python<'_>, link: &WorkerLink, predict: Duration) -> std::io::Result<()> {
+        let entries = self.take(Send::Ends);
+        let pieces = entries.encode(self.batch(), predict, false);
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
+        if entries.all.is_empty() { Ok(()) } else { py.detach(|| link.results(entries.ids(), &pieces)) }
+    }
+
+    /// Sends the outcomes of all items that have not ended, and the end of the batch. An item without an outcome fails.
+    pub(crate) fn finish(&self, py: Python<'_>, link: &WorkerLink, end: &BatchEnd) -> std::io::Result<()> {
+        let mut entries = self.take(Send::Rest);
+        let items = &self.delivered.batch.items;
+        let mut is_kept = vec![false; items.len()];
+        self.kept.iter().for_each(|&place| is_kept[place] = true);
+        entries.left_out.extend(items.iter().zip(is_kept).filter(|(_, kept)| !kept).map(|(item, _)| item.id));
+        let pieces = entries.encode(self.batch(), end.durations.predict, false);
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
+        let pieces = if entries.ids().next().is_some() { &pieces[..] } else { &[] };
+        py.detach(|| link.finish(entries.ids(), pieces, end))
+    }
+
+    /// Takes what is to be sent out of the slots.
+    fn take(&self, what: Send) -> Entries {
+        let mut slots = self.slots();
+        let mut all = Vec::with_capacity(slots.len());
+        for (&place, slot) in self.kept.iter().zip(&mut *slots) {
+            let is_due = match (what, &slot.outcome) {
+                _ if slot.has_ended => false,
+                (Send::Rest, _) | (Send::Parts, Outcomes::Values(_)) => true,
+                (Send::Parts, _) => false,
+                (Send::Ends, outcome) => !matches!(outcome, Outcomes::Empty),
+            };
+            if is_due {
+                let outcome = std::mem::take(&mut slot.outcome).within(self.max_answer_bytes);
+                all.push((self.delivered.batch.items[place].id, slot.sequence, outcome));
+                slot.sequence += 1;
+                slot.has_ended = what != Send::Parts;
+            }
+        }
+        Entries { all, left_out: Vec::new() }
     }
 }
 
@@ -127,9 +223,16 @@ fn join_neighbours<'a>(head: Vec<u8>, values: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>>
 #[pymethods]
 impl Results {
     #[new]
-    fn new(batch: &Batch) -> Results {
+    #[pyo3(signature = (batch, max_answer_bytes = None))]
+    fn new(batch: &Batch, max_answer_bytes: Option<u64>) -> Results {
+        let max_answer_bytes = max_answer_bytes.unwrap_or(u64::MAX);
         let slots = std::iter::repeat_with(Slot::default).take(batch.kept.len()).collect();
-        Results { delivered: batch.delivered.clone(), kept: batch.kept.clone(), slots: Mutex::new(slots) }
+        Results {
+            delivered: batch.delivered.clone(),
+            kept: batch.kept.clone(),
+            slots: Mutex::new(slots),
+            max_answer_bytes,
+        }
     }
 
     #[pyo3(signature = (indices, tag, data, media_type = None))]
@@ -196,22 +299,27 @@ impl Results {
         let outcome = Outcome::from_reason(reason)
             .ok_or_else(|| PyValueError::new_err(format!("no outcome has the reason {reason:?}")))?;
         let retry_after = retry_after_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let failure = Failure { outcome, detail, field, status, retry_after };
-        *slot(&mut self.slots(), index)? = Slot::Failed(failure);
+        let failure = Failure { field, status, retry_after, ..Failure::new(outcome, detail) };
+        open(&mut self.slots(), index)?.outcome = Outcomes::Failed(failure);
         Ok(())
     }
 }
 
-fn slot(slots: &mut [Slot], index: usize) -> PyResult<&mut Slot> {
+/// The slot of an item whose end was not sent.
+fn open(slots: &mut [Slot], index: usize) -> PyResult<&mut Slot> {
     let count = slots.len();
-    slots.get_mut(index).ok_or_else(|| PyValueError::new_err(format!("the batch has {count} items, none at {index}")))
+    match slots.get_mut(index) {
+        Some(slot) if !slot.has_ended => Ok(slot),
+        Some(_) => Err(PyValueError::new_err(format!("the end of item {index} was sent before"))),
+        None => Err(PyValueError::new_err(format!("the batch has {count} items, none at {index}"))),
+    }
 }
 
 fn add(slots: &mut [Slot], index: usize, value: Value) -> PyResult<()> {
-    let slot = slot(slots, index)?;
-    match slot {
-        Slot::Values(values) => values.push(value),
-        _ => *slot = Slot::Values(SmallVec::from_iter([value])),
+    let slot = open(slots, index)?;
+    match &mut slot.outcome {
+        Outcomes::Values(values) => values.push(value),
+        outcome => *outcome = Outcomes::Values(SmallVec::from_iter([value])),
     }
     Ok(())
 }

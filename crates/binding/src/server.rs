@@ -1,11 +1,12 @@
 //! Running a server, and what a worker process does first.
 
-use jitney_server::host::Settings;
-use jitney_server::serve::serve as run;
+use jitney_server::run::serve::serve as run;
+use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::debug_fn;
 
 #[pyfunction]
 pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
@@ -21,13 +22,13 @@ pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
 /// Log lines that may wait to be written; further ones are dropped.
 const LINES: usize = 4096;
 
-/// Lines go through a thread of their own: a terminal that is paused or a collector that is stuck must not stop the
-/// server, and one that is gone must not end it.
+/// Lines go through a separate thread: a terminal that is paused or a collector that is stuck must not stop the
+/// server, and one that was closed must not end it.
 pub(crate) fn lines() -> NonBlockingBuilder {
     NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).thread_name("jitney-log")
 }
 
-/// What is logged. The libraries that speak HTTP tell only what peers do wrong, a line each time, so that any client could
+/// What is logged. The libraries that speak HTTP report only what peers do wrong, a line each time, so that any client could
 /// fill a disk: they say nothing.
 pub(crate) fn filter(settings: &Settings) -> EnvFilter {
     let level = &settings.server.log_level;
@@ -46,7 +47,10 @@ fn log_to_stderr(settings: &Settings) -> WorkerGuard {
     let _ = if settings.server.log_format == "json" {
         logs.json().flatten_event(true).try_init()
     } else {
-        logs.with_ansi(is_terminal).try_init()
+        // The fields are for programs; the message has them in words.
+        let message =
+            debug_fn(|line, field, value| if field.name() == "message" { write!(line, "{value:?}") } else { Ok(()) });
+        logs.with_ansi(is_terminal).fmt_fields(message).try_init()
     };
     guard
 }

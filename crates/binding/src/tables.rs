@@ -1,9 +1,10 @@
 //! The tables of `core` and its view of configuration, so that tests can hold Python against them.
 
-use jitney_core::metrics::{self as table, Kind};
-use jitney_core::options::{DeploymentOptions, ServerOptions};
-use jitney_core::outcome::{Outcome, Retry};
-use jitney_core::rules::Rules;
+use jitney_core::config::options::{DeploymentOptions, ServerOptions};
+use jitney_core::config::rules::Rules;
+use jitney_core::tables::metrics as table;
+use jitney_core::tables::metrics::Kind;
+use jitney_core::tables::outcome::{Outcome, Retry};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -26,7 +27,7 @@ pub(crate) fn metrics() -> Vec<(&'static str, &'static str, Vec<&'static str>, &
 /// Names that no deployment may have.
 #[pyfunction]
 pub(crate) fn reserved_names() -> Vec<&'static str> {
-    jitney_server::plan::RESERVED.to_vec()
+    jitney_server::workers::placement::plan::RESERVED.to_vec()
 }
 
 #[pyfunction]

@@ -1,33 +1,28 @@
-//! The rules of jitney: who may enter, what shares a batch, when it leaves, who is answered what.
+//! The rules of jitney: which requests are admitted, which items share a batch, when a batch leaves, what each item is answered.
 //!
-//! Nothing here does I/O, reads a clock, spawns or knows Python: time is an argument, decisions are
-//! return values. That is what lets the same code run in production, in property tests and in a simulation.
+//! Nothing here does I/O, reads a clock, starts a thread or knows Python: time is an argument, decisions are return values. So
+//! the same code runs in production, in property tests and in a simulation.
+//!
+//! Floors, from the ground: `time`, `request`, `tables`, `config`, `queue`, `learn`, `policy`, `replicas`, `scheduler`,
+//! `supervisor`. A module imports only what stands before it:
+//!
+//! - `time`, `request`: instants; the numbers of items, batches, replicas and groups
+//! - `tables`: every outcome and every metric
+//! - `config`: options, manifests, rules and limits
+//! - `queue`: lanes of waiting items and their order
+//! - `learn`: what batches take, how requests arrive
+//! - `policy`: when a batch leaves and which items it takes
+//! - `replicas`: what each replica holds, and which inputs kill workers
+//! - `scheduler`: the state machine of one deployment; its `admission` says which requests may enter
+//! - `supervisor`: the life of a worker
 
-pub mod admission;
-pub mod auto;
-pub mod bulk;
-pub mod ceilings;
-pub mod curve;
-pub mod explanation;
-pub mod forecast;
-pub mod group_key;
-pub mod lane;
-pub mod lanes;
-pub mod load;
-pub mod manifest;
-pub mod metrics;
-pub mod moves;
-pub mod options;
-pub mod outcome;
-pub mod pace;
-pub mod paces;
+pub mod config;
+pub mod learn;
 pub mod policy;
-pub mod quarantine;
-pub mod replica;
+pub mod queue;
+pub mod replicas;
 pub mod request;
-pub mod riders;
-pub mod rules;
 pub mod scheduler;
 pub mod supervisor;
+pub mod tables;
 pub mod time;
-pub mod traffic;

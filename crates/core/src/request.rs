@@ -10,11 +10,20 @@ pub struct ItemId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BatchId(pub u64);
 
-/// One place for a loaded model. A worker that is restarted in the same place gets a new id.
+/// One loaded copy of a model. A worker that replaces another one gets a new number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReplicaId(pub u32);
 
-/// A class is a bounded head start, not a separate world: see `lane`.
+/// A class of replicas that compute equally fast: what batches take is learned for each class. Today there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaClass(pub u16);
+
+/// A group of items that may share a batch: those with equal group keys. The number stays the same while the group is in use,
+/// also while no item of it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u64);
+
+/// A priority class. A higher class has a bounded head start over the next one: see `rank`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {

@@ -1,14 +1,16 @@
 //! What the rules cost per item. Run with
 //! `cargo test --release -p jitney-core --test cost -- --ignored --nocapture`.
 
-use jitney_core::admission::QueueLimits;
-use jitney_core::auto::Auto;
-use jitney_core::group_key::{GroupKey, KeyPart};
-use jitney_core::lane::BatchLimits;
-use jitney_core::policy::{BatchPolicy, Decision, View};
-use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{Action, NewItem, Payload, Scheduler};
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::limits::QueueLimits;
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::policy::auto::Auto;
+use jitney_core::policy::batch_policy::{BatchPolicy, Decision, View};
+use jitney_core::queue::group_key::{GroupKey, KeyPart};
+use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::action::Action;
+use jitney_core::scheduler::item::{NewItem, Payload};
+use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -20,8 +22,14 @@ const MAX_ITEMS: usize = 32;
 struct Input(u64);
 
 impl Payload for Input {
-    fn fingerprint(&self) -> u64 {
-        self.0
+    type Input = u64;
+
+    fn input(&self) -> &u64 {
+        &self.0
+    }
+
+    fn fingerprint(input: &u64) -> u64 {
+        *input
     }
 }
 
@@ -61,7 +69,7 @@ fn item(id: u64, lane: u64) -> NewItem<Input> {
 /// Nanoseconds per item from `submit` to its answer, with about `waiting` items in `lanes` lanes at any time.
 fn measure(launch: WhenToLaunch, lanes: u64, replicas: u32, waiting: usize, total: u64) -> f64 {
     let mut scheduler = Scheduler::new(rules(launch));
-    (0..replicas).for_each(|id| scheduler.replica_up(Time(0), ReplicaId(id)));
+    (0..replicas).for_each(|id| scheduler.replica_up(Time(0), ReplicaId(id), ReplicaClass::default()));
     let (mut running, mut now, mut next) = (VecDeque::new(), Time(0), 0u64);
     let began = processor_time();
     while next < total || !scheduler.is_empty() {
@@ -77,10 +85,10 @@ fn measure(launch: WhenToLaunch, lanes: u64, replicas: u32, waiting: usize, tota
         let launch = running.pop_front().expect("something runs");
         scheduler.batch_started(launch.batch);
         for id in launch.items {
-            assert!(scheduler.item_done(launch.batch, id).is_some());
+            assert!(scheduler.item_ended(launch.batch, id).is_some());
         }
         // Not clean: a known pace would refuse what this queue is meant to hold.
-        scheduler.batch_done(now, launch.replica, launch.batch, false);
+        scheduler.batch_ended(now, launch.replica, launch.batch, false);
         while let Some(action) = scheduler.poll(now) {
             let Action::Launch(launch) = action else { panic!("only launches are due here") };
             running.push_back(launch);
@@ -95,7 +103,7 @@ fn nanoseconds_per_item() {
     for (lanes, replicas, waiting) in
         [(1, 1, 0), (1, 1, 200), (1000, 1, 3000), (1000, 1, 64_000), (1, 8, 500), (1, 1000, 40_000)]
     {
-        for launch in [WhenToLaunch::DRAIN, WhenToLaunch::Auto] {
+        for launch in [WhenToLaunch::EAGER, WhenToLaunch::Auto] {
             let best = (0..3).map(|_| measure(launch, lanes, replicas, waiting, 300_000)).fold(f64::MAX, f64::min);
             eprintln!("{launch:?}, {lanes} lanes, {replicas} replicas, {waiting} waiting: {best:.0} ns per item");
         }
@@ -129,7 +137,7 @@ fn decision(lanes: u64) -> f64 {
     let asked = Asked::default();
     let spent = asked.spent.clone();
     let mut scheduler = Scheduler::with_policy(rules(WhenToLaunch::Auto), Box::new(asked));
-    scheduler.replica_up(Time(0), ReplicaId(0));
+    scheduler.replica_up(Time(0), ReplicaId(0), ReplicaClass::default());
     let (mut now, mut next) = (Time(0), 0u64);
     let mut enter = |scheduler: &mut Scheduler<Input>, now, lane: u64| {
         next += 1;
@@ -140,9 +148,9 @@ fn decision(lanes: u64) -> f64 {
         if let Some(Action::Launch(launch)) = scheduler.poll(now) {
             now = now + Duration::from_micros(5000 + 100 * launch.items.len() as u64);
             for id in &launch.items {
-                assert!(scheduler.item_done(launch.batch, *id).is_some());
+                assert!(scheduler.item_ended(launch.batch, *id).is_some());
             }
-            scheduler.batch_done(now, launch.replica, launch.batch, true);
+            scheduler.batch_ended(now, launch.replica, launch.batch, true);
             now = now + Duration::from_micros(100);
             (0..=round % 5).for_each(|n| enter(&mut scheduler, now, (round + n) % lanes));
         } else {

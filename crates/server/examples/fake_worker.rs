@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a worker of a test may panic")]
 
 use jitney_core::request::ItemId;
-use jitney_server::link::frame::Kind;
-use jitney_server::link::results_frame::{Durations, ResultsWriter};
-use jitney_server::link::worker::{Control, WorkerLink};
+use jitney_server::link::batch_end::{BatchEnd, Durations};
+use jitney_server::link::frame::kind::Kind;
+use jitney_server::link::results_frame::ResultsWriter;
+use jitney_server::link::worker::inbox::Control;
+use jitney_server::link::worker::link::WorkerLink;
 use serde_json::Value;
 
 fn main() {
@@ -19,11 +21,8 @@ fn main() {
     if does == "say nothing" {
         return hang();
     }
-    let link =
-        WorkerLink::connect(spec["address"].as_str().unwrap(), spec["secret"].as_str().unwrap(), worker as u32, || {
-            std::process::exit(9)
-        })
-        .unwrap();
+    let (address, token) = (spec["address"].as_str().unwrap(), spec["token"].as_str().unwrap());
+    let link = WorkerLink::connect(address, token, || std::process::exit(9)).unwrap();
     if does == "fail" {
         let said = serde_json::json!({"stage": "importing", "error": "no module named x"}).to_string();
         link.control(Kind::Failed, said.as_bytes()).unwrap();
@@ -37,7 +36,7 @@ fn main() {
     if does == "die after the manifest" {
         std::process::exit(4);
     }
-    if spec["deployment"].is_null() && link.receive() == Control::Shutdown {
+    if link.receive() == Control::Shutdown {
         return;
     }
     match does {
@@ -54,21 +53,23 @@ fn main() {
             return hang();
         }
         let ids: Vec<ItemId> = delivered.batch.items.iter().map(|item| item.id).collect();
-        let mut table = ResultsWriter::new(delivered.batch.id, Durations::default(), true, ids.len());
+        let batch = delivered.batch.id;
+        let mut table = ResultsWriter::new(batch, std::time::Duration::ZERO, ids.len());
         let text = worker.to_string();
         for id in &ids {
-            table.values(*id, 1);
-            table.value("", jitney_server::call::Tag::Text, None, "", text.len());
+            table.values(*id, 0, 1);
+            table.value("", jitney_server::values::tensor::Tag::Text, None, "", text.len());
         }
         let (head, values) = (table.finish(), text.repeat(ids.len()));
-        link.finish(ids.into_iter(), &[&head, values.as_bytes()]).unwrap();
+        let end = BatchEnd { batch, durations: Durations::default(), is_clean: true, is_out_of_memory: false };
+        link.finish(ids.into_iter(), &[&head, values.as_bytes()], &end).unwrap();
         if does == "die after an answer" {
             std::process::exit(5);
         }
     }
 }
 
-/// Hears nothing. Not for ever, in case that the test ends without a kill.
+/// Hears nothing. Not without end, in case that the test ends without a kill.
 fn hang() {
     std::thread::sleep(std::time::Duration::from_secs(30));
 }

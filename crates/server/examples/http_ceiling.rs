@@ -7,15 +7,15 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use jitney_core::manifest::DeploymentManifest;
-use jitney_core::options::ServerOptions;
-use jitney_server::call::{Answer, OutputPart, Timing};
-use jitney_server::deployment::{Deployment, Inbound};
-use jitney_server::http;
-use jitney_server::site::Site;
-use jitney_server::telemetry::Telemetry;
+use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::config::options::ServerOptions;
+use jitney_server::base::telemetry::Telemetry;
+use jitney_server::engine::deployment::{Deployment, Inbound};
+use jitney_server::engine::server_state::ServerState;
+use jitney_server::protocols::connection::listen;
+use jitney_server::protocols::routing::service;
+use jitney_server::values::answer::{Answer, OutputPart, Timing};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -55,7 +55,7 @@ async fn bare(port: &str) {
 async fn front(port: &str) {
     let options: ServerOptions = serde_json::from_value(json!({
         "listen": [format!("tcp:127.0.0.1:{port}")], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null,
-        "open_metrics": false, "cors_origin": [], "max_body_bytes": 67_108_864,
+        "open_metrics": false, "show_errors": false, "cors_origin": [], "max_body_bytes": 67_108_864,
         "max_receiving_bytes": 268_435_456, "max_connections": 20_000, "header_timeout_s": 10.0, "body_timeout_s": 20.0,
         "idle_timeout_s": 75.0, "drain_grace_s": 0.0, "drain_timeout_s": 30.0, "log_format": "text", "log_level": "info",
     }))
@@ -64,14 +64,14 @@ async fn front(port: &str) {
         "name": "echo", "doc": "", "option_sources": {}, "group_by": [], "cost": null, "examples": [],
         "input": { "kind": "object", "arrays": [], "schema": {} }, "output": { "kind": "object", "arrays": [], "schema": {} },
         "options": {
-            "max_batch_size": 32, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
+            "max_batch_size": 32, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
             "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 4096, "max_queued_bytes": 268_435_456, "max_wait_s": null, "request_timeout_s": 60.0,
-            "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0, "retry": true, "batched": true, "max_pixels": 1,
+            "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0, "retry": true, "batched": true, "max_pixels": 1, "max_answer_bytes": 67_108_864,
         },
     }))
     .unwrap();
-    let listeners = http::bind(&options.listen).await.unwrap();
-    let site = Arc::new(Site::new(options, Arc::new(Telemetry::new())));
+    let listeners = listen::bind(&options.listen).await.unwrap();
+    let state = Arc::new(ServerState::new(options, Arc::new(Telemetry::new())));
     let (inbound, mut messages) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(message) = messages.recv().await {
@@ -83,7 +83,7 @@ async fn front(port: &str) {
                     media_type: None,
                     data: part.data.contiguous().clone(),
                 });
-                let _ = reply.send(Answer {
+                reply.end(Answer {
                     result: Ok(parts.collect()),
                     timing: Timing { batch_size: 1, ..Timing::default() },
                     tokens: None,
@@ -91,8 +91,8 @@ async fn front(port: &str) {
             }
         }
     });
-    let deployment = Deployment::new(Arc::new(manifest), inbound, &site.telemetry);
-    site.open(BTreeMap::from([("echo".to_owned(), deployment)]));
+    let deployment = Deployment::new(Arc::new(manifest), inbound, &state.telemetry);
+    state.serve([deployment].into_iter().collect());
     let (_stop, stopped) = watch::channel(false);
-    http::serve(listeners, site, stopped).await;
+    service::serve(listeners, state, stopped).await;
 }

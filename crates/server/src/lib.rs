@@ -1,31 +1,15 @@
 //! The motion of jitney: sockets, protocols, the engine task that owns the lanes, links to workers.
+//!
+//! Floors, from the ground: `base`, `values`, `items`, `open_inference`, `link`, `engine`, `workers`, `protocols`, `clients`,
+//! `run`. A module imports from its own floor and from those named before it.
 
-pub mod call;
-mod changes;
-pub mod clock;
-pub mod deployment;
-pub mod embed;
+pub mod base;
+pub mod clients;
 pub mod engine;
-pub mod greeting;
-mod heavy;
-mod held;
-pub mod host;
-pub mod http;
-pub mod item;
-pub mod keys;
-mod later;
+pub mod items;
 pub mod link;
-pub mod messages;
-pub mod pieces;
-pub mod plan;
-pub mod profile;
-pub mod programs;
-pub mod report;
-pub mod serve;
-pub mod site;
-pub mod spawn;
-pub mod statistics;
-pub mod supervise;
-pub mod telemetry;
-pub mod tensors;
-mod workers;
+pub mod open_inference;
+pub mod protocols;
+pub mod run;
+pub mod values;
+pub mod workers;

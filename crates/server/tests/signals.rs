@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "shared with the tests of the supervisor, which use more of it")]
 mod support;
 
-use jitney_server::serve::serve;
+use jitney_server::run::serve::serve;
 use rustix::process::{Signal, getpid, kill_process};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -29,7 +29,7 @@ impl Server {
         Server { socket, exit_code: std::thread::spawn(|| serve(settings)) }
     }
 
-    /// Sends a request without waiting for the answer; `None` while nobody listens.
+    /// Sends a request without waiting for the answer; `None` while the port is closed.
     fn send(&self, request: &str) -> Option<UnixStream> {
         let mut stream = UnixStream::connect(&self.socket).ok()?;
         stream.write_all(request.as_bytes()).unwrap();

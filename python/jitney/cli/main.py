@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from jitney.cli import bench, check, models, serve
+from jitney.cli import bench, models, serve
+from jitney.cli.check import command as check
+from jitney.config.options import deployment_options
 from jitney.errors import ConfigError, JitneyError
-from jitney.options import deployment_options
 
 COMMANDS = {"serve": serve, "check": check, "bench": bench, "models": models}
 USAGE_ERROR = 2
@@ -37,7 +38,7 @@ def entry() -> NoReturn:
     """Be the program `jitney`."""
     code = main()
     if sys.argv[1:2] == ["check"]:
-        from jitney.worker import end_process  # noqa: PLC0415 - `jitney serve` has no use for it
+        from jitney.worker.process import end_process  # noqa: PLC0415 - `jitney serve` has no use for it
 
         end_process(code)  # here the model was loaded, with whatever threads it has started
     sys.exit(code)
@@ -46,6 +47,8 @@ def entry() -> NoReturn:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise ConfigError(f"no command {arguments[0]!r}{_hint(arguments[0], COMMANDS)}")
+    if arguments[:1] == ["bench"]:
+        bench.check_installed()
     parsers = _parsers()
     parsed, rest = parsers[""].parse_known_args(arguments)
     if rest:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Mapping
 
-from jitney.config import Option, server_options
+from jitney.config.layers import Option, server_options
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:

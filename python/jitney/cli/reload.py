@@ -1,7 +1,7 @@
-"""`--reload`: runs `jitney serve` as a child and tells it when Python files change; it then takes new workers.
+"""`--reload`: runs `jitney serve` as a child and signals it when Python files change; it then replaces its workers.
 
-It is started again when `jitney.toml` changes, when it ended badly and anything changes, and when it asks for that
-because its deployments are not what they were. Knows nothing of serving.
+The child is started again when the configuration file changes, when it failed and anything changes, and when it asks
+for that because its deployments are not what they were. It does not serve anything itself.
 """
 
 import os
@@ -9,127 +9,119 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
-POLL_S = 0.5
-PARENT_VARIABLE = "JITNEY_RELOAD_PARENT"
-SKIPPED = {"__pycache__", "node_modules", "site-packages", "target"}
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-CHANGED = signal.SIGUSR1
-"""Tells the child that Python files have changed. It ends of it while it does not listen yet, and has read nothing."""
-AGAIN = (75, 128 + CHANGED)
-"""Exit codes of a child that is to be started again: the same number as in Rust, and that of an early `CHANGED`."""
-
-SETTLES_S = 10.0
-"""A child that asks to be started again so soon, though nothing has changed, would ask again."""
-
-Seen = dict[str, tuple[int, int]]
+PARENT_VARIABLE: Final = "JITNEY_RELOAD_PARENT"
+"""Holds the process id of the watching parent."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CHANGED: Final = signal.SIGUSR1
+"""Notifies the child that Python files have changed. It ends a child that does not handle it yet."""
+RESTART_CODES: Final = (75, 128 + CHANGED)
+"""Exit codes that ask for another start: 75 as in the Rust server, and that of a child that `CHANGED` ended."""
+SETTLE_S: Final = 10.0
+"""A child that asks for another start within this time, although no file changed, would ask again."""
 
 
 class Reloader:
-    """One child at a time; signals go on to it, and its exit code comes back."""
+    """One child at a time. Signals are passed on to it; its exit code is returned."""
 
-    def __init__(self, command: Sequence[str], folders: Sequence[Path], extra: Sequence[Path] = ()) -> None:
-        self.command = list(command)
-        self.folders = list(folders)
-        self.extra = list(extra)
-        self.child: subprocess.Popen[bytes] | None = None
-        self.stop_signal: int | None = None
-        self.was_told = False
-        self.has_changed = False
-        self.started = 0.0
-        self.seen: Seen = {}
+    def __init__(
+        self,
+        command: Sequence[str],
+        changes: Iterator[bool],
+        configuration: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take what to run; `changes` reports every moment whether Python files changed since its last report."""
+        self._command = list(command)
+        self._changes = changes
+        self._configuration = configuration
+        self._environment = environment or {}
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop_signal: int | None = None
+        self._is_stopping = False
 
     def run(self) -> int:
-        """Serve until told to stop; returns the exit code of the last child."""
-        before = {number: signal.signal(number, self._forward) for number in SIGNALS}
+        """Serve until a signal stops it; returns the exit code of the last child."""
+        handlers = {number: signal.signal(number, self._stop) for number in SIGNALS}
         try:
-            code, unprovoked = 0, 0
-            while self.stop_signal is None:
-                code = self._serve()
-                if self.stop_signal is not None or code == 0:
-                    break
-                was_quick = time.monotonic() - self.started < SETTLES_S
-                unprovoked = unprovoked + 1 if code in AGAIN and was_quick and not self.has_changed else 0
-                if unprovoked > 1:
-                    print(
-                        "jitney: its deployments differ from process to process; waiting for a change", file=sys.stderr
-                    )
-                    self._wait_for_change()
-                if code is not None and code not in AGAIN:
-                    print(f"jitney: the server ended with exit code {code}; waiting for a change", file=sys.stderr)
-                    self._wait_for_change()
-            return code or 0
+            return self._run()
         finally:
-            if self.child is not None and self.child.poll() is None:
-                self.child.kill()
-                self.child.wait()
-            for number, handler in before.items():
+            if self._child is not None and self._child.poll() is None:
+                self._child.kill()
+                self._child.wait()
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _serve(self) -> int | None:
-        """Run one child; returns its exit code, or None when it was ended because the configuration changed."""
-        self.seen = self.look()
-        # A group of its own: Ctrl-C then reaches the child once, from here, and not a second time from the terminal.
-        environment = os.environ | {PARENT_VARIABLE: str(os.getpid())}
-        self.was_told = self.has_changed = False
-        self.started = time.monotonic()
-        self.child = subprocess.Popen(self.command, env=environment, stdin=subprocess.DEVNULL, process_group=0)
+    def _run(self) -> int:
+        next(self._changes)  # what changes from here on is reported
+        restarts = 0
         while True:
-            if self.stop_signal is not None and not self.was_told:  # it came while the child was being started
-                self._tell(self.stop_signal)
-            try:
-                return _exit_code(self.child.wait(POLL_S))
-            except subprocess.TimeoutExpired:
-                changed = self._changed() if self.stop_signal is None else set[str]()
-                self.has_changed |= bool(changed)
-                if changed & {str(path) for path in self.extra}:
-                    break
-                if changed:
-                    self.child.send_signal(CHANGED)
-        print("jitney: the configuration changed, restarting", file=sys.stderr)
-        self._tell(signal.SIGTERM)
-        code = _exit_code(self.child.wait())
-        return None if self.stop_signal is None else code
-
-    def _wait_for_change(self) -> None:
-        while self.stop_signal is None and not self._changed():
-            time.sleep(POLL_S)
-
-    def _changed(self) -> set[str]:
-        """Name the files that are new, gone or different since the last look."""
-        before, self.seen = self.seen, self.look()
-        return {path for path, _ in before.items() ^ self.seen.items()}
-
-    def _forward(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self.stop_signal = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
-        self._tell(self.stop_signal)
-
-    def _tell(self, number: int) -> None:
-        if self.child is not None and self.child.poll() is None:
-            self.was_told = True
-            self.child.send_signal(number)
-
-    def look(self) -> Seen:
-        """Note time and size of every watched file."""
-        seen: Seen = {}
-        for path in (*self.extra, *(file for folder in self.folders for file in _python_files(folder))):
-            try:
-                state = path.stat()
-            except OSError:
+            started = time.monotonic()
+            configuration = self._state_of_configuration()
+            code, has_changed = self._serve(configuration)
+            if self._stop_signal is not None:
+                return code
+            if self._state_of_configuration() != configuration:
+                print("jitney: the configuration changed, restarting", file=sys.stderr)
                 continue
-            seen[str(path)] = (state.st_mtime_ns, state.st_size)
-        return seen
+            if code == 0:
+                return code
+            is_unprovoked = code in RESTART_CODES and not has_changed and time.monotonic() - started < SETTLE_S
+            restarts = restarts + 1 if is_unprovoked else 0
+            if code not in RESTART_CODES:
+                print(f"jitney: the server ended with exit code {code}; waiting for a change", file=sys.stderr)
+            elif restarts > 1:
+                print("jitney: its deployments differ from process to process; waiting for a change", file=sys.stderr)
+            else:
+                continue
+            if not self._wait_for_change(configuration):
+                return code
 
+    def _serve(self, configuration: object) -> tuple[int, bool]:
+        """Run one child, until it ends; returns its exit code, and whether Python files changed meanwhile."""
+        environment = os.environ | self._environment | {PARENT_VARIABLE: str(os.getpid())}
+        self._is_stopping = has_changed = False
+        # Its own group: Ctrl-C then reaches the child once, from here, and not a second time from the terminal.
+        self._child = subprocess.Popen(self._command, env=environment, stdin=subprocess.DEVNULL, process_group=0)
+        while self._child.poll() is None:
+            if not self._is_stopping:  # a signal may have come while the child was being started
+                if self._stop_signal is not None:
+                    self._end_child(self._stop_signal)
+                elif self._state_of_configuration() != configuration:
+                    self._end_child(signal.SIGTERM)
+            if next(self._changes):
+                has_changed = True
+                if not self._is_stopping and self._child.poll() is None:
+                    self._child.send_signal(CHANGED)
+        return _exit_code(self._child.returncode), has_changed
 
-def _python_files(folder: Path) -> Iterator[Path]:
-    for where, folders, files in os.walk(folder):
-        # A virtual environment or a build folder is not what its user edits, and is slow to walk.
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in SKIPPED]
-        yield from (Path(where, name) for name in files if name.endswith(".py"))
+    def _wait_for_change(self, configuration: object) -> bool:
+        """Return True after a change, False after a signal to stop."""
+        while self._stop_signal is None:
+            if next(self._changes) or self._state_of_configuration() != configuration:
+                return True
+        return False
+
+    def _state_of_configuration(self) -> object:
+        try:
+            state = self._configuration.stat()
+        except OSError:
+            return None
+        return state.st_mtime_ns, state.st_size
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._stop_signal = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
+        self._end_child(self._stop_signal)
+
+    def _end_child(self, number: int) -> None:
+        if self._child is not None and self._child.poll() is None:
+            self._is_stopping = True
+            self._child.send_signal(number)
 
 
 def _exit_code(returncode: int) -> int:

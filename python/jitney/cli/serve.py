@@ -15,11 +15,13 @@ from pathlib import Path
 import jitney
 from jitney.cli.options import add_layers, add_server_options, given_server_options
 from jitney.cli.reload import PARENT_VARIABLE, Reloader
-from jitney.server import API_KEYS, DEFAULT_FILE, Settings, compose, read_layers, serve
+from jitney.cli.watch import check_installed, python_changes
+from jitney.deployments.fresh import FOLDERS_VARIABLE, INSTALLED
+from jitney.front.launch import serve
+from jitney.front.settings import API_KEYS, DEFAULT_FILE, Settings, compose, read_layers
 
 HIGHEST_PORT = 65_535
 HELP = "serve models over HTTP"
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _NO_FILE = ("built-in", "frozen")
 
 
@@ -56,7 +58,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _follow_parent() -> bool:
-    """Under `--reload`, which is told, end when the watching parent does, however it ends."""
+    """Under `--reload`, end when the watching parent does, however it ends."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
         return False
@@ -67,15 +69,20 @@ def _follow_parent() -> bool:
 
 
 def _reloader(arguments: argparse.Namespace) -> Reloader:
-    _settings(arguments)  # what is wrong on the command line is said at once, not by a child that is started again
-    found = {target: watched(target) for target in arguments.targets}
-    for target in (target for target, folders in found.items() if not folders):
-        print(f"jitney: --reload watches no files of {target}", file=sys.stderr)
-    folders = sorted({folder for folders in found.values() for folder in folders})
+    check_installed()
+    _settings(arguments)  # reports a wrong command line once; a child would report it again after each change
+    folders: set[Path] = set()
+    for target in arguments.targets:
+        found = [folder.resolve() for folder in watched(target) if folder.is_dir()]
+        folders.update(found)
+        if not found:
+            print(f"jitney: --reload watches no files of {target}", file=sys.stderr)
     own = [argument for argument in _own_arguments() if argument != "--reload"]
-    # Without this folder first among modules: a `json.py` beside the model is not Python's.
+    # Without this folder in front of the other modules: a `json.py` next to the model would replace Python's.
     command = [sys.executable, "-P", "-m", "jitney", *own]
-    return Reloader(command, folders, [Path(arguments.config or DEFAULT_FILE)])
+    environment = {FOLDERS_VARIABLE: os.pathsep.join(map(str, sorted(folders)))}
+    configuration = Path(arguments.config or DEFAULT_FILE)
+    return Reloader(command, python_changes(sorted(folders)), configuration, environment)
 
 
 def _own_arguments() -> Sequence[str]:
@@ -83,12 +90,12 @@ def _own_arguments() -> Sequence[str]:
 
 
 def watched(target: str) -> list[Path]:
-    """Name the folders whose files matter to this target; what is installed or ready-made has none: nobody edits it."""
+    """Return the folders of this target's files; none if it is installed or ready-made, because those do not change."""
     place = target.partition(":")[0]
     if place.endswith(".py"):
         return [Path(place).parent]
     name = place.partition(".")[0]
-    # As a worker finds it: here first, then wherever modules are. What was installed with `-e` has finders of its own.
+    # As a worker finds it: here first, then wherever modules are. What was installed with `-e` has its own finders.
     spec = PathFinder.find_spec(name, [str(Path.cwd()), *sys.path]) or _found_by_any(name)
     if spec is None or name == jitney.__name__:
         return []
@@ -105,4 +112,4 @@ def _found_by_any(name: str) -> ModuleSpec | None:
 
 
 def _is_installed(folder: Path) -> bool:
-    return folder.is_relative_to(sysconfig.get_path("stdlib")) or not _INSTALLED.isdisjoint(folder.parts)
+    return folder.is_relative_to(sysconfig.get_path("stdlib")) or not INSTALLED.isdisjoint(folder.parts)

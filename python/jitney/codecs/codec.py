@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
-from jitney.annotations import Signature
-from jitney.codecs import answers
-from jitney.codecs.decoded import Decoded, Reader, pick
-from jitney.codecs.items import item_reader
-from jitney.codecs.stacked import ArrayReader
-from jitney.codecs.writing import Writer
-from jitney.config import DeploymentOptions
-from jitney.fields import alternatives
+from jitney.codecs.decode.decoded import Decoded, Reader, pick
+from jitney.codecs.decode.items import item_reader
+from jitney.codecs.decode.stacked import ArrayReader
+from jitney.codecs.decode.user_code import runs_user_code
+from jitney.codecs.encode import answers
+from jitney.codecs.encode.writer import Writer
+from jitney.config.layers import DeploymentOptions
+from jitney.signature.annotations import Signature
+from jitney.signature.fields import alternatives
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
 
 
 class Codec:
-    """Built once per replica; keeps nothing of a batch, so its methods may run on several threads."""
+    """Built once per replica; it keeps no part of a batch, so its methods may run on several threads."""
 
     def __init__(self, signature: Signature, options: DeploymentOptions) -> None:
         declared = signature.input
@@ -28,6 +29,8 @@ class Codec:
         self._writer: Final = Writer(signature.output)
         self._is_batched: Final = options.batched
         self._may_be_none: Final = NoneType in alternatives(signature.output.item)
+
+        self.decode_runs_user_code: Final = runs_user_code(declared)
 
     def decode(self, batch: "Batch") -> Decoded:
         """Decode and validate all items; bad ones are in `errors` and never reach `predict`."""
@@ -44,7 +47,7 @@ class Codec:
         return self._reader.one(decoded, position)
 
     def arguments_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
-        """Return the arguments of a batched `predict` as they came, whatever an earlier call did to its items."""
+        """Return the arguments of a batched `predict` unchanged, even if an earlier call changed its items."""
         return self._reader.take_again(decoded, positions, batch)
 
     def validate(self, output: Any, count: int) -> None:

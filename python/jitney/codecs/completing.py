@@ -1,34 +1,35 @@
-"""Dataclasses made whole: msgspec knows of an instance what is in its `__dict__`, and leaves defaults out of there.
+"""Sets the default fields of dataclasses, which msgspec leaves out.
 
-It takes a default for set because the class has an attribute of that name, and so would `vars(item)` lack the field,
-and the item when it is sent back. Only stdlib dataclasses are concerned; for all other types there is nothing to do.
+msgspec takes a field with a default for set because the class has an attribute of its name. So `vars(item)` lacks the
+field. An item that `predict` returns lacks it too, because msgspec encodes all of `__dict__`. Only dataclasses of the
+standard library need this; other types cost nothing.
 """
 
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
-from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, cast
 
-from jitney.hints import named_type
+from jitney.signature.hints import classes_in, field_types
 
 
 class _Plan(NamedTuple):
-    """What is to be done with instances of one class."""
+    """What to set in instances of one class."""
 
     defaults: Sequence[tuple[str, Any]]
     inner: Sequence[str]
-    """Fields in which other instances may stand."""
+    """Fields that may hold other such instances."""
 
 
 class Completer:
-    """Sets the fields that stand at their defaults in an instance's own `__dict__`, in whatever it stands."""
+    """Sets default fields in the `__dict__` of instances, also inside lists, dicts and other instances."""
 
     def __init__(self, plans: Mapping[type[Any], _Plan]) -> None:
         self._plans: Final = plans
 
     def __call__(self, value: Any) -> Any:
-        """Return the value itself."""
+        """Complete a value in place, and return it."""
         plan = self._plans.get(cast("type[Any]", type(value)))
         if plan is not None:
             for name, default in plan.defaults:
@@ -45,53 +46,26 @@ class Completer:
 
 
 def completed(decode: Callable[[Any], Any], kind: Any) -> Callable[[Any], Any]:
-    """Make a decoder of this type one that gives whole values."""
+    """Return a decoder of this type that completes what it decodes."""
     complete = _completer(kind, _all_defaults)
     return decode if complete is None else lambda data: complete(decode(data))
 
 
 def completing(encode: Callable[[Any], bytes], kind: Any) -> Callable[[Any], bytes]:
-    """Make an encoder one that writes values of this type whole; what a usual `__init__` has made is whole already."""
+    """Return an encoder that completes values of this type first; a generated `__init__` sets all but `init=False`."""
     complete = _completer(kind, _uninitialized)
     return encode if complete is None else lambda value: encode(complete(value))
 
 
 def _completer(kind: Any, defaults_of: Callable[[type[Any]], Sequence[tuple[str, Any]]]) -> Completer | None:
-    classes = _classes(kind)
+    classes = classes_in(kind)
     defaults = {owner: defaults_of(owner) for owner in classes}
     plans: dict[type[Any], _Plan] = {}
     for owner in classes:
-        inner = [name for name, hint in _hints(owner).items() if any(map(defaults.get, _classes(hint)))]
+        inner = [name for name, hint in field_types(owner).items() if any(map(defaults.get, classes_in(hint)))]
         if defaults[owner] or inner:
             plans[owner] = _Plan(defaults[owner], inner)
     return Completer(plans) if any(defaults.values()) else None
-
-
-def _classes(kind: Any) -> set[type[Any]]:
-    """Find the classes with fields that a value of this type may hold, its own among them."""
-    found: set[type[Any]] = set()
-    seen: list[Any] = []
-    waiting = [kind]
-    while waiting:
-        part = waiting.pop()
-        if part in seen:
-            continue
-        seen.append(part)
-        waiting += [named_type(part), *get_args(part)]
-        owner = get_origin(part) or part
-        if isinstance(owner, type) and (hints := _hints(cast("type[Any]", owner))):
-            found.add(cast("type[Any]", owner))
-            waiting += hints.values()
-    return found
-
-
-def _hints(owner: type[Any]) -> dict[str, Any]:
-    if owner.__module__ == "builtins":
-        return {}
-    try:
-        return get_type_hints(owner, include_extras=True)
-    except Exception:  # no class that can be decoded, or answers of a type that nobody can describe
-        return {}
 
 
 def _all_defaults(owner: type[Any]) -> list[tuple[str, Any]]:
@@ -99,7 +73,7 @@ def _all_defaults(owner: type[Any]) -> list[tuple[str, Any]]:
 
 
 def _uninitialized(owner: type[Any]) -> list[tuple[str, Any]]:
-    """Those that an `__init__` of dataclasses' making does not set, or all if somebody wrote another one."""
+    """Return the defaults that `__init__` does not set; all of them if the user wrote `__init__`."""
     code: CodeType | None = getattr(owner.__init__, "__code__", None)
     is_generated = code is not None and code.co_filename == "<string>"
     return [(field.name, field.default) for field in _defaulted(owner) if not (field.init and is_generated)]
@@ -116,5 +90,5 @@ def _defaulted(owner: type[Any]) -> list[dataclasses.Field[Any]]:
 
 
 def _has_place(owner: type[Any], name: str) -> bool:
-    """Whether values of this name are kept by a slot or a property of the class, not in `__dict__`."""
+    """Whether a slot or a property of the class holds this field, not `__dict__`."""
     return hasattr(inspect.getattr_static(owner, name, None), "__set__")

@@ -15,8 +15,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from jitney import schemas
-from jitney.types import Image, is_pillow, is_pillow_type
+from jitney.codecs.arrays import host_array, is_array, listed
+from jitney.signature.hints import is_pydantic
+from jitney.types.image import Image, is_pillow
 
 
 def _datetime(value: Any) -> datetime.datetime:
@@ -42,8 +43,8 @@ _ALIKE: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
 def plain_hook(value: Any) -> Any:
     """Make one foreign value encodable; msgspec calls this for whatever it does not know."""
     kind = cast("type[Any]", type(value))
-    if schemas.is_pydantic(kind):
-        from jitney.pydantic_types import adapter_of  # noqa: PLC0415 -- it imports pydantic
+    if is_pydantic(kind):
+        from jitney.signature.pydantic.adapter import adapter_of  # noqa: PLC0415 -- it imports pydantic
 
         return adapter_of(kind).to_plain(value, plain_hook)
     if isinstance(value, Image):
@@ -63,8 +64,8 @@ def plain_hook(value: Any) -> Any:
 def sent_hook(value: Any, *, is_shown: bool = False) -> Any:
     """Make one foreign value encodable that is to be read as an item: pydantic's go by the names they are read by."""
     kind = cast("type[Any]", type(value))
-    if schemas.is_pydantic(kind):
-        from jitney.pydantic_types import adapter_of  # noqa: PLC0415 -- it imports pydantic
+    if is_pydantic(kind):
+        from jitney.signature.pydantic.adapter import adapter_of  # noqa: PLC0415 -- it imports pydantic
 
         return adapter_of(kind).to_sent(value, shown_hook if is_shown else sent_hook, is_shown=is_shown)
     return plain_hook(value)
@@ -83,7 +84,7 @@ def sent(value: Any, hook: Callable[[Any], Any] = sent_hook) -> Any:
 
 
 def _holds_dataclasses(value: Any) -> bool:
-    """Whether there is one in lists and dicts; in lists that begin and end with a number nobody looks for it.
+    """Whether there is one in lists and dicts; lists that begin and end with a number are not searched.
 
     The garbage collector does not track what holds numbers and texts only, which is the quickest to be asked.
     """
@@ -124,7 +125,7 @@ _HOLDING: Final = (list, tuple, set, frozenset, dict)
 
 @lru_cache(maxsize=1024)
 def _may_hold_dataclasses(kind: type[Any]) -> bool:
-    return kind in _HOLDING or (is_dataclass(kind) and schemas.is_pydantic(kind))
+    return kind in _HOLDING or (is_dataclass(kind) and is_pydantic(kind))
 
 
 def _is_missing(kind: type[Any]) -> bool:
@@ -132,25 +133,7 @@ def _is_missing(kind: type[Any]) -> bool:
     return kind.__name__ in ("NaTType", "NAType") and kind.__module__.partition(".")[0] == "pandas"
 
 
-def is_array(value: object) -> bool:
-    """Whether this is an array or tensor of any library; numpy's scalars are arrays without axes."""
-    return is_array_type(type(value))
-
-
-@lru_cache(maxsize=1024)
-def is_array_type(kind: type[Any]) -> bool:
-    """Whether instances of this type are arrays; a question asked for every answer, so it is asked once per type.
-
-    Texts and bytes of numpy's (np.str_) are not: they are `str` and `bytes`.
-    """
-    if issubclass(kind, (Image, str, bytes)) or is_pillow_type(kind):
-        return False
-    return hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
-
-
 def _array(value: Any) -> Any:
-    from jitney.codecs.answers import host_array, listed  # noqa: PLC0415 -- it imports numpy
-
     value = listed(value)
     return host_array(value).tolist() if is_array(value) else value
 

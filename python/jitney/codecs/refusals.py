@@ -7,18 +7,25 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from jitney.errors import NOT_NOW, InvalidInput, MalformedBody, ModelFailed, known_reason
-from jitney.failures import one_line, sayable
+from jitney.failures import one_line, printable
 
 _AT: Final = re.compile(r"^(?P<what>.*) - at `(?P<path>(?:key in )?[^`]*)`$", re.DOTALL)
 _NAMED: Final = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 
 
-_SAYS_NO: Final = (ValueError, TypeError, AssertionError, RecursionError, ArithmeticError, msgspec.MsgspecError)
-"""What a validation raises about its input, or what odd input makes a decoder raise. Anything else is a fault here."""
+_VALIDATION_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    AssertionError,
+    RecursionError,
+    ArithmeticError,
+    msgspec.MsgspecError,
+)
+"""What a validation raises about its input, or a decoder for odd input. Other exceptions are internal faults."""
 
 
 def refusal(error: BaseException) -> InvalidInput | ModelFailed:
-    """Turn any exception of decoding one item into what the client is told. Never raises.
+    """Turn any exception of decoding one item into the error that the client gets. Never raises.
 
     An InvalidInput is the client's mistake; a ModelFailed is one of this side, such as a missing module, and its cause
     is the exception.
@@ -34,7 +41,7 @@ def refusal(error: BaseException) -> InvalidInput | ModelFailed:
 
 
 class Verdict(NamedTuple):
-    """Why an item has no result: a row of the table of outcomes, and what the client is told."""
+    """Why an item has no result: a row of the table of outcomes, and what the client gets."""
 
     reason: str
     detail: str
@@ -43,13 +50,13 @@ class Verdict(NamedTuple):
     retry_after_s: float | None = None
 
 
-def told(error: BaseException) -> Verdict:
-    """Say what a client is told of what user code raised or returned for its item."""
+def verdict_of(error: BaseException) -> Verdict:
+    """Return the outcome of an item for which user code raised or returned this error."""
     if isinstance(error, InvalidInput):
         refused = bounded(error)
         return Verdict(refused.reason, refused.message, refused.field, refused.status)
     if isinstance(error, NOT_NOW):
-        return Verdict(known_reason(error), sayable(error), retry_after_s=_retry_after_s(error))
+        return Verdict(known_reason(error), printable(error), retry_after_s=_retry_after_s(error))
     return Verdict("model_failed", one_line(error))
 
 
@@ -62,7 +69,7 @@ def _retry_after_s(error: BaseException) -> float | None:
 
 
 def _is_fault(error: BaseException) -> bool:
-    return not isinstance(error, (InvalidInput, *_SAYS_NO)) and not _is_pydantic(error)
+    return not isinstance(error, (InvalidInput, *_VALIDATION_ERRORS)) and not _is_pydantic(error)
 
 
 def _is_pydantic(error: BaseException) -> bool:
@@ -75,12 +82,12 @@ def bounded(error: InvalidInput) -> InvalidInput:
     try:
         message, status, field = error.message, error.status, error.field
     except Exception:  # a subclass that does not call our `__init__`
-        return kind(sayable(error))
+        return kind(printable(error))
     is_status = type(status) is int and 400 <= status <= 499
-    said, said_field = sayable(message), None if field is None else sayable(field)
-    if is_status and (said, said_field, kind.reason) == (message, field, error.reason):
+    text, field_text = printable(message), None if field is None else printable(field)
+    if is_status and (text, field_text, kind.reason) == (message, field, error.reason):
         return error
-    return kind(said, status=status if is_status else 422, field=said_field)
+    return kind(text, status=status if is_status else 422, field=field_text)
 
 
 def _refusal(error: BaseException) -> InvalidInput:

@@ -1,4 +1,8 @@
-"""The ready-made models: names that `jitney serve` takes as targets. Lists them; imports none of them."""
+"""The ready-made models: names that `jitney serve` takes as targets.
+
+The table is read in the front and imports none of the models. A model itself runs in workers, and uses only what
+`import jitney` gives to every user.
+"""
 
 import importlib.util
 from dataclasses import dataclass

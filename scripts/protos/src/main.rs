@@ -1,4 +1,4 @@
-//! Writes `src/messages/*.rs` and the descriptors that reflection serves, from the `.proto` files of the server crate.
+//! Writes `src/open_inference/messages/*.rs` and the descriptors that reflection serves, from the `.proto` files of the server crate.
 
 use prost::Message;
 use std::path::Path;
@@ -24,7 +24,7 @@ const ALSO_JSON: [&str; 14] = [
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = env::args().nth(1).ok_or("usage: protos PATH-OF-THE-SERVER-CRATE")?;
-    let (protos, out) = (Path::new(&server).join("proto"), Path::new(&server).join("src/messages"));
+    let (protos, out) = (Path::new(&server).join("proto"), Path::new(&server).join("src/open_inference/messages"));
     let mut files: Vec<String> = Vec::new();
     for entry in fs::read_dir(&protos)? {
         let name = entry?.file_name().into_string().map_err(|_| "a file name that is not text")?;

@@ -34,7 +34,7 @@ class Input(msgspec.Struct):
 
 @jitney.deployment(task="embedding", group_by=("dimensions",), max_batch_size=64)
 class Matryoshka:
-    """Reads texts and tokens, and gives as many dimensions as it is asked for."""
+    """Reads texts and tokens, and returns the requested number of dimensions."""
 
     def predict(self, inputs: list[Input]) -> jitney.Embeddings:
         length = inputs[0].dimensions or LENGTH

@@ -1,4 +1,4 @@
-"""Models that do nothing: what goes in comes out."""
+"""Models that return their input."""
 
 from typing import Any
 

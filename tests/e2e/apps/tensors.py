@@ -21,13 +21,13 @@ def texts(texts: list[str]) -> list[str | jitney.InvalidInput]:
 
 @jitney.deployment
 def raw(blobs: list[bytes]) -> list[bytes]:
-    """Bytes as they came."""
+    """Returns bytes unchanged."""
     return blobs
 
 
 @jitney.deployment(max_batch_size=64)
 def floats(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Any floats as they came."""
+    """Returns floats of any shape unchanged."""
     record("predict", [len(x)])
     wait_at_gate()
     return x
@@ -35,7 +35,7 @@ def floats(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @jitney.deployment
 def halves(x: Annotated[NDArray[np.float16], jitney.Tensor("float16", (None,))]) -> NDArray[np.float16]:
-    """Halves as they came."""
+    """Returns float16 unchanged."""
     return x
 
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::LocalSet;
 
-/// A user whom nobody lets in tries again after this; otherwise a dead server is asked a million times a second.
+/// Pause of a user after a refused connection. Without it a dead server gets a million attempts a second.
 const RETRY: Duration = Duration::from_millis(10);
 const SECOND_NS: f64 = 1e9;
 

@@ -30,7 +30,7 @@ impl Connection {
 
     /// Sends a request and waits for its whole answer; `opened` is called when a connection had to be opened.
     ///
-    /// While this is under way the stream is held by the future: whoever drops it, closes the connection, and so
+    /// The future owns the stream while it runs: dropping it closes the connection, and so
     /// cancels the request.
     pub(super) async fn ask(&mut self, request: &[u8], opened: impl FnOnce()) -> Result<Answer, Loss> {
         let mut stream = match self.stream.take() {
@@ -77,7 +77,7 @@ async fn is_usable(stream: &TcpStream) -> bool {
     poll_fn(|context| {
         Poll::Ready(match stream.poll_read_ready(context) {
             Poll::Pending => true,
-            // An end, an error, or bytes that nobody asked for; but readiness may also be a false alarm.
+            // An end, an error, or bytes without a request; but readiness may also be a false alarm.
             Poll::Ready(Ok(())) => {
                 matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
             }

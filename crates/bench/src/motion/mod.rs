@@ -6,5 +6,7 @@ mod connection;
 mod open;
 mod run;
 mod thread;
+mod thread_life;
+mod usage;
 
 pub use run::{Input, Watch, run};

@@ -1,4 +1,4 @@
-//! Strangers: requests are sent when they are due, whatever became of those before.
+//! Independent clients: requests are sent when they are due, whatever happened to earlier ones.
 
 use super::alarm::Alarm;
 use super::connection::Connection;
@@ -69,7 +69,7 @@ impl Pool {
     }
 }
 
-/// Asks, and goes on with whoever waits.
+/// Sends a request, and then those that wait.
 async fn serve(thread: Rc<Thread>, pool: Rc<RefCell<Pool>>, mut connection: Connection, mut due_ns: u64) {
     loop {
         thread.ask(&mut connection, due_ns).await;

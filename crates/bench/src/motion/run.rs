@@ -1,6 +1,7 @@
 //! A whole run: threads are started, their intervals put together, their counts added up.
 
-use super::thread::{Task, run as run_thread};
+use super::thread::Task;
+use super::thread_life::{self, Report};
 use crate::rules::intervals::{Interval, Window};
 use crate::rules::plan::Plan;
 use crate::rules::summary::{Point, Summary};
@@ -15,7 +16,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often whoever watches is asked whether to go on, though there is nothing new.
+/// How often the callback is asked whether to continue, even without a new interval.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Threads start within this, and then all begin at one instant.
 const HEAD_START: Duration = Duration::from_millis(20);
@@ -28,13 +29,6 @@ pub struct Input {
     pub content_type: String,
     /// Its bytes.
     pub body: Vec<u8>,
-}
-
-/// One interval of one thread.
-#[derive(Debug)]
-pub(super) struct Report {
-    pub(super) number: usize,
-    pub(super) interval: Interval,
 }
 
 /// Sees each interval as it ends, and `None` now and then; breaks to end the run without a result.
@@ -76,7 +70,7 @@ fn start<'scope>(scope: &'scope Scope<'scope, '_>, task: &Task) -> io::Result<(T
     for number in 0..task.plan.threads {
         let (task, sender) = (task.clone(), sender.clone());
         let builder = std::thread::Builder::new().name(format!("jitney-bench-{number}"));
-        threads.push(builder.spawn_scoped(scope, move || run_thread(number, task, &sender))?);
+        threads.push(builder.spawn_scoped(scope, move || thread_life::run(number, task, &sender))?);
     }
     Ok((threads, reports))
 }

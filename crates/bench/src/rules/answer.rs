@@ -44,7 +44,7 @@ impl Loss {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// `x-jitney-reason`, of an answer that is no success.
+    /// `x-jitney-reason`, of an answer that is not a success.
     pub reason: Option<String>,
     /// `x-jitney-batch-size`.
     pub batch_size: Option<u32>,
@@ -65,7 +65,7 @@ pub struct Timing {
     pub model_us: u64,
 }
 
-/// The end of the body, as far as it is known.
+/// The end of the body, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     Left(u64),

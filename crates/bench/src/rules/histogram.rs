@@ -16,7 +16,7 @@ const LONGEST_US: u64 = 86_400_000_000;
 #[derive(Clone, Debug)]
 pub struct Durations(Histogram<u64>);
 
-/// What is told of a distribution, in milliseconds.
+/// The reported quantiles of a distribution, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
     /// The mean.

@@ -163,7 +163,7 @@ impl Recorder {
         }
     }
 
-    /// The next interval is over. Whatever is told of it later counts into the one after it.
+    /// The next interval is over. Later reports about it count into the one after it.
     pub fn close(&mut self) -> Interval {
         self.first += 1;
         self.open.pop_front().unwrap_or_default()

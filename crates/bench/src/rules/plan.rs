@@ -21,7 +21,7 @@ pub struct Plan {
     pub port: u16,
     /// Path and query of every request.
     pub path: String,
-    /// Headers of every request beside `host`, `content-type` and `content-length`.
+    /// Headers of every request, in addition to `host`, `content-type` and `content-length`.
     pub headers: Vec<(String, String)>,
     /// Items in each request.
     pub items_per_request: u32,
@@ -71,11 +71,11 @@ pub enum Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// Independent strangers.
+    /// Independent clients: exponential gaps.
     Poisson,
     /// At equal distances.
     Constant,
-    /// Several at one instant; the instants are those of independent strangers.
+    /// Several at one instant; the instants have exponential gaps.
     Bursts,
 }
 
@@ -93,7 +93,7 @@ impl Plan {
             return wrong("0 threads can send nothing; use at least 1".into());
         }
         if !self.path.starts_with('/') || !self.path.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return wrong(format!("{:?} is no path: it begins with / and has no spaces", self.path));
+            return wrong(format!("{:?} is not a path: it begins with / and has no spaces", self.path));
         }
         for (name, value) in &self.headers {
             let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));

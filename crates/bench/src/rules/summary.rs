@@ -220,13 +220,13 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_told() {
-        let told = summary(0, 0, 0);
-        assert_eq!(told["requests"]["answered"], 1);
-        assert_eq!(told["items_per_s"], 4.0);
-        assert_eq!(told["batch_sizes"]["3"], 1);
-        assert_eq!(told["latency_ms"]["p50"], 2.0);
-        assert_eq!(told["server_ms"], serde_json::Value::Null);
-        assert_eq!(told["outcomes"][0]["reason"], "ok");
+        let document = summary(0, 0, 0);
+        assert_eq!(document["requests"]["answered"], 1);
+        assert_eq!(document["items_per_s"], 4.0);
+        assert_eq!(document["batch_sizes"]["3"], 1);
+        assert_eq!(document["latency_ms"]["p50"], 2.0);
+        assert_eq!(document["server_ms"], serde_json::Value::Null);
+        assert_eq!(document["outcomes"][0]["reason"], "ok");
     }
 
     #[test]

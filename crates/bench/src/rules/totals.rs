@@ -1,4 +1,4 @@
-//! What came of the requests that were due in the window.
+//! The outcomes of the requests that were due in the window.
 
 use super::answer::{Answer, Loss};
 use super::histogram::Durations;

@@ -109,7 +109,7 @@ fn a_rate_that_cannot_be_kept_does_not_keep_answers_from_being_read() {
 #[test]
 fn a_burst_is_sent_at_once() {
     let (inside, full) = (Mutex::new(0), Condvar::new());
-    // Nobody is answered before the whole burst is there.
+    // No request is answered before the whole burst has arrived.
     let server = serve(move |_| {
         let mut count = inside.lock().unwrap();
         *count += 1;

@@ -119,5 +119,5 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("waited in vain: {what}");
+    panic!("waited without success: {what}");
 }

@@ -1,14 +1,17 @@
 //! The engine inside this process, and the way in to each of its deployments.
 
 use super::log::log_to_python;
-use super::mailbox::{Reply, forked, lock, one, told};
+use super::reply::{Reply, forked, lock, one, to_python};
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::{length, terms, wait};
-use jitney_core::manifest::DeploymentManifest;
-use jitney_server::embed::{self, Answering, Doing, Embedded};
-use jitney_server::host::Settings;
-use jitney_server::item::values::{Parts, Terms};
-use jitney_server::programs::dial::{self, Address};
+use jitney_core::config::manifest::DeploymentManifest;
+use jitney_server::base::fatal::Doing;
+use jitney_server::clients::client::calls::Address;
+use jitney_server::clients::client::entrance::RemoteEntrance;
+use jitney_server::clients::client::remote;
+use jitney_server::engine::program_values::{Answering, Parts, Terms};
+use jitney_server::run::embed::{Embedded, LocalEntrance};
+use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -41,7 +44,7 @@ impl Starting {
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let doing = self.take()?;
         let reply = wait(py, Box::pin(async move { Reply::Done(doing.await) }))?;
-        told(py, reply)
+        to_python(py, reply)
     }
 }
 
@@ -55,7 +58,7 @@ pub(crate) struct Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.embedded.is_forked() {
-            // Its threads are not in this process, and may hold its locks for ever.
+            // Its threads are not in this process, and may hold its locks without end.
             std::mem::forget(self.embedded.clone());
         }
     }
@@ -99,8 +102,10 @@ impl Engine {
 
     /// The manifests of all deployments by name, as JSON.
     fn manifests(&self) -> String {
-        let deployments = self.embedded.site().deployments().into_iter().flatten();
-        let all: BTreeMap<&String, &DeploymentManifest> = deployments.map(|(name, d)| (name, &*d.manifest)).collect();
+        let deployments = self.embedded.state().deployments();
+        let manifests = deployments.iter().map(|deployment| &*deployment.manifest);
+        let all: BTreeMap<&String, &DeploymentManifest> =
+            manifests.map(|manifest| (&manifest.name, manifest)).collect();
         serde_json::to_string(&all).unwrap_or_default()
     }
 
@@ -126,7 +131,7 @@ impl Engine {
 #[pyclass(frozen, module = "jitney._core")]
 #[derive(Debug)]
 pub(crate) struct Remote {
-    remote: Arc<dial::Remote>,
+    remote: Arc<remote::Remote>,
 }
 
 impl Drop for Remote {
@@ -140,8 +145,8 @@ impl Drop for Remote {
 #[pymethods]
 impl Remote {
     #[new]
-    fn new(place: String, key: Option<String>) -> PyResult<Remote> {
-        Ok(Remote { remote: Arc::new(dial::Remote::dial(Address { place, key })?) })
+    fn new(address: String, key: Option<String>) -> PyResult<Remote> {
+        Ok(Remote { remote: Arc::new(remote::Remote::dial(Address { address, key })?) })
     }
 
     fn ready(&self, timeout_s: f64) -> PyResult<Starting> {
@@ -179,8 +184,8 @@ impl Remote {
 
 #[derive(Debug)]
 enum Way {
-    Here(embed::Entrance),
-    There(dial::Entrance),
+    Here(LocalEntrance),
+    There(RemoteEntrance),
 }
 
 /// The way in to one deployment.
@@ -221,7 +226,7 @@ impl Entrance {
         let answering = self.call(vec![parts(tag, data, None)?], terms);
         let reply = wait(py, Box::pin(async move { one(answering.await) }))?;
         crate::buffer::give_back();
-        told(py, reply)
+        to_python(py, reply)
     }
 
     /// Runs many and waits for all answers on this thread.
@@ -237,6 +242,6 @@ impl Entrance {
         let answering = self.call(all_parts(items, None)?, terms);
         let reply = wait(py, Box::pin(async move { Reply::Many(answering.await) }))?;
         crate::buffer::give_back();
-        told(py, reply)
+        to_python(py, reply)
     }
 }

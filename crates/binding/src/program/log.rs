@@ -1,7 +1,7 @@
 //! The log of an engine inside a program: it goes to Python's own `logging`, whose owner decides what becomes of it.
 
 use crate::server::{filter, lines};
-use jitney_server::host::Settings;
+use jitney_server::workers::settings::Settings;
 use pyo3::prelude::*;
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Lines go through a thread of their own, the only one here that ever waits for the interpreter.
+/// Lines go through a separate thread, the only one here that ever waits for the interpreter.
 pub(crate) fn log_to_python(settings: &Settings) -> WorkerGuard {
     let (writer, guard) = lines().finish(Logger);
     let logs = tracing_subscriber::fmt().with_env_filter(filter(settings)).with_writer(writer);
@@ -54,7 +54,7 @@ impl io::Write for Logger {
             // As an argument, because the text may have a % in it.
             logger.call_method1("log", (level, "%s", text)).map(drop).inspect_err(|error| error.print(py))
         });
-        // The interpreter is ending; nobody listens there any more.
+        // The interpreter is ending, and its log handlers are closed.
         if logged.is_none() {
             let _ = writeln!(io::stderr(), "jitney: {text}");
         }

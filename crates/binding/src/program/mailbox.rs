@@ -1,22 +1,19 @@
-//! The answers that one event loop waits for. The loop's own thread polls the calls; whoever answers one only notes its
+//! The answers that one event loop waits for. The loop's own thread polls the calls; the thread that answers one only notes its
 //! number, and the first note writes a byte to a pipe that the loop watches. No thread of ours waits for the interpreter.
 
 use super::engine::{Entrance, Starting};
-use super::values::{RawItem, all_parts, parts, raw, raws};
+use super::reply::{Calling, Reply, forked, lock, one, to_python};
+use super::values::{RawItem, all_parts, parts};
 use super::waiting::terms;
 use crate::buffer::give_back;
-use jitney_core::outcome::Outcome;
-use jitney_server::call::{Answer, Failure};
-use jitney_server::embed::Answering;
-use jitney_server::host::Fatal;
-use pyo3::exceptions::PyRuntimeError;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::engine::program_values::Answering;
+use jitney_server::values::answer::{Answer, Failure};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Calls that are looked at before the loop may do something else.
@@ -24,16 +21,6 @@ const AT_ONCE: usize = 256;
 
 /// The number of no call: who takes it only gives back what was lent.
 const NOBODY: u64 = u64::MAX;
-
-/// What a call ends with.
-pub(crate) enum Reply {
-    One(Answer),
-    Many(Vec<Answer>),
-    Done(Result<(), Fatal>),
-}
-
-/// A call under way.
-pub(crate) type Calling = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// Numbers of calls that have something to say. The pipe holds a byte exactly while there are any.
 #[derive(Debug)]
@@ -106,7 +93,7 @@ impl Places {
 /// See above.
 ///
 /// A loop that is closed with calls in flight lets go of its mailbox, which then is only part of a cycle: mailbox, future,
-/// task, mailbox. The collector finds it, and what nobody can wait for any more is cancelled.
+/// task, mailbox. The collector finds it, and cancels the calls that have no waiter.
 #[pyclass(frozen, weakref, module = "jitney._core")]
 pub(crate) struct Mailbox {
     notes: Arc<Notes>,
@@ -120,7 +107,7 @@ pub(crate) struct Mailbox {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         if std::process::id() != self.process {
-            // A lock of the engine may be held for ever by a thread that is not in this fork: nothing is cancelled here.
+            // A lock of the engine may be held without end by a thread that is not in this fork: nothing is cancelled here.
             std::mem::forget(self.places.clone());
         }
     }
@@ -215,7 +202,7 @@ impl Mailbox {
         self.begin(py, Box::pin(async move { Reply::Done(doing.await) }), None)
     }
 
-    /// Nobody waits for this call any more.
+    /// This call has no waiter any more.
     fn cancel(&self, number: u64) {
         if std::process::id() != self.process {
             return;
@@ -244,7 +231,7 @@ impl Mailbox {
         give_back();
     }
 
-    /// Ends every call that is under way with this failure.
+    /// Ends every call in flight with this failure.
     fn fail_all(&self, py: Python<'_>, reason: &str, detail: &str) {
         self.drain(py);
         let all = {
@@ -275,53 +262,19 @@ impl Mailbox {
         }
     }
 
-    /// Calls that nobody has cancelled and nothing has answered.
+    /// Calls that are neither cancelled nor answered.
     fn __len__(&self) -> usize {
         let places = lock(&self.places);
         places.all.len() - places.free.len()
     }
 }
 
-/// The answer of a call of one item.
-pub(crate) fn one(mut answers: Vec<Answer>) -> Reply {
-    match answers.pop() {
-        Some(answer) if answers.is_empty() => Reply::One(answer),
-        last => Reply::Many(answers.into_iter().chain(last).collect()),
-    }
-}
-
-/// What Python gets of a reply: a tuple, a list of tuples, or None and (code, text) of what ended.
-pub(crate) fn told(py: Python<'_>, reply: Reply) -> PyResult<Bound<'_, PyAny>> {
-    Ok(match reply {
-        Reply::One(answer) => raw(py, answer).map(Bound::<PyTuple>::into_any)?,
-        Reply::Many(answers) => raws(py, answers).map(Bound::<PyList>::into_any)?,
-        Reply::Done(Ok(())) => py.None().into_bound(py),
-        Reply::Done(Err(fatal)) => (fatal.code, fatal.text).into_pyobject(py)?.into_any(),
-    })
-}
-
 fn tell(py: Python<'_>, future: &Bound<'_, PyAny>, reply: Reply) {
-    // An answer that cannot be told is that call's own end: the others of this drain have theirs still to come.
-    let told = match told(py, reply) {
+    // An answer that cannot be converted fails its own call only: the other calls of this drain are still to be answered.
+    let result = match to_python(py, reply) {
         Ok(value) => future.call_method1(pyo3::intern!(py, "set_result"), (value,)),
         Err(error) => future.call_method1(pyo3::intern!(py, "set_exception"), (error.into_value(py),)),
     };
     // A future that was cancelled a moment ago takes neither; its call has not heard of it yet.
-    drop(told);
-}
-
-/// Says what a fork cannot do.
-pub(crate) fn forked(py: Python<'_>) -> PyErr {
-    let text = "this process was forked after jitney.run or jitney.connect: the threads of the engine are in its \
-                parent; start it in each process instead (gunicorn: not with --preload, or in post_fork), or let all \
-                of them share one server with jitney.connect";
-    let kind = py.import("jitney.errors").and_then(|errors| errors.getattr("EngineFailed"));
-    match kind.and_then(|kind| kind.call1((text,))) {
-        Ok(error) => PyErr::from_value(error),
-        Err(_) => PyRuntimeError::new_err(text),
-    }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    drop(result);
 }

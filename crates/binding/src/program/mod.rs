@@ -1,7 +1,8 @@
-//! The engine inside and beside a program, as Python sees it.
+//! The engine inside a program, and the connection to a shared one, as Python sees them.
 
 pub(crate) mod engine;
 mod log;
 pub(crate) mod mailbox;
+mod reply;
 mod values;
 mod waiting;

@@ -1,16 +1,19 @@
 //! Values of a program as parts of a call, and answers as what Python makes values of.
 
-use crate::buffer::{Tensor, lend_bytes};
-use jitney_core::outcome::Outcome;
-use jitney_server::call::{Answer, Chunks, Dtype, Failure, OutputPart, Part, Tag, TensorType};
-use jitney_server::item::values::Parts;
+use crate::buffer::{Tensor, lend_bytes, parsed_bytes};
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::engine::program_values::Parts;
+use jitney_server::values::answer::{Answer, Failure, OutputPart};
+use jitney_server::values::call::Part;
+use jitney_server::values::chunks::Chunks;
+use jitney_server::values::tensor::{Dtype, Tag, TensorType};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use smallvec::{SmallVec, smallvec};
 use std::task::Waker;
 
-/// What an answer is when it is none: beside the numbers of tags.
+/// The tag of a failure. It is none of the numbers of value tags.
 pub(crate) const FAILED: u8 = 255;
 /// What an answer is when it is several arrays by name.
 pub(crate) const NAMED: u8 = 254;
@@ -25,12 +28,13 @@ pub(crate) fn parts(tag: u8, data: &Bound<'_, PyAny>, bell: Option<&Waker>) -> P
             return arrays.iter().map(|(dtype, shape, buffer)| array(dtype, shape, buffer, bell)).collect();
         }
         Tag::Text => bytes::Bytes::copy_from_slice(data.cast::<PyString>()?.to_str()?.as_bytes()),
-        _ => lend_bytes(data, bell)?,
+        Tag::Json | Tag::Msgpack => parsed_bytes(data, bell)?,
+        Tag::Bytes => lend_bytes(data, bell)?,
     };
     Ok(smallvec![Part { tag, tensor: None, data: Chunks::from(bytes) }])
 }
 
-/// An item as it comes from Python: (tag, data).
+/// An item from Python: (tag, data).
 pub(crate) type RawItem<'py> = (u8, Bound<'py, PyAny>);
 
 /// The parts of the items of one request.

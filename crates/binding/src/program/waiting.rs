@@ -1,15 +1,15 @@
 //! A thread that waits for an answer, without the interpreter lock.
 
-use super::mailbox::{Calling, Reply, lock};
+use super::reply::{Calling, Reply, lock};
 use jitney_core::request::Priority;
-use jitney_server::item::values::Terms;
+use jitney_server::engine::program_values::Terms;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// How often a waiting thread looks whether Ctrl-C was pressed; only the main thread is ever told.
+/// How often a waiting thread looks whether Ctrl-C was pressed; only the main thread ever sees it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Wakes one thread.
@@ -50,7 +50,7 @@ pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
     }
 }
 
-/// What a caller says beside the items; `ValueError` if it makes no sense.
+/// The options of a call, without its items; `ValueError` if one is invalid.
 pub(crate) fn terms(timeout_s: Option<f64>, priority: &str) -> PyResult<Terms> {
     let priority = Priority::parse(priority)
         .ok_or_else(|| PyValueError::new_err(format!("a priority is high, normal or low, not {priority:?}")))?;
@@ -59,7 +59,7 @@ pub(crate) fn terms(timeout_s: Option<f64>, priority: &str) -> PyResult<Terms> {
 
 /// A time-out in seconds; `ValueError` if it makes no sense.
 pub(crate) fn length(timeout_s: f64) -> PyResult<Duration> {
-    // Longer than anything lives is as good as for ever. `f64::min` would drop NaN.
+    // Longer than anything lives is as good as without end. `f64::min` would drop NaN.
     let seconds = if timeout_s > 1e9 { 1e9 } else { timeout_s };
     let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| !length.is_zero());
     length.ok_or_else(|| PyValueError::new_err(format!("timeout_s is a length above 0 in seconds, not {timeout_s}")))

@@ -1,25 +1,26 @@
-//! What leaves next: the policy is asked when, and who rides.
+//! Which batch leaves next. The policy says when a batch leaves and which items it takes.
 
-use super::{Action, Batch, Launch, Payload, Place, Scheduler};
-use crate::explanation::Decided;
-use crate::lanes::{Kin, LaneId};
-use crate::load::Load;
-use crate::policy::{BatchPolicy, CloseReason, Decision, MOST_PASSES, View};
-use crate::request::{BatchId, ItemId, ReplicaId};
+use crate::learn::batch_cost::BatchCost;
+use crate::policy::batch_policy::{CloseReason, Decision, MOST_PASSES, View};
+use crate::policy::decisions::LaunchDecision;
+use crate::queue::lanes::LaneId;
+use crate::replicas::batch::Batch;
+use crate::request::{BatchId, GroupId, ItemId, ReplicaId};
+use crate::scheduler::action::{Action, Launch};
+use crate::scheduler::admission::hopeless::hopeless_head;
+use crate::scheduler::item::{Payload, Stage};
+use crate::scheduler::state::Scheduler;
+use crate::tables::outcome::Outcome;
 use crate::time::Time;
-use rustc_hash::FxHashMap;
 use std::time::Duration;
-
-/// Names of groups that are remembered at once.
-const MOST_NAMES: usize = 1024;
 
 impl<P: Payload> Scheduler<P> {
     pub(super) fn launch(&mut self, now: Time) -> Option<Action<P>> {
         if !self.has_news && now < self.ask_again {
-            return None; // A timer that was set for something else changes nothing.
+            return None; // A timer that was set for something else rang.
         }
         self.ask_again = Time(u64::MAX);
-        // Suspects and lanes take turns: there are suspects by the batch, and those who wait beside them have done nothing.
+        // Suspects and lanes take turns: a lost batch leaves many suspects, and other items must not wait for all of them.
         if (!self.is_lanes_turn || self.lanes.is_empty())
             && self.quarantine.is_ready()
             && let Some(replica) = self.replicas.idle()
@@ -50,46 +51,28 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    pub(super) fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
-        let view = View {
-            now,
-            lanes: &self.lanes,
-            idle: self.replicas.idle_count() as u32,
-            replicas: self.replicas.len() as u32,
-            passes: self.passes,
-            pace: self.paces.all(),
-            paces: &self.paces,
-            traffic: &self.traffic,
-            held: &self.replicas,
-            ceilings: &self.ceilings,
-            bulk: &self.bulk,
-            has_target: self.rules.target.is_some(),
-        };
-        question(&mut *self.policy, &view)
-    }
-
     fn launch_suspect(&mut self, now: Time, replica: ReplicaId) -> Option<Action<P>> {
         let id = self.quarantine.launch()?;
         self.is_lanes_turn = true;
         Some(self.dispatch(now, replica, None, vec![id], CloseReason::Suspect))
     }
 
-    /// A full batch cannot get better by waiting, so it may wait at a busy worker, which can then decode it meanwhile.
-    /// A partly filled one must not: who rides in it would be fixed too early, unless that makes no difference (`bulk`).
-    /// Nor may anything go ahead while a suspect waits: under full load no replica would ever be free for it.
+    /// Sends a full batch to a busy replica, which decodes it meanwhile. A full batch gets no better by waiting. One that is not
+    /// full stays here, because more items may join it, except where the transfer of its bytes is what limits the replica.
+    /// While a suspect waits no batch goes ahead: under full load no replica would ever be idle for the suspect.
     fn launch_ahead(&mut self, now: Time) -> Option<Action<P>> {
         if self.quarantine.is_ready() {
             return None;
         }
         let replica = self.replicas.ready_for_ahead()?;
         let (lane, size) = self.ask(now, |policy, view| policy.ahead(view))?;
-        // Not past older heads: a lane that is ahead of its turn here would starve them.
+        // A lane that goes ahead of its turn again and again would starve the lanes with older heads.
         if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
             return None;
         }
-        // With a target it must still be in time when its turn comes.
+        // With a latency target the batch must still be in time when its turn comes.
         let in_time =
-            |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.pace_of(lane).upper(size);
+            |view: &View| view.slack_s(lane) >= view.frees_in_s().unwrap_or(0.0) + view.size_model_of(lane).upper(size);
         if self.rules.target.is_some() && !self.ask(now, |_, view| in_time(view)) {
             return None;
         }
@@ -104,14 +87,13 @@ impl<P: Payload> Scheduler<P> {
         size: usize,
         reason: CloseReason,
     ) -> Action<P> {
-        let kin = self.lanes.kin(lane);
-        self.remember_name(kin, lane);
-        // Whatever the policy asked for: more would not fit into the memory of the device.
-        let size = size.min(self.ceilings.most(kin, self.rules.batch.max_items, now));
+        let group = self.lanes.group(lane);
+        // More would not fit into the memory of the device, whatever the policy asked for.
+        let size = size.min(self.memory_limits.most(group, self.rules.batch.max_items, now));
         let riders = self.ask(now, |policy, view| policy.riders(view, lane, size));
         let is_part = riders.as_ref().is_some_and(|riders| riders.len() < size.min(self.lanes.lane(lane).len()));
         let is_first =
-            |riders: &[ItemId]| self.lanes.in_order(lane).take(riders.len()).all(|(_, item)| riders.contains(&item.id));
+            |riders: &[ItemId]| self.lanes.in_order(lane).take(riders.len()).all(|item| riders.contains(&item.id));
         let is_chosen = is_part || riders.as_deref().is_some_and(|riders| !is_first(riders));
         let reason = if is_chosen { CloseReason::Alike } else { reason };
         self.passes = if self.lanes.by_rank().next() == Some(lane) { 0 } else { self.passes + 1 };
@@ -121,62 +103,70 @@ impl<P: Payload> Scheduler<P> {
         };
         self.policy.on_end();
         self.is_lanes_turn = false;
-        self.dispatch(now, replica, Some(kin), items, reason)
-    }
-
-    fn remember_name(&mut self, kin: Kin, lane: LaneId) {
-        if self.names.contains_key(&kin) {
-            return;
-        }
-        if self.names.len() == MOST_NAMES {
-            self.names.clear(); // Whoever still comes tells it again.
-        }
-        self.names.insert(kin, self.lanes.key(lane).to_string());
+        self.dispatch(now, replica, Some(group), items, reason)
     }
 
     fn dispatch(
         &mut self,
         now: Time,
         replica: ReplicaId,
-        kin: Option<Kin>,
+        group: Option<GroupId>,
         items: Vec<ItemId>,
         reason: CloseReason,
     ) -> Action<P> {
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
         self.has_news = true;
-        let (mut load, mut bytes) = (Load::default(), 0_u64);
+        let (mut load, mut bytes) = (BatchCost::default(), 0_u64);
+        let mut costs = Vec::with_capacity(items.len());
         for item in &items {
             let entry = self.entries.get_mut(item).expect("what waits is known");
-            entry.place = Place::Batch(id);
+            entry.stage = Stage::Batch(id);
             entry.launched = Some(now);
             entry.batch_size = items.len() as u32;
             self.queued_bytes -= entry.bytes;
             bytes += entry.bytes;
             load = load.with(entry.waiting.cost);
+            costs.push((*item, entry.waiting.cost));
         }
+        let class = self.replicas.class(replica).unwrap_or_default();
+        let cost_models = self.models.of(Some(class));
+        let cost_model = group.map_or(cost_models.cost_model(), |group| cost_models.cost_model_of(group));
+        let takes = Duration::from_secs_f64(cost_model.seconds(load));
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
         let batch = Batch {
+            id,
             replica,
-            kin,
-            items: items.clone(),
-            left: FxHashMap::default(),
+            class,
+            group,
             size: items.len(),
             computed: load,
             bytes,
-            started: false,
             hangs_at: None,
             runs_since: None,
             suspect,
         };
         self.batches.insert(id, batch);
-        let curve = kin.map_or(self.paces.curve(), |kin| self.paces.curve_of(kin));
-        let takes = Duration::from_secs_f64(curve.seconds(load));
-        if self.replicas.launch(replica, id, takes, suspect.is_some(), now) {
-            self.runs_from(id, now);
+        if self.replicas.launch(replica, id, costs, takes, suspect.is_some(), now) {
+            self.run_batch(id, now);
         }
         let held = self.held_since.take().map_or(Duration::ZERO, |since| now - since);
-        self.decisions.add(Decided { at: now, items: items.len(), left: self.lanes.items(), held, reason });
+        self.decisions.add(LaunchDecision { at: now, items: items.len(), left: self.lanes.items(), held, reason });
         Action::Launch(Launch { batch: id, replica, items, load, reason, held })
+    }
+
+    /// Refuses waiting items that cannot be answered in time, in the lanes that may be launched next.
+    fn shed(&mut self, now: Time) {
+        if self.rules.target.is_none() || !self.cost_models().all().is_known() {
+            return;
+        }
+        // A single item is computed in any case: nothing waits behind it, and what it takes is worth knowing.
+        while self.len() > 1
+            && let Some(lane) = self.ask(now, |_, view| hopeless_head(view))
+        {
+            let head = self.lanes.head(lane);
+            let is_own_deadline = self.entries[&head.id].deadline <= head.due;
+            self.fail(head.id, if is_own_deadline { Outcome::DeadlineUnreachable } else { Outcome::WouldBeLate });
+        }
     }
 }

@@ -1,129 +1,136 @@
-//! What becomes of the items of a lost worker: elsewhere, alone, or to an end. Those that nobody waits for any more can be
-//! none of it, but they may be what killed: their like runs alone when it comes.
+//! What becomes of the items of a lost worker. They run again on another replica, or alone if they may be why the worker died,
+//! or they end. Items whose clients no longer wait end here too; an equal input that comes later runs alone.
 
-use super::{Entry, Loss, Payload, Place, Scheduler};
-use crate::outcome::Outcome;
-use crate::quarantine::{Known, Record, Trace};
-use crate::request::{BatchId, ItemId, ReplicaId};
+use crate::replicas::batch::Batch;
+use crate::replicas::held_items::HeldItem;
+use crate::replicas::loss_history::{Loss, LossHistory};
+use crate::replicas::quarantine::{Evidence, Verdict};
+use crate::replicas::replicas::LostBatch;
+use crate::request::{ItemId, ReplicaId};
+use crate::scheduler::item::{Entry, Payload, Stage};
+use crate::scheduler::state::Scheduler;
+use crate::tables::outcome::Outcome;
 use crate::time::Time;
 
+/// An item that has ended with its worker, and whether it is the cause of the loss.
+type Judgement = (Evidence, bool);
+
 impl<P: Payload> Scheduler<P> {
-    /// A replica died. What had not started goes back to its lane; what had started runs again alone, if it may.
+    /// A replica died. Items that had not started go back to their lanes; items that had started run again alone, if they may.
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
         self.has_news = true;
-        for (place, batch) in self.replicas.remove(id).into_iter().enumerate() {
-            if place == 0 && self.rules.retry {
-                // Workers say that a batch has started only where it matters, which saves a message per batch: where
-                // items may run again, the one that was running is taken to have started.
-                self.batch_started(batch);
-            }
-            self.batch_lost(now, batch, loss);
+        for (turn, held) in self.replicas.remove(id).into_iter().enumerate() {
+            // Workers say that a batch has started only where it matters, which saves a message per batch: where items may
+            // run again, the batch that was running is taken to have started.
+            let is_started = turn == 0 && self.rules.retry;
+            self.batch_lost(now, held, is_started, loss);
         }
     }
 
-    fn batch_lost(&mut self, now: Time, id: BatchId, loss: Loss) {
-        let Some(mut batch) = self.remove_batch(id) else { return };
-        let mut traces = Vec::new();
-        for item in batch.items {
-            let is_trial = batch.suspect == Some(item);
-            if let Some(mut trace) = batch.left.remove(&item) {
-                let is_guilty = trace.record.lost(loss, batch.started, is_trial);
-                traces.push((trace, is_guilty));
-                continue;
-            }
-            let Some(entry) = self.entries.get_mut(&item) else {
-                continue; // It has its answer.
-            };
-            let is_guilty = entry.record.lost(loss, batch.started, is_trial);
-            let record = entry.record;
-            if is_guilty || batch.started && !self.rules.retry {
-                traces.push((entry.trace(), is_guilty));
-                self.fail(item, Outcome::WorkerLost);
-            } else if record.is_suspect() {
-                entry.place = Place::Suspect;
-                self.queued_bytes += entry.bytes;
-                self.quarantine.suspect(item);
+    fn batch_lost(&mut self, now: Time, held: LostBatch<P::Input>, is_started: bool, loss: Loss) {
+        let Some(batch) = self.remove_batch(held.batch) else { return };
+        let mut judged = Vec::new();
+        for (item, mut held) in held.items {
+            held.is_started |= is_started;
+            judged.extend(self.item_lost(item, held, &batch, loss));
+        }
+        self.judge(now, &judged);
+    }
+
+    fn item_lost(&mut self, id: ItemId, held: HeldItem<P::Input>, batch: &Batch, loss: Loss) -> Option<Judgement> {
+        let is_trial = batch.suspect == Some(id);
+        if let Some(mut departed) = held.departed {
+            let is_cause = departed.history.add(loss, held.is_started, is_trial);
+            let fingerprint = P::fingerprint(&departed.input);
+            let evidence = Evidence { fingerprint, bytes: departed.bytes, history: departed.history };
+            return Some((evidence, is_cause));
+        }
+        let entry = self.entries.get_mut(&id)?;
+        let is_cause = entry.history.add(loss, held.is_started, is_trial);
+        if is_cause || held.is_started && !(self.rules.retry && entry.payload.may_run_again()) {
+            let evidence = entry.evidence();
+            self.fail(id, Outcome::WorkerLost);
+            return Some((evidence, is_cause));
+        }
+        self.queued_bytes += entry.bytes;
+        if entry.history.is_suspect() {
+            entry.stage = Stage::Suspect;
+            self.quarantine.add_suspect(id);
+        } else {
+            self.put_back(id);
+        }
+        None
+    }
+
+    /// Remembers the items that have ended with their worker. Waiting items of equal input are treated as if they came now.
+    fn judge(&mut self, now: Time, judged: &[Judgement]) {
+        for (evidence, is_cause) in judged {
+            if *is_cause {
+                self.quarantine.block(evidence.fingerprint, now);
             } else {
-                let bytes = entry.bytes;
-                self.put_back(item);
-                self.queued_bytes += bytes;
+                self.quarantine.suspect_input(evidence, now, self.rules.batch_timeout);
             }
         }
-        self.judge(now, &traces);
-    }
-
-    /// Remembers those that have ended, and who of them is guilty. Their like that waits fares as if it came now.
-    fn judge(&mut self, now: Time, traces: &[(Trace, bool)]) {
-        for (trace, is_guilty) in traces {
-            if *is_guilty {
-                self.quarantine.convict(trace.fingerprint, now);
-            } else {
-                self.quarantine.watch(trace, now, self.rules.batch_timeout);
-            }
-        }
-        let traces: Vec<Trace> = traces.iter().map(|(trace, _)| *trace).collect();
-        for (id, fingerprint) in self.likes(&traces, |entry| !matches!(entry.place, Place::Batch(_))) {
-            match self.quarantine.known(|| fingerprint, now) {
-                Known::Convicted => self.fail(id, Outcome::Quarantined),
-                Known::Record(record) => self.set_apart(id, record),
+        let evidence: Vec<Evidence> = judged.iter().map(|(evidence, _)| *evidence).collect();
+        for (id, fingerprint) in self.equal_inputs(&evidence, |entry| !matches!(entry.stage, Stage::Batch(_))) {
+            match self.quarantine.verdict(|| fingerprint, now) {
+                Verdict::Blocked => self.fail(id, Outcome::Quarantined),
+                Verdict::Allowed(history) => self.set_apart(id, history),
             }
         }
     }
 
-    /// An item leaves while a worker has it, and nobody waits for it any more.
-    pub(super) fn leaves(&mut self, id: ItemId) {
+    /// An item of a batch is about to be answered. If it was computed alone, it did no harm, and waiting items of equal input
+    /// are suspects no longer.
+    pub(super) fn clear(&mut self, id: ItemId) {
         let Some(entry) = self.entries.get(&id) else { return };
-        let Place::Batch(batch) = entry.place else { return };
-        if let Some(batch) = self.batches.get_mut(&batch) {
-            batch.left.insert(id, entry.trace());
-        }
-    }
-
-    /// An item of a batch is about to be answered. If it ran alone, it is innocent, and so is its like that waits for its turn.
-    pub(super) fn acquit(&mut self, id: ItemId) {
-        let Some(entry) = self.entries.get(&id) else { return };
-        let Place::Batch(batch) = entry.place else { return };
+        let Stage::Batch(batch) = entry.stage else { return };
         if self.batches.get(&batch).is_none_or(|batch| batch.suspect != Some(id)) {
             return;
         }
-        let trace = entry.trace();
-        self.quarantine.clear(trace.fingerprint);
-        // Only these are read: there are suspects by the batch, and much may wait.
-        for (id, _) in self.likes(&[trace], |entry| entry.is_like && entry.place == Place::Suspect) {
+        let evidence = entry.evidence();
+        self.quarantine.clear(evidence.fingerprint);
+        let may_be_cleared = |entry: &Entry<P>| entry.is_suspected_by_fingerprint && entry.stage == Stage::Suspect;
+        for (id, _) in self.equal_inputs(&[evidence], may_be_cleared) {
             let entry = self.entries.get_mut(&id).expect("what waits is known");
-            (entry.is_like, entry.record) = (false, Record::default());
+            (entry.is_suspected_by_fingerprint, entry.history) = (false, LossHistory::default());
             self.quarantine.remove(id);
             self.put_back(id);
         }
     }
 
-    /// Who of those that are asked is the like of one of these, in order of arrival, with its fingerprint.
-    fn likes(&self, traces: &[Trace], is_asked: impl Fn(&Entry<P>) -> bool) -> Vec<(ItemId, u64)> {
-        let asked = self.entries.iter().filter(|(_, entry)| is_asked(entry));
-        let as_long = asked.filter(|(_, entry)| traces.iter().any(|trace| trace.bytes == entry.bytes));
-        let read = as_long.map(|(&id, entry)| (entry.waiting.arrival, id, entry.payload.fingerprint()));
-        let like = read.filter(|(.., fingerprint)| traces.iter().any(|trace| trace.fingerprint == *fingerprint));
-        let mut like: Vec<_> = like.collect();
-        like.sort_unstable();
-        like.into_iter().map(|(_, id, fingerprint)| (id, fingerprint)).collect()
+    /// The items whose input is equal to one of these, among those that fulfil a condition; in order of arrival, each with
+    /// its fingerprint. Only inputs of the same length are read.
+    fn equal_inputs(&self, evidence: &[Evidence], condition: impl Fn(&Entry<P>) -> bool) -> Vec<(ItemId, u64)> {
+        let mut equal = Vec::new();
+        for (&id, entry) in self.entries.iter().filter(|(_, entry)| condition(entry)) {
+            if evidence.iter().any(|evidence| evidence.bytes == entry.bytes) {
+                let fingerprint = entry.fingerprint();
+                if evidence.iter().any(|evidence| evidence.fingerprint == fingerprint) {
+                    equal.push((entry.waiting.arrival, id, fingerprint));
+                }
+            }
+        }
+        equal.sort_unstable();
+        equal.into_iter().map(|(_, id, fingerprint)| (id, fingerprint)).collect()
     }
 
-    /// What waits runs alone if its like is suspected.
-    fn set_apart(&mut self, id: ItemId, record: Record) {
+    /// A waiting item is computed alone if an equal input is suspected.
+    fn set_apart(&mut self, id: ItemId, history: LossHistory) {
         let entry = self.entries.get_mut(&id).expect("what waits is known");
-        entry.record = entry.record.with(record);
-        if let Place::Lane(lane) = entry.place
-            && entry.record.is_suspect()
+        entry.history = entry.history.with(history);
+        if let Stage::Lane(lane) = entry.stage
+            && entry.history.is_suspect()
         {
-            self.lanes.remove(lane, entry.priority, entry.waiting);
-            (entry.place, entry.is_like) = (Place::Suspect, true);
-            self.quarantine.suspect(id);
+            self.lanes.remove(lane, entry.waiting);
+            (entry.stage, entry.is_suspected_by_fingerprint) = (Stage::Suspect, true);
+            self.quarantine.add_suspect(id);
         }
     }
 
-    /// Back to where it waited; its bytes are counted elsewhere.
+    /// Puts an item back to its place in its lane; its bytes are counted already.
     fn put_back(&mut self, id: ItemId) {
         let entry = self.entries.get_mut(&id).expect("what waits is known");
-        entry.place = Place::Lane(self.lanes.push(&entry.group, entry.priority, entry.waiting));
+        entry.stage = Stage::Lane(self.lanes.push(&entry.group, entry.waiting));
     }
 }

@@ -1,4 +1,4 @@
-//! How requests come: strangers, clients that fan out, rates that change, and users who wait for their answer.
+//! How requests come: independent clients, clients that fan out, rates that change, and users who wait for their answer.
 
 use crate::random::Random;
 use std::collections::BTreeMap;
@@ -14,13 +14,16 @@ pub(crate) struct Coming {
 /// An open stream. Rates are per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Open {
-    /// Strangers. Lane i has weight 1/(i+1)^skew; a share `high` has priority.
+    /// Independent clients. Lane i has weight 1/(i+1)^skew; a share `high` has priority.
     Poisson { rate: f64, lanes: usize, skew: f64, high: f64 },
+    /// Independent users behind one client whose timer ticks: what is due within a tick is sent at its end, one request every
+    /// `apart` seconds.
+    Ticks { rate: f64, tick: f64, apart: f64 },
     /// Clients who each send `size` requests within `spread` seconds.
     Fanout { rate: f64, size: usize, spread: f64 },
-    /// Strangers whose rate switches between two values after times of these means.
+    /// Independent clients whose rate switches between two values after times of these means.
     OnOff { rates: (f64, f64), means: (f64, f64) },
-    /// Strangers whose rate is a triangle wave.
+    /// Independent clients whose rate is a triangle wave.
     Ramp { low: f64, high: f64, period: f64 },
 }
 
@@ -28,7 +31,7 @@ pub(crate) fn poisson(rate: f64) -> Open {
     Open::Poisson { rate, lanes: 1, skew: 0.0, high: 0.0 }
 }
 
-/// An open stream under way.
+/// An open stream in progress.
 #[derive(Debug)]
 pub(crate) struct Stream {
     open: Open,
@@ -39,6 +42,8 @@ pub(crate) struct Stream {
     sent: usize,
     is_on: bool,
     phase_ends: f64,
+    /// When the client of `Ticks` sent last.
+    sent_at: f64,
 }
 
 impl Stream {
@@ -47,8 +52,16 @@ impl Stream {
             Open::Poisson { lanes, skew, .. } => (0..lanes).map(|lane| (lane as f64 + 1.0).powf(-skew)).collect(),
             _ => vec![1.0],
         };
-        let mut stream =
-            Stream { open, weights, now: 0.0, pending: BTreeMap::new(), sent: 0, is_on: true, phase_ends: 0.0 };
+        let mut stream = Stream {
+            open,
+            weights,
+            now: 0.0,
+            pending: BTreeMap::new(),
+            sent: 0,
+            is_on: true,
+            phase_ends: 0.0,
+            sent_at: 0.0,
+        };
         match open {
             Open::Fanout { rate, .. } => stream.now = random.exponential(1.0 / rate),
             Open::OnOff { means, .. } => stream.phase_ends = random.exponential(means.0),
@@ -64,6 +77,12 @@ impl Stream {
                 self.now += random.exponential(1.0 / rate);
                 let lane = if self.weights.len() > 1 { self.lane(random) } else { 0 };
                 Coming { at: self.now, lane, is_high: high > 0.0 && random.unit() < high }
+            }
+            Open::Ticks { rate, tick, apart } => {
+                self.now += random.exponential(1.0 / rate);
+                let busy_until = self.sent_at + apart * random.between(0.5, 1.5);
+                self.sent_at = ((self.now / tick).ceil() * tick).max(busy_until);
+                plain(self.sent_at)
             }
             Open::Fanout { rate, size, spread } => loop {
                 if let Some((&key, &at)) = self.pending.first_key_value().filter(|&(_, &at)| at <= self.now) {

@@ -1,11 +1,11 @@
 //! Mean latency and throughput in every kind of traffic.
 
 use crate::arrivals::{Users, users};
-use crate::scenarios::{LAUNCH, MIXED, SEEDS, at_load, auto, batch_scenarios, best_cell, drain, measure};
+use crate::scenarios::{LAUNCH, MIXED, SEEDS, at_load, auto, batch_scenarios, best_cell, eager, measure};
 use crate::simulator::{Figures, Scenario, Service, Simulation, geomean, service};
-use jitney_core::auto::Auto;
-use jitney_core::lanes::LaneId;
-use jitney_core::policy::{BatchPolicy, Decision, View};
+use jitney_core::policy::auto::Auto;
+use jitney_core::policy::batch_policy::{BatchPolicy, Decision, View};
+use jitney_core::queue::lanes::LaneId;
 
 /// 1/throughput, mean, p50 and p95 as ratios: above 1 is worse.
 fn ratio(figures: &Figures, reference: &Figures) -> [f64; 4] {
@@ -23,11 +23,11 @@ fn cells(ratios: [f64; 4]) -> String {
 
 #[test]
 fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario() {
-    let (mut failed, mut means, mut drains, mut predictions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    eprintln!("| scenario | best cell | req/s | mean ms | drain: 1/thr, mean, p50, p95 | auto | batch | held |");
+    let (mut failed, mut means, mut eagers, mut predictions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    eprintln!("| scenario | best cell | req/s | mean ms | eager: 1/thr, mean, p50, p95 | auto | batch | held |");
     for scenario in batch_scenarios() {
         let (cell, best) = best_cell(&scenario, &SEEDS);
-        let drain = ratio(&measure(&scenario, &drain, &SEEDS), &best);
+        let eager = ratio(&measure(&scenario, &eager, &SEEDS), &best);
         // Where S(16) is far below S(17), and only batches of 17 to 20 occur, somebody must look: workers do when they start.
         let has_profile = scenario.name == "padded, 20 users";
         let figures = measure(&Scenario { has_profile, ..scenario.clone() }, &auto, &SEEDS);
@@ -44,7 +44,7 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
             cell.name(),
             best.throughput,
             best.mean * 1e3,
-            cells(drain),
+            cells(eager),
             cells(auto),
             figures.batch,
             figures.held
@@ -65,7 +65,7 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
             }
         }
         means.push(auto[1]);
-        drains.push(drain[1]);
+        eagers.push(eager[1]);
     }
     predictions.sort_by(f64::total_cmp);
     eprintln!(
@@ -74,7 +74,7 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
         predictions[predictions.len() - 1]
     );
     let worst = means.iter().copied().fold(0.0, f64::max);
-    eprintln!("geomean of means: auto {:.3} (worst {worst:.2}), drain {:.3}", geomean(means.clone()), geomean(drains));
+    eprintln!("geomean of means: auto {:.3} (worst {worst:.2}), eager {:.3}", geomean(means.clone()), geomean(eagers));
     if geomean(means.clone()) > 1.03 {
         failed.push(format!("over all scenarios the mean latency is {:.3} of the best cells'", geomean(means)));
     }
@@ -82,7 +82,7 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
 }
 
 #[test]
-fn the_first_hundred_requests_are_no_slower_than_with_drain() {
+fn the_first_hundred_requests_are_no_slower_than_with_eager() {
     const COLD: [&str; 5] = [
         "strangers a/b=50, load 0.6",
         "strangers a/b=1, load 0.9",
@@ -95,13 +95,13 @@ fn the_first_hundred_requests_are_no_slower_than_with_drain() {
     for name in COLD {
         let scenario = all.iter().find(|scenario| scenario.name == name).expect("it has not been renamed").clone();
         let short = Scenario { ends: 100, warm: 0.0, ..scenario };
-        let ratio = measure(&short, &auto, &seeds).mean / measure(&short, &drain, &seeds).mean;
+        let ratio = measure(&short, &auto, &seeds).mean / measure(&short, &eager, &seeds).mean;
         eprintln!("{}: {ratio:.2}", short.name);
-        assert!(ratio <= 1.05, "{}: mean latency {ratio:.3} of drain's", short.name);
+        assert!(ratio <= 1.05, "{}: mean latency {ratio:.3} of eager's", short.name);
     }
 }
 
-/// What was learned of 64 users is no reason to wait with the one who is left.
+/// What was learned of 64 users is not a reason to delay the one who is left.
 #[test]
 fn a_lone_user_is_not_held_after_a_crowd() {
     const QUICK: Service = service(0.000_05, 0.000_002);
@@ -132,9 +132,9 @@ fn eight_and_sixteen_replicas_are_used_as_well_as_by_the_best_cell() {
         let open = Some(at_load(&service, load, replicas));
         let scenario = Scenario { replicas, open, ends: 6000, ..Scenario::new("many replicas", service) };
         let (cell, best) = best_cell(&scenario, &SEEDS);
-        let [auto, drain] =
-            [&auto as &dyn Fn() -> _, &drain].map(|policy| measure(&scenario, policy, &SEEDS).mean / best.mean);
-        eprintln!("{replicas} replicas, load {load}: best {}, auto {auto:.3}, drain {drain:.3}", cell.name());
+        let [auto, eager] =
+            [&auto as &dyn Fn() -> _, &eager].map(|policy| measure(&scenario, policy, &SEEDS).mean / best.mean);
+        eprintln!("{replicas} replicas, load {load}: best {}, auto {auto:.3}, eager {eager:.3}", cell.name());
         assert!(auto <= most, "{replicas} replicas, load {load}: mean latency {auto:.3} of the best cell's");
     }
 }

@@ -1,8 +1,8 @@
-//! What people tune by hand: a delay, a size, and from when the delay counts. The best of these cells, chosen with
+//! What people tune manually: a delay, a size, and from when the delay counts. The best of these cells, chosen with
 //! hindsight for each scenario, is what `auto` is measured against.
 
-use jitney_core::lanes::LaneId;
-use jitney_core::policy::{BatchPolicy, CloseReason, Decision, View};
+use jitney_core::policy::batch_policy::{BatchPolicy, CloseReason, Decision, View};
+use jitney_core::queue::lanes::LaneId;
 use jitney_core::time::Time;
 use std::time::Duration;
 

@@ -13,19 +13,19 @@ pub(crate) struct Figures {
     pub(crate) p99: f64,
     /// Padded cost over cost.
     pub(crate) padding: f64,
-    /// How often those who were answered had asked, in the mean.
+    /// How often answered clients had asked, on average.
     pub(crate) tries: f64,
     /// Mean latency of the twentieth with the longest requests.
     pub(crate) long: f64,
     pub(crate) batch: f64,
-    /// Share of batches that were held beside a free replica.
+    /// Share of batches that were held while a replica was free.
     pub(crate) held: f64,
     /// The same of batches of one.
     pub(crate) lone_held: f64,
     /// Answers within the target per second, and the share of answers that were not.
     pub(crate) goodput: f64,
     pub(crate) late: f64,
-    /// Share of requests, and how long they had waited in the mean.
+    /// Share of requests, and how long they had waited on average.
     pub(crate) refused: f64,
     pub(crate) refused_after: f64,
     /// Median of predicted over actual latency.

@@ -3,8 +3,8 @@
 use crate::arrivals::{poisson, users};
 use crate::scenarios::{LAUNCH, LLM, auto, batch_scenarios};
 use crate::simulator::{Scenario, Simulation};
-use jitney_core::auto::Auto;
-use jitney_core::policy::{BatchPolicy, CloseReason, Decision, View};
+use jitney_core::policy::auto::Auto;
+use jitney_core::policy::batch_policy::{BatchPolicy, CloseReason, Decision, View};
 use jitney_core::time::Time;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl BatchPolicy for Watched {
         match decision {
             Decision::AskAgain(at) => {
                 let since = *self.held_since.get_or_insert(view.now);
-                let most = Duration::from_secs_f64(view.pace.launch_s() / f64::from(view.replicas) + 1e-6);
+                let most = Duration::from_secs_f64(view.size_model.launch_s() / f64::from(view.replicas) + 1e-6);
                 assert!(at > view.now, "asks again at once");
                 assert!(at <= since + most, "held since {since:?} until {at:?}, at most {most:?}");
                 assert!(view.lanes.first_full().is_none(), "a full lane waits");

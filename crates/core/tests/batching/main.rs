@@ -1,4 +1,4 @@
-//! `auto` against `drain` and against a grid of cells tuned by hand, in virtual time. The scheduler is the one of production.
+//! `auto` against `eager` and against a grid of cells tuned manually, in virtual time. The scheduler is the one of production.
 //! Everything is seeded: the same figures every time. Run one with `--nocapture` to see its table.
 
 mod arrivals;
@@ -7,6 +7,7 @@ mod cells;
 mod changes;
 mod drawn;
 mod figures;
+mod histories;
 mod invariants;
 mod lanes;
 mod overload;
@@ -16,3 +17,4 @@ mod scenarios;
 mod simulator;
 mod stories;
 mod targets;
+mod ticks;

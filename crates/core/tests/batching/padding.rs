@@ -1,14 +1,14 @@
-//! Items of like length ride together: what that gains on a model that pads its batches to the longest, and that it costs
+//! Items of like length leave together: what that gains on a model that pads its batches to the longest, and that it costs
 //! nothing on models that do not.
 
 use crate::arrivals::{poisson, users};
-use crate::scenarios::{SEEDS, auto, drain, measure};
+use crate::scenarios::{SEEDS, auto, eager, measure};
 use crate::simulator::{Figures, Lengths, Scenario, Service, Simulation, geomean, service};
-use jitney_core::auto::Auto;
-use jitney_core::lane::Waiting;
-use jitney_core::lanes::LaneId;
-use jitney_core::load::Measure;
-use jitney_core::policy::{BatchPolicy, Decision, Fixed, View};
+use jitney_core::learn::batch_cost::Measure;
+use jitney_core::policy::auto::Auto;
+use jitney_core::policy::batch_policy::{BatchPolicy, Decision, Fixed, View};
+use jitney_core::queue::lanes::LaneId;
+use jitney_core::queue::waiting::Waiting;
 use jitney_core::request::ItemId;
 
 /// Tokens of sentences and of paragraphs, cut off where small text models do.
@@ -18,7 +18,7 @@ const PROCESSOR: Service = Service { follows: Measure::Padded, ..service(0.001, 
 /// The same on an accelerator: what 1,000 tokens cost.
 const ACCELERATOR: Service = Service { follows: Measure::Padded, ..service(0.004, 0.000_004) };
 
-/// `auto` that takes first those who came first.
+/// `auto` that takes items in the order of their arrival.
 #[derive(Debug, Default)]
 struct FirstCome(Auto);
 
@@ -37,7 +37,7 @@ impl BatchPolicy for FirstCome {
     }
 }
 
-/// What people build by hand: of the first so many that wait, sorted by length, a batch of so many; that with the oldest, or
+/// What people build themselves: of the first so many that wait, sorted by length, a batch of so many; that with the oldest, or
 /// the shortest, which may starve the others.
 #[derive(Clone, Copy, Debug)]
 struct SortWindow {
@@ -48,8 +48,8 @@ struct SortWindow {
 
 impl BatchPolicy for SortWindow {
     fn decide(&mut self, view: &View) -> Decision {
-        let mut drain = Fixed::DRAIN;
-        match drain.decide(view) {
+        let mut eager = Fixed::EAGER;
+        match eager.decide(view) {
             Decision::Launch { lane, reason, .. } => Decision::Launch { lane, size: self.size, reason },
             ask_again @ Decision::AskAgain(_) => ask_again,
         }
@@ -58,7 +58,7 @@ impl BatchPolicy for SortWindow {
         None
     }
     fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
-        let first = view.lanes.in_order(lane).take(self.window).map(|(_, item)| item);
+        let first = view.lanes.in_order(lane).take(self.window);
         let mut sorted: Vec<Waiting> = first.collect();
         let oldest = sorted[0];
         sorted.sort_by_key(|item| (item.cost, item.id));
@@ -104,13 +104,13 @@ fn scenarios() -> Vec<Scenario> {
 fn items_of_like_length_ride_together_when_it_pays() {
     let (mut failed, mut firsts, mut bests) = (Vec::new(), Vec::new(), Vec::new());
     eprintln!(
-        "| scenario | best window | mean ms | auto: mean, p95, p99, longest, req/s, padding | first come | drain |"
+        "| scenario | best window | mean ms | auto: mean, p95, p99, longest, req/s, padding | first come | eager |"
     );
     for scenario in scenarios() {
         let (cell, best) = best_window(&scenario);
         let auto = measure(&scenario, &auto, &SEEDS);
         let first = measure(&scenario, &|| Box::new(FirstCome::default()), &SEEDS);
-        let drain = measure(&scenario, &drain, &SEEDS);
+        let eager = measure(&scenario, &eager, &SEEDS);
         let row = |f: &Figures| {
             let ratios = [f.mean / best.mean, f.p95 / best.p95, f.p99 / best.p99, f.long / best.long];
             let [mean, p95, p99, long] = ratios;
@@ -127,7 +127,7 @@ fn items_of_like_length_ride_together_when_it_pays() {
             best.padding,
             row(&auto),
             row(&first),
-            row(&drain),
+            row(&eager),
         );
         if auto.mean > 1.15 * best.mean {
             failed.push(format!("{}: mean latency {:.2} of the best window's", scenario.name, auto.mean / best.mean));
@@ -144,7 +144,7 @@ fn items_of_like_length_ride_together_when_it_pays() {
     assert!(first <= 0.5 && best <= 0.85, "{first:.3} of first come's, {best:.3} of the best windows'");
 }
 
-/// Once like lengths ride together, cost and padded cost agree up to the noise: that must not make it forget why they do.
+/// Once like lengths leave together, cost and padded cost agree up to the noise: that must not make it forget why they do.
 #[test]
 fn what_the_time_follows_is_not_forgotten_in_noise() {
     let service = Service { follows: Measure::Padded, ..service(0.002, 0.000_025) };

@@ -3,8 +3,8 @@
 use crate::arrivals::{Open, Users, poisson, users};
 use crate::cells::{Cell, Clock};
 use crate::simulator::{Figures, Scenario, Service, Simulation, service};
-use jitney_core::auto::Auto;
-use jitney_core::policy::{BatchPolicy, Fixed};
+use jitney_core::policy::auto::Auto;
+use jitney_core::policy::batch_policy::{BatchPolicy, Fixed};
 
 pub(crate) const SEEDS: [u64; 2] = [1, 2];
 
@@ -22,7 +22,7 @@ pub(crate) const LLM: Service = service(0.0232, 0.0018);
 pub(crate) const DIFFUSION: Service = service(1.3, 0.6);
 pub(crate) const PADDED: Service = Service { is_padded: true, ..service(0.02, 0.004) };
 
-/// Strangers at a share of what full batches can answer.
+/// Independent clients at a share of what full batches can answer.
 pub(crate) fn at_load(service: &Service, load: f64, replicas: u32) -> Open {
     poisson(load * 32.0 * f64::from(replicas) / service.seconds(32))
 }
@@ -111,8 +111,8 @@ pub(crate) fn auto() -> Box<dyn BatchPolicy> {
     Box::new(Auto::default())
 }
 
-pub(crate) fn drain() -> Box<dyn BatchPolicy> {
-    Box::new(Fixed::DRAIN)
+pub(crate) fn eager() -> Box<dyn BatchPolicy> {
+    Box::new(Fixed::EAGER)
 }
 
 /// Means over seeds.

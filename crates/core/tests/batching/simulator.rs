@@ -3,15 +3,18 @@
 use crate::arrivals::{Coming, Open, Stream, Users};
 pub(crate) use crate::figures::{Figures, geomean, mean, quantile};
 use crate::random::Random;
-use jitney_core::admission::{QueueLimits, Refusal};
-use jitney_core::group_key::{GroupKey, KeyPart};
-use jitney_core::lane::BatchLimits;
-use jitney_core::load::{Load, Measure};
-use jitney_core::outcome::Outcome as Unanswered;
-use jitney_core::policy::BatchPolicy;
-use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{Action, Ended, Launch, NewItem, Payload, Scheduler};
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::limits::QueueLimits;
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::learn::batch_cost::{BatchCost, Measure};
+use jitney_core::policy::batch_policy::BatchPolicy;
+use jitney_core::queue::group_key::{GroupKey, KeyPart};
+use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::action::{Action, Launch};
+use jitney_core::scheduler::admission::refusal::Refusal;
+use jitney_core::scheduler::item::{EndedItem, NewItem, Payload};
+use jitney_core::scheduler::state::Scheduler;
+use jitney_core::tables::outcome::Outcome as Unanswered;
 use jitney_core::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -57,7 +60,7 @@ impl Service {
         self.a + self.b * items.min(knee) as f64 + slope * items.saturating_sub(knee) as f64
     }
 
-    pub(crate) fn sample(&self, load: Load, now: f64, random: &mut Random) -> f64 {
+    pub(crate) fn sample(&self, load: BatchCost, now: f64, random: &mut Random) -> f64 {
         let drift = if now >= self.drift.0 { self.drift.1 } else { 1.0 };
         let noise = if self.cv > 0.0 { random.lognormal(self.cv) } else { 1.0 };
         let slow = if self.slow.0 > 0.0 && random.unit() < self.slow.0 { self.slow.1 } else { 1.0 };
@@ -72,7 +75,7 @@ pub(crate) enum Drop {
     ByPolicy,
     /// Somebody who refuses only what has expired: a queue time-out.
     Expired,
-    /// Somebody who is told what batches take, and refuses what cannot end in time in a batch of at most this size.
+    /// A gate that knows what batches take, and refuses what cannot end in time in a batch of at most this size.
     Window(usize),
 }
 
@@ -106,11 +109,11 @@ pub(crate) struct Scenario {
     pub(crate) odd_lanes: f64,
     /// Lengths of requests; without them all cost 1.
     pub(crate) lengths: Option<Lengths>,
-    /// The scheduler is not told what requests cost.
+    /// The scheduler does not know what requests cost.
     pub(crate) hides_costs: bool,
-    /// A share of requests has a deadline of its own, so many seconds after its arrival.
+    /// A share of requests has its own deadline, so many seconds after its arrival.
     pub(crate) hurried: (f64, f64),
-    /// Who is refused comes back when it is told to, so many times.
+    /// A refused client comes back after `Retry-After`, so many times.
     pub(crate) retries: u32,
     /// Answers should come within this.
     pub(crate) target: Option<f64>,
@@ -123,6 +126,8 @@ pub(crate) struct Scenario {
     pub(crate) boost: f64,
     /// Sizes measured before serving: 1, 2, 4, …
     pub(crate) has_profile: bool,
+    /// Timers of the server ring at multiples of this, in seconds; 0: to the nanosecond.
+    pub(crate) timer: f64,
     /// The scheduler is also polled between events, as by a timer that was set for something else.
     pub(crate) polls_for_nothing: bool,
 }
@@ -148,6 +153,7 @@ impl Scenario {
             warm: 0.2,
             boost: 0.0,
             has_profile: false,
+            timer: 0.0,
             polls_for_nothing: false,
         }
     }
@@ -181,7 +187,13 @@ struct Request {
 }
 
 impl Payload for Request {
-    fn fingerprint(&self) -> u64 {
+    type Input = ();
+
+    fn input(&self) -> &() {
+        &()
+    }
+
+    fn fingerprint((): &()) -> u64 {
         0
     }
 }
@@ -219,9 +231,11 @@ pub(crate) struct Refused {
 pub(crate) struct Ran {
     pub(crate) at: f64,
     pub(crate) items: usize,
-    pub(crate) load: Load,
-    /// For how long a replica was free beside its items, at most.
+    pub(crate) load: BatchCost,
+    /// For how long a replica was free while items waited, at most.
     pub(crate) held_s: f64,
+    /// Why it was closed, as the metric says it.
+    pub(crate) reason: &'static str,
 }
 
 #[derive(Debug)]
@@ -229,7 +243,7 @@ struct Replica {
     batches: VecDeque<Launch>,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Simulation {
     scenario: Scenario,
     scheduler: Scheduler<Request>,
@@ -250,7 +264,7 @@ pub(crate) struct Simulation {
     result: Outcome,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) answered: Vec<Answered>,
@@ -294,17 +308,17 @@ impl Simulation {
 
     fn start(&mut self) {
         for id in (0..self.scenario.replicas).map(ReplicaId) {
-            self.scheduler.replica_up(self.now, id);
+            self.scheduler.replica_up(self.now, id, ReplicaClass::default());
             self.replicas.insert(id, Replica { batches: VecDeque::new() });
         }
         if self.scenario.has_profile {
             let sizes = std::iter::successors(Some(1), |size| Some(size * 2));
             let sizes = sizes.take_while(|&size| size <= self.scenario.max_batch);
             let measured = sizes.map(|size| {
-                let load = Load::alike(size, 1);
+                let load = BatchCost::alike(size, 1);
                 (load, Duration::from_secs_f64(self.scenario.service.sample(load, 0.0, &mut self.work_random)))
             });
-            self.scheduler.profiled(measured);
+            self.scheduler.profiled(ReplicaClass::default(), measured);
         }
         self.next_stranger();
         if let Some(users) = self.scenario.users {
@@ -333,7 +347,12 @@ impl Simulation {
     fn work(&mut self) {
         while self.result.answered.len() + self.result.refused.len() < self.scenario.ends {
             let next = self.events.peek().map(|&Reverse(next)| next);
-            if let Some(wake) = self.scheduler.next_wake().filter(|&wake| next.is_none_or(|(at, ..)| wake < at)) {
+            if let Some(wake) = self
+                .scheduler
+                .next_wake()
+                .map(|wake| self.rings_at(wake))
+                .filter(|&wake| next.is_none_or(|(at, ..)| wake < at))
+            {
                 self.now = wake.max(self.now);
                 self.act();
                 continue;
@@ -353,6 +372,12 @@ impl Simulation {
             self.act();
         }
         self.result.ended_at = self.now.as_secs_f64();
+    }
+
+    /// When a timer rings that was set for `wake`.
+    fn rings_at(&self, wake: Time) -> Time {
+        let step = (self.scenario.timer * 1e9) as u64;
+        if step == 0 || wake <= self.now { wake } else { Time(wake.0.div_ceil(step) * step) }
     }
 
     fn arrive(&mut self, coming: Coming, is_user: bool) {
@@ -387,7 +412,7 @@ impl Simulation {
                 self.refused(request, self.now, refusal);
             }
         } else {
-            // Not by the door: without a target a policy must not look good because others were refused.
+            // Not by admission: without a target a policy must not look good because others were refused.
             assert!(self.scheduler.enter(self.now, item).is_ok(), "nothing is refused here");
             self.waiting.push_back((id, self.now.as_secs_f64()));
         }
@@ -396,7 +421,7 @@ impl Simulation {
     fn refused(&mut self, request: Request, arrival: Time, refusal: Refusal) {
         if let Some(after) = refusal.retry_after.filter(|_| request.tries <= self.scenario.retries) {
             let back = Request { tries: request.tries + 1, ..request };
-            // Nobody is back to the nanosecond.
+            // No user is back to the nanosecond.
             let at = self.now.as_secs_f64() + after.as_secs_f64() + self.length_random.between(0.0, 0.1);
             self.push(at, Event::Return(back));
             return;
@@ -437,7 +462,7 @@ impl Simulation {
                 Action::Launch(launch) => self.launched(launch),
                 Action::Fail(ended, outcome) => {
                     let refusal = match outcome {
-                        Unanswered::WouldBeLate => self.scheduler.late(self.now),
+                        Unanswered::WouldBeLate => self.scheduler.refusal_of_late(self.now),
                         other => Refusal::never(other),
                     };
                     self.refused(ended.payload, ended.arrival, refusal);
@@ -454,7 +479,13 @@ impl Simulation {
     fn launched(&mut self, launch: Launch) {
         let now = self.now.as_secs_f64();
         let held_s = self.holding_since.take().map_or(0.0, |since| now - since);
-        self.result.batches.push(Ran { at: now, items: launch.items.len(), load: launch.load, held_s });
+        self.result.batches.push(Ran {
+            at: now,
+            items: launch.items.len(),
+            load: launch.load,
+            held_s,
+            reason: launch.reason.label(),
+        });
         self.waiting.drain(..launch.items.len().min(self.waiting.len()));
         let id = launch.replica;
         let replica = self.replicas.get_mut(&id).expect("launches go to replicas that are up");
@@ -467,10 +498,10 @@ impl Simulation {
     fn begin(&mut self, id: ReplicaId) {
         let now = self.now.as_secs_f64();
         if let Some(launch) = self.replicas[&id].batches.front() {
-            let costs = launch.items.iter().filter_map(|&id| Some(self.scheduler.look(id, self.now)?.0.cost));
-            let load: Load = costs.collect();
+            let costs = launch.items.iter().filter_map(|&id| Some(self.scheduler.payload(id, self.now)?.0.cost));
+            let load: BatchCost = costs.collect();
             let seconds = self.scenario.service.sample(load, now, &mut self.work_random);
-            let first = self.scheduler.look(launch.items[0], self.now);
+            let first = self.scheduler.payload(launch.items[0], self.now);
             let is_odd = first.is_some_and(|(request, _)| request.lane % 2 == 1);
             let seconds = if is_odd { seconds * self.scenario.odd_lanes } else { seconds };
             self.push(now + seconds, Event::Done(id));
@@ -481,16 +512,16 @@ impl Simulation {
         let replica = self.replicas.get_mut(&id).expect("it ran");
         let Launch { batch, items, .. } = replica.batches.pop_front().expect("it ran");
         for (place, item) in items.into_iter().enumerate() {
-            // Whoever had a deadline may have gone.
-            if let Some(ended) = self.scheduler.item_done(batch, item) {
+            // A request with a deadline may have expired.
+            if let Some(ended) = self.scheduler.item_ended(batch, item) {
                 self.answered(&ended, place);
             }
         }
-        self.scheduler.batch_done(self.now, id, batch, true);
+        self.scheduler.batch_ended(self.now, id, batch, true);
         self.begin(id);
     }
 
-    fn answered(&mut self, ended: &Ended<Request>, place: usize) {
+    fn answered(&mut self, ended: &EndedItem<Request>, place: usize) {
         let Request { lane, is_high, is_user, predicted, cost, tries, .. } = ended.payload;
         let now = self.now.as_secs_f64();
         let latency = (self.now - ended.arrival).as_secs_f64();

@@ -1,19 +1,19 @@
-//! The stories of `benchmarks/policies.py`, with the same policies, to be shown beside what was measured.
+//! The stories of `benchmarks/policies.py`, with the same policies, to be shown next to the measurements.
 
 use crate::arrivals::{Open, Users, poisson, users};
-use crate::scenarios::{SEEDS, auto, drain};
+use crate::scenarios::{SEEDS, auto, eager};
 use crate::simulator::{Figures, Scenario, Simulation, service};
-use jitney_core::policy::{BatchPolicy, Fixed};
+use jitney_core::policy::batch_policy::{BatchPolicy, Fixed};
 use std::time::Duration;
 
 /// Items of a full batch.
 const SIZE: usize = 32;
 
-/// As `policies.py` names them: `auto`, `drain` or `fixed/MS/SIZE`; with the size of its batches.
+/// As `policies.py` names them: `auto`, `eager` or `fixed/MS/SIZE`; with the size of its batches.
 fn policy(name: &str) -> (Box<dyn BatchPolicy>, usize) {
     match name.split('/').collect::<Vec<_>>()[..] {
         ["auto"] => (auto(), SIZE),
-        ["drain"] => (drain(), SIZE),
+        ["eager"] => (eager(), SIZE),
         ["fixed", delay_ms, size] => {
             let delay = Duration::from_millis(delay_ms.parse().expect("a number"));
             (Box::new(Fixed { delay }), size.parse().expect("a number"))
@@ -46,7 +46,7 @@ fn stories_of_the_benchmark() {
         Scenario { open: strangers(1.5), target: Some(0.15), ..plain("target 150 ms, load 1.5") },
     ];
     for story in stories {
-        for name in ["auto", "drain", "fixed/2/8", "fixed/2/32", "fixed/5/8", "fixed/5/32", "fixed/10/8", "fixed/10/32"]
+        for name in ["auto", "eager", "fixed/2/8", "fixed/2/32", "fixed/5/8", "fixed/5/32", "fixed/10/8", "fixed/10/32"]
         {
             let runs = SEEDS.map(|seed| {
                 let (policy, max_batch) = policy(name);

@@ -2,7 +2,7 @@
 
 use crate::arrivals::{Open, poisson};
 use crate::cells::{Cell, Clock};
-use crate::scenarios::{LAUNCH, LINEAR, MIXED, auto, drain};
+use crate::scenarios::{LAUNCH, LINEAR, MIXED, auto, eager};
 use crate::simulator::{Drop, Scenario, Service, Simulation, geomean};
 
 fn scenarios() -> Vec<Scenario> {
@@ -41,17 +41,17 @@ fn best_cell(scenario: &Scenario, drop: impl Fn(usize) -> Drop) -> f64 {
 fn goodput_is_that_of_the_best_cell_that_knows_what_batches_take() {
     let (mut failed, mut ratios) = (Vec::new(), Vec::new());
     eprintln!(
-        "| service, target, load | best cell, time-out | best cell, window | drain | auto | refused | after | late |"
+        "| service, target, load | best cell, time-out | best cell, window | eager | auto | refused | after | late |"
     );
     for scenario in scenarios() {
         let plain = best_cell(&scenario, |_| Drop::Expired);
         let best = best_cell(&scenario, Drop::Window).max(plain);
-        let [drain, auto] = [drain(), auto()].map(|policy| Simulation::run(&scenario, policy, 1));
+        let [eager, auto] = [eager(), auto()].map(|policy| Simulation::run(&scenario, policy, 1));
         let target = scenario.target.unwrap_or_default();
         eprintln!(
             "| {} | {plain:.0} | {best:.0} | {:.0} | {:.0} | {:.2} | {:.2} | {:.3} |",
             scenario.name,
-            drain.goodput,
+            eager.goodput,
             auto.goodput,
             auto.refused,
             auto.refused_after / target,

@@ -1,26 +1,28 @@
-//! The door: what it predicts and what it tells those whom it refuses.
+//! Admission: what it predicts, and how it answers refused requests.
 
 use crate::world::Input;
-use jitney_core::admission::{Allowed, QueueLimits, QueueState, admit, predicted_wait};
-use jitney_core::group_key::{GroupKey, KeyPart};
-use jitney_core::lane::BatchLimits;
-use jitney_core::outcome::Outcome;
-use jitney_core::pace::Pace;
-use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{Asking, NewItem, Scheduler};
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::limits::QueueLimits;
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::learn::size_model::SizeModel;
+use jitney_core::queue::group_key::{GroupKey, KeyPart};
+use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::admission::bounds::{Allowed, QueueState, admit, predicted_wait};
+use jitney_core::scheduler::item::{NewItem, RequestTerms};
+use jitney_core::scheduler::state::Scheduler;
+use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
 use proptest::prelude::*;
 use std::time::Duration;
 
-fn paces() -> impl Strategy<Value = Pace> {
+fn cost_models() -> impl Strategy<Value = SizeModel> {
     let batch = (1usize..64, 0u64..3_000_000_000).prop_map(|(items, ns)| (items, Duration::from_nanos(ns)));
     prop::collection::vec(batch, 0..30).prop_map(|batches| {
-        let mut pace = Pace::default();
+        let mut size_model = SizeModel::default();
         for (items, length) in batches {
-            pace.learn(items, length);
+            size_model.learn(items, length);
         }
-        pace
+        size_model
     })
 }
 
@@ -32,7 +34,7 @@ fn rules() -> Rules {
         request_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
-        launch: WhenToLaunch::DRAIN,
+        launch: WhenToLaunch::EAGER,
         target: None,
         max_wait: None,
     }
@@ -55,15 +57,15 @@ proptest! {
 
     #[test]
     fn a_longer_queue_never_predicts_a_shorter_wait(
-        pace in paces(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(), alone in 0usize..40,
+        size_model in cost_models(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(), alone in 0usize..40,
     ) {
         let wait = |ahead, is_empty| {
-            let queue = QueueState { items: 0, bytes: 0, ahead, alone, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
+            let queue = QueueState { items: 0, bytes: 0, ahead, suspects: alone, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, size_model: &size_model, weight: 1.0 };
             predicted_wait(&queue)
         };
         let waits: Vec<_> = std::iter::once(wait(0, true)).chain((0..50).map(|ahead| wait(ahead, false))).collect();
         prop_assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{:?}", waits);
-        prop_assert_eq!(waits[0].is_some(), pace.is_known());
+        prop_assert_eq!(waits[0].is_some(), size_model.is_known());
     }
 
     #[test]
@@ -71,14 +73,14 @@ proptest! {
         arrivals in prop::collection::vec((0u64..4, 0u64..40), 1..60),
     ) {
         let mut scheduler = Scheduler::new(rules());
-        scheduler.replica_up(Time(0), ReplicaId(1));
+        scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
         for n in 0..4 {
             let id = 1_000_000 + n;
             prop_assert!(scheduler.submit(Time(0), item(id, 0, 1)).is_ok());
-            let Some(jitney_core::scheduler::Action::Launch(launch)) = scheduler.poll(Time(0)) else { panic!("idle") };
+            let Some(jitney_core::scheduler::action::Action::Launch(launch)) = scheduler.poll(Time(0)) else { panic!("idle") };
             if n < 3 {
-                scheduler.item_done(launch.batch, ItemId(id));
-                scheduler.batch_done(Time(0) + Duration::from_millis(1), launch.replica, launch.batch, true);
+                scheduler.item_ended(launch.batch, ItemId(id));
+                scheduler.batch_ended(Time(0) + Duration::from_millis(1), launch.replica, launch.batch, true);
             }
         }
         let mut last = scheduler.predicted_wait(Time(0));
@@ -93,13 +95,13 @@ proptest! {
 
     #[test]
     fn a_refusal_says_when_to_come_back_in_whole_seconds_from_1_to_30(
-        pace in paces(), items in 0usize..2000, bytes in 0u64..2000, replicas in 1u32..8,
+        size_model in cost_models(), items in 0usize..2000, bytes in 0u64..2000, replicas in 1u32..8,
         timeouts in (0u64..100_000, 0u64..100_000),
     ) {
         let limits = QueueLimits { max_items: 1000, max_bytes: 1000 };
         let (ahead, is_empty) = (items / 8, items == 0);
         let queue =
-            QueueState { items, bytes, ahead, alone: 0, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, pace: &pace, weight: 1.0 };
+            QueueState { items, bytes, ahead, suspects: 0, is_empty, max_batch_size: 8, replicas, idle: false, allowed: Allowed::Batches, size_model: &size_model, weight: 1.0 };
         let (timeout, remaining) = (Duration::from_millis(timeouts.0), Duration::from_millis(timeouts.1));
         if let Err(refusal) = admit(&queue, limits, 10, timeout, remaining) {
             let expected = refusal.outcome == Outcome::DeadlineUnreachable;
@@ -114,7 +116,7 @@ proptest! {
 #[test]
 fn a_thousand_and_twenty_four_lanes_may_live_and_an_emptied_one_makes_room() {
     let mut scheduler = Scheduler::new(rules());
-    scheduler.replica_up(Time(0), ReplicaId(1));
+    scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
     for n in 0..1024 {
         assert!(scheduler.submit(Time(0), item(n, n, 1)).is_ok());
     }
@@ -129,24 +131,26 @@ fn a_thousand_and_twenty_four_lanes_may_live_and_an_emptied_one_makes_room() {
 
 /// The next batch, which ends after so long.
 fn run(scheduler: &mut Scheduler<Input>, now: &mut Time, length: Duration) {
-    let Some(jitney_core::scheduler::Action::Launch(launch)) = scheduler.poll(*now) else { panic!("nothing left") };
+    let Some(jitney_core::scheduler::action::Action::Launch(launch)) = scheduler.poll(*now) else {
+        panic!("nothing left")
+    };
     *now = *now + length;
     for id in launch.items {
-        scheduler.item_done(launch.batch, id);
+        scheduler.item_ended(launch.batch, id);
     }
-    scheduler.batch_done(*now, launch.replica, launch.batch, true);
+    scheduler.batch_ended(*now, launch.replica, launch.batch, true);
 }
 
 #[test]
 fn a_slow_start_does_not_shut_the_door_of_a_latency_target_for_ever() {
     let mut scheduler = Scheduler::new(Rules { target: Some(Duration::from_millis(50)), ..rules() });
-    scheduler.replica_up(Time(0), ReplicaId(1));
+    scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
     let mut now = Time(0);
     for id in 0..3 {
         assert!(scheduler.submit(now, item(id, 0, 1)).is_ok());
         run(&mut scheduler, &mut now, Duration::from_secs(2));
     }
-    // It takes 2 s, as far as is known: whoever has somebody ahead is refused, and whoever has nobody shows what it takes.
+    // It takes 2 s, as far as is known: a request behind another is refused, and one that is first shows what it takes.
     for id in 3..103 {
         now = now + Duration::from_secs(1);
         assert!(scheduler.submit(now, item(id, 0, 1)).is_ok(), "item {id}");
@@ -165,9 +169,12 @@ fn a_slow_start_does_not_shut_the_door_of_a_latency_target_for_ever() {
 #[derive(Debug, Default)]
 struct Patient(Option<Time>);
 
-impl jitney_core::policy::BatchPolicy for Patient {
-    fn decide(&mut self, view: &jitney_core::policy::View) -> jitney_core::policy::Decision {
-        use jitney_core::policy::{CloseReason, Decision};
+impl jitney_core::policy::batch_policy::BatchPolicy for Patient {
+    fn decide(
+        &mut self,
+        view: &jitney_core::policy::batch_policy::View,
+    ) -> jitney_core::policy::batch_policy::Decision {
+        use jitney_core::policy::batch_policy::{CloseReason, Decision};
         let until = *self.0.get_or_insert(view.now) + Duration::from_secs(1);
         let lane = view.lanes.by_rank().next().expect("something waits");
         if view.now < until {
@@ -183,33 +190,33 @@ impl jitney_core::policy::BatchPolicy for Patient {
 
 #[test]
 fn who_was_held_and_went_away_does_not_count_for_who_comes_next() {
-    use jitney_core::scheduler::Action;
+    use jitney_core::scheduler::action::Action;
     let mut scheduler = Scheduler::with_policy(rules(), Box::new(Patient::default()));
     let at = |seconds| Time(0) + Duration::from_secs(seconds);
-    scheduler.replica_up(at(0), ReplicaId(1));
+    scheduler.replica_up(at(0), ReplicaId(1), ReplicaClass::default());
     assert!(scheduler.submit(at(0), item(1, 0, 1)).is_ok());
     assert!(scheduler.poll(at(0)).is_none());
     assert!(scheduler.cancel(ItemId(1)).is_some());
     assert!(scheduler.poll(at(0)).is_none());
     assert!(scheduler.submit(at(3600), item(2, 0, 1)).is_ok());
-    assert!(scheduler.poll(at(3600)).is_none(), "it is held as long as anybody");
+    assert!(scheduler.poll(at(3600)).is_none(), "it is held as long as others");
     let Some(Action::Launch(launch)) = scheduler.poll(at(3601)) else { panic!("held for too long") };
     assert_eq!(launch.held, Duration::from_secs(1));
 }
 
 #[test]
 fn what_was_not_computed_does_not_count_as_part_of_its_batch() {
-    use jitney_core::scheduler::Action;
+    use jitney_core::scheduler::action::Action;
     let mut scheduler = Scheduler::new(rules());
     let mut now = Time(0);
-    scheduler.replica_up(now, ReplicaId(1));
+    scheduler.replica_up(now, ReplicaId(1), ReplicaClass::default());
     for round in 0..10 {
         (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * round + n, 0, 1)).is_ok()));
         let Some(Action::Launch(launch)) = scheduler.poll(now) else { panic!("nothing left") };
         now = now + Duration::from_millis(10);
-        launch.items.iter().for_each(|&id| _ = scheduler.item_done(launch.batch, id));
+        launch.items.iter().for_each(|&id| _ = scheduler.item_ended(launch.batch, id));
         scheduler.computed(launch.batch, 1);
-        scheduler.batch_done(now, launch.replica, launch.batch, true);
+        scheduler.batch_ended(now, launch.replica, launch.batch, true);
     }
     let sizes: Vec<f64> = scheduler.explain(now).sizes.iter().map(|size| size.items).collect();
     assert_eq!(sizes, [1.0], "three of four were refused each time");
@@ -218,7 +225,7 @@ fn what_was_not_computed_does_not_count_as_part_of_its_batch() {
 #[test]
 fn a_batch_that_waits_at_its_replica_is_waited_for_too() {
     let mut scheduler = Scheduler::new(rules());
-    scheduler.replica_up(Time(0), ReplicaId(1));
+    scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
     let mut now = Time(0);
     for batch in 0..4 {
         (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
@@ -229,7 +236,7 @@ fn a_batch_that_waits_at_its_replica_is_waited_for_too() {
         while scheduler.poll(now).is_some() {}
         scheduler.predicted_wait(now)
     });
-    // One runs, one was sent ahead, one is in the queue: where a batch waits makes no difference to whoever comes after it.
+    // One runs, one was sent ahead, one is in the queue: where a batch waits makes no difference to later requests.
     assert_eq!(waits, [0.5, 1.5, 2.5].map(|seconds| Some(Duration::from_secs_f64(seconds))));
 }
 
@@ -237,7 +244,7 @@ fn a_batch_that_waits_at_its_replica_is_waited_for_too() {
 fn where_cost_closes_batches_waits_are_those_of_such_batches() {
     let batch = BatchLimits { max_items: 32, max_cost: 400 };
     let mut scheduler = Scheduler::new(Rules { batch, ..rules() });
-    scheduler.replica_up(Time(0), ReplicaId(1));
+    scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
     let (mut now, mut next) = (Time(0), 0);
     let length = |items: u64| Duration::from_millis(10 + 60 * items);
     for items in [1, 2, 3, 4, 1, 2, 3, 4, 4] {
@@ -260,7 +267,7 @@ fn where_cost_closes_batches_waits_are_those_of_such_batches() {
 fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
     let queue = QueueLimits { max_items: 5000, max_bytes: 1000 };
     let mut scheduler = Scheduler::new(Rules { queue, ..rules() });
-    scheduler.replica_up(Time(0), ReplicaId(1));
+    scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
     let mut now = Time(0);
     for batch in 0..4 {
         (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
@@ -282,7 +289,7 @@ fn a_queue_that_is_full_of_bytes_is_not_taken_for_a_long_wait() {
 /// A scheduler that has run four full batches of a second each.
 fn measured(rules: Rules) -> (Scheduler<Input>, Time) {
     let (mut scheduler, mut now) = (Scheduler::new(rules), Time(0));
-    scheduler.replica_up(now, ReplicaId(1));
+    scheduler.replica_up(now, ReplicaId(1), ReplicaClass::default());
     for batch in 0..4 {
         (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));
         run(&mut scheduler, &mut now, Duration::from_secs(1));
@@ -294,7 +301,8 @@ fn measured(rules: Rules) -> (Scheduler<Input>, Time) {
 fn a_later_piece_of_a_request_that_finds_no_room_is_no_sign_of_overload() {
     let (mut scheduler, now) = measured(rules());
     let group = item(0, 0, 1).group;
-    let piece = Asking { group: &group, priority: Priority::Normal, cost: 1, bytes: 4, timeout: None, continues: true };
+    let piece =
+        RequestTerms { group: &group, priority: Priority::Normal, cost: 1, bytes: 4, timeout: None, continues: true };
     (100..144).for_each(|id| assert!(scheduler.enter(now, item(id, 0, 1)).is_ok()));
     let told = scheduler.admit(now, &piece).map_err(|refusal| refusal.outcome);
     assert_eq!(told, Err(Outcome::WaitTooLong), "eleven batches wait");
@@ -314,20 +322,21 @@ fn overload_of_a_class_is_none_of_those_before_it() {
             (100..first - 20).for_each(|id| assert!(scheduler.cancel(ItemId(id)).is_some()));
             let mut submit = |id, priority| scheduler.submit(now, NewItem { priority, ..item(id, 0, 1) }).is_ok();
             let before = (1000..1020).filter(|&id| submit(id, class)).count();
-            assert_eq!(before == 20, is_let_in, "{refused:?} was refused, then {before} of 20 {class:?} were let in");
+            assert_eq!(before == 20, is_let_in, "{refused:?} was refused, then {before} of 20 {class:?} were admitted");
         }
     }
 }
 
 #[test]
 fn suspects_and_lanes_take_turns_and_newcomers_are_told() {
-    use jitney_core::policy::CloseReason;
-    use jitney_core::scheduler::{Action, Loss};
+    use jitney_core::policy::batch_policy::CloseReason;
+    use jitney_core::replicas::loss_history::Loss;
+    use jitney_core::scheduler::action::Action;
     let (mut scheduler, mut now) = measured(rules());
     (100..104).for_each(|id| assert!(scheduler.submit(now, item(id, 0, 1)).is_ok()));
     while scheduler.poll(now).is_some() {}
     scheduler.replica_lost(now, ReplicaId(1), Loss::Killed);
-    scheduler.replica_up(now, ReplicaId(2));
+    scheduler.replica_up(now, ReplicaId(2), ReplicaClass::default());
     let mut launched = vec![];
     let mut waits = vec![];
     loop {
@@ -341,8 +350,8 @@ fn suspects_and_lanes_take_turns_and_newcomers_are_told() {
         }
         let Some(launch) = launched.last().filter(|_| !scheduler.is_empty()) else { break };
         now = now + Duration::from_secs(1);
-        launch.items.iter().for_each(|&id| _ = scheduler.item_done(launch.batch, id));
-        scheduler.batch_done(now, launch.replica, launch.batch, true);
+        launch.items.iter().for_each(|&id| _ = scheduler.item_ended(launch.batch, id));
+        scheduler.batch_ended(now, launch.replica, launch.batch, true);
     }
     let is_trial: Vec<bool> = launched.iter().map(|launch| launch.reason == CloseReason::Suspect).collect();
     assert_eq!(is_trial, [true, false, true, false, true, true]);
@@ -354,7 +363,7 @@ fn suspects_and_lanes_take_turns_and_newcomers_are_told() {
 #[test]
 fn whoever_ranks_before_those_that_wait_is_not_refused_for_them() {
     let mut scheduler = Scheduler::new(Rules { boost: Duration::from_secs(60), ..rules() });
-    scheduler.replica_up(Time(0), ReplicaId(1));
+    scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
     let mut now = Time(0);
     for batch in 0..4 {
         (0..4).for_each(|n| assert!(scheduler.submit(now, item(4 * batch + n, 0, 1)).is_ok()));

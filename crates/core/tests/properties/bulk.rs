@@ -1,13 +1,15 @@
 //! Batches whose bytes take longer to move than to compute.
 
 use crate::world::Input;
-use jitney_core::admission::QueueLimits;
-use jitney_core::group_key::{GroupKey, KeyPart};
-use jitney_core::lane::BatchLimits;
-use jitney_core::policy::CloseReason;
-use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{Action, Launch, NewItem, Scheduler};
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::limits::QueueLimits;
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::queue::group_key::{GroupKey, KeyPart};
+use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::action::{Action, Launch};
+use jitney_core::scheduler::item::NewItem;
+use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ struct Kind {
     computing: Duration,
 }
 
-/// A batch that has left: of which group, how many, why, and how many others were under way.
+/// A batch that has left: of which group, how many, why, and how many others were in flight.
 #[derive(Debug, PartialEq)]
 struct Left(i64, usize, CloseReason, usize);
 
@@ -57,7 +59,7 @@ fn run(launch: WhenToLaunch, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, S
         max_wait: Some(Duration::from_secs(3600)),
     });
     let (mut now, mut next, mut left) = (Time(0), 0, vec![]);
-    (0..replicas).for_each(|id| scheduler.replica_up(now, ReplicaId(id)));
+    (0..replicas).for_each(|id| scheduler.replica_up(now, ReplicaId(id), ReplicaClass::default()));
     let mut waiting = vec![0; kinds.len()];
     // By group, so that a batch is known by its first item.
     let group_of = |id: ItemId| (id.0 % kinds.len() as u64) as usize;
@@ -83,8 +85,8 @@ fn run(launch: WhenToLaunch, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, S
         let moved = done.items.len() as u64 * bytes;
         now = now + computing + Duration::from_nanos(moved);
         scheduler.moved(done.batch, moved, computing);
-        done.items.iter().for_each(|&id| _ = scheduler.item_done(done.batch, id));
-        scheduler.batch_done(now, done.replica, done.batch, true);
+        done.items.iter().for_each(|&id| _ = scheduler.item_ended(done.batch, id));
+        scheduler.batch_ended(now, done.replica, done.batch, true);
     }
     (left.split_off(left.len() - 6), scheduler, now)
 }
@@ -109,7 +111,7 @@ fn a_batch_that_takes_long_to_compute_is_as_large_as_it_may_be() {
 
 #[test]
 fn who_names_when_batches_leave_is_not_overruled() {
-    for launch in [WhenToLaunch::DRAIN, WhenToLaunch::Fixed(MS)] {
+    for launch in [WhenToLaunch::EAGER, WhenToLaunch::Fixed(MS)] {
         assert_eq!(sizes(&last_batches(launch, 1, &[MOVED])), [64; 6]);
     }
 }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod bulk;
+mod lifecycle;
 mod ops;
 mod poison;
 mod riders;

@@ -1,13 +1,13 @@
-//! Workers that die of poison items only: the guilty are found, everybody else is answered. Here the judgement does not
+//! Workers that die of certain items only: those are found, all others are answered. Here the judgement does not
 //! rest on the reference's copy of the rule, but on who really killed.
 
 use crate::world::{Arrival, End, Promise, World};
-use jitney_core::admission::QueueLimits;
-use jitney_core::lane::BatchLimits;
-use jitney_core::outcome::Outcome;
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::limits::QueueLimits;
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
-use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::Loss;
+use jitney_core::tables::outcome::Outcome;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         request_timeout: hour,
         batch_timeout: hour,
         retry,
-        launch: WhenToLaunch::DRAIN,
+        launch: WhenToLaunch::EAGER,
         target: None,
         max_wait: None,
     }
@@ -104,7 +104,7 @@ impl Told {
         for item in self.world.batches[&running].items.clone() {
             self.world.item_done(running, item);
         }
-        // Not clean: these stories are about blame, and a learned pace would make the door refuse some of their items.
+        // Not clean: these stories are about causes, and a learned pace would make admission refuse some of their items.
         self.world.batch_done(id, running, false);
     }
 
@@ -191,14 +191,14 @@ proptest! {
         story in stories(predict_only()),
     ) {
         let mut told = tell(&story, true);
-        prop_assert!(told.deaths <= 2 * told.poison(), "{} deaths of {} poison", told.deaths, told.poison());
+        prop_assert!(told.deaths <= 2 * told.poison(), "{} deaths of {} fatal items", told.deaths, told.poison());
         check(&mut told)?;
     }
 
     #[test]
     fn what_kills_while_it_is_decoded_is_convicted_after_a_bounded_number_of_deaths(story in stories(any_poison())) {
         let mut told = tell(&story, true);
-        prop_assert!(told.deaths <= 4 * told.poison(), "{} deaths of {} poison", told.deaths, told.poison());
+        prop_assert!(told.deaths <= 4 * told.poison(), "{} deaths of {} fatal items", told.deaths, told.poison());
         check(&mut told)?;
     }
 
@@ -213,7 +213,7 @@ proptest! {
             let mut tries = 0;
             while let Ok(id) = told.world.arrive(&arrival(group, n as u64)) {
                 (_, tries) = (told.kinds.insert(id, kind), tries + 1);
-                prop_assert!(tries <= 2, "{}: {:?} is let in again and again", n, kind);
+                prop_assert!(tries <= 2, "{}: {:?} is admitted again and again", n, kind);
                 while !told.world.items.is_empty() {
                     let busy = told.world.replicas.iter().find(|(_, replica)| !replica.batches.is_empty());
                     let replica = busy.map(|(id, _)| *id);
@@ -231,7 +231,7 @@ proptest! {
             }
         }
         let poison = story.arrivals.iter().filter(|(_, kind)| *kind != Kind::Innocent).count();
-        prop_assert!(told.deaths <= 2 * poison, "{} deaths of {} poison", told.deaths, poison);
+        prop_assert!(told.deaths <= 2 * poison, "{} deaths of {} fatal items", told.deaths, poison);
         let guilty = story.arrivals.iter().enumerate().filter(|(_, (_, kind))| *kind != Kind::Innocent);
         let guilty: BTreeSet<usize> = guilty.map(|(n, _)| n).collect();
         told.kinds = (0..story.arrivals.len()).map(|n| (ItemId(n as u64), story.arrivals[n].1)).collect();

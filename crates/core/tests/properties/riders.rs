@@ -1,16 +1,19 @@
-//! Items of like length may pass others, but not for ever: `auto` on a model that pads, beside a naive recount of who was
+//! Items of like length may pass others, but not without end: `auto` on a model that pads, next to a naive recount of who was
 //! passed how often.
 
 use crate::world::Input;
-use jitney_core::admission::QueueLimits;
-use jitney_core::group_key::GroupKey;
-use jitney_core::lane::{BatchLimits, rank};
-use jitney_core::load::{Load, Measure};
-use jitney_core::policy::MOST_PASSES;
-use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::riders::window;
-use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{Action, NewItem, Scheduler};
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::limits::QueueLimits;
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::learn::batch_cost::{BatchCost, Measure};
+use jitney_core::policy::batch_policy::MOST_PASSES;
+use jitney_core::policy::similar_length::window;
+use jitney_core::queue::group_key::GroupKey;
+use jitney_core::queue::waiting::rank;
+use jitney_core::request::{BatchId, ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::action::Action;
+use jitney_core::scheduler::item::NewItem;
+use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -35,7 +38,7 @@ struct Story {
     now: Time,
     waiting: Vec<Known>,
     /// The batch that runs, and what was sent ahead.
-    running: VecDeque<(BatchId, ReplicaId, Vec<ItemId>, Load)>,
+    running: VecDeque<(BatchId, ReplicaId, Vec<ItemId>, BatchCost)>,
     next: u64,
     /// Batches that left somebody behind who came earlier.
     passing: u32,
@@ -57,9 +60,9 @@ impl Story {
         };
         let mut scheduler = Scheduler::new(rules);
         let loads = (0..60u64).map(|n| (0..=n % 4).map(|i| 1 + (n * 37 + i * i * 11) % 90).collect());
-        scheduler.profiled(loads.map(|load: Load| (load, lasts(load))));
-        assert_eq!(scheduler.curve().measure(), Measure::Padded);
-        scheduler.replica_up(Time(0), ReplicaId(0));
+        scheduler.profiled(ReplicaClass::default(), loads.map(|load: BatchCost| (load, lasts(load))));
+        assert_eq!(scheduler.cost_model().measure(), Measure::Padded);
+        scheduler.replica_up(Time(0), ReplicaId(0), ReplicaClass::default());
         Story { scheduler, now: Time(0), waiting: Vec::new(), running: VecDeque::new(), next: 0, passing: 0 }
     }
 
@@ -76,8 +79,8 @@ impl Story {
     fn finish(&mut self) {
         if let Some((batch, replica, items, load)) = self.running.pop_front() {
             self.now = self.now + lasts(load);
-            items.into_iter().for_each(|id| assert!(self.scheduler.item_done(batch, id).is_some()));
-            self.scheduler.batch_done(self.now, replica, batch, true);
+            items.into_iter().for_each(|id| assert!(self.scheduler.item_ended(batch, id).is_some()));
+            self.scheduler.batch_ended(self.now, replica, batch, true);
         }
     }
 
@@ -105,7 +108,7 @@ impl Story {
             (riding.iter().min().expect("somebody rides"), riding.iter().max().expect("somebody rides"));
         let left = looked_at.iter().filter(|known| !taken.contains(&known.id));
         let between = left.filter(|known| (shortest + 1..*longest).contains(&known.cost)).count();
-        assert_eq!(between, 0, "{riding:?} ride, and somebody of a length between is left of {looked_at:?}");
+        assert_eq!(between, 0, "{riding:?} leave, and an item of a length between is left of {looked_at:?}");
         let last = self.waiting.iter().rposition(|known| taken.contains(&known.id)).expect("they waited");
         let passed = self.waiting[..last].iter_mut().filter(|known| !taken.contains(&known.id));
         self.passing += u32::from(passed.map(|known| known.passed += 1).count() > 0);
@@ -114,7 +117,7 @@ impl Story {
 }
 
 /// A launch costs what ten units cost.
-fn lasts(load: Load) -> Duration {
+fn lasts(load: BatchCost) -> Duration {
     Duration::from_micros(1000 + 100 * load.padded())
 }
 

@@ -1,12 +1,14 @@
 //! Long runs of a scheduler with simulated arrivals and workers: what it achieves under load, in virtual time. Seeded, so
 //! every run is the same.
 
-use jitney_core::admission::QueueLimits;
-use jitney_core::group_key::{GroupKey, KeyPart};
-use jitney_core::lane::BatchLimits;
-use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::rules::{Rules, WhenToLaunch};
-use jitney_core::scheduler::{Action, Ended, NewItem, Payload, Scheduler};
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::limits::QueueLimits;
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::queue::group_key::{GroupKey, KeyPart};
+use jitney_core::request::{BatchId, ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::action::Action;
+use jitney_core::scheduler::item::{EndedItem, NewItem, Payload};
+use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -17,7 +19,13 @@ struct Input {
 }
 
 impl Payload for Input {
-    fn fingerprint(&self) -> u64 {
+    type Input = ();
+
+    fn input(&self) -> &() {
+        &()
+    }
+
+    fn fingerprint((): &()) -> u64 {
         0
     }
 }
@@ -147,7 +155,7 @@ impl Simulation {
             request_timeout: minute,
             batch_timeout: minute,
             retry: true,
-            launch: WhenToLaunch::DRAIN,
+            launch: WhenToLaunch::EAGER,
             target: None,
             max_wait: None,
         };
@@ -251,15 +259,15 @@ impl Simulation {
         let Some(held) = self.workers.get_mut(&replica) else { return };
         let (_, items) = held.pop_front().expect("the running batch");
         for item in items {
-            if let Some(ended) = self.scheduler.item_done(batch, item) {
+            if let Some(ended) = self.scheduler.item_ended(batch, item) {
                 self.answered(&ended);
             }
         }
-        self.scheduler.batch_done(self.now, replica, batch, true);
+        self.scheduler.batch_ended(self.now, replica, batch, true);
         self.begin(replica);
     }
 
-    fn answered(&mut self, ended: &Ended<Input>) {
+    fn answered(&mut self, ended: &EndedItem<Input>) {
         let latency = self.now - ended.arrival;
         self.seen.answered += 1;
         self.seen.in_time += usize::from(latency <= self.scene.target());
@@ -271,7 +279,7 @@ impl Simulation {
 
     fn die(&mut self, replica: ReplicaId) {
         if self.workers.remove(&replica).is_some() {
-            self.scheduler.replica_lost(self.now, replica, jitney_core::scheduler::Loss::Crashed);
+            self.scheduler.replica_lost(self.now, replica, jitney_core::replicas::loss_history::Loss::Crashed);
             self.at(Duration::from_millis(500), Event::Up);
         }
     }
@@ -280,7 +288,7 @@ impl Simulation {
         self.next_replica += 1;
         let id = ReplicaId(self.next_replica);
         self.workers.insert(id, VecDeque::new());
-        self.scheduler.replica_up(self.now, id);
+        self.scheduler.replica_up(self.now, id, ReplicaClass::default());
     }
 }
 
@@ -333,7 +341,7 @@ fn predicted_waits_are_true_in_the_median() {
             let ratio = ratio(Scene { launch_s, load, ..SCENE });
             assert!((0.7..=1.3).contains(&ratio), "load {load}, {launch_s} s: predicted / actual {ratio}");
         }
-        // With several replicas the wait for the next free one depends on how they are staggered, which the door does
+        // With several replicas the wait for the next free one depends on how they are staggered, which admission does
         // not know. While nothing is ahead, it is too long by a fraction of a batch; ahead of batches it is true.
         let (ratio, most) = (ratio(Scene { load, replicas: 4, ..SCENE }), if load > 1.0 { 1.3 } else { 2.0 });
         assert!((0.7..=most).contains(&ratio), "load {load}, 4 replicas: predicted / actual {ratio}");

@@ -1,12 +1,13 @@
-//! One place for a worker under random events: it never runs two processes and is never stuck.
+//! The workers of one slot under random events: it never runs two processes and is never stuck.
 
-use jitney_core::supervisor::{Cause, Command, Event, Place};
+use jitney_core::supervisor::event::{Cause, Command, Event};
+use jitney_core::supervisor::worker_life::WorkerLife;
 use jitney_core::time::Time;
 use proptest::prelude::*;
 use std::time::Duration;
 
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
-const CAUSES: [Cause; 4] = [Cause::Hung, Cause::Silent, Cause::LoadFailed, Cause::Died];
+const CAUSES: [Cause; 5] = [Cause::Hung, Cause::Silent, Cause::LoadFailed, Cause::Died, Cause::Broken];
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -31,10 +32,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..80)
 }
 
-/// A place, and what its motion side would know.
+/// A slot, and what the caller knows of it.
 #[allow(clippy::struct_excessive_bools, reason = "four independent facts")]
 struct Watched {
-    place: Place,
+    life: WorkerLife,
     now: Time,
     /// A worker was asked for and has not ended.
     runs: bool,
@@ -46,8 +47,8 @@ struct Watched {
 
 impl Watched {
     fn new() -> Watched {
-        let place = Place::new(LOAD_TIMEOUT);
-        Watched { place, now: Time(0), runs: false, up: false, was_up: false, given_up: false, killed_at: None }
+        let life = WorkerLife::new(LOAD_TIMEOUT);
+        Watched { life, now: Time(0), runs: false, up: false, was_up: false, given_up: false, killed_at: None }
     }
 
     fn carry_out(&mut self, command: Option<Command>) {
@@ -76,11 +77,11 @@ impl Watched {
                 (self.runs, self.given_up, self.killed_at) = (false, true, None);
             }
         }
-        assert_eq!(self.place.is_up(), self.up && self.killed_at.is_none());
+        assert_eq!(self.life.is_up(), self.up && self.killed_at.is_none());
     }
 
     fn tick(&mut self) {
-        let command = self.place.tick(self.now);
+        let command = self.life.tick(self.now);
         // Five seconds after the kill the process is abandoned, and with it whatever it still says.
         if self.killed_at.is_some_and(|at| self.now - at >= Duration::from_secs(5)) {
             self.runs = false;
@@ -88,14 +89,14 @@ impl Watched {
         }
         self.carry_out(command);
         for _ in 0..3 {
-            let command = self.place.tick(self.now);
+            let command = self.life.tick(self.now);
             self.carry_out(command);
         }
     }
 
     fn exit(&mut self) {
         if self.runs {
-            let command = self.place.on(self.now, Event::Exited);
+            let command = self.life.apply(self.now, Event::Exited);
             (self.runs, self.killed_at) = (false, None);
             self.carry_out(command);
             assert!(!self.up, "up although the worker has ended");
@@ -109,21 +110,21 @@ impl Watched {
                 self.tick();
             }
             Op::Spawned if self.runs => {
-                let command = self.place.on(self.now, Event::Spawned);
+                let command = self.life.apply(self.now, Event::Spawned);
                 self.carry_out(command);
             }
             Op::Say(n) if self.runs => {
                 let event = [Event::Connected, Event::Heard, Event::Ready, Event::Served][n as usize];
-                let command = self.place.on(self.now, event);
+                let command = self.life.apply(self.now, event);
                 self.carry_out(command);
             }
             Op::Fail(n) => {
-                let command = self.place.on(self.now, Event::Failed(CAUSES[n]));
+                let command = self.life.apply(self.now, Event::Failed(CAUSES[n]));
                 self.carry_out(command);
             }
             Op::Exit => self.exit(),
             Op::Renew => {
-                let command = self.place.on(self.now, Event::Renew);
+                let command = self.life.apply(self.now, Event::Renew);
                 self.carry_out(command);
             }
             Op::Spawned | Op::Say(_) => {}
@@ -132,10 +133,10 @@ impl Watched {
 }
 
 /// From its exit to the next start, on a grid that is finer than every step of the back-off.
-fn pause(place: &mut Place, since: Time) -> (Duration, Time) {
+fn pause(life: &mut WorkerLife, since: Time) -> (Duration, Time) {
     for step in 0..=600 {
         let waited = Duration::from_millis(50 * step);
-        if place.tick(since + waited) == Some(Command::Spawn) {
+        if life.tick(since + waited) == Some(Command::Spawn) {
             return (waited, since + waited);
         }
     }
@@ -159,7 +160,7 @@ proptest! {
         for op in &ops {
             watched.apply(op);
         }
-        // A worker that is up and was never heard of is only found by its exit: nothing else could be told from it.
+        // A worker that is up and was never heard of is only found by its exit: it shows nothing else.
         if watched.up {
             watched.exit();
         }
@@ -167,7 +168,7 @@ proptest! {
         let mut is_moving = watched.given_up;
         for _ in 0..200 {
             watched.now = watched.now + Duration::from_secs(1);
-            let command = watched.place.tick(watched.now);
+            let command = watched.life.tick(watched.now);
             is_moving |= matches!(command, Some(Command::Spawn | Command::GiveUp(_)));
         }
         prop_assert!(is_moving, "stuck for 200 s; a worker was there: {}", before);
@@ -177,30 +178,30 @@ proptest! {
     fn pauses_grow_until_a_worker_has_served_and_end_at_thirty_seconds(
         lives in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), 1..20),
     ) {
-        let mut place = Place::new(LOAD_TIMEOUT);
-        let mut now = pause(&mut place, Time(0)).1;
-        place.on(now, Event::Spawned);
-        place.on(now, Event::Ready);
+        let mut life = WorkerLife::new(LOAD_TIMEOUT);
+        let mut now = pause(&mut life, Time(0)).1;
+        life.apply(now, Event::Spawned);
+        life.apply(now, Event::Ready);
         let (mut last, mut deaths) = (Duration::ZERO, 0);
         for (ready, served) in lives {
             if ready {
-                place.on(now, Event::Ready);
+                life.apply(now, Event::Ready);
             }
-            let has_served = place.is_up() && served;
+            let has_served = life.is_up() && served;
             if has_served {
-                place.on(now, Event::Served);
+                life.apply(now, Event::Served);
                 (last, deaths) = (Duration::ZERO, 0);
-                prop_assert!(!place.is_crash_looping());
+                prop_assert!(!life.is_crash_looping());
             } else {
                 deaths += 1;
             }
-            place.on(now, Event::Exited);
-            let (waited, started) = pause(&mut place, now);
+            life.apply(now, Event::Exited);
+            let (waited, started) = pause(&mut life, now);
             prop_assert!(waited >= last && waited <= Duration::from_secs(30));
             prop_assert_eq!(waited.is_zero(), has_served, "only a worker that served is replaced at once");
-            prop_assert_eq!(place.is_crash_looping(), deaths >= 4);
+            prop_assert_eq!(life.is_crash_looping(), deaths >= 4);
             (last, now) = (waited, started);
-            place.on(now, Event::Spawned);
+            life.apply(now, Event::Spawned);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A scheduler beside a naive reference that recounts everything after every event. It only polls at events and at the
+//! A scheduler next to a naive reference that recounts everything after every event. It only polls at events and at the
 //! wakes that the scheduler asks for, as the engine does. What it finds broken it notes by promise.
 //!
 //! Here are its state and the events; `actions` checks what the scheduler does about them, `losses` knows what becomes of
@@ -7,11 +7,13 @@
 mod actions;
 mod losses;
 
-use jitney_core::group_key::{GroupKey, KeyPart};
-use jitney_core::outcome::Outcome;
-use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
-use jitney_core::scheduler::{Door, Loss, NewItem, Payload, Scheduler};
+use jitney_core::config::rules::Rules;
+use jitney_core::queue::group_key::{GroupKey, KeyPart};
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::request::{BatchId, ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::item::{NewItem, Payload};
+use jitney_core::scheduler::state::Scheduler;
+use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
 use losses::Record;
 use std::collections::BTreeMap;
@@ -24,11 +26,11 @@ pub(crate) enum Promise {
     EndsOnce,
     /// What lost workers do to the items that they held.
     Suspects,
-    /// What nobody waits for is not launched, and expires when its deadline comes.
+    /// An item that no request waits for is not launched, and expires when its deadline comes.
     NobodyWaits,
     /// Bounds hold, refusals leave no trace, counters are true.
     Bounds,
-    /// Nothing ready waits beside a free replica; nothing leaves before its time.
+    /// Nothing ready waits while a replica is free; nothing leaves before its time.
     Conserving,
     /// What may share a batch, and how much of it.
     Batches,
@@ -45,8 +47,14 @@ pub(crate) struct Input {
 }
 
 impl Payload for Input {
-    fn fingerprint(&self) -> u64 {
-        self.fingerprint
+    type Input = u64;
+
+    fn input(&self) -> &u64 {
+        &self.fingerprint
+    }
+
+    fn fingerprint(input: &u64) -> u64 {
+        *input
     }
 }
 
@@ -60,6 +68,13 @@ pub(crate) struct Arrival {
     pub(crate) fingerprint: u64,
 }
 
+/// Whether there are replicas for what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    Closed(Outcome),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Waiting,
@@ -67,7 +82,7 @@ pub(crate) enum Place {
     Batch(BatchId),
 }
 
-/// How an item ended: with its result, without anybody waiting, or failed.
+/// How an item ended: with its result, without a request that waits, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Answered,
@@ -93,7 +108,7 @@ pub(crate) struct Batch {
     pub(crate) items: Vec<ItemId>,
     pub(crate) started: bool,
     alone: bool,
-    /// Who left while it was under way.
+    /// Which items left while it was in flight.
     left: BTreeMap<ItemId, Item>,
 }
 
@@ -117,6 +132,7 @@ pub(crate) struct World {
     /// Bytes of each answer, and what batches take to compute: where it is little, the bytes close them.
     pub(crate) work: (u64, Duration),
     door: Door,
+    is_draining: bool,
     convicted: Vec<(Time, u64)>,
     watched: Vec<(Time, u64, Record)>,
     foreseen: BTreeMap<ItemId, Outcome>,
@@ -140,6 +156,7 @@ impl World {
             log: Vec::new(),
             work: (0, Duration::ZERO),
             door: Door::Closed(Outcome::Loading),
+            is_draining: false,
             convicted: Vec::new(),
             watched: Vec::new(),
             foreseen: BTreeMap::new(),
@@ -213,6 +230,7 @@ impl World {
         self.convicted.retain(|&(until, _)| until > now);
         let (items, bytes) = self.waiting();
         match self.door {
+            _ if self.is_draining => Some(Outcome::Draining),
             Door::Closed(outcome) => Some(outcome),
             Door::Open if items >= self.rules.queue.max_items => Some(Outcome::QueueFull),
             Door::Open if bytes > 0 && bytes + asked.bytes > self.rules.queue.max_bytes => {
@@ -261,7 +279,10 @@ impl World {
     /// An answer for an item of a batch; both may be anything.
     pub(crate) fn item_done(&mut self, batch: BatchId, id: ItemId) {
         let expected = self.items.get(&id).is_some_and(|item| item.place == Place::Batch(batch));
-        let ended = self.scheduler.item_done(batch, id);
+        let ended = self.scheduler.item_ended(batch, id);
+        if let Some(batch) = self.batches.get_mut(&batch) {
+            batch.left.remove(&id); // The worker is done with it.
+        }
         self.log.push(format!("done {batch:?} {ended:?}"));
         self.hold(Promise::EndsOnce, ended.is_some() == expected, || format!("{id:?} of {batch:?} gave {ended:?}"));
         if let Some(ended) = ended {
@@ -279,7 +300,7 @@ impl World {
             let (answer, computing) = self.work;
             self.scheduler.moved(id, answer * batch.items.len() as u64, computing);
         }
-        self.scheduler.batch_done(self.now, replica, id, is_clean);
+        self.scheduler.batch_ended(self.now, replica, id, is_clean);
         if let Some(held) = self.replicas.get_mut(&replica)
             && let Some(place) = held.batches.iter().position(|&batch| batch == id)
         {
@@ -300,7 +321,7 @@ impl World {
     pub(crate) fn up(&mut self) {
         let id = ReplicaId(self.next_replica);
         self.next_replica += 1;
-        self.scheduler.replica_up(self.now, id);
+        self.scheduler.replica_up(self.now, id, ReplicaClass::default());
         self.replicas.insert(id, Replica { batches: Vec::new(), condemned: false, runs_since: self.now });
         if matches!(self.door, Door::Closed(Outcome::Loading | Outcome::CrashLooping)) {
             self.door = Door::Open;
@@ -314,16 +335,22 @@ impl World {
         self.settle();
     }
 
-    pub(crate) fn set_door(&mut self, door: Door) {
-        self.scheduler.set_door(door);
-        self.door = door;
-        if door == Door::Closed(Outcome::CrashLooping) {
-            for (id, item) in &self.items {
-                if !matches!(item.place, Place::Batch(_)) {
-                    self.foreseen.insert(*id, Outcome::CrashLooping);
-                }
+    /// The workers keep dying.
+    pub(crate) fn crash_loop(&mut self) {
+        self.scheduler.crash_looping();
+        self.door = Door::Closed(Outcome::CrashLooping);
+        for (id, item) in &self.items {
+            if !matches!(item.place, Place::Batch(_)) {
+                self.foreseen.insert(*id, Outcome::CrashLooping);
             }
         }
+        self.settle();
+    }
+
+    /// The server drains: nothing new is admitted, for good.
+    pub(crate) fn close(&mut self) {
+        self.scheduler.drain();
+        self.is_draining = true;
         self.settle();
     }
 
@@ -339,7 +366,7 @@ impl World {
         }
         self.now = end;
         if let Some(action) = self.scheduler.poll(self.now) {
-            self.hold(Promise::Wakes, false, || format!("{action:?} was due, but nobody asked to be woken"));
+            self.hold(Promise::Wakes, false, || format!("{action:?} was due, but no wake-up was requested"));
             self.act(action);
             self.settle();
         }
@@ -347,7 +374,7 @@ impl World {
 
     /// The server drains: nothing new, and every replica works through what there is.
     pub(crate) fn drain(&mut self) {
-        self.set_door(Door::Closed(Outcome::Draining));
+        self.close();
         for _ in 0..10_000 {
             if self.scheduler.is_empty() {
                 break;

@@ -2,12 +2,17 @@
 //! shape the payloads of a parameter *are* the stacked array.
 //!
 //! ```text
-//! batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, 0 u8)
-//! then per item its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
+//! batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, flags u8)
+//! then per item, if bit 0 of its flags is set: request id text | trace text | key name text | headers u32 × (name text, value text)
+//! then its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
 //! ```
 
-use super::frame::{FrameError, HEADER_LEN, Header, Kind, Segments, TableReader};
-use crate::call::{Call, Dtype, Encoding, Tag, TensorType};
+use crate::link::frame::header::{FrameError, HEADER_LEN, Header, Segments};
+use crate::link::frame::kind::Kind;
+use crate::link::frame::table::{TableReader, put_text};
+use crate::values::call::{Call, Encoding};
+use crate::values::metadata::Metadata;
+use crate::values::tensor::{Dtype, Tag, TensorType};
 use bytes::{BufMut, Bytes};
 use jitney_core::request::{BatchId, ItemId};
 use smallvec::SmallVec;
@@ -15,9 +20,11 @@ use std::time::Duration;
 
 /// Pieces below this are copied next to each other: a copy is cheaper than an entry of a vectored write.
 const COPY_BELOW: usize = 8 << 10;
-/// No array has more axes: whoever sends more breaks the link. The doors and numpy let in fewer.
+/// Most axes of an array. Protocols and numpy allow fewer; a frame with more is damaged.
 const MAX_AXES: usize = 64;
 const NO_DTYPE: u8 = u8::MAX;
+/// Bit of an item's flags: metadata stands before its parts.
+const HAS_METADATA: u8 = 1;
 
 /// Writes the frame of a batch.
 pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
@@ -37,7 +44,7 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         table.put_u32_le(u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX));
         table.put_u16_le(call.parts.len() as u16);
         table.put_u8(call.encoding as u8);
-        table.put_u8(0);
+        table.put_u8(if call.metadata.is_some() { HAS_METADATA } else { 0 });
     }
     // Offsets run parameter by parameter, the table item by item: first where each parameter's region begins.
     let mut offsets: SmallVec<[u64; 4]> = SmallVec::new();
@@ -47,6 +54,9 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         total += items.iter().filter_map(|(call, _)| call.parts.get(param)).map(|p| p.data.len() as u64).sum::<u64>();
     }
     for (call, _) in items {
+        if let Some(metadata) = &call.metadata {
+            put_metadata(&mut table, metadata);
+        }
         for (param, part) in call.parts.iter().enumerate() {
             let len = part.data.len() as u64;
             let shape: &[u64] = part.tensor.as_ref().map_or(&[], |t| &t.shape);
@@ -66,6 +76,17 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         items.iter().filter_map(move |(call, _)| call.parts.get(param)).flat_map(|p| p.data.0.iter())
     });
     gather(table, chunks)
+}
+
+fn put_metadata(table: &mut Vec<u8>, metadata: &Metadata) {
+    for text in [&metadata.request_id, &metadata.trace, &metadata.key_name] {
+        put_text(table, text);
+    }
+    table.put_u32_le(metadata.headers.len() as u32);
+    for (name, value) in &metadata.headers {
+        put_text(table, name);
+        put_text(table, value);
+    }
 }
 
 /// Puts small pieces next to each other and leaves large ones as they are.
@@ -107,6 +128,8 @@ pub struct ReceivedItem {
     pub remaining: Duration,
     /// What a struct goes back as.
     pub encoding: Encoding,
+    /// What its request says beside the values.
+    pub metadata: Option<Box<Metadata>>,
     /// Its values.
     pub parts: SmallVec<[ReceivedPart; 1]>,
 }
@@ -146,11 +169,19 @@ pub(crate) fn decode_items(
         let remaining = Duration::from_millis(u64::from(heads.u32()?));
         let parts = heads.u16()?;
         let encoding = if heads.u8()? == 0 { Encoding::Json } else { Encoding::Msgpack };
-        heads.u8()?;
+        let metadata = if heads.u8()? & HAS_METADATA == 0 { None } else { Some(Box::new(metadata(table)?)) };
         let parts = (0..parts).map(|_| part(table, payload)).collect::<Result<_, _>>()?;
-        items.push(ReceivedItem { id, remaining, encoding, parts });
+        items.push(ReceivedItem { id, remaining, encoding, metadata, parts });
     }
     Ok((id, items))
+}
+
+fn metadata(table: &mut TableReader<'_>) -> Result<Metadata, FrameError> {
+    let mut text = || table.text().map(Box::from);
+    let (request_id, trace, key_name) = (text()?, text()?, text()?);
+    let headers = table.count(8)?;
+    let headers = (0..headers).map(|_| Ok((table.text()?.into(), table.text()?.into()))).collect::<Result<_, _>>()?;
+    Ok(Metadata { request_id, trace, key_name, headers })
 }
 
 fn part(table: &mut TableReader, payload: usize) -> Result<ReceivedPart, FrameError> {
@@ -165,7 +196,7 @@ fn part(table: &mut TableReader, payload: usize) -> Result<ReceivedPart, FrameEr
 }
 
 /// The type of a tensor, checked against the bytes that it has.
-pub(super) fn tensor(
+pub(crate) fn tensor(
     table: &mut TableReader,
     tag: Tag,
     dtype: Option<Dtype>,

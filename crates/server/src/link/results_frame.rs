@@ -1,77 +1,112 @@
-//! Outcomes of items on the link, in any order: a table, then the values back to back.
+//! Outcomes of items on the link, in any order and in as many frames as there are: a table, then the values back to back.
 //!
 //! ```text
-//! batch u64 | decode, predict, encode: microseconds u32 each | how it ran u8 | items u32
-//! how it ran: 1 clean, 2 too large for the memory of the device, 0 in another way
-//! per item: id u64 | status u8 (0 values, 1 failed, 2 left out)
+//! batch u64 | predict so far: microseconds u32 | items u32
+//! per item: id u64 | sequence u32 | status u8 (0 values, 1 failed, 2 left out, 3 values, and more of the item follows)
 //!   values: parts u16 × (name text | tag u8 | dtype u8 | axes u8 | media type text | offset u64 | length u64 | axes × u64)
 //!   failed: reason text | status u16 | come back after: milliseconds u32, 0 unsaid | field text | detail text
 //! ```
+//! The sequence counts what was sent of an item, from 0. Each item ends once, with status 0, 1 or 2.
 
-use super::batch_frame::{range, tensor};
-use super::frame::{FrameError, HEADER_LEN, Header, Kind, OWN_BYTES, Payload, TableReader, put_text};
-use crate::call::{Dtype, Failure, OutputPart, Tag, TensorType};
+use crate::link::answer_limit::AnswerLimit;
+use crate::link::batch_end::microseconds;
+use crate::link::batch_frame::{range, tensor};
+use crate::link::frame::header::{FrameError, HEADER_LEN, Header};
+use crate::link::frame::kind::Kind;
+use crate::link::frame::payload::Payload;
+use crate::link::frame::reader::OWN_BYTES;
+use crate::link::frame::table::{TableReader, put_text};
+use crate::values::answer::{Failure, OutputPart};
+use crate::values::tensor::{Dtype, Tag, TensorType};
 use bytes::{BufMut, Bytes};
-use jitney_core::outcome::Outcome;
 use jitney_core::request::{BatchId, ItemId};
+use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Where the table says how the batch ran.
-const HOW_IT_RAN: usize = HEADER_LEN + 8 + 3 * 4;
-const OUT_OF_MEMORY: u8 = 2;
+/// Bytes of an item in the table, without its values.
+const ITEM: usize = 8 + 4 + 1;
+const VALUES: u8 = 0;
+const FAILED: u8 = 1;
+const LEFT_OUT: u8 = 2;
+const PART: u8 = 3;
 
-/// What the worker's time went into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Durations {
-    /// Reading the items.
-    pub decode: Duration,
-    /// `predict`.
-    pub predict: Duration,
-    /// Writing the answers.
-    pub encode: Duration,
-}
-
-/// How one item ended in the worker.
+/// What a worker sends of one item.
 #[derive(Clone, Debug)]
 pub enum ItemOutcome {
-    /// With values.
+    /// It ended with these values; if there were parts, these are the last of them.
     Values(SmallVec<[OutputPart; 1]>),
-    /// Without.
+    /// These values, and more of the item follows.
+    Part(SmallVec<[OutputPart; 1]>),
+    /// It ended without values.
     Failed(Failure),
-    /// It was cancelled or too late and never reached `predict`.
+    /// It ended without values: it was cancelled or too late and never reached `predict`.
     LeftOut,
+}
+
+impl ItemOutcome {
+    /// Whether nothing more of the item follows.
+    pub fn is_end(&self) -> bool {
+        !matches!(self, ItemOutcome::Part(_))
+    }
+
+    fn values(&self) -> &[OutputPart] {
+        match self {
+            ItemOutcome::Values(values) | ItemOutcome::Part(values) => values,
+            ItemOutcome::Failed(_) | ItemOutcome::LeftOut => &[],
+        }
+    }
+}
+
+/// One entry of a results frame.
+#[derive(Clone, Debug)]
+pub struct ItemResult {
+    /// The item.
+    pub id: ItemId,
+    /// How many entries of this item came before.
+    pub sequence: u32,
+    /// What it ended with, or a part.
+    pub outcome: ItemOutcome,
+}
+
+impl ItemResult {
+    /// Bytes of its values.
+    pub fn bytes(&self) -> u64 {
+        self.outcome.values().iter().map(|value| value.data.len() as u64).sum()
+    }
 }
 
 /// A results frame as the front has received it.
 #[derive(Debug)]
 pub struct ReceivedResults {
-    /// Of which batch.
+    /// The batch of the items.
     pub batch: BatchId,
-    /// Where the worker's time went.
-    pub durations: Durations,
-    /// Whether `predict` ran once and raised nothing: only then do the durations teach anything.
-    pub is_clean: bool,
-    /// Whether the batch was too large for the memory of the device, and was computed in smaller parts.
-    pub is_out_of_memory: bool,
-    /// The outcomes.
-    pub items: Vec<(ItemId, ItemOutcome)>,
+    /// Time in `predict` until now.
+    pub predict: Duration,
+    /// Some items of the batch.
+    pub items: Vec<ItemResult>,
 }
 
 impl ReceivedResults {
-    /// Bytes of all values.
-    pub fn bytes(&self) -> u64 {
-        let values = self.items.iter().filter_map(|(_, outcome)| match outcome {
-            ItemOutcome::Values(parts) => Some(parts),
-            ItemOutcome::Failed(_) | ItemOutcome::LeftOut => None,
-        });
-        values.flatten().map(|part| part.data.len() as u64).sum()
+    /// Fails the items whose values have more bytes than an item may have.
+    pub(crate) fn limit(&mut self, limit: &AnswerLimit) {
+        for item in &mut self.items {
+            if let ItemOutcome::Values(values) | ItemOutcome::Part(values) = &item.outcome
+                && let Err(failure) = limit.check(values)
+            {
+                item.outcome = ItemOutcome::Failed(failure);
+            }
+        }
+    }
+
+    /// Whether the model answered at least one item.
+    pub fn has_values(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.outcome, ItemOutcome::Values(_) | ItemOutcome::Part(_)))
     }
 }
 
-/// Collects the table of a results frame. The values themselves are written by whoever holds them, in the order of
-/// the calls to `value`.
+/// Collects the table of a results frame. The caller writes the values behind it, in the order of the calls to `value`.
 #[derive(Debug)]
 pub struct ResultsWriter {
     table: Vec<u8>,
@@ -79,29 +114,32 @@ pub struct ResultsWriter {
 }
 
 impl ResultsWriter {
-    /// Begins the table.
-    pub fn new(batch: BatchId, durations: Durations, is_clean: bool, items: usize) -> ResultsWriter {
-        let mut table = Vec::with_capacity(HEADER_LEN + 32 + items * 64);
+    /// Begins the table. `items` is how many entries follow.
+    pub fn new(batch: BatchId, predict: Duration, items: usize) -> ResultsWriter {
+        let mut table = Vec::with_capacity(HEADER_LEN + 16 + items * 64);
         table.put_bytes(0, HEADER_LEN);
         table.put_u64_le(batch.0);
-        for length in [durations.decode, durations.predict, durations.encode] {
-            table.put_u32_le(u32::try_from(length.as_micros()).unwrap_or(u32::MAX));
-        }
-        table.put_u8(u8::from(is_clean));
+        table.put_u32_le(microseconds(predict));
         table.put_u32_le(items as u32);
         ResultsWriter { table, payload: 0 }
     }
 
-    /// The batch was too large for the memory of the device.
-    pub fn out_of_memory(&mut self) {
-        self.table[HOW_IT_RAN] = OUT_OF_MEMORY;
+    fn item(&mut self, id: ItemId, sequence: u32, status: u8) {
+        self.table.put_u64_le(id.0);
+        self.table.put_u32_le(sequence);
+        self.table.put_u8(status);
     }
 
-    /// An item with this many values; call `value` for each next.
-    pub fn values(&mut self, id: ItemId, parts: usize) {
-        self.table.put_u64_le(id.0);
-        self.table.put_u8(0);
-        self.table.put_u16_le(parts as u16);
+    /// An item that ends with `values` values; call `value` for each next.
+    pub fn values(&mut self, id: ItemId, sequence: u32, values: usize) {
+        self.item(id, sequence, VALUES);
+        self.table.put_u16_le(values as u16);
+    }
+
+    /// A part of an item, of `values` values; call `value` for each next.
+    pub fn part(&mut self, id: ItemId, sequence: u32, values: usize) {
+        self.item(id, sequence, PART);
+        self.table.put_u16_le(values as u16);
     }
 
     /// A value of `len` bytes.
@@ -119,9 +157,8 @@ impl ResultsWriter {
     }
 
     /// An item that failed.
-    pub fn failed(&mut self, id: ItemId, failure: &Failure) {
-        self.table.put_u64_le(id.0);
-        self.table.put_u8(1);
+    pub fn failed(&mut self, id: ItemId, sequence: u32, failure: &Failure) {
+        self.item(id, sequence, FAILED);
         put_text(&mut self.table, failure.outcome.reason());
         self.table.put_u16_le(failure.status.unwrap_or(0));
         let retry_after = failure.retry_after.map_or(0, |after| u32::try_from(after.as_millis()).unwrap_or(u32::MAX));
@@ -132,8 +169,7 @@ impl ResultsWriter {
 
     /// An item that never reached `predict`.
     pub fn left_out(&mut self, id: ItemId) {
-        self.table.put_u64_le(id.0);
-        self.table.put_u8(2);
+        self.item(id, 0, LEFT_OUT);
     }
 
     /// Header and table; the values follow.
@@ -156,7 +192,7 @@ pub fn decode(table: &[u8], payload: &Payload) -> Result<ReceivedResults, FrameE
 }
 
 /// Where in a payload of `len` bytes the large values are: they are received into memory of their own.
-pub(super) fn cuts(table: &[u8], len: usize) -> Result<Vec<Range<usize>>, FrameError> {
+pub(crate) fn cuts(table: &[u8], len: usize) -> Result<Vec<Range<usize>>, FrameError> {
     let mut large: Vec<Range<usize>> = Vec::new();
     read(&mut TableReader(table), &mut |offset, size| {
         let range = range(offset, size, len)?;
@@ -176,36 +212,35 @@ type Data<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Bytes, FrameError>;
 
 fn read(table: &mut TableReader<'_>, data: Data) -> Result<ReceivedResults, FrameError> {
     let batch = BatchId(table.u64()?);
-    let mut length = || table.u32().map(|us| Duration::from_micros(u64::from(us)));
-    let durations = Durations { decode: length()?, predict: length()?, encode: length()? };
-    let how_it_ran = table.u8()?;
-    let (is_clean, is_out_of_memory) = (how_it_ran == 1, how_it_ran == OUT_OF_MEMORY);
-    let count = table.count(9)?;
+    let predict = Duration::from_micros(u64::from(table.u32()?));
+    let count = table.count(ITEM)?;
     let mut items = Vec::with_capacity(count);
     for _ in 0..count {
         let id = ItemId(table.u64()?);
-        items.push((id, outcome(table, data)?));
+        let sequence = table.u32()?;
+        items.push(ItemResult { id, sequence, outcome: outcome(table, data)? });
     }
-    Ok(ReceivedResults { batch, durations, is_clean, is_out_of_memory, items })
+    Ok(ReceivedResults { batch, predict, items })
 }
 
 fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameError> {
     match table.u8()? {
-        0 => {
-            let parts = table.u16()?;
-            let parts = (0..parts).map(|_| value(table, data)).collect::<Result<_, _>>()?;
-            Ok(ItemOutcome::Values(parts))
+        status @ (VALUES | PART) => {
+            let values = table.u16()?;
+            let values = (0..values).map(|_| value(table, data)).collect::<Result<_, _>>()?;
+            Ok(if status == PART { ItemOutcome::Part(values) } else { ItemOutcome::Values(values) })
         }
-        1 => {
+        FAILED => {
             let reason = table.text()?;
             let outcome = Outcome::from_reason(reason).ok_or(FrameError::Table("no outcome has this reason"))?;
             let status = Some(table.u16()?).filter(|&status| status != 0);
             let retry_after = Some(Duration::from_millis(table.u32()?.into())).filter(|after| !after.is_zero());
             let field = Some(table.text()?).filter(|field| !field.is_empty()).map(str::to_owned);
             let detail = table.text()?.to_owned();
-            Ok(ItemOutcome::Failed(Failure { outcome, detail, field, status, retry_after }))
+            let model_text = (outcome == Outcome::ModelFailed).then(|| detail.clone());
+            Ok(ItemOutcome::Failed(Failure { field, status, retry_after, model_text, ..Failure::new(outcome, detail) }))
         }
-        2 => Ok(ItemOutcome::LeftOut),
+        LEFT_OUT => Ok(ItemOutcome::LeftOut),
         _ => Err(FrameError::Table("no item status has this number")),
     }
 }

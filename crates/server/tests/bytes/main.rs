@@ -2,7 +2,7 @@
 //!
 //! What a coverage-guided fuzzer would run, on the stable toolchain: each case takes files of `tests/corpus`, cuts, joins and
 //! changes them, and gives the outcome to every reader. `make fuzz` runs many more cases. An input that broke something
-//! is kept in the corpus, where each file is also given as it is.
+//! is kept in the corpus, where each file is also given unchanged.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod targets;
@@ -98,7 +98,10 @@ fn the_corpus_reaches_what_it_is_for() {
     let read = |name: &str| std::fs::read(folder().join(name)).unwrap();
     assert!(targets::batch(&read("batch-tensors")));
     assert!(targets::batch(&read("batch-texts")));
+    assert!(targets::batch(&read("batch-metadata")));
     assert!(targets::results(&read("results-mixed")));
+    assert!(targets::results(&read("results-parts")));
+    assert!(targets::batch_end(&read("batch-end")));
     assert!(targets::stream(&read("stream-three-frames")));
     assert!(targets::array(&read("array.json")));
     assert!(targets::array(&read("array.msgpack")));

@@ -1,14 +1,20 @@
 //! The readers. Each says whether it took the bytes, and checks what it made of them.
 
 use bytes::Bytes;
-use jitney_core::manifest::{ArraySpec, DeploymentManifest, InputKind};
-use jitney_server::call::{Chunks, Failure, Part};
-use jitney_server::item::fields::{Item, evaluate};
-use jitney_server::item::many::{self, Format};
-use jitney_server::item::{Document, arrays};
-use jitney_server::link::frame::{FrameReader, HEADER_LEN, Header};
+use jitney_core::config::manifest::{ArraySpec, DeploymentManifest, InputKind};
+use jitney_server::items::arrays::{files, lists};
+use jitney_server::items::document::Document;
+use jitney_server::items::fields::{Item, evaluate};
+use jitney_server::items::many;
+use jitney_server::items::many::Format;
+use jitney_server::link::batch_end::BatchEnd;
+use jitney_server::link::frame::header::{HEADER_LEN, Header};
+use jitney_server::link::frame::reader::FrameReader;
 use jitney_server::link::results_frame::ItemOutcome;
 use jitney_server::link::{batch_frame, results_frame};
+use jitney_server::values::answer::Failure;
+use jitney_server::values::call::Part;
+use jitney_server::values::chunks::Chunks;
 use serde_json::json;
 use std::sync::LazyLock;
 
@@ -16,7 +22,7 @@ use std::sync::LazyLock;
 const MOST: usize = 1 << 16;
 
 pub(crate) fn all(bytes: &[u8]) {
-    for target in [batch, results, stream, array, npy, fields, list, rows] {
+    for target in [batch, results, batch_end, stream, array, npy, fields, list, rows] {
         target(bytes);
     }
 }
@@ -43,15 +49,23 @@ pub(crate) fn batch(frame: &[u8]) -> bool {
 pub(crate) fn results(frame: &[u8]) -> bool {
     let Some((table, payload)) = split(frame) else { return false };
     let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload).into()) else { return false };
-    assert!(results.items.len() * 9 <= table.len());
-    for (_, outcome) in &results.items {
-        let ItemOutcome::Values(parts) = outcome else { continue };
+    assert!(results.items.len() * 13 <= table.len());
+    for item in &results.items {
+        let (ItemOutcome::Values(parts) | ItemOutcome::Part(parts)) = &item.outcome else { continue };
         for part in parts {
             assert!(part.data.len() <= payload.len());
-            let is_right = |tensor: &jitney_server::call::TensorType| tensor.byte_len() == Some(part.data.len() as u64);
+            let is_right =
+                |tensor: &jitney_server::values::tensor::TensorType| tensor.byte_len() == Some(part.data.len() as u64);
             assert!(part.tensor.as_ref().is_none_or(is_right));
         }
     }
+    true
+}
+
+pub(crate) fn batch_end(frame: &[u8]) -> bool {
+    let Some((table, _)) = split(frame) else { return false };
+    let Ok(end) = BatchEnd::decode(table) else { return false };
+    assert_eq!(&end.encode()[HEADER_LEN..], table, "no part of it is skipped");
     true
 }
 
@@ -93,7 +107,7 @@ pub(crate) fn array(document: &[u8]) -> bool {
     let mut is_read = false;
     for specs in &*SPECS {
         for document in [Document::Json(document), Document::Msgpack(document)] {
-            if let Ok(parts) = arrays::from_document(specs, document, MOST) {
+            if let Ok(parts) = lists::from_document(specs, document, MOST) {
                 assert!(parts.iter().map(|part| part.data.len()).sum::<usize>() <= MOST * specs.len());
                 parts.iter().for_each(check);
                 is_read = true;
@@ -104,9 +118,9 @@ pub(crate) fn array(document: &[u8]) -> bool {
 }
 
 pub(crate) fn npy(file: &[u8]) -> bool {
-    let whole = arrays::from_npy(&SPECS[0][0], Chunks::from(Bytes::copy_from_slice(file)));
+    let whole = files::from_npy(&SPECS[0][0], Chunks::from(Bytes::copy_from_slice(file)));
     let pieces = Chunks(file.chunks(7).map(Bytes::copy_from_slice).collect());
-    let pieces = arrays::from_npy(&SPECS[0][0], pieces);
+    let pieces = files::from_npy(&SPECS[0][0], pieces);
     let said = |read: &Result<Part, Failure>| match read {
         Ok(part) => format!("{:?} {:?}", part.tensor, part.data.0.concat()),
         Err(failure) => failure.detail.clone(),
@@ -123,10 +137,10 @@ static MANIFEST: LazyLock<DeploymentManifest> = LazyLock::new(|| {
     let manifest = json!({
         "name": "d", "doc": "", "option_sources": {}, "examples": [],
         "options": {
-            "max_batch_size": 4, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
+            "max_batch_size": 4, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
             "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
             "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
-            "retry": true, "batched": true, "max_pixels": 1 << 20,
+            "retry": true, "batched": true, "max_pixels": 1 << 20, "max_answer_bytes": 67_108_864,
         },
         "input": {"kind": "object", "arrays": [], "schema": true},
         "output": {"kind": "object", "arrays": [], "schema": true},
@@ -169,8 +183,8 @@ pub(crate) fn list(bytes: &[u8]) -> bool {
 pub(crate) fn rows(bytes: &[u8]) -> bool {
     let spec = ArraySpec { name: "x".into(), dtype: "float32".into(), shape: None };
     let pieces = bytes.chunks(100).map(Bytes::copy_from_slice).collect();
-    let whole = arrays::rows_from_npy(&spec, Chunks::from(Bytes::copy_from_slice(bytes)), 1000);
-    let cut = arrays::rows_from_npy(&spec, Chunks(pieces), 1000);
+    let whole = files::rows_from_npy(&spec, Chunks::from(Bytes::copy_from_slice(bytes)), 1000);
+    let cut = files::rows_from_npy(&spec, Chunks(pieces), 1000);
     let (Ok(whole), Ok(cut)) = (&whole, &cut) else {
         assert_eq!(whole.is_ok(), cut.is_ok());
         return false;

@@ -1,14 +1,16 @@
 //! Every call gets its own answer, once, and the meters say what happened.
 
-use crate::support::{Rig, Said, Worker, call, outcome, right, text, texts};
-use jitney_core::metrics;
-use jitney_core::outcome::Outcome;
-use jitney_core::policy::CloseReason;
+use crate::support::{Rig, Said, Worker, batch_end, call, outcome, right, some_results, text, texts};
+use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId};
-use jitney_core::scheduler::Door;
-use jitney_server::call::{Answer, Call};
-use jitney_server::deployment::Inbound;
-use jitney_server::report::Report;
+use jitney_core::tables::metrics;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::engine::deployment::Inbound;
+use jitney_server::engine::reply;
+use jitney_server::engine::reply::ReplyReceiver;
+use jitney_server::link::front::worker_event::WorkerEvent;
+use jitney_server::values::call::Call;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -102,8 +104,8 @@ async fn a_deadline_is_kept_although_the_worker_never_answers() {
         assert!((due..=due + Duration::from_millis(2)).contains(&after), "after {after:?}");
     }
     assert_eq!(worker.cancelled().await, batch.items[0].id);
-    // The worker still holds the batch, and a batch may not run for ever.
-    rig.report(|report| matches!(report, Report::Hung(replica) if *replica == worker.replica)).await;
+    // The worker still has the batch, and a batch must end.
+    rig.report(|report| matches!(report, WorkerEvent::Hung(replica) if *replica == worker.replica)).await;
     assert_eq!(begin.elapsed().as_secs(), 30);
     rig.assert_empty().await;
     assert_eq!(rig.gauge(metrics::READY_REPLICAS), 0);
@@ -159,6 +161,42 @@ async fn items_that_a_result_misses_fail_and_left_out_ones_were_too_late() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn results_come_in_several_frames_and_the_batch_ends_by_its_own_message() {
+    let mut rig = Rig::running(|options| options.max_batch_size = 4);
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let first = rig.call("holds the worker");
+    let batch = worker.batch().await;
+    let [a, b] = ["a", "b"].map(|text| rig.call(text));
+    rig.settle().await;
+    worker.answer(&batch).await;
+    first.await.unwrap();
+    let batch = worker.batch().await;
+    let ids: Vec<ItemId> = batch.items.iter().map(|item| item.id).collect();
+    // In another order than they were sent, each in a separate frame.
+    worker.write(&some_results(batch.id, &[(ids[1], Some("b!".into()))])).await;
+    assert_eq!(text(&b.await.unwrap()), "b!");
+    assert!(!a.is_finished(), "its results have not come");
+    worker.write(&some_results(batch.id, &[(ids[0], Some("a!".into()))])).await;
+    assert_eq!(text(&a.await.unwrap()), "a!");
+    // All are answered, and the worker still has the batch: others wait for its end.
+    let later = ["c", "d"].map(|text| rig.call(text));
+    rig.settle().await;
+    assert_eq!(rig.gauge(metrics::QUEUED_ITEMS), 2);
+    worker.write(&batch_end(batch.id)).await;
+    let mut answered = 0;
+    while answered < later.len() {
+        let batch = worker.batch().await;
+        answered += batch.items.len();
+        worker.answer(&batch).await;
+    }
+    for call in later {
+        assert_eq!(outcome(&call.await.unwrap()), Outcome::Ok);
+    }
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_closed_door_says_why() {
     let mut rig = Rig::running(|_| {});
     let answer = rig.call("early").await.unwrap();
@@ -170,13 +208,13 @@ async fn a_closed_door_says_why() {
     let batch = worker.batch().await;
     let waiting = rig.call("waiting");
     rig.settle().await;
-    rig.inbound.send(Inbound::Door(Door::Closed(Outcome::CrashLooping))).unwrap();
-    // Nobody will come for what waits; what runs may still be answered.
+    rig.inbound.send(Inbound::CrashLooping).unwrap();
+    // No worker will take the waiting items. Running items may still be answered.
     assert_eq!(outcome(&waiting.await.unwrap()), Outcome::CrashLooping);
     assert_eq!(outcome(&rig.call("late").await.unwrap()), Outcome::CrashLooping);
     worker.answer(&batch).await;
     assert_eq!(text(&running.await.unwrap()), "running!");
-    rig.inbound.send(Inbound::Door(Door::Closed(Outcome::Draining))).unwrap();
+    rig.inbound.send(Inbound::Drain).unwrap();
     assert_eq!(outcome(&rig.call("last").await.unwrap()), Outcome::Draining);
     rig.assert_empty().await;
     let ends = [Outcome::Loading, Outcome::CrashLooping, Outcome::Draining, Outcome::Ok].map(|o| rig.ended(o));
@@ -255,10 +293,10 @@ async fn a_request_of_many_items_enters_whole_and_each_item_is_on_its_own() {
 }
 
 /// Items that somebody else has put into the queue at once.
-fn fill(rig: &Rig, count: usize) -> Vec<oneshot::Receiver<Answer>> {
+fn fill(rig: &Rig, count: usize) -> Vec<ReplyReceiver> {
     let (items, replies) = (0..count)
         .map(|_| {
-            let (reply, answer) = oneshot::channel();
+            let (reply, answer) = reply::channel();
             ((Box::new(call("other")), reply), answer)
         })
         .unzip();
@@ -381,7 +419,7 @@ async fn pieces_of_large_requests_take_turns_and_leave_room_for_others() {
         .collect();
     rig.settle().await;
     let inside = |rig: &Rig| rig.gauge(metrics::QUEUED_ITEMS) + rig.gauge(metrics::RUNNING_ITEMS);
-    assert_eq!(inside(&rig), 6 * 16, "what decides whether they are let in");
+    assert_eq!(inside(&rig), 6 * 16, "what decides whether they are admitted");
     let mut most = 0;
     for batch in 0..6 * 64 / 8 {
         // So long that pieces stay small.
@@ -397,6 +435,28 @@ async fn pieces_of_large_requests_take_turns_and_leave_room_for_others() {
         assert!(answers.iter().enumerate().all(|(n, answer)| text(answer) == right(&n.to_string())));
     }
     rig.assert_empty().await;
+}
+
+/// The option says two replicas; pieces are for those that work now.
+#[tokio::test(start_paused = true)]
+async fn a_large_request_has_work_for_every_replica_that_works_now() {
+    for (up, expected) in [(1, 16), (2, 32), (3, 48)] {
+        let mut rig = Rig::running(|options| options.replicas = 2);
+        let mut workers = Vec::new();
+        for _ in 0..3 {
+            workers.push(rig.worker().await);
+        }
+        for lost in workers.split_off(up) {
+            rig.lose(lost, Loss::Killed).await;
+        }
+        rig.settle().await;
+        assert_eq!(rig.deployment.replicas.get(), up);
+        let deployment = rig.deployment.clone();
+        let _large = tokio::spawn(async move { deployment.open_many((0..64).map(|_| call("x")).collect()).await.0 });
+        rig.settle().await;
+        let inside = rig.gauge(metrics::QUEUED_ITEMS) + rig.gauge(metrics::RUNNING_ITEMS);
+        assert_eq!(inside, expected, "two batches of eight for each of {up}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -435,7 +495,7 @@ async fn a_large_request_to_a_model_of_one_item_at_a_time_leaves_room_for_others
     let others: Vec<_> = (0..5).map(|_| rig.call("x")).collect();
     rig.settle().await;
     let inside = rig.gauge(metrics::QUEUED_ITEMS) + rig.gauge(metrics::RUNNING_ITEMS);
-    assert_eq!(inside, 2 + 5, "nobody is refused");
+    assert_eq!(inside, 2 + 5, "no request is refused");
     for _ in 0..45 {
         let batch = worker.batch().await;
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -1,12 +1,12 @@
 //! Workers that are lost at every stage of a batch.
 
-use crate::support::{Rig, Worker, outcome, results, right, text, texts};
-use jitney_core::metrics::READY_REPLICAS;
-use jitney_core::outcome::Outcome;
-use jitney_core::policy::CloseReason;
-use jitney_core::scheduler::Loss;
-use jitney_server::call::Answer;
+use crate::support::{Rig, Worker, outcome, right, some_results, text, texts};
+use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::tables::metrics::READY_REPLICAS;
+use jitney_core::tables::outcome::Outcome;
 use jitney_server::link::batch_frame::ReceivedBatch;
+use jitney_server::values::answer::Answer;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -105,9 +105,10 @@ async fn a_results_frame_that_breaks_off_anywhere_counts_for_nothing() {
     }
 }
 
+/// The results of all items; the batch has not ended.
 fn whole_results(batch: &ReceivedBatch) -> Vec<u8> {
     let said: Vec<_> = texts(batch).into_iter().map(|(id, text)| (id, Some(right(&text)))).collect();
-    results(batch.id, &said)
+    some_results(batch.id, &said)
 }
 
 #[tokio::test(start_paused = true)]

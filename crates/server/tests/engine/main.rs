@@ -3,4 +3,5 @@
 
 mod answers;
 mod losses;
+mod parts;
 mod support;

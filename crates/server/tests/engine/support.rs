@@ -1,25 +1,34 @@
 //! An engine with its deployment, fake workers, and a test that plays the supervisor.
 
 use bytes::Bytes;
-use jitney_core::group_key::GroupKey;
-use jitney_core::manifest::{DeploymentManifest, Input, InputKind, Output, serde_json_value};
-use jitney_core::metrics::{self, Metric};
-use jitney_core::options::DeploymentOptions;
-use jitney_core::outcome::Outcome;
-use jitney_core::policy::CloseReason;
+use jitney_core::config::manifest::{DeploymentManifest, Input, InputKind, Output, serde_json_value};
+use jitney_core::config::options::DeploymentOptions;
+use jitney_core::config::rules::Rules;
+use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::queue::group_key::GroupKey;
+use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::rules::Rules;
-use jitney_core::scheduler::Loss;
-use jitney_server::call::{Answer, Call, Chunks, Encoding, Part, Tag};
-use jitney_server::clock::Clock;
-use jitney_server::deployment::{Deployment, Inbound, next_item_id};
-use jitney_server::engine::Engine;
-use jitney_server::link::batch_frame::{self, ReceivedBatch};
-use jitney_server::link::frame::{Frame, FrameReader, Kind, small_frame};
-use jitney_server::link::front::Link;
-use jitney_server::link::results_frame::{Durations, ResultsWriter};
-use jitney_server::report::Report;
-use jitney_server::telemetry::Telemetry;
+use jitney_core::tables::metrics;
+use jitney_core::tables::metrics::Metric;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::base::clock::Clock;
+use jitney_server::base::telemetry::Telemetry;
+use jitney_server::engine::deployment::{Deployment, Inbound};
+use jitney_server::engine::task::Engine;
+use jitney_server::link::batch_end::{BatchEnd, Durations};
+use jitney_server::link::batch_frame;
+use jitney_server::link::batch_frame::ReceivedBatch;
+use jitney_server::link::frame::header::small_frame;
+use jitney_server::link::frame::kind::Kind;
+use jitney_server::link::frame::reader::{Frame, FrameReader};
+use jitney_server::link::front::receiver;
+use jitney_server::link::front::worker_event::WorkerEvent;
+use jitney_server::link::results_frame::ResultsWriter;
+use jitney_server::values::answer::Answer;
+use jitney_server::values::call::next_item_id;
+use jitney_server::values::call::{Call, Encoding, Part};
+use jitney_server::values::chunks::Chunks;
+use jitney_server::values::tensor::Tag;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +44,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
     let mut options = DeploymentOptions {
         max_batch_size: 8,
         max_batch_cost: None,
-        policy: "drain".into(),
+        policy: "eager".into(),
         max_batch_delay_ms: 0.0,
         latency_target_ms: None,
         replicas: 1,
@@ -52,6 +61,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         retry: true,
         batched: true,
         max_pixels: 1 << 26,
+        max_answer_bytes: 64 << 20,
     };
     tweak(&mut options);
     DeploymentManifest {
@@ -72,8 +82,8 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
 pub(crate) struct Rig {
     pub(crate) deployment: Deployment,
     pub(crate) inbound: mpsc::UnboundedSender<Inbound>,
-    reports: mpsc::UnboundedReceiver<Report>,
-    reports_tx: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedReceiver<WorkerEvent>,
+    reports_tx: mpsc::UnboundedSender<WorkerEvent>,
     telemetry: Telemetry,
     clock: Clock,
     workers: u32,
@@ -88,8 +98,9 @@ impl Rig {
         let (reports_tx, reports) = mpsc::unbounded_channel();
         let (telemetry, clock) = (Telemetry::new(), Clock::default());
         let rules = Rules::new(&manifest.options).unwrap();
-        let engine = Engine::new(NAME, rules, clock, messages, reports_tx.clone(), &telemetry);
         let deployment = Deployment::new(manifest, inbound.clone(), &telemetry);
+        let replicas = deployment.replicas.clone();
+        let engine = Engine::new(NAME, rules, clock, messages, reports_tx.clone(), &telemetry, replicas);
         Rig { deployment, inbound, reports, reports_tx, telemetry, clock, workers: 0, engine: Some(engine) }
     }
 
@@ -106,8 +117,9 @@ impl Rig {
         let replica = ReplicaId(self.workers);
         let (front, worker) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(front);
-        Link::start(FrameReader::new(reader), writer, replica, self.clock, self.reports_tx.clone());
-        let Report::Connected(_, link) = self.report(|report| matches!(report, Report::Connected(..))).await else {
+        receiver::start(FrameReader::new(reader), writer, replica, self.clock, self.reports_tx.clone());
+        let WorkerEvent::Connected(_, link) = self.report(|report| matches!(report, WorkerEvent::Connected(..))).await
+        else {
             unreachable!("it was waited for")
         };
         link.attach(self.inbound.clone());
@@ -117,7 +129,7 @@ impl Rig {
     }
 
     /// The next report of a kind; others are passed over.
-    pub(crate) async fn report(&mut self, fits: impl Fn(&Report) -> bool) -> Report {
+    pub(crate) async fn report(&mut self, fits: impl Fn(&WorkerEvent) -> bool) -> WorkerEvent {
         loop {
             let report = self.reports.recv().await.unwrap();
             if fits(&report) {
@@ -126,11 +138,11 @@ impl Rig {
         }
     }
 
-    /// The worker dies: its link ends, and then the supervisor tells the engine.
+    /// The worker dies: its link ends, and then the supervisor reports it to the engine.
     pub(crate) async fn lose(&mut self, worker: Worker, loss: Loss) {
         let replica = worker.replica;
         drop(worker);
-        self.report(|report| matches!(report, Report::LinkLost(id) if *id == replica)).await;
+        self.report(|report| matches!(report, WorkerEvent::LinkLost(id) if *id == replica)).await;
         self.inbound.send(Inbound::Lost(replica, loss)).unwrap();
     }
 
@@ -184,6 +196,7 @@ pub(crate) fn call(text: &str) -> Call {
         cost: 1,
         timeout: None,
         priority: Priority::default(),
+        metadata: None,
     }
 }
 
@@ -252,12 +265,18 @@ pub(crate) fn texts(batch: &ReceivedBatch) -> Vec<(ItemId, String)> {
     batch.items.iter().map(|item| (item.id, String::from_utf8(text(&item.parts[0])).unwrap())).collect()
 }
 
+/// All results of a batch in one frame, and its end.
 pub(crate) fn results(batch: BatchId, said: &[Said]) -> Vec<u8> {
-    let mut table = ResultsWriter::new(batch, Durations::default(), true, said.len());
+    [some_results(batch, said), batch_end(batch)].concat()
+}
+
+/// Results of some items of a batch.
+pub(crate) fn some_results(batch: BatchId, said: &[Said]) -> Vec<u8> {
+    let mut table = ResultsWriter::new(batch, Duration::ZERO, said.len());
     for (id, text) in said {
         match text {
             Some(text) => {
-                table.values(*id, 1);
+                table.values(*id, 0, 1);
                 table.value("", Tag::Text, None, "", text.len());
             }
             None => table.left_out(*id),
@@ -265,4 +284,21 @@ pub(crate) fn results(batch: BatchId, said: &[Said]) -> Vec<u8> {
     }
     let values: String = said.iter().filter_map(|(_, text)| text.as_deref()).collect();
     [table.finish(), values.into_bytes()].concat()
+}
+
+/// A part of an item, or its end.
+pub(crate) fn entry(batch: BatchId, id: ItemId, sequence: u32, text: &str, is_end: bool) -> Vec<u8> {
+    let mut table = ResultsWriter::new(batch, Duration::ZERO, 1);
+    if is_end {
+        table.values(id, sequence, 1);
+    } else {
+        table.part(id, sequence, 1);
+    }
+    table.value("", Tag::Text, None, "", text.len());
+    [&table.finish()[..], text.as_bytes()].concat()
+}
+
+/// The end of a batch that ran once and raised nothing.
+pub(crate) fn batch_end(batch: BatchId) -> Vec<u8> {
+    BatchEnd { batch, durations: Durations::default(), is_clean: true, is_out_of_memory: false }.encode()
 }

@@ -1,8 +1,8 @@
 //! Arrays in and out, over the socket.
 
 use crate::support::Front;
-use jitney_server::call::{Dtype, TensorType};
-use jitney_server::item::npy;
+use jitney_server::items::arrays::npy;
+use jitney_server::values::tensor::{Dtype, TensorType};
 use smallvec::smallvec;
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 //! Many items in one request, as many outcomes out.
 
 use crate::support::{Front, Reply, echo_answer, f32s, output, post, server_options, submitted_many, timing, watched};
-use jitney_core::metrics::LATER_BYTES;
-use jitney_core::options::ServerOptions;
-use jitney_core::outcome::Outcome;
+use jitney_core::config::options::ServerOptions;
 use jitney_core::request::Priority;
-use jitney_server::call::{Answer, Encoding, Failure, Tag};
-use jitney_server::deployment::Inbound;
+use jitney_core::tables::metrics::LATER_BYTES;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::engine::deployment::Inbound;
+use jitney_server::values::answer::{Answer, Failure, Timing};
+use jitney_server::values::call::Encoding;
+use jitney_server::values::tensor::Tag;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -99,7 +101,7 @@ async fn when_all_items_fail_the_answer_is_a_problem() {
     client.write(post("text/batch", "", r#"["a", "b"]"#)).await;
     for (_, reply) in submitted_many(&mut messages).await {
         let failure = Failure { retry_after: Some(Duration::from_secs(3)), ..Failure::new(Outcome::QueueFull, "full") };
-        reply.send(Answer { result: Err(failure), timing: timing(), tokens: None }).unwrap();
+        assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
     }
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_full", Some("3")));
@@ -118,7 +120,7 @@ async fn headers_reach_every_item() {
         assert_eq!((call.timeout, call.priority), (Some(Duration::from_millis(2500)), Priority::Low));
         assert_eq!(call.encoding, Encoding::Msgpack);
         let parts = [output(Tag::Msgpack, vec![number as u8])].into_iter().collect();
-        reply.send(Answer { result: Ok(parts), timing: timing(), tokens: None }).unwrap();
+        assert!(reply.end(Answer { result: Ok(parts), timing: timing(), tokens: None }));
     }
     let value: Value = rmp_serde::from_slice(&client.reply().await.unwrap().body).unwrap();
     assert_eq!(value["outcomes"], json!([{ "value": 0 }, { "value": 1 }, { "value": 2 }]));
@@ -132,7 +134,7 @@ async fn a_client_that_leaves_cancels_what_has_no_answer() {
     client.write(post("text/batch", "", r#"["a", "b", "c"]"#)).await;
     let mut items = submitted_many(&mut messages).await;
     let (first, reply) = items.remove(0);
-    reply.send(echo_answer(first)).unwrap();
+    assert!(reply.end(echo_answer(first)));
     drop(client);
     let mut cancelled = Vec::new();
     while cancelled.len() < 2 {
@@ -154,18 +156,18 @@ async fn an_answer_that_cannot_be_written_is_that_items_problem() {
         .into_iter()
         .zip(submitted_many(&mut messages).await)
     {
-        reply.send(Answer { result: Ok([parts].into_iter().collect()), timing: timing(), tokens: None }).unwrap();
+        assert!(reply.end(Answer { result: Ok([parts].into_iter().collect()), timing: timing(), tokens: None }));
     }
     let body = client.reply().await.unwrap().json();
     assert_eq!((&body["failed"], &body["outcomes"][0]), (&json!(1), &json!({ "value": "fine" })));
     assert_eq!(body["outcomes"][1]["problem"]["reason"], "invalid_output");
-    // Rows of different shapes are no array.
+    // Rows of different shapes do not make an array.
     for accept in ["application/x-npy", "application/x-npy, application/json;q=0.1"] {
         client.write(post("open/batch", &format!("accept: {accept}\r\n"), "[[1], [1, 2]]")).await;
         for (row, (_, reply)) in
             [f32s(&[1.0], &[1]), f32s(&[1.0, 2.0], &[2])].into_iter().zip(submitted_many(&mut messages).await)
         {
-            reply.send(Answer { result: Ok([row].into_iter().collect()), timing: timing(), tokens: None }).unwrap();
+            assert!(reply.end(Answer { result: Ok([row].into_iter().collect()), timing: timing(), tokens: None }));
         }
         let reply = client.reply().await.unwrap();
         assert_eq!(reply.status, if accept.contains("json") { 200 } else { 406 }, "{}", reply.text());
@@ -241,8 +243,33 @@ async fn large_items_of_many_groups_are_counted_while_their_turn_has_not_come() 
         client.write(post(&format!("{name}/batch"), "", &body)).await;
         clients.push(client);
         pieces.push(submitted_many(&mut messages).await);
-        let held = front.site.telemetry.gauge(LATER_BYTES, &[name]).get() as usize;
+        drop(front.state.telemetry.text());
+        let held = front.state.telemetry.gauge(LATER_BYTES, &[name]).get() as usize;
         assert_eq!(pieces.last().unwrap().len(), first, "{name}");
         assert!(held >= least && (held > 0) == (least > 0), "{name}: {held} bytes");
     }
+}
+
+/// The item that took longest is the same one in the headers of an answer and in the statistics of its deployment.
+#[tokio::test]
+async fn the_slowest_item_is_the_one_that_took_longest_in_all() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut client = front.connect().await;
+    client.write(post("text/batch", "", r#"["a", "b"]"#)).await;
+    let ms = Duration::from_millis;
+    let timings = [(1, 100, 1), (50, 1, 2)].map(|(queue, batch, model)| Timing {
+        queue: ms(queue),
+        batch: ms(batch),
+        model: ms(model),
+        batch_size: 2,
+    });
+    for ((call, reply), timing) in submitted_many(&mut messages).await.into_iter().zip(timings) {
+        assert!(reply.end(Answer { timing, ..echo_answer(call) }));
+    }
+    let reply = client.reply().await.unwrap();
+    assert_eq!(reply.header("server-timing"), Some("queue;dur=1.000, batch;dur=100.000, model;dur=1.000"));
+    let totals = front.state.deployment("text").unwrap().statistics().totals();
+    let seen = [totals.queue, totals.batch, totals.model].map(|tally| tally.ns / 1_000_000);
+    assert_eq!(seen, [1, 100, 1]);
 }

@@ -1,9 +1,10 @@
-//! Clients that mean harm, or fail in numbers: bounded, and honest ones beside them are served.
+//! Clients that attack, or that fail in numbers: they are bounded, and other clients are served.
 
 use crate::support::{Client, Front, LONG, echo, output, post, server_options, submitted, timing, watched};
 use bytes::Bytes;
-use jitney_core::options::ServerOptions;
-use jitney_server::call::{Answer, Tag};
+use jitney_core::config::options::ServerOptions;
+use jitney_server::values::answer::Answer;
+use jitney_server::values::tensor::Tag;
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -103,6 +104,62 @@ async fn raw_frames_are_understood() {
     assert_eq!((stream, answer[0]), (1, 0x88));
 }
 
+const FRAME_SIZE_ERROR: u32 = 6;
+
+/// The largest frame that the server announces.
+async fn largest_frame(client: &mut Client) -> usize {
+    const MAX_FRAME_SIZE: u16 = 5;
+    let (_, settings) = next(client, SETTINGS).await.unwrap();
+    let size = settings.chunks_exact(6).find(|entry| entry[..2] == MAX_FRAME_SIZE.to_be_bytes());
+    size.map_or(16_384, |entry| u32::from_be_bytes(entry[2..].try_into().unwrap()) as usize)
+}
+
+#[tokio::test]
+async fn frames_above_the_announced_size_are_refused() {
+    let front = Front::echo().await;
+    for kind in [HEADERS, DATA] {
+        let mut client = http2(&front, &[]).await;
+        let size = largest_frame(&mut client).await;
+        client
+            .write([frame(HEADERS, END_HEADERS, 1, &call()), frame(kind, END_STREAM, 3, &vec![0; size + 1])].concat())
+            .await;
+        assert_eq!(farewell(&mut client).await, Some(FRAME_SIZE_ERROR), "{kind}");
+    }
+    // 20 KiB are above what each server must take, and below what this one announces. Checkers of the protocol send as much,
+    // without a look at the settings, and expect an error.
+    let list = [head(), field("x-a", 10_000), field("x-b", 10_000)].concat();
+    let mut client = http2(&front, &[frame(HEADERS, END_HEADERS | END_STREAM, 1, &list)]).await;
+    assert!(largest_frame(&mut client).await > list.len());
+    assert_eq!(next(&mut client, HEADERS).await.unwrap().1[0], 0x88);
+    front.assert_well().await;
+}
+
+/// Every answer that becomes ready would otherwise set back the time since which none was taken.
+#[tokio::test]
+async fn a_client_that_asks_and_never_takes_an_answer_is_dropped() {
+    const INITIAL_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
+    let front = Front::with(ServerOptions { body_timeout_s: 0.5, ..server_options() }, |_| echo).await;
+    let mut client = front.connect().await;
+    client.write([PREFACE, &frame(SETTINGS, 0, 0, &INITIAL_WINDOW)].concat()).await;
+    let mut stream = 1;
+    let asking = async {
+        let mut bytes = [0; 4096];
+        loop {
+            client.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, &head())).await;
+            stream += 2;
+            // Slowly enough to have streams left for longer than the test waits.
+            let later = tokio::time::Instant::now() + Duration::from_millis(100);
+            while let Ok(read) = tokio::time::timeout_at(later, client.stream.read(&mut bytes)).await {
+                if matches!(read, Ok(0) | Err(_)) {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(LONG, asking).await.expect("the connection ends");
+    front.assert_well().await;
+}
+
 #[tokio::test]
 async fn resets_in_a_row_end_the_connection() {
     let front = Front::echo().await;
@@ -161,7 +218,7 @@ async fn who_is_refused_while_it_sends_sees_the_answer_and_no_reset() {
 async fn a_client_that_opens_too_much_at_first_is_refused_stream_by_stream() {
     const REFUSED_STREAM: u32 = 7;
     let front = Front::echo().await;
-    // As a client does that has not read the settings yet: head, body and end in frames of their own.
+    // As a client does that has not read the settings yet: head, body and end in separate frames.
     let mut frames = vec![];
     for number in 0..1000 {
         let stream = 2 * number + 1;
@@ -257,9 +314,9 @@ async fn a_panic_costs_its_connection_only() {
     client.write(post("bytes", "", "x")).await;
     let (_, reply) = submitted(&mut messages).await;
     let part = output(Tag::Bytes, Bytes::from_owner(Bomb));
-    reply.send(Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None }).unwrap();
+    assert!(reply.end(Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None }));
     assert!(client.is_closed().await);
-    other.send(crate::support::echo_answer(call)).unwrap();
+    assert!(other.end(crate::support::echo_answer(call)));
     assert_eq!(beside.reply().await.unwrap().text(), "beside");
     // Its place is free again.
     drop(beside);

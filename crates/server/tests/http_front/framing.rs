@@ -1,4 +1,4 @@
-//! Requests whose framing could be read in two ways are refused, and poison nothing.
+//! Requests whose framing could be read in two ways are refused, and do not affect other requests.
 
 use crate::support::{Front, post, server_options};
 use tokio::io::AsyncWriteExt;
@@ -87,6 +87,20 @@ async fn unusual_but_clear_framing_is_served() {
     }
 }
 
+/// RFC 9112, 3.2.
+#[tokio::test]
+async fn a_request_names_its_host_once() {
+    let front = Front::echo().await;
+    let body = "content-length: 3\r\n\r\n\"a\"";
+    for head in ["POST /text HTTP/1.1\r\n", "POST /text HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n"] {
+        let reply = front.send(&format!("{head}{body}")).await;
+        assert_eq!((reply.status, reply.reason()), (400, "invalid_request"), "{head}");
+        assert!(reply.json()["detail"].as_str().unwrap().contains("Host"), "{}", reply.text());
+    }
+    assert_eq!(front.send("GET /livez HTTP/1.1\r\n\r\n").await.status, 400);
+    assert_eq!(front.send("GET /livez HTTP/1.0\r\n\r\n").await.status, 200);
+}
+
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
     let front = Front::echo().await;
@@ -145,7 +159,7 @@ async fn heads_and_bodies_have_limits() {
     front.assert_well().await;
 }
 
-/// Java's client offers HTTP/2 with every request. hyper then leaves the socket to whoever upgrades, which is nobody.
+/// Java's client offers HTTP/2 with every request. hyper then leaves the socket to the upgrade, which never happens.
 #[tokio::test]
 async fn a_refused_client_that_offers_an_upgrade_is_not_cut_off_either() {
     let front = Front::echo().await;
@@ -186,7 +200,7 @@ async fn a_body_that_is_coded_for_its_journey_is_refused() {
 }
 
 /// hyper drops the length before we see it and reads the body as chunked; RFC 9112 (6.3) allows that if the connection
-/// ends with the answer, so that nobody reads what follows in two ways.
+/// ends with the answer, so that the rest cannot be read in two ways.
 #[tokio::test]
 async fn a_length_beside_chunks_ends_the_connection() {
     let front = Front::echo().await;
@@ -199,4 +213,17 @@ async fn a_length_beside_chunks_ends_the_connection() {
         assert_eq!((reply.status, reply.text(), reply.header("connection")), (200, "\"a\"", Some("close")), "{lines}");
         assert!(client.is_closed().await, "{lines}");
     }
+}
+
+/// What stands before `chunked` was never undone, so the body is not what its type says. Every protocol reports that.
+#[tokio::test]
+async fn other_transfer_codings_are_refused_by_every_protocol() {
+    let front = Front::echo().await;
+    for route in ["text", "text/batch", "v1/embeddings", "v2/models/text/infer"] {
+        let head = format!("POST /{route} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: gzip, chunked\r\n");
+        let reply = front.send(&(head + "content-type: application/json\r\n\r\n3\r\n\"a\"\r\n0\r\n\r\n")).await;
+        assert_eq!((reply.status, reply.reason()), (415, "unsupported_media_type"), "{route}");
+        assert!(reply.text().contains("transfer-encoding `gzip, chunked`"), "{route}: {}", reply.text());
+    }
+    front.assert_well().await;
 }

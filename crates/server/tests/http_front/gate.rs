@@ -1,8 +1,8 @@
 //! What every request passes, whatever its protocol: keys, origins, and refusals in the protocol's own form.
 
 use crate::support::{Front, Reply, echo, server_options};
-use jitney_core::options::ServerOptions;
-use jitney_server::keys::Keys;
+use jitney_core::config::options::ServerOptions;
+use jitney_server::base::keys::Keys;
 
 async fn guarded(options: ServerOptions) -> Front {
     let keys = Keys::load(Some("sesame,other"), None).unwrap();
@@ -125,7 +125,7 @@ async fn a_page_of_another_origin_may_not() {
     let all = Front::with(ServerOptions { cors_origin: vec!["*".into()], ..server_options() }, |_| echo).await;
     let reply = send(&all, "POST /text", "origin: https://any.example\r\n").await;
     assert_eq!((reply.status, reply.header("access-control-allow-origin")), (200, Some("https://any.example")));
-    // Whom a page is from says nothing of whom the request is for.
+    // The origin of a page says nothing about the host of the request.
     let foreign = all.send("POST /text HTTP/1.1\r\nhost: evil.example\r\norigin: https://any.example\r\ncontent-length: 3\r\n\r\n\"a\"").await;
     assert_eq!(foreign.status, 421);
 }

@@ -3,6 +3,7 @@
 
 mod arrays;
 mod batch;
+mod catalogue;
 mod floods;
 mod framing;
 mod gate;

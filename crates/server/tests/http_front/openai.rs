@@ -1,13 +1,15 @@
 //! The OpenAI API: what of a request reaches the items of its inputs.
 
 use crate::support::{Client, Front, f32s, post, server_options, submitted_many, timing, watched};
-use jitney_core::group_key::KeyPart;
-use jitney_core::outcome::Outcome;
-use jitney_server::call::{Answer, Call, Failure};
-use jitney_server::deployment::Inbound;
-use tokio::sync::{mpsc, oneshot};
+use jitney_core::queue::group_key::KeyPart;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::engine::deployment::Inbound;
+use jitney_server::engine::reply::ReplySender;
+use jitney_server::values::answer::{Answer, Failure};
+use jitney_server::values::call::Call;
+use tokio::sync::mpsc;
 
-type Submitted = Vec<(Call, oneshot::Sender<Answer>)>;
+type Submitted = Vec<(Call, ReplySender)>;
 
 async fn embed(client: &mut Client, messages: &mut mpsc::UnboundedReceiver<Inbound>, fields: &str) -> Submitted {
     client.write(post("v1/embeddings", "", format!("{{\"model\": \"embedder\", {fields}}}"))).await;
@@ -28,9 +30,9 @@ async fn fields_that_the_model_declares_reach_every_input() {
     let items = embed(&mut client, &mut messages, fields).await;
     for ((call, reply), input) in items.into_iter().zip(["a", "b"]) {
         assert_eq!(item(&call), serde_json::json!({ "input": input, "dimensions": 2, "input_type": "passage" }));
-        assert_eq!(call.group.0.to_vec(), [KeyPart::of(&serde_json::from_str("\"passage\"").unwrap())]);
+        assert_eq!(call.group.0.to_vec(), [KeyPart::from_scalar(&serde_json::from_str("\"passage\"").unwrap())]);
         let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();
-        reply.send(Answer { result: Ok(answer), timing: timing(), tokens: Some(1) }).unwrap();
+        assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: Some(1) }));
     }
     let answer = client.reply().await.unwrap().json();
     assert_eq!(answer["data"][1]["embedding"], serde_json::json!([0.5, 0.25]));
@@ -48,7 +50,7 @@ async fn a_vector_that_json_cannot_hold_is_a_fault_of_the_model() {
         let fields = format!(r#""input": ["a", "b"], "encoding_format": "{format}""#);
         for (last, (_, reply)) in [0.5, f32::NAN].into_iter().zip(embed(&mut client, &mut messages, &fields).await) {
             let answer = [f32s(&[0.5, last], &[2])].into_iter().collect();
-            reply.send(Answer { result: Ok(answer), timing: timing(), tokens: Some(1) }).unwrap();
+            assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: Some(1) }));
         }
         let reply = client.reply().await.unwrap();
         assert_eq!(reply.status, status, "{}", reply.text());
@@ -75,7 +77,7 @@ async fn what_is_wrong_with_such_a_field_is_said_of_the_field() {
     for (field, param) in [("$.input_type", "input_type"), ("$.input", "input[0]"), ("$.input[3]", "input[0]")] {
         for (_, reply) in embed(&mut client, &mut messages, r#""input": ["a", "b"], "input_type": "query""#).await {
             let failure = Failure { field: Some(field.into()), ..Failure::new(Outcome::InvalidInput, "not so") };
-            reply.send(Answer { result: Err(failure), timing: timing(), tokens: None }).unwrap();
+            assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
         }
         let reply = client.reply().await.unwrap();
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &param.into()), "{}", reply.text());

@@ -1,7 +1,7 @@
 //! Probes, metrics, configuration, docs.
 
 use crate::support::{Front, server_options};
-use jitney_server::site::Readiness;
+use jitney_server::engine::readiness::Readiness;
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -13,7 +13,7 @@ async fn probes_tell_the_truth() {
     assert_eq!(front.send(&get("/livez")).await.status, 200);
     let reply = front.send(&get("/readyz")).await;
     assert_eq!((reply.status, reply.json()["reasons"][0].as_str().unwrap()), (503, "the targets are being imported"));
-    front.site.set_readiness(Readiness { ready: true, reasons: vec![], draining: false });
+    front.state.set_readiness(Readiness { ready: true, ..Readiness::default() });
     assert_eq!(front.send(&get("/readyz")).await.status, 200);
 }
 

@@ -1,12 +1,14 @@
 //! One item in, one answer out: types, headers, failures.
 
 use crate::support::{Front, f32s, post, server_options, submitted, timing, watched};
-use jitney_core::group_key::KeyPart;
-use jitney_core::options::ServerOptions;
-use jitney_core::outcome::Outcome;
+use jitney_core::config::options::ServerOptions;
+use jitney_core::queue::group_key::KeyPart;
 use jitney_core::request::Priority;
-use jitney_server::call::{Answer, Encoding, Failure, Tag};
-use jitney_server::deployment::Inbound;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::engine::deployment::Inbound;
+use jitney_server::values::answer::{Answer, Failure};
+use jitney_server::values::call::Encoding;
+use jitney_server::values::tensor::Tag;
 use std::time::Duration;
 
 #[tokio::test]
@@ -116,7 +118,7 @@ async fn wrong_requests_are_told_what_is_wrong() {
         assert_eq!(problem["status"], status);
         assert_eq!(problem["reason"], reason);
         assert_eq!(problem["request_id"].as_str(), reply.header("x-request-id"));
-        // Only the answer of bytes tells that they are an image; that request did ride.
+        // Only the encoded answer shows that it is an image; that request was in a batch.
         let (batch, times) = if path == "bytes" {
             ("7", "queue;dur=1.234, batch;dur=0.100, model;dur=5.021")
         } else {
@@ -155,7 +157,7 @@ async fn only_who_did_not_say_the_type_of_a_body_is_told_that_there_are_several(
         client.write(post("object", headers, b"\x81")).await;
         let (_, reply) = submitted(&mut messages).await;
         let failure = Failure::new(outcome, "JSON is malformed");
-        reply.send(Answer { result: Err(failure), timing: timing(), tokens: None }).unwrap();
+        assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
         let told = client.reply().await.unwrap().json()["detail"].as_str().unwrap().to_owned();
         assert_eq!(told.contains("application/msgpack"), is_told, "{headers}{told}");
     }
@@ -185,7 +187,7 @@ async fn headers_reach_the_call() {
         field: Some("$.x".into()),
         ..Failure::new(Outcome::QueueFull, "full")
     };
-    reply.send(Answer { result: Err(failure), timing: timing(), tokens: None }).unwrap();
+    assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_full", Some("2")));
     assert_eq!((reply.header("x-request-id"), reply.header("x-should-retry")), (Some("mine-1"), None));
@@ -194,9 +196,11 @@ async fn headers_reach_the_call() {
     client.write(post("object", "x-request-id: bad id\r\n", "{}")).await;
     let (call, reply) = submitted(&mut messages).await;
     assert_eq!((call.timeout, call.priority, call.encoding), (None, Priority::Normal, Encoding::Json));
-    reply
-        .send(Answer { result: Err(Failure::new(Outcome::WorkerLost, "lost")), timing: timing(), tokens: None })
-        .unwrap();
+    assert!(reply.end(Answer {
+        result: Err(Failure::new(Outcome::WorkerLost, "lost")),
+        timing: timing(),
+        tokens: None
+    }));
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.header("x-should-retry"), reply.header("retry-after")), (502, Some("false"), None));
     assert_ne!(reply.header("x-request-id"), Some("bad id"));
@@ -245,7 +249,7 @@ async fn a_client_that_leaves_in_the_middle_of_its_next_request_cancels() {
         if number == 0 {
             client.write(rest).await;
         }
-        reply.send(crate::support::echo_answer(call)).unwrap();
+        assert!(reply.end(crate::support::echo_answer(call)));
         assert_eq!(client.reply().await.unwrap().text(), body);
     }
 }
@@ -254,7 +258,7 @@ async fn a_client_that_leaves_in_the_middle_of_its_next_request_cancels() {
 async fn a_request_is_counted_once_as_it_really_ended() {
     let front = Front::echo().await;
     assert_eq!(front.post("text", "", "\"x\"").await.status, 200);
-    // Only the answer tells that it is an image.
+    // Only the answer shows that it is an image.
     assert_eq!(front.post("bytes", "accept: image/jpeg\r\n", "x").await.reason(), "not_acceptable");
     let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let counted: Vec<&str> = metrics
@@ -283,7 +287,7 @@ async fn whose_engine_has_ended_is_told_that_the_server_is_draining() {
     client.write(post("open", "", "[1, 2.5]")).await;
     let (_, reply) = submitted(&mut messages).await;
     let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();
-    reply.send(Answer { result: Ok(answer), timing: timing(), tokens: None }).unwrap();
+    assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: None }));
     assert_eq!(client.reply().await.unwrap().text(), "[0.5,0.25]");
 }
 

@@ -1,7 +1,7 @@
 //! Clients that take their time, and the end of the front.
 
-use crate::support::{Front, echo, echo_answer, post, server_options, submitted, watched};
-use jitney_core::options::ServerOptions;
+use crate::support::{Client, Front, LONG, echo, echo_answer, post, server_options, submitted, watched};
+use jitney_core::config::options::ServerOptions;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -33,7 +33,7 @@ async fn a_slow_head_ends_the_connection() {
             }
         }
     };
-    tokio::time::timeout(crate::support::LONG, drip).await.expect("the connection ends");
+    tokio::time::timeout(LONG, drip).await.expect("the connection ends");
     assert!(started.elapsed() >= Duration::from_millis(150));
     front.assert_well().await;
 }
@@ -59,7 +59,7 @@ async fn a_client_that_waits_for_us_is_not_idle() {
     let (call, reply) = submitted(&mut messages).await;
     // Longer than every time-out of this front: this is what is tested, not a way to synchronise.
     tokio::time::sleep(Duration::from_millis(600)).await;
-    reply.send(echo_answer(call)).unwrap();
+    assert!(reply.end(echo_answer(call)));
     assert_eq!(client.reply().await.unwrap().status, 200);
 }
 
@@ -72,6 +72,47 @@ async fn a_slow_body_is_refused() {
     assert_eq!((reply.status, reply.reason(), reply.header("connection")), (408, "body_timeout", Some("close")));
     assert!(client.is_closed().await);
     front.assert_well().await;
+}
+
+/// Sends one byte again and again until the connection ends.
+async fn trickle(client: &mut Client) {
+    let mut byte = [0];
+    let dripping = async {
+        while client.stream.write_all(b"x").await.is_ok() {
+            match tokio::time::timeout(Duration::from_millis(20), client.stream.peek(&mut byte)).await {
+                Err(_) => {}
+                Ok(_) => return,
+            }
+        }
+    };
+    tokio::time::timeout(LONG, dripping).await.expect("an answer or the end of the connection");
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_refused() {
+    let front = Front::with(ServerOptions { body_timeout_s: 0.5, ..server_options() }, |_| echo).await;
+    let mut client = front.connect().await;
+    client.write("POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n").await;
+    trickle(&mut client).await;
+    let reply = client.reply().await.unwrap();
+    assert_eq!((reply.status, reply.reason(), reply.header("connection")), (408, "body_timeout", Some("close")));
+    assert!(reply.json()["detail"].as_str().unwrap().contains("fewer than 256 bytes in 0.5 s"), "{}", reply.text());
+    front.assert_well().await;
+}
+
+/// A client that is refused may go on sending, but not hold its connection with a byte now and then.
+#[tokio::test]
+async fn a_refused_body_that_trickles_ends_the_connection() {
+    let front = Front::echo().await;
+    let mut client = front.connect().await;
+    client.write("POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: 70000000\r\n\r\n").await;
+    assert_eq!(client.reply().await.unwrap().status, 404);
+    let started = Instant::now();
+    while client.stream.write_all(b"x").await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // It may pause for 2 s, and go on for 30 s.
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -88,7 +129,7 @@ async fn a_body_that_drips_ends_with_its_request() {
 #[tokio::test]
 async fn nobody_sends_for_longer_than_a_request_may_take() {
     let front = Front::with(ServerOptions { body_timeout_s: 60.0, ..server_options() }, |_| echo).await;
-    // The deployment allows 0.2 s; without a word of the caller's that is its deadline too.
+    // The deployment allows 0.2 s; without a header of the caller that is the deadline.
     for (asked, status) in [("x-request-timeout-ms: 1000000000000\r\n", 408), ("", 504)] {
         let mut client = front.connect().await;
         client.write(format!("POST /brief HTTP/1.1\r\nhost: localhost\r\n{asked}content-length: 10\r\n\r\na")).await;
@@ -133,7 +174,7 @@ async fn bodies_together_hold_no_more_than_they_may() {
     assert_eq!(first.reply().await.unwrap().body.len(), 9000);
 }
 
-/// Else all would come half-way under overload, and nobody to the end.
+/// Otherwise all bodies would be received halfway under overload, and none completely.
 #[tokio::test]
 async fn large_bodies_that_begin_leave_room_for_those_under_way() {
     let front = Front::with(ServerOptions { max_receiving_bytes: 1_000_000, ..server_options() }, |_| echo).await;
@@ -164,14 +205,12 @@ async fn a_client_that_does_not_read_is_dropped() {
     let mut client = front.connect().await;
     client.write(post("bytes", "", "x")).await;
     let (_, reply) = submitted(&mut messages).await;
-    let large = crate::support::output(jitney_server::call::Tag::Bytes, vec![0; 64 << 20]);
-    reply
-        .send(jitney_server::call::Answer {
-            result: Ok([large].into_iter().collect()),
-            timing: crate::support::timing(),
-            tokens: None,
-        })
-        .unwrap();
+    let large = crate::support::output(jitney_server::values::tensor::Tag::Bytes, vec![0; 64 << 20]);
+    assert!(reply.end(jitney_server::values::answer::Answer {
+        result: Ok([large].into_iter().collect()),
+        timing: crate::support::timing(),
+        tokens: None,
+    }));
     loop {
         let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         if metrics.text().contains("jitney_connections 1\n") {
@@ -192,31 +231,31 @@ async fn answers_that_nobody_takes_hold_no_more_than_they_may() {
     let (_, first) = submitted(&mut messages).await;
     late.write(post("bytes", "", "y")).await;
     let (call, second) = submitted(&mut messages).await;
-    let large = crate::support::output(jitney_server::call::Tag::Bytes, vec![0; 64 << 20]);
-    let answer = jitney_server::call::Answer {
+    let large = crate::support::output(jitney_server::values::tensor::Tag::Bytes, vec![0; 64 << 20]);
+    let answer = jitney_server::values::answer::Answer {
         result: Ok([large].into_iter().collect()),
         timing: crate::support::timing(),
         tokens: None,
     };
-    first.send(answer).unwrap();
-    while front.site.untaken.get() == 0 {
+    assert!(first.end(answer));
+    while front.state.ledger.untaken.amount() == 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(front.site.untaken.get(), 64 << 20);
-    // Nothing more is taken in, and what is in is not kept.
+    assert_eq!(front.state.ledger.untaken.amount(), 64 << 20);
+    // No more bytes are received, and those received are not kept.
     let refused = front.post("bytes", "", "z").await;
-    second.send(echo_answer(call)).unwrap();
+    assert!(second.end(echo_answer(call)));
     for reply in [refused, late.reply().await.unwrap()] {
         assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_bytes_full", Some("1")));
         assert!(reply.json()["detail"].as_str().unwrap().contains("answers"));
     }
     drop(idler);
-    while front.site.untaken.get() > 0 {
+    while front.state.ledger.untaken.amount() > 0 {
         tokio::task::yield_now().await;
     }
     late.write(post("bytes", "", "y")).await;
     let (call, reply) = submitted(&mut messages).await;
-    reply.send(echo_answer(call)).unwrap();
+    assert!(reply.end(echo_answer(call)));
     assert_eq!(late.reply().await.unwrap().status, 200);
 }
 
@@ -237,7 +276,7 @@ async fn a_refused_client_may_go_on_sending_until_it_pauses() {
     // Our half was closed at once. The other one is when it has been silent for long enough: then writes fail.
     tokio::time::sleep(Duration::from_millis(2200)).await;
     while client.stream.write_all(b"x").await.is_ok() {
-        assert!(stopped.elapsed() < crate::support::LONG);
+        assert!(stopped.elapsed() < LONG);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -270,9 +309,22 @@ async fn the_end_waits_for_requests_and_not_for_idle_connections() {
     front.stop();
     assert!(idle.is_closed().await);
     assert!(fresh.is_closed().await);
-    reply.send(echo_answer(call)).unwrap();
+    assert!(reply.end(echo_answer(call)));
     let last = busy.reply().await.unwrap();
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
     assert!(busy.is_closed().await);
     front.ended().await;
+}
+
+/// hyper answers into a buffer until that is full, and reads no further then.
+#[tokio::test]
+async fn a_client_that_pipelines_and_never_reads_is_dropped() {
+    let front = Front::with(ServerOptions { body_timeout_s: 0.5, ..server_options() }, |_| echo).await;
+    let mut client = front.connect().await;
+    let page = "GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
+    let sending = async { while client.stream.write_all(page.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(LONG, sending).await.expect("the connection ends");
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert!(metrics.text().contains("jitney_untaken_bytes 0\n"));
+    front.assert_well().await;
 }

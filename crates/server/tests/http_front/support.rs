@@ -1,19 +1,26 @@
 //! A front on a free port, an engine that is a closure, and clients that speak in raw bytes.
 
-use jitney_core::manifest::{ArraySpec, DeploymentManifest, Input, InputKind, Output, Task, Term, serde_json_value};
-use jitney_core::options::{DeploymentOptions, ServerOptions};
-use jitney_server::call::{Answer, Call, Dtype, OutputPart, Tag, TensorType, Timing};
-use jitney_server::deployment::{Deployment, Inbound};
-use jitney_server::http;
-use jitney_server::keys::Keys;
-use jitney_server::site::{Readiness, Site};
-use jitney_server::telemetry::Telemetry;
+use jitney_core::config::manifest::{
+    ArraySpec, DeploymentManifest, Input, InputKind, Output, Task, Term, serde_json_value,
+};
+use jitney_core::config::options::{DeploymentOptions, ServerOptions};
+use jitney_server::base::keys::Keys;
+use jitney_server::base::telemetry::Telemetry;
+use jitney_server::engine::deployment::{Deployment, Inbound};
+use jitney_server::engine::readiness::Readiness;
+use jitney_server::engine::reply::ReplySender;
+use jitney_server::engine::server_state::ServerState;
+use jitney_server::protocols::connection::listen;
+use jitney_server::protocols::routing::service;
+use jitney_server::values::answer::{Answer, OutputPart, Timing};
+use jitney_server::values::call::Call;
+use jitney_server::values::tensor::{Dtype, Tag, TensorType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// Nothing here takes longer unless it hangs.
@@ -26,6 +33,7 @@ pub(crate) fn server_options() -> ServerOptions {
         allow_unauthenticated: false,
         api_keys_file: None,
         open_metrics: false,
+        show_errors: false,
         cors_origin: vec![],
         max_body_bytes: 1 << 20,
         max_receiving_bytes: 4 << 20,
@@ -47,7 +55,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
         options: DeploymentOptions {
             max_batch_size: 32,
             max_batch_cost: None,
-            policy: "drain".into(),
+            policy: "eager".into(),
             max_batch_delay_ms: 0.0,
             latency_target_ms: None,
             replicas: 1,
@@ -64,6 +72,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
             retry: true,
             batched: true,
             max_pixels: 1 << 26,
+            max_answer_bytes: 64 << 20,
         },
         option_sources: BTreeMap::new(),
         init: std::collections::BTreeMap::default(),
@@ -145,8 +154,8 @@ pub(crate) fn echo(message: Inbound) {
         _ => return,
     };
     for (call, reply) in items {
-        // The caller may have gone.
-        let _ = reply.send(echo_answer(*call));
+        // The caller may have disconnected.
+        reply.end(echo_answer(*call));
     }
 }
 
@@ -165,7 +174,7 @@ pub(crate) fn echo_answer(call: Call) -> Answer {
 
 pub(crate) struct Front {
     pub(crate) address: String,
-    pub(crate) site: Arc<Site>,
+    pub(crate) state: Arc<ServerState>,
     stop: watch::Sender<bool>,
     served: JoinHandle<()>,
 }
@@ -187,7 +196,7 @@ impl Front {
         mut engine: impl FnMut(&str) -> E,
     ) -> Front {
         let front = Front::start(options, keys).await;
-        let mut deployments = BTreeMap::new();
+        let mut deployments = Vec::new();
         for manifest in manifests() {
             let name = manifest.name.clone();
             let (inbound, mut messages) = mpsc::unbounded_channel();
@@ -197,10 +206,11 @@ impl Front {
                     engine(message);
                 }
             });
-            deployments.insert(name, Deployment::new(Arc::new(manifest), inbound, &front.site.telemetry));
+            deployments.push(Deployment::new(Arc::new(manifest), inbound, &front.state.telemetry));
         }
-        front.site.open(deployments);
-        front.site.set_readiness(Readiness { ready: true, reasons: vec![], draining: false });
+        let ready = deployments.iter().map(|deployment| (deployment.manifest.name.clone(), true)).collect();
+        front.state.serve(deployments.into_iter().collect());
+        front.state.set_readiness(Readiness { ready: true, deployments: ready, ..Readiness::default() });
         front
     }
 
@@ -209,21 +219,21 @@ impl Front {
     }
 
     async fn start(options: ServerOptions, keys: Option<Keys>) -> Front {
-        let listeners = http::bind(&options.listen).await.unwrap();
+        let listeners = listen::bind(&options.listen).await.unwrap();
         let address = listeners[0].local_address().trim_start_matches("tcp:").to_owned();
-        let mut site = Site::new(options, Arc::new(Telemetry::new()));
-        site.keys = keys.map(Arc::new);
-        let site = Arc::new(site);
+        let mut state = ServerState::new(options, Arc::new(Telemetry::new()));
+        state.keys = keys.map(Arc::new);
+        let state = Arc::new(state);
         let (stop, stopped) = watch::channel(false);
-        let served = tokio::spawn(http::serve(listeners, site.clone(), stopped));
-        Front { address, site, stop, served }
+        let served = tokio::spawn(service::serve(listeners, state.clone(), stopped));
+        Front { address, state, stop, served }
     }
 
     pub(crate) async fn connect(&self) -> Client {
         Client { stream: TcpStream::connect(&self.address).await.unwrap(), buffer: vec![] }
     }
 
-    /// One request on a connection of its own.
+    /// One request on a separate connection.
     pub(crate) async fn send(&self, request: &str) -> Reply {
         self.send_bytes(request.as_bytes()).await
     }
@@ -351,7 +361,7 @@ pub(crate) fn watched() -> (impl FnMut(&str) -> Forward, mpsc::UnboundedReceiver
     (engine, receiver)
 }
 
-pub(crate) async fn submitted(messages: &mut mpsc::UnboundedReceiver<Inbound>) -> (Call, oneshot::Sender<Answer>) {
+pub(crate) async fn submitted(messages: &mut mpsc::UnboundedReceiver<Inbound>) -> (Call, ReplySender) {
     match tokio::time::timeout(LONG, messages.recv()).await.expect("a message").expect("an open channel") {
         Inbound::Submit(call, reply) => (*call, reply),
         other => panic!("{other:?} instead of a call"),
@@ -359,11 +369,11 @@ pub(crate) async fn submitted(messages: &mut mpsc::UnboundedReceiver<Inbound>) -
 }
 
 /// The items of one request.
-pub(crate) async fn submitted_many(
-    messages: &mut mpsc::UnboundedReceiver<Inbound>,
-) -> Vec<(Call, oneshot::Sender<Answer>)> {
+pub(crate) async fn submitted_many(messages: &mut mpsc::UnboundedReceiver<Inbound>) -> Vec<(Call, ReplySender)> {
     match tokio::time::timeout(LONG, messages.recv()).await.expect("a message").expect("an open channel") {
         Inbound::SubmitMany { items, .. } => items.into_iter().map(|(call, reply)| (*call, reply)).collect(),
+        // A request of one item.
+        Inbound::Submit(call, reply) => vec![(*call, reply)],
         other => panic!("{other:?} instead of many calls"),
     }
 }

@@ -6,9 +6,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use jitney_core::options::ServerOptions;
-use jitney_server::deployment::Inbound;
-use jitney_server::http;
+use jitney_core::config::options::ServerOptions;
+use jitney_server::engine::deployment::Inbound;
+use jitney_server::protocols::connection::listen;
 use std::os::unix::fs::PermissionsExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -65,7 +65,7 @@ async fn the_end_of_the_front_finishes_streams() {
     let pending = tokio::spawn(sender.send_request(request("text", "a")));
     let (call, reply) = submitted(&mut messages).await;
     front.stop();
-    reply.send(echo_answer(call)).unwrap();
+    assert!(reply.end(echo_answer(call)));
     let answer = pending.await.unwrap().unwrap();
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "\"a\"");
     tokio::time::timeout(LONG, connection).await.unwrap().unwrap().unwrap();
@@ -109,7 +109,7 @@ async fn an_http2_client_that_takes_a_byte_now_and_then_is_dropped() {
     tokio::time::timeout(LONG, busy).await.expect("the connection ends");
     assert!(answer.into_body().collect().await.is_err());
     let _ = tokio::time::timeout(LONG, connection).await.unwrap();
-    assert_eq!(front.site.untaken.get(), 0);
+    assert_eq!(front.state.ledger.untaken.amount(), 0);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn http2_streams_are_limited_as_configured() {
     // The server's settings must have arrived.
     let first = tokio::spawn(sender.send_request(request("text", "a")));
     let (call, reply) = submitted(&mut messages).await;
-    reply.send(echo_answer(call)).unwrap();
+    assert!(reply.end(echo_answer(call)));
     first.await.unwrap().unwrap();
     let pending: Vec<_> = (0..300).map(|_| tokio::spawn(sender.send_request(request("text", "a")))).collect();
     let mut held = vec![];
@@ -130,11 +130,11 @@ async fn http2_streams_are_limited_as_configured() {
     }
     assert!(messages.try_recv().is_err());
     for (call, reply) in held {
-        reply.send(echo_answer(call)).unwrap();
+        assert!(reply.end(echo_answer(call)));
     }
     for _ in 256..300 {
         let (call, reply) = submitted(&mut messages).await;
-        reply.send(echo_answer(call)).unwrap();
+        assert!(reply.end(echo_answer(call)));
     }
     for answer in pending {
         assert_eq!(answer.await.unwrap().unwrap().status(), 200);
@@ -146,21 +146,53 @@ async fn a_unix_socket_is_private_and_outlives_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("front.sock");
     let address = format!("unix:{}", path.display());
-    // What a crash leaves behind: a socket that nobody listens on.
+    // What a crash leaves behind: a socket without a listener.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let listeners = http::bind(std::slice::from_ref(&address)).await.unwrap();
+    let listeners = listen::bind(std::slice::from_ref(&address)).await.unwrap();
     assert_eq!(listeners[0].local_address(), address);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(http::bind(std::slice::from_ref(&address)).await.unwrap_err().contains("another process listens"));
+    assert!(listen::bind(std::slice::from_ref(&address)).await.unwrap_err().contains("another process listens"));
     drop(listeners);
     assert!(!path.exists());
     std::fs::write(&path, "not a socket").unwrap();
-    assert!(http::bind(&[address]).await.unwrap_err().contains("is not a socket"));
+    assert!(listen::bind(&[address]).await.unwrap_err().contains("is not a socket"));
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named() {
     let front = Front::echo().await;
-    let error = http::bind(&[format!("tcp:{}", front.address)]).await.unwrap_err();
+    let error = listen::bind(&[format!("tcp:{}", front.address)]).await.unwrap_err();
     assert!(error.contains(&front.address) && error.contains("choose another port"), "{error}");
+}
+
+/// Clients without a key do not see which models there are; probes of the server as a whole have none.
+#[tokio::test]
+async fn health_over_grpc_names_models_to_those_with_a_key() {
+    let keys = jitney_server::base::keys::Keys::load(Some("sesame"), None).unwrap();
+    let front = Front::guarded(server_options(), keys, |_| echo).await;
+    let (mut sender, _connection) = http2(&front).await;
+    let mut ask = async |method: &str, service: &str, key: &'static str| {
+        let mut message = vec![0, 0, 0, 0, service.len() as u8 + 2, 0x0a, service.len() as u8];
+        message.extend_from_slice(service.as_bytes());
+        let request = Request::post(format!("http://localhost/grpc.health.v1.Health/{method}"))
+            .header("content-type", "application/grpc")
+            .header("x-api-key", key)
+            .body(Full::from(message))
+            .unwrap();
+        let reply = sender.send_request(request).await.unwrap();
+        let status = reply.headers().get("grpc-status").map(|status| status.to_str().unwrap().to_owned());
+        if status.is_some() || method == "Watch" {
+            return status;
+        }
+        let body = reply.into_body().collect().await.unwrap();
+        body.trailers().and_then(|all| all.get("grpc-status")).map(|status| status.to_str().unwrap().to_owned())
+    };
+    for method in ["Check", "Watch"] {
+        for model in ["text", "no-such-model"] {
+            assert_eq!(ask(method, model, "wrong").await.as_deref(), Some("16"), "{method} {model}");
+        }
+        assert_ne!(ask(method, "", "wrong").await.as_deref(), Some("16"), "{method}");
+    }
+    assert_eq!(ask("Check", "text", "sesame").await.as_deref(), Some("0"));
+    assert_eq!(ask("Check", "no-such-model", "sesame").await.as_deref(), Some("5"));
 }

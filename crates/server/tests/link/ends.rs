@@ -1,18 +1,27 @@
 //! The front's end and the worker's end, over a Unix socket.
 
-use crate::support::{bytes_part, call, results_bytes};
+use crate::support::{bytes_part, call, end, results_bytes, soon, whole};
 use bytes::Bytes;
 use jitney_core::request::{BatchId, ItemId, ReplicaId};
+use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
-use jitney_server::call::{Call, Encoding, OutputPart, Tag};
-use jitney_server::clock::Clock;
-use jitney_server::deployment::Inbound;
+use jitney_server::base::clock::Clock;
+use jitney_server::engine::deployment::Inbound;
 use jitney_server::link::batch_frame;
-use jitney_server::link::frame::{FrameReader, Header, Kind, small_frame};
-use jitney_server::link::front::Link;
-use jitney_server::link::results_frame::{Durations, ItemOutcome, ResultsWriter};
-use jitney_server::link::worker::{Control, WorkerLink};
-use jitney_server::report::Report;
+use jitney_server::link::frame::header::{Header, small_frame};
+use jitney_server::link::frame::kind::Kind;
+use jitney_server::link::frame::reader::FrameReader;
+use jitney_server::link::front::events::BatchEvent;
+use jitney_server::link::front::hello::greet;
+use jitney_server::link::front::link::Link;
+use jitney_server::link::front::receiver;
+use jitney_server::link::front::worker_event::WorkerEvent;
+use jitney_server::link::results_frame::{ItemOutcome, ResultsWriter};
+use jitney_server::link::worker::inbox::Control;
+use jitney_server::link::worker::link::WorkerLink;
+use jitney_server::values::answer::OutputPart;
+use jitney_server::values::call::{Call, Encoding};
+use jitney_server::values::tensor::Tag;
 use smallvec::SmallVec;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -20,19 +29,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::block_in_place;
 
-/// Nothing here takes longer unless it hangs.
-const LONG: Duration = Duration::from_secs(60);
 const WORKER: ReplicaId = ReplicaId(3);
 const HOUR: Duration = Duration::from_secs(3600);
-
-async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(LONG, future).await.expect("it takes no longer unless it hangs")
-}
 
 /// The front's end.
 struct Front {
     link: Link,
-    reports: mpsc::UnboundedReceiver<Report>,
+    reports: mpsc::UnboundedReceiver<WorkerEvent>,
     engine: mpsc::UnboundedReceiver<Inbound>,
 }
 
@@ -41,20 +44,25 @@ impl Front {
         let (reports_tx, mut reports) = mpsc::unbounded_channel();
         let (reader, writer) = stream.into_split();
         let mut reader = FrameReader::new(reader);
-        let hello = soon(Link::greet(&mut reader)).await.unwrap();
-        assert_eq!((hello.secret.as_str(), hello.worker), ("secret", WORKER.0));
-        Link::start(reader, writer, WORKER, Clock::default(), reports_tx);
-        let Some(Report::Connected(WORKER, link)) = soon(reports.recv()).await else { panic!("connected comes first") };
+        let hello = soon(greet(&mut reader)).await.unwrap();
+        assert_eq!((hello.token.as_str(), hello.version.as_str()), ("token", env!("CARGO_PKG_VERSION")));
+        receiver::start(reader, writer, WORKER, Clock::default(), reports_tx);
+        let Some(WorkerEvent::Connected(WORKER, link)) = soon(reports.recv()).await else {
+            panic!("connected comes first")
+        };
         let (inbound, engine) = mpsc::unbounded_channel();
         link.attach(inbound);
         Front { link, reports, engine }
     }
 
-    async fn inbound(&mut self) -> Inbound {
-        soon(self.engine.recv()).await.unwrap()
+    async fn batch_event(&mut self) -> BatchEvent {
+        match soon(self.engine.recv()).await.unwrap() {
+            Inbound::Batch(WORKER, event) => event,
+            other => panic!("{other:?} is not of the worker"),
+        }
     }
 
-    async fn report(&mut self) -> Report {
+    async fn report(&mut self) -> WorkerEvent {
         soon(self.reports.recv()).await.unwrap()
     }
 
@@ -63,7 +71,7 @@ impl Front {
     }
 }
 
-/// Both ends, and what tells that the worker's `on_end` was called.
+/// Both ends, and the signal that the worker's `on_end` was called.
 async fn connected() -> (Front, WorkerLink, oneshot::Receiver<()>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("workers");
@@ -71,7 +79,7 @@ async fn connected() -> (Front, WorkerLink, oneshot::Receiver<()>) {
     let (ended_tx, ended) = oneshot::channel();
     let on_end = move || ended_tx.send(()).unwrap();
     let address = format!("unix:{}", path.display());
-    let worker = block_in_place(|| WorkerLink::connect(&address, "secret", WORKER.0, on_end)).unwrap();
+    let worker = block_in_place(|| WorkerLink::connect(&address, "token", on_end)).unwrap();
     (Front::start(listener.accept().await.unwrap().0).await, worker, ended)
 }
 
@@ -90,26 +98,53 @@ async fn batches_arrive_and_answers_come_back() {
     front.link.assign(b"{}");
     assert_eq!(block_in_place(|| worker.receive()), Control::Assign(b"{}".into()));
     worker.control(Kind::Ready, b"[1]").unwrap();
-    assert!(matches!(front.report().await, Report::Said(WORKER, Kind::Ready, body) if body == "[1]"));
+    assert!(matches!(front.report().await, WorkerEvent::Message(WORKER, Kind::Ready, body) if body == "[1]"));
     for number in 1..=3u64 {
         front.send(number, &[item(number * 10, "a"), item(number * 10 + 1, vec![7; 100_000])]);
         let delivered = block_in_place(|| worker.next_batch()).unwrap();
         assert_eq!(delivered.batch.id, BatchId(number));
         assert_eq!(worker.wanted(&delivered), [true, true]);
         worker.started(delivered.batch.id).unwrap();
-        assert!(matches!(front.inbound().await, Inbound::Started(BatchId(batch)) if batch == number));
+        let started = front.batch_event().await;
+        assert!(matches!(started, BatchEvent::Started(BatchId(batch)) if batch == number));
         let ids = delivered.batch.items.iter().map(|item| item.id);
-        let frame = results_bytes(delivered.batch.id, &[(ItemId(number * 10), ItemOutcome::LeftOut)]);
-        worker.finish(ids, &[&frame]).unwrap();
-        let Inbound::Results(WORKER, results) = front.inbound().await else { panic!("results come next") };
+        let frame = results_bytes(delivered.batch.id, &[whole(number * 10, echo("b".into()))]);
+        worker.finish(ids, &[&frame], &end(BatchId(number))).unwrap();
+        let BatchEvent::Results(results) = front.batch_event().await else { panic!("results come next") };
         assert_eq!((results.batch, results.items.len()), (BatchId(number), 1));
+        assert!(matches!(front.batch_event().await, BatchEvent::Ended(ended) if ended == end(BatchId(number))));
     }
     // Reported once.
-    assert!(matches!(front.report().await, Report::Served(WORKER)));
+    assert!(matches!(front.report().await, WorkerEvent::Served(WORKER)));
     front.link.shutdown();
     assert!(block_in_place(|| worker.next_batch()).is_none());
     assert_eq!(worker.receive(), Control::Shutdown);
     assert!(front.reports.try_recv().is_err());
+}
+
+/// Workers refuse such answers themselves. What comes from one that does not is never read into memory whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_above_the_limit_fails_alone_and_a_frame_far_above_it_ends_the_link() {
+    let (mut front, worker, _ended) = connected().await;
+    front.link.limit_answers(1000, 2);
+    // The limit holds from the next frame on.
+    worker.control(Kind::Ready, b"[1]").unwrap();
+    assert!(matches!(front.report().await, WorkerEvent::Message(WORKER, Kind::Ready, _)));
+    let [large, small] = [1001, 1000].map(|length| echo(vec![7; length].into()));
+    let frame = results_bytes(BatchId(1), &[whole(1, large), whole(2, small)]);
+    worker.finish([ItemId(1), ItemId(2)].into_iter(), &[&frame], &end(BatchId(1))).unwrap();
+    let BatchEvent::Results(results) = front.batch_event().await else { panic!("results come next") };
+    let [ItemOutcome::Failed(failure), ItemOutcome::Values(_)] = [0, 1].map(|n| results.items[n].outcome.clone())
+    else {
+        panic!("{results:?}")
+    };
+    assert_eq!(failure.outcome, Outcome::InvalidOutput);
+    assert!(failure.detail.contains("1001 bytes") && failure.detail.contains("1000 (max_answer_bytes)"));
+    assert!(matches!(front.report().await, WorkerEvent::Served(WORKER)));
+    // A gigabyte is announced, and none of it sent.
+    let header = Header { kind: Kind::Results, table: 0, payload: 1 << 30 }.encode();
+    worker.results(std::iter::empty(), &[&header]).unwrap();
+    assert!(matches!(front.report().await, WorkerEvent::LinkLost(WORKER)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,14 +164,14 @@ async fn a_batch_is_read_by_who_waits_for_it() {
             let worker = worker.clone();
             move || worker.next_batch().unwrap().batch.id
         });
-        // The link's own thread watches no more, and does not hold the stream: it follows nobody.
+        // The link's own thread watches no more, and does not hold the stream: it is not a follower.
         is("is_watched: false").await;
         is("followers: 0").await;
-        is("stream: None").await;
+        is("stream: taken").await;
         front.send(number, &[]);
         assert_eq!(block_in_place(|| waiting.join().unwrap()), BatchId(number));
     }
-    // While nobody waits the link's own thread receives.
+    // While no thread waits, the link's own thread receives.
     is("is_watched: true").await;
     front.send(4, &[item(1, "a")]);
     is("here: {ItemId(1)}").await;
@@ -161,8 +196,8 @@ async fn cancels_are_seen_and_those_of_strangers_leave_no_trace() {
     assert!(state().contains("cancelled: {ItemId(2)}"), "{}", state());
     for batch in [first, second] {
         let frame = results_bytes(batch.batch.id, &[]);
-        worker.finish(batch.batch.items.iter().map(|item| item.id), &[&frame]).unwrap();
-        front.inbound().await;
+        worker.finish(batch.batch.items.iter().map(|item| item.id), &[&frame], &end(batch.batch.id)).unwrap();
+        front.batch_event().await;
     }
     // Too late: the items are no longer here.
     front.link.cancel(ItemId(1));
@@ -212,15 +247,15 @@ async fn huge_payloads_pass_both_ways() {
     let part = &delivered.batch.items[1].parts[0];
     let data = &delivered.batch.payload[part.offset..part.offset + part.len];
     assert!(data == sent);
-    let mut table = ResultsWriter::new(BatchId(1), Durations::default(), true, 1);
-    table.values(ItemId(2), 1);
+    let mut table = ResultsWriter::new(BatchId(1), Duration::ZERO, 1);
+    table.values(ItemId(2), 0, 1);
     table.value("", Tag::Bytes, None, "", data.len());
     let head = table.finish();
     // More pieces than the kernel takes at once.
     let pieces: Vec<&[u8]> = std::iter::once(&head[..]).chain(data.chunks(16 << 10)).collect();
-    block_in_place(|| worker.finish(std::iter::empty(), &pieces)).unwrap();
-    let Inbound::Results(_, results) = front.inbound().await else { panic!("results come next") };
-    let ItemOutcome::Values(parts) = &results.items[0].1 else { panic!("values were sent") };
+    block_in_place(|| worker.finish(std::iter::empty(), &pieces, &end(BatchId(1)))).unwrap();
+    let BatchEvent::Results(results) = front.batch_event().await else { panic!("results come next") };
+    let ItemOutcome::Values(parts) = &results.items[0].outcome else { panic!("values were sent") };
     assert!(parts[0].data == sent);
 }
 
@@ -233,12 +268,12 @@ fn large_pieces_are_not_copied() {
     assert_eq!(segments.len(), 3);
     assert_eq!(segments[1].as_ptr(), large.as_ptr());
     // Nor by the way back: values are windows on the frame that came.
-    let frame = Bytes::from(results_bytes(BatchId(1), &[(ItemId(1), echo(large))]));
+    let frame = Bytes::from(results_bytes(BatchId(1), &[whole(1, echo(large))]));
     let header = Header::decode(frame[..16].try_into().unwrap()).unwrap();
     let payload = frame.slice(16 + header.table..);
     let results =
         jitney_server::link::results_frame::decode(&frame[16..16 + header.table], &payload.clone().into()).unwrap();
-    let ItemOutcome::Values(parts) = &results.items[0].1 else { panic!("values were sent") };
+    let ItemOutcome::Values(parts) = &results.items[0].outcome else { panic!("values were sent") };
     assert_eq!(parts[0].data.as_ptr(), payload.as_ptr());
 }
 
@@ -257,7 +292,12 @@ async fn the_worker_ends_with_its_front() {
 /// The worker's end as raw bytes.
 async fn raw() -> (Front, UnixStream) {
     let (front, mut worker) = UnixStream::pair().unwrap();
-    let hello = small_frame(Kind::Hello, br#"{"secret":"secret","worker":3}"#).concat();
+    let hello = small_frame(
+        Kind::Hello,
+        concat!(r#"{"version":""#, env!("CARGO_PKG_VERSION"), r#"","token":"token","host":"h","devices":[]}"#)
+            .as_bytes(),
+    )
+    .concat();
     worker.write_all(&hello).await.unwrap();
     (Front::start(front).await, worker)
 }
@@ -272,7 +312,7 @@ async fn a_link_that_ends_or_talks_nonsense_is_lost() {
         let (mut front, mut worker) = raw().await;
         worker.write_all(nonsense).await.unwrap();
         worker.shutdown().await.unwrap();
-        assert!(matches!(front.report().await, Report::LinkLost(WORKER)), "after {nonsense:?}");
+        assert!(matches!(front.report().await, WorkerEvent::LinkLost(WORKER)), "after {nonsense:?}");
     }
 }
 
@@ -280,13 +320,18 @@ async fn a_link_that_ends_or_talks_nonsense_is_lost() {
 async fn a_stranger_gets_little_memory_and_no_second_chance() {
     let too_long = Header { kind: Kind::Hello, table: 1 << 20, payload: 0 }.encode();
     let too_heavy = Header { kind: Kind::Hello, table: 2, payload: 16 << 30 }.encode();
-    let not_hello = small_frame(Kind::Ready, br#"{"secret":"secret","worker":3}"#).concat();
+    let not_hello = small_frame(
+        Kind::Ready,
+        concat!(r#"{"version":""#, env!("CARGO_PKG_VERSION"), r#"","token":"token","host":"h","devices":[]}"#)
+            .as_bytes(),
+    )
+    .concat();
     let not_json = small_frame(Kind::Hello, b"secret").concat();
     for stranger in [&too_long[..], &too_heavy, &not_hello, &not_json, b""] {
         let (front, mut worker) = UnixStream::pair().unwrap();
         worker.write_all(stranger).await.unwrap();
         worker.shutdown().await.unwrap();
-        let error = soon(Link::greet(&mut FrameReader::new(front))).await.unwrap_err();
+        let error = soon(greet(&mut FrameReader::new(front))).await.unwrap_err();
         assert!(stranger.is_empty() || error.kind() != std::io::ErrorKind::UnexpectedEof, "{error}");
     }
 }
@@ -294,7 +339,7 @@ async fn a_stranger_gets_little_memory_and_no_second_chance() {
 #[tokio::test(start_paused = true)]
 async fn a_stranger_that_says_nothing_is_not_waited_for() {
     let (front, _silent) = UnixStream::pair().unwrap();
-    let error = Link::greet(&mut FrameReader::new(front)).await.unwrap_err();
+    let error = greet(&mut FrameReader::new(front)).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
 }
 
@@ -303,8 +348,10 @@ async fn what_has_come_of_a_large_frame_is_a_sign_of_life() {
     let (front, mut worker) = UnixStream::pair().unwrap();
     let (reports_tx, mut reports) = mpsc::unbounded_channel();
     let (reader, writer) = front.into_split();
-    Link::start(FrameReader::new(reader), writer, WORKER, Clock::default(), reports_tx);
-    let Some(Report::Connected(WORKER, link)) = soon(reports.recv()).await else { panic!("connected comes first") };
+    receiver::start(FrameReader::new(reader), writer, WORKER, Clock::default(), reports_tx);
+    let Some(WorkerEvent::Connected(WORKER, link)) = soon(reports.recv()).await else {
+        panic!("connected comes first")
+    };
     let frame = small_frame(Kind::Progress, &vec![b' '; 100_000]).concat();
     // Never all of it.
     for piece in [&frame[..10], &frame[10..20], &frame[20..1000], &frame[1000..50_000]] {

@@ -1,12 +1,16 @@
 //! The bytes of frames: round trips, cuts, damage.
 
-use crate::support::{BATCH, Pieces, batch_bytes, block_on, bytes_part, call, calls, outcomes, results_bytes};
+use crate::support::{BATCH, Pieces, batch_bytes, block_on, bytes_part, call, calls, end, entries, results_bytes};
 use bytes::Bytes;
 use jitney_core::request::BatchId;
-use jitney_server::call::{Call, Encoding};
-use jitney_server::link::frame::{FrameError, FrameReader, HEADER_LEN, Header, Kind, Payload, small_frame};
+use jitney_server::link::batch_end::{BatchEnd, Durations};
+use jitney_server::link::frame::header::{FrameError, HEADER_LEN, Header, small_frame};
+use jitney_server::link::frame::kind::Kind;
+use jitney_server::link::frame::payload::Payload;
+use jitney_server::link::frame::reader::FrameReader;
 use jitney_server::link::results_frame::ItemOutcome;
 use jitney_server::link::{batch_frame, results_frame};
+use jitney_server::values::call::{Call, Encoding};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -43,9 +47,9 @@ fn decode_batch(table: &[u8], payload: &[u8]) {
 
 fn decode_results(table: &[u8], payload: &[u8]) {
     if let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload).into()) {
-        assert!(results.items.len() * 9 <= table.len());
-        for (_, outcome) in results.items {
-            if let ItemOutcome::Values(parts) = outcome {
+        assert!(results.items.len() * 13 <= table.len());
+        for item in results.items {
+            if let ItemOutcome::Values(parts) | ItemOutcome::Part(parts) = item.outcome {
                 for part in parts {
                     let len = part.data.len();
                     assert!(len <= payload.len());
@@ -64,6 +68,7 @@ fn same_batch(calls: &[(Call, Duration)], frame: &[u8]) {
     let mut ends = [None; 4];
     for ((call, remaining), item) in calls.iter().zip(&batch.items) {
         assert_eq!((call.id, *remaining, call.encoding), (item.id, item.remaining, item.encoding));
+        assert_eq!(call.metadata.as_deref(), item.metadata.as_deref());
         assert_eq!(call.parts.len(), item.parts.len());
         for (number, (sent, part)) in call.parts.iter().zip(&item.parts).enumerate() {
             assert_eq!((number, sent.tag, &sent.tensor), (usize::from(part.param), part.tag, &part.tensor));
@@ -82,49 +87,62 @@ proptest! {
     }
 
     #[test]
-    fn results_arrive_as_they_left(outcomes in outcomes()) {
-        let (header, table, payload) = split(&results_bytes(BatchId(3), &outcomes));
+    fn results_arrive_as_they_left(entries in entries()) {
+        let (header, table, payload) = split(&results_bytes(BatchId(3), &entries));
         prop_assert_eq!(header.kind, Kind::Results);
         let results = results_frame::decode(&table, &Bytes::from(payload).into()).unwrap();
-        prop_assert_eq!((results.batch, results.is_clean, results.items.len()), (BatchId(3), true, outcomes.len()));
-        prop_assert_eq!(results.durations.predict, Duration::from_millis(2));
+        prop_assert_eq!((results.batch, results.predict, results.items.len()), (BatchId(3), Duration::from_millis(2), entries.len()));
         // Neither an outcome nor a failure can be compared; their text says everything that they hold.
-        prop_assert_eq!(format!("{:?}", results.items), format!("{outcomes:?}"));
+        prop_assert_eq!(format!("{:?}", results.items), format!("{entries:?}"));
     }
 
     #[test]
-    fn frames_survive_a_cut_at_any_place(calls in calls(), outcomes in outcomes(), cut in any::<prop::sample::Index>()) {
-        let frames = vec![batch_bytes(&calls), small_frame(Kind::Ping, b"").concat(), results_bytes(BATCH, &outcomes)];
+    fn the_end_of_a_batch_arrives_as_it_left(batch: u64, lengths: [u32; 3], how in 0..3u8, cut in 0..21usize, byte in 3..=u8::MAX) {
+        let us = |length| Duration::from_micros(u64::from(length));
+        let durations = Durations { decode: us(lengths[0]), predict: us(lengths[1]), encode: us(lengths[2]) };
+        let sent = BatchEnd { batch: BatchId(batch), durations, is_clean: how == 1, is_out_of_memory: how == 2 };
+        let (header, mut table, _) = split(&sent.encode());
+        prop_assert_eq!(header.kind, Kind::BatchEnd);
+        prop_assert_eq!(BatchEnd::decode(&table).unwrap(), sent);
+        prop_assert!(BatchEnd::decode(&table[..cut]).is_err());
+        prop_assert!(BatchEnd::decode(&[&table[..], &[0]].concat()).is_err());
+        *table.last_mut().unwrap() = byte;
+        prop_assert!(BatchEnd::decode(&table).is_err(), "no way to run has this number");
+    }
+
+    #[test]
+    fn frames_survive_a_cut_at_any_place(calls in calls(), entries in entries(), cut in any::<prop::sample::Index>()) {
+        let frames = vec![batch_bytes(&calls), small_frame(Kind::Ping, b"").concat(), results_bytes(BATCH, &entries), end(BATCH).encode()];
         let stream = frames.concat();
         prop_assert_eq!(read(Pieces::cut(&stream, cut.index(stream.len()))).unwrap(), frames);
     }
 
     #[test]
-    fn a_stream_that_ends_inside_a_frame_is_an_error(outcomes in outcomes(), cut in any::<prop::sample::Index>()) {
-        let frame = results_bytes(BATCH, &outcomes);
+    fn a_stream_that_ends_inside_a_frame_is_an_error(entries in entries(), cut in any::<prop::sample::Index>()) {
+        let frame = results_bytes(BATCH, &entries);
         let end = 1 + cut.index(frame.len() - 1);
         let error = read(Pieces::of(&frame[..end], 64)).unwrap_err();
         prop_assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
-    fn a_truncated_table_is_refused(calls in calls(), outcomes in outcomes(), cut in any::<prop::sample::Index>()) {
+    fn a_truncated_table_is_refused(calls in calls(), entries in entries(), cut in any::<prop::sample::Index>()) {
         let (_, table, payload) = split(&batch_bytes(&calls));
         prop_assert!(batch_frame::decode(&table[..cut.index(table.len())], payload).is_err());
-        let (_, table, payload) = split(&results_bytes(BATCH, &outcomes));
+        let (_, table, payload) = split(&results_bytes(BATCH, &entries));
         prop_assert!(results_frame::decode(&table[..cut.index(table.len())], &Bytes::from(payload).into()).is_err());
     }
 
     #[test]
     fn damaged_tables_are_refused_or_read_within_bounds(
         calls in calls(),
-        outcomes in outcomes(),
+        entries in entries(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         kept in any::<prop::sample::Index>(),
     ) {
         for (mut table, payload, decode) in [
             { let (_, table, payload) = split(&batch_bytes(&calls)); (table, payload, decode_batch as fn(&[u8], &[u8])) },
-            { let (_, table, payload) = split(&results_bytes(BATCH, &outcomes)); (table, payload, decode_results) },
+            { let (_, table, payload) = split(&results_bytes(BATCH, &entries)); (table, payload, decode_results) },
         ] {
             for (place, byte) in &damage {
                 let place = place.index(table.len());
@@ -142,10 +160,10 @@ proptest! {
         // With a plausible beginning, so that more than the first check is reached.
         let head = [&7u64.to_le_bytes()[..], &2u32.to_le_bytes(), &garbage].concat();
         decode_batch(&head, &garbage);
-        let head = [&7u64.to_le_bytes()[..], &[0; 13], &2u32.to_le_bytes(), &garbage].concat();
+        let head = [&7u64.to_le_bytes()[..], &[0; 4], &2u32.to_le_bytes(), &garbage].concat();
         decode_results(&head, &garbage);
         drop(read(Pieces::of(&garbage, 50)));
-        drop(read(Pieces::of(&[b"JY\x01\x23", &garbage[..]].concat(), 50)));
+        drop(read(Pieces::of(&[b"JY\x03\x23", &garbage[..]].concat(), 50)));
     }
 }
 
@@ -172,7 +190,7 @@ fn counts_and_lengths_beyond_what_came_are_refused() {
     let table = [&7u64.to_le_bytes()[..], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
     let text = "the table of a frame is damaged: it announces more entries than it holds";
     assert_eq!(batch_frame::decode(&table, vec![]).unwrap_err().to_string(), text);
-    let table = [&7u64.to_le_bytes()[..], &[0; 13], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
+    let table = [&7u64.to_le_bytes()[..], &[0; 4], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
     assert_eq!(results_frame::decode(&table, &Payload::default()).unwrap_err().to_string(), text);
 }
 
@@ -186,8 +204,8 @@ fn headers_say_what_is_wrong_with_them() {
         Header::decode(&header).unwrap_err()
     };
     assert_eq!(with(0, b"GE").to_string(), "not a frame: it begins with 0x4547");
-    let text = "the other end speaks frame version 3, this end 2; install one version of jitney on both";
-    assert_eq!(with(2, &[3]).to_string(), text);
+    let text = "the other end speaks frame version 2, this end 3; install one version of jitney on both";
+    assert_eq!(with(2, &[2]).to_string(), text);
     assert_eq!(with(3, &[200]), FrameError::Kind(200));
     assert!(matches!(with(4, &u32::MAX.to_le_bytes()), FrameError::TooLarge { table: u32::MAX, payload: 6 }));
     assert!(matches!(with(8, &u64::MAX.to_le_bytes()), FrameError::TooLarge { table: 5, payload: u64::MAX }));

@@ -3,4 +3,5 @@
 
 mod ends;
 mod frames;
+mod streams;
 mod support;

@@ -1,16 +1,22 @@
 //! Batches and results at random, and streams that give their bytes in chosen pieces.
 
 use bytes::Bytes;
-use jitney_core::group_key::GroupKey;
-use jitney_core::outcome::Outcome;
+use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{BatchId, ItemId, Priority};
-use jitney_server::call::{Call, Chunks, Dtype, Encoding, Failure, OutputPart, Part, Tag, TensorType};
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::batch_frame;
-use jitney_server::link::results_frame::{Durations, ItemOutcome, ResultsWriter};
+use jitney_server::link::results_frame::{ItemOutcome, ItemResult, ResultsWriter};
+use jitney_server::values::answer::{Failure, OutputPart};
+use jitney_server::values::call::{Call, Encoding, Part};
+use jitney_server::values::chunks::Chunks;
+use jitney_server::values::metadata::Metadata;
+use jitney_server::values::tensor::{Dtype, Tag, TensorType};
 use proptest::prelude::*;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -52,6 +58,7 @@ pub(crate) fn call(id: u64, parts: Vec<Part>, encoding: Encoding) -> Call {
         cost: 1,
         timeout: None,
         priority: Priority::default(),
+        metadata: None,
     }
 }
 
@@ -59,12 +66,22 @@ pub(crate) fn bytes_part(data: impl Into<Bytes>) -> Part {
     Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(data.into()) }
 }
 
+fn metadata() -> impl Strategy<Value = Option<Arc<Metadata>>> {
+    let headers = prop::collection::vec(("[a-z-]{0,8}", ".{0,8}"), 0..3);
+    let metadata = (".{0,20}", "[0-9a-f-]{0,20}", "[a-z]{0,8}", headers);
+    let metadata = metadata.prop_map(|(request_id, trace, key_name, headers)| {
+        let headers = headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Arc::new(Metadata { request_id: request_id.into(), trace: trace.into(), key_name: key_name.into(), headers })
+    });
+    prop::option::of(metadata)
+}
+
 /// Calls with what is left of their time.
 pub(crate) fn calls() -> impl Strategy<Value = Vec<(Call, Duration)>> {
-    let one = (any::<u64>(), prop::collection::vec(part(), 0..4), any::<bool>(), any::<u32>());
-    let one = one.prop_map(|(id, parts, packed, ms)| {
+    let one = (any::<u64>(), prop::collection::vec(part(), 0..4), any::<bool>(), any::<u32>(), metadata());
+    let one = one.prop_map(|(id, parts, packed, ms, metadata)| {
         let encoding = if packed { Encoding::Msgpack } else { Encoding::Json };
-        (call(id, parts, encoding), Duration::from_millis(u64::from(ms)))
+        (Call { metadata, ..call(id, parts, encoding) }, Duration::from_millis(u64::from(ms)))
     });
     prop::collection::vec(one, 0..6)
 }
@@ -83,28 +100,48 @@ fn output() -> impl Strategy<Value = OutputPart> {
     })
 }
 
-pub(crate) fn outcomes() -> impl Strategy<Value = Vec<(ItemId, ItemOutcome)>> {
+/// Entries of a results frame: ends, and parts with any sequence number.
+pub(crate) fn entries() -> impl Strategy<Value = Vec<ItemResult>> {
     let retry_after = prop::option::of((1..100_000_u64).prop_map(Duration::from_millis));
     let failure = (0..Outcome::ALL.len(), ".{0,20}", "(\\$\\.[a-z]{1,5})?", prop::option::of(400..600u16), retry_after);
     let failed = failure.prop_map(|(outcome, detail, field, status, retry_after)| {
         let field = Some(field).filter(|field| !field.is_empty());
-        ItemOutcome::Failed(Failure { outcome: Outcome::ALL[outcome], detail, field, status, retry_after })
+        let outcome = Outcome::ALL[outcome];
+        let model_text = (outcome == Outcome::ModelFailed).then(|| detail.clone());
+        ItemOutcome::Failed(Failure { field, status, retry_after, model_text, ..Failure::new(outcome, detail) })
     });
-    let values = prop::collection::vec(output(), 0..4).prop_map(|parts| ItemOutcome::Values(SmallVec::from_vec(parts)));
-    let one = prop_oneof![3 => values, 2 => failed, 1 => Just(ItemOutcome::LeftOut)];
-    prop::collection::vec((any::<u64>().prop_map(ItemId), one), 0..6)
+    let values = || prop::collection::vec(output(), 0..4).prop_map(SmallVec::from_vec);
+    let outcome = prop_oneof![
+        3 => values().prop_map(ItemOutcome::Values),
+        2 => values().prop_map(ItemOutcome::Part),
+        2 => failed,
+        1 => Just(ItemOutcome::LeftOut),
+    ];
+    let one = (any::<u64>(), any::<u32>(), outcome).prop_map(|(id, sequence, outcome)| {
+        // What is left out never had a part.
+        let sequence = if matches!(outcome, ItemOutcome::LeftOut) { 0 } else { sequence };
+        ItemResult { id: ItemId(id), sequence, outcome }
+    });
+    prop::collection::vec(one, 0..6)
+}
+
+/// An item that ends without a part before.
+pub(crate) fn whole(id: u64, outcome: ItemOutcome) -> ItemResult {
+    ItemResult { id: ItemId(id), sequence: 0, outcome }
 }
 
 /// A results frame, as the binding writes it.
-pub(crate) fn results_bytes(batch: BatchId, outcomes: &[(ItemId, ItemOutcome)]) -> Vec<u8> {
-    let ms = Duration::from_millis;
-    let durations = Durations { decode: ms(1), predict: ms(2), encode: ms(3) };
-    let mut table = ResultsWriter::new(batch, durations, true, outcomes.len());
+pub(crate) fn results_bytes(batch: BatchId, entries: &[ItemResult]) -> Vec<u8> {
+    let mut table = ResultsWriter::new(batch, Duration::from_millis(2), entries.len());
     let mut payload = Vec::new();
-    for (id, outcome) in outcomes {
+    for ItemResult { id, sequence, outcome } in entries {
         match outcome {
-            ItemOutcome::Values(parts) => {
-                table.values(*id, parts.len());
+            ItemOutcome::Values(parts) | ItemOutcome::Part(parts) => {
+                if outcome.is_end() {
+                    table.values(*id, *sequence, parts.len());
+                } else {
+                    table.part(*id, *sequence, parts.len());
+                }
                 for part in parts {
                     let tensor = part.tensor.as_ref().map(|tensor| (tensor.dtype, &tensor.shape[..]));
                     let media = part.media_type.as_deref().unwrap_or("");
@@ -112,11 +149,18 @@ pub(crate) fn results_bytes(batch: BatchId, outcomes: &[(ItemId, ItemOutcome)]) 
                     payload.extend_from_slice(&part.data);
                 }
             }
-            ItemOutcome::Failed(failure) => table.failed(*id, failure),
+            ItemOutcome::Failed(failure) => table.failed(*id, *sequence, failure),
             ItemOutcome::LeftOut => table.left_out(*id),
         }
     }
     [table.finish(), payload].concat()
+}
+
+/// The end of a batch that ran once and raised nothing.
+pub(crate) fn end(batch: BatchId) -> BatchEnd {
+    let ms = Duration::from_millis;
+    let durations = Durations { decode: ms(1), predict: ms(2), encode: ms(3) };
+    BatchEnd { batch, durations, is_clean: true, is_out_of_memory: false }
 }
 
 /// A stream that gives one of these pieces per read, and then ends; none may be empty.
@@ -148,4 +192,9 @@ impl AsyncRead for Pieces {
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Waits, with a limit: nothing here takes longer unless it hangs.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it takes no longer unless it hangs")
 }

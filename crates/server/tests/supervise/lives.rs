@@ -1,12 +1,12 @@
 //! Workers that start, fail and are replaced.
 
 use crate::support::{LONG, Running, call, fake_worker, target};
-use jitney_core::outcome::Outcome;
-use jitney_server::host::CHANGED;
-use jitney_server::link::frame::Kind;
-use jitney_server::link::frame::small_frame;
-use jitney_server::report::Report;
-use jitney_server::supervise::Stop;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::base::fatal::CHANGED;
+use jitney_server::link::frame::header::small_frame;
+use jitney_server::link::frame::kind::Kind;
+use jitney_server::link::front::worker_event::WorkerEvent;
+use jitney_server::workers::supervisor::state::Stop;
 use serde_json::json;
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -62,7 +62,7 @@ async fn a_load_that_takes_longer_than_it_may_is_ended() {
     // Of the worker that imported the target too.
     let begin = Instant::now();
     let fatal = Running::start(vec![target("a", &["load for ever"], json!({"load_timeout_s": 0.5}))]).fatal().await;
-    assert!(fatal.text.ends_with("(load_timeout): it did not load within load_timeout_s = 0.5"), "{fatal:?}");
+    assert!(fatal.text.contains("(load_timeout): it did not load within load_timeout_s = 0.5;"), "{fatal:?}");
     assert!(begin.elapsed().as_secs_f64() >= 0.5);
 }
 
@@ -72,7 +72,7 @@ async fn a_worker_that_dies_is_replaced_and_lost_once() {
     let running = Running::start(vec![target("a", does, json!({"load_timeout_s": 1.0}))]);
     running.ready().await;
     assert_eq!(running.call("a").await, 0);
-    running.until("lost", |site| !site.readiness().ready).await;
+    running.until("lost", |state| !state.readiness().ready).await;
     running.ready().await;
     assert_eq!(running.call("a").await, 3);
     assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (1, 2));
@@ -85,7 +85,7 @@ async fn a_stop_while_loading_does_not_wait_for_the_load() {
         let running = Running::start(vec![target("a", &[does], json!({}))]);
         running.until("started", |_| true).await;
         if does == "load for ever" {
-            running.until("imported", |site| site.deployments().is_some()).await;
+            running.until("imported", |state| state.catalogue().is_some()).await;
         }
         let begin = Instant::now();
         running.stopped(Stop::InOrder).await;
@@ -99,7 +99,9 @@ async fn a_stop_at_once_does_not_wait_for_a_batch() {
     running.ready().await;
     let deployment = running.deployment("a");
     let stuck = tokio::spawn(async move { deployment.call(call()).await });
-    running.until("running", |site| site.telemetry.gauge(jitney_core::metrics::RUNNING_ITEMS, &["a"]).get() == 1).await;
+    running
+        .until("running", |state| state.telemetry.gauge(jitney_core::tables::metrics::RUNNING_ITEMS, &["a"]).get() == 1)
+        .await;
     let begin = Instant::now();
     running.stopped(Stop::AtOnce).await;
     assert!(begin.elapsed().as_secs_f64() < 4.0);
@@ -108,12 +110,12 @@ async fn a_stop_at_once_does_not_wait_for_a_batch() {
 }
 
 #[tokio::test]
-async fn a_stranger_with_the_wrong_secret_is_turned_away() {
+async fn a_stranger_with_the_wrong_token_is_turned_away() {
     let running = Running::start(vec![target("a", &["serve"], json!({}))]);
     running.ready().await;
-    for secret in ["", "0123456789abcdef0123456789abcdef"] {
+    for token in ["", "0123456789abcdef0123456789abcdef"] {
         let mut stranger = UnixStream::connect(running.directory.path().join("workers")).await.unwrap();
-        let hello = json!({"secret": secret, "worker": 0}).to_string();
+        let hello = json!({"version": "1", "token": token, "host": "h", "devices": []}).to_string();
         stranger.write_all(&small_frame(Kind::Hello, hello.as_bytes()).concat()).await.unwrap();
         let end = tokio::time::timeout(LONG, stranger.read(&mut [0; 16])).await.expect("an end").unwrap();
         assert_eq!(end, 0);
@@ -127,12 +129,12 @@ async fn shutdown_keeps_its_reason() {
     let running = Running::start(vec![target("a", &["die after an answer", "serve"], json!({}))]);
     running.ready().await;
     let reasons = vec!["the server is shutting down".to_owned()];
-    let leaving = jitney_server::site::Readiness { ready: false, reasons, draining: true };
-    running.site.set_readiness(leaving.clone());
+    let leaving = jitney_server::engine::readiness::Readiness { reasons, draining: true, ..Default::default() };
+    running.state.set_readiness(leaving.clone());
     assert_eq!(running.call("a").await, 0);
-    // A worker that is replaced during the drain changes nothing of what is said.
+    // A worker that is replaced during the drain does not change the reported result.
     assert_eq!(running.call("a").await, 1);
-    assert_eq!(*running.site.readiness(), leaving);
+    assert_eq!(*running.state.readiness(), leaving);
     running.stopped(Stop::InOrder).await;
 }
 
@@ -180,7 +182,7 @@ async fn when_files_change_workers_end_in_order_and_others_take_their_places() {
     running.ready().await;
     let before = running.call("a").await;
     for round in 1..=6 {
-        running.reports.send(Report::Renew).unwrap();
+        running.reports.send(WorkerEvent::FilesChanged).unwrap();
         running.until("renewed", |_| running.lost("a", "renewed") == 2 * round).await;
         running.ready().await;
         assert!(running.call("a").await > before);
@@ -193,7 +195,7 @@ async fn when_files_change_workers_end_in_order_and_others_take_their_places() {
 async fn a_server_that_is_worked_on_ends_to_be_started_again_when_its_deployments_change() {
     let running = Running::renewing(vec![target("a", &["serve", "say something else"], json!({}))]);
     running.ready().await;
-    running.reports.send(Report::Renew).unwrap();
+    running.reports.send(WorkerEvent::FilesChanged).unwrap();
     let fatal = running.fatal().await;
     assert_eq!((fatal.code, &*fatal.text), (CHANGED, "a: input changed; starting again"));
 }

@@ -1,4 +1,4 @@
-//! The supervisor with real processes: fake workers (`examples/fake_worker.rs`) that live and die as told.
+//! The supervisor with real processes: fake workers (`examples/fake_worker.rs`) that live and die on command.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod lives;

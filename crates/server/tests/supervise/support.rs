@@ -1,16 +1,21 @@
 //! A supervisor whose workers are fakes.
 
 use bytes::Bytes;
-use jitney_core::group_key::GroupKey;
-use jitney_core::options::ServerOptions;
+use jitney_core::config::options::ServerOptions;
+use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::Priority;
-use jitney_server::call::{Answer, Call, Chunks, Encoding, Part, Tag};
-use jitney_server::deployment::{Deployment, next_item_id};
-use jitney_server::host::{Fatal, Settings, Target};
-use jitney_server::report::Report;
-use jitney_server::site::Site;
-use jitney_server::supervise::{Stop, Supervisor};
-use jitney_server::telemetry::Telemetry;
+use jitney_server::base::fatal::Fatal;
+use jitney_server::base::telemetry::Telemetry;
+use jitney_server::engine::deployment::Deployment;
+use jitney_server::engine::server_state::ServerState;
+use jitney_server::link::front::worker_event::WorkerEvent;
+use jitney_server::values::answer::Answer;
+use jitney_server::values::call::next_item_id;
+use jitney_server::values::call::{Call, Encoding, Part};
+use jitney_server::values::chunks::Chunks;
+use jitney_server::values::tensor::Tag;
+use jitney_server::workers::settings::{Settings, Target};
+use jitney_server::workers::supervisor::state::{Stop, Supervisor};
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::path::PathBuf;
@@ -23,7 +28,7 @@ use tokio::task::JoinHandle;
 /// Nothing here takes longer unless it hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// `cargo test` builds examples beside tests.
+/// `cargo test` builds examples next to tests.
 pub(crate) fn fake_worker() -> String {
     let test = std::env::current_exe().unwrap();
     let path: PathBuf = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples/fake_worker");
@@ -34,7 +39,7 @@ pub(crate) fn fake_worker() -> String {
 pub(crate) fn server_options() -> ServerOptions {
     serde_json::from_value(json!({
         "listen": ["tcp:127.0.0.1:0"], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null,
-        "open_metrics": false, "cors_origin": [], "max_body_bytes": 1 << 20,
+        "open_metrics": false, "show_errors": false, "cors_origin": [], "max_body_bytes": 1 << 20,
         "max_receiving_bytes": 1 << 22, "max_connections": 10, "header_timeout_s": 10.0, "body_timeout_s": 10.0,
         "idle_timeout_s": 30.0, "drain_grace_s": 0.0, "drain_timeout_s": 10.0, "log_format": "text", "log_level": "info",
     }))
@@ -49,10 +54,10 @@ pub(crate) fn settings(server: &ServerOptions, targets: Vec<Target>, python: &st
 /// A target with one deployment, whose options differ from the usual ones in `options`.
 pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
     let mut all = json!({
-        "max_batch_size": 4, "max_batch_cost": null, "policy": "drain", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
+        "max_batch_size": 4, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
         "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
         "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
-        "retry": true, "batched": true, "max_pixels": 1 << 20,
+        "retry": true, "batched": true, "max_pixels": 1 << 20, "max_answer_bytes": 67_108_864,
     });
     let Value::Object(options) = options else { panic!("options are an object") };
     all.as_object_mut().unwrap().extend(options);
@@ -66,9 +71,9 @@ pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
 }
 
 pub(crate) struct Running {
-    pub(crate) site: Arc<Site>,
+    pub(crate) state: Arc<ServerState>,
     pub(crate) stop: watch::Sender<Stop>,
-    pub(crate) reports: mpsc::UnboundedSender<Report>,
+    pub(crate) reports: mpsc::UnboundedSender<WorkerEvent>,
     pub(crate) supervision: JoinHandle<Result<(), Fatal>>,
     pub(crate) directory: TempDir,
 }
@@ -88,35 +93,35 @@ impl Running {
     }
 
     fn of(settings: Settings) -> Running {
-        let site = Arc::new(Site::new(server_options(), Arc::new(Telemetry::new())));
+        let state = Arc::new(ServerState::new(server_options(), Arc::new(Telemetry::new())));
         let directory = tempfile::tempdir().unwrap();
         let (stop, mut stopped) = watch::channel(Stop::No);
-        let mut supervisor = Supervisor::start(Arc::new(settings), site.clone(), directory.path()).unwrap();
-        let reports = supervisor.reports();
+        let mut supervisor = Supervisor::start(Arc::new(settings), state.clone(), directory.path()).unwrap();
+        let reports = supervisor.events();
         let supervision = tokio::spawn(async move {
             let result = supervisor.run(&mut stopped).await;
             supervisor.end(&mut stopped).await;
             result
         });
-        Running { site, stop, reports, supervision, directory }
+        Running { state, stop, reports, supervision, directory }
     }
 
-    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Site) -> bool) {
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&ServerState) -> bool) {
         let held = async {
-            while !holds(&self.site) {
+            while !holds(&self.state) {
                 tokio::task::yield_now().await;
             }
         };
         let in_time = tokio::time::timeout(LONG, held).await;
-        assert!(in_time.is_ok(), "not {what}: {:?}", self.site.readiness());
+        assert!(in_time.is_ok(), "not {what}: {:?}", self.state.readiness());
     }
 
     pub(crate) async fn ready(&self) {
-        self.until("ready", |site| site.readiness().ready).await;
+        self.until("ready", |state| state.readiness().ready).await;
     }
 
-    pub(crate) fn deployment(&self, name: &str) -> Deployment {
-        self.site.deployments().unwrap()[name].clone()
+    pub(crate) fn deployment(&self, name: &str) -> Arc<Deployment> {
+        self.state.deployment(name).unwrap()
     }
 
     /// The number of the worker that answers.
@@ -135,7 +140,7 @@ impl Running {
     }
 
     pub(crate) fn lost(&self, name: &str, cause: &str) -> u64 {
-        self.site.telemetry.counter(jitney_core::metrics::WORKERS_LOST, &[name, cause]).get()
+        self.state.telemetry.counter(jitney_core::tables::metrics::WORKERS_LOST, &[name, cause]).get()
     }
 }
 
@@ -149,6 +154,7 @@ pub(crate) fn call() -> Call {
         cost: 1,
         timeout: None,
         priority: Priority::default(),
+        metadata: None,
     }
 }
 

@@ -32,7 +32,7 @@ MAX_TOKENS = 256
     examples=["How many people live in London?", "London has nine million inhabitants.", "I like strong coffee."],
 )
 class MiniLM:
-    """Turns sentences into vectors of length 1 whose dot product says how alike their meanings are.
+    """Turns sentences into vectors of length 1 whose dot product says how similar their meanings are.
 
     Reads English, up to 256 tokens of each text; the rest is cut off.
     """

@@ -2,12 +2,13 @@
 //! it rests, which is recounted.
 
 use super::{Batch, End, Input, Item, Place, Promise, World, key};
-use jitney_core::lane::rank;
-use jitney_core::outcome::Outcome;
-use jitney_core::policy::CloseReason;
+use jitney_core::config::rules::WhenToLaunch;
+use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::queue::waiting::rank;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
-use jitney_core::rules::WhenToLaunch;
-use jitney_core::scheduler::{Action, Ended, Launch};
+use jitney_core::scheduler::action::{Action, Launch};
+use jitney_core::scheduler::item::EndedItem;
+use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl World {
         self.hold(Promise::Wakes, holds, || format!("{id:?} was killed although its batch was not at its limit"));
     }
 
-    fn failed(&mut self, ended: &Ended<Input>, outcome: Outcome, forgotten: Option<(ReplicaId, ItemId)>) {
+    fn failed(&mut self, ended: &EndedItem<Input>, outcome: Outcome, forgotten: Option<(ReplicaId, ItemId)>) {
         let id = ended.id;
         let Some(item) = self.items.get(&id).cloned() else {
             return self.hold(Promise::EndsOnce, false, || format!("{id:?} failed, but it was not in"));
@@ -47,13 +48,13 @@ impl World {
                 Place::Batch(batch) => self.batches.get(&batch).map(|batch| (batch.replica, id)),
                 _ => None,
             };
-            self.hold(Promise::NobodyWaits, held == forgotten, || format!("{held:?} was told {forgotten:?}"));
+            self.hold(Promise::NobodyWaits, held == forgotten, || format!("{held:?} was reported {forgotten:?}"));
             self.leaves(id);
         }
         self.end(ended, End::Failed(outcome));
     }
 
-    pub(super) fn end(&mut self, ended: &Ended<Input>, how: End) {
+    pub(super) fn end(&mut self, ended: &EndedItem<Input>, how: End) {
         let id = ended.id;
         let before = self.ended.insert(id, how);
         self.hold(Promise::EndsOnce, before.is_none(), || format!("{id:?} ended twice: {before:?}, {how:?}"));
@@ -67,7 +68,7 @@ impl World {
         self.hold(Promise::EndsOnce, is_new, || format!("{:?} is not new", launch.batch));
         for id in &launch.items {
             let live = self.items.get(id).is_some_and(|item| item.deadline > self.now);
-            self.hold(Promise::NobodyWaits, live, || format!("nobody waits for {id:?} of {launch:?}"));
+            self.hold(Promise::NobodyWaits, live, || format!("no request waits for {id:?} of {launch:?}"));
         }
         let unique: std::collections::BTreeSet<_> = launch.items.iter().collect();
         self.hold(Promise::EndsOnce, unique.len() == launch.items.len(), || format!("twice in {launch:?}"));
@@ -175,7 +176,7 @@ impl World {
     }
 
     /// How many items of a group are a full batch because of their bytes. That they are is for `bulk` to say; here it is held
-    /// that nobody makes anything else of it.
+    /// that no other part makes anything else of it.
     fn enough(&mut self, group: u8) -> Option<usize> {
         let name = key(group).to_string();
         self.scheduler.explain(self.now).groups.into_iter().find(|seen| seen.group == name)?.enough_items

@@ -1,9 +1,9 @@
 //! What becomes of the items that a lost worker held, and of their like: they run again, alone, or not at all.
 
 use super::{Batch, Place, World};
-use jitney_core::outcome::Outcome;
+use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, ReplicaId};
-use jitney_core::scheduler::Loss;
+use jitney_core::tables::outcome::Outcome;
 use std::time::Duration;
 
 /// The workers that were lost with an item or its like: all, those in which it was alone, whether it had started in one.
@@ -47,7 +47,7 @@ impl World {
     }
 
     /// What must become of an item whose worker died; `poison` checks apart from this that the rule itself is just. Returns
-    /// what is remembered of an item that has ended: nothing more if it is convicted.
+    /// what is remembered of an item that has ended: nothing more if it is found to be the cause.
     fn item_lost(&mut self, id: ItemId, in_batch: BatchId, batch: &Batch, loss: Loss) -> Option<(u64, Option<Record>)> {
         let live = self.items.get(&id).filter(|item| item.place == Place::Batch(in_batch));
         let mut item = live.or(batch.left.get(&id))?.clone();
@@ -73,7 +73,7 @@ impl World {
         (ends || !is_live).then_some((fingerprint, Some(record).filter(|_| !is_convicted)))
     }
 
-    /// Whoever has ended runs no more, but its like does: alone, or not at all.
+    /// An item that has ended runs no more, but similar ones do: alone, or not at all.
     fn remember(&mut self, fingerprint: u64, record: Option<Record>) {
         let minute = Duration::from_secs(60);
         // What its like was lost with before counts too.

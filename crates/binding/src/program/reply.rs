@@ -1,0 +1,54 @@
+//! What a call ends with, and as what Python gets it.
+
+use super::values::{raw, raws};
+use jitney_server::base::fatal::Fatal;
+use jitney_server::values::answer::Answer;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a call ends with.
+pub(crate) enum Reply {
+    One(Answer),
+    Many(Vec<Answer>),
+    Done(Result<(), Fatal>),
+}
+
+/// A call in flight.
+pub(crate) type Calling = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// The answer of a call of one item.
+pub(crate) fn one(mut answers: Vec<Answer>) -> Reply {
+    match answers.pop() {
+        Some(answer) if answers.is_empty() => Reply::One(answer),
+        last => Reply::Many(answers.into_iter().chain(last).collect()),
+    }
+}
+
+/// A reply as Python gets it: a tuple, a list of tuples, or None and (code, text) of what ended.
+pub(crate) fn to_python(py: Python<'_>, reply: Reply) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match reply {
+        Reply::One(answer) => raw(py, answer).map(Bound::<PyTuple>::into_any)?,
+        Reply::Many(answers) => raws(py, answers).map(Bound::<PyList>::into_any)?,
+        Reply::Done(Ok(())) => py.None().into_bound(py),
+        Reply::Done(Err(fatal)) => (fatal.code, fatal.text).into_pyobject(py)?.into_any(),
+    })
+}
+
+/// Says what a fork cannot do.
+pub(crate) fn forked(py: Python<'_>) -> PyErr {
+    let text = "this process was forked after jitney.run or jitney.connect: the threads of the engine are in its \
+                parent; start it in each process instead (gunicorn: not with --preload, or in post_fork), or let all \
+                of them share one server with jitney.connect";
+    let kind = py.import("jitney.errors").and_then(|errors| errors.getattr("EngineFailed"));
+    match kind.and_then(|kind| kind.call1((text,))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(_) => PyRuntimeError::new_err(text),
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

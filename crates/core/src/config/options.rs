@@ -1,0 +1,89 @@
+//! The shape and limits of configuration. Defaults live in Python (`jitney.config`), once.
+
+use serde::{Deserialize, Serialize};
+
+/// The options of one deployment, all of them: a missing or an unknown key is an error.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeploymentOptions {
+    /// Most items in one batch.
+    pub max_batch_size: u32,
+    /// Most cost units in one batch; an item above it is computed alone.
+    pub max_batch_cost: Option<u64>,
+    /// When to launch: `auto`, `eager` or `fixed`.
+    pub policy: String,
+    /// How long `fixed` may hold a lane open, counted from the arrival of its head.
+    pub max_batch_delay_ms: f64,
+    /// As many answers as possible within this, from arrival; the late ones are refused early.
+    pub latency_target_ms: Option<f64>,
+    /// Loaded copies of the model.
+    pub replicas: u32,
+    /// Copies that must be ready for the deployment to be ready after the first start.
+    pub min_ready_replicas: u32,
+    /// Devices given to the replicas, round robin.
+    pub devices: Vec<String>,
+    /// Further names by which clients of the `OpenAI` API ask for it.
+    pub openai_names: Vec<String>,
+    /// Most items that wait.
+    pub max_queued_items: u64,
+    /// Most bytes that wait.
+    pub max_queued_bytes: u64,
+    /// How long a request may be made to wait.
+    pub max_wait_s: Option<f64>,
+    /// A request's deadline when it names none.
+    pub request_timeout_s: f64,
+    /// A batch that runs longer is a hang.
+    pub batch_timeout_s: f64,
+    /// Loading and warming up may take this long.
+    pub load_timeout_s: f64,
+    /// The head start of a priority class over the next.
+    pub priority_boost_s: f64,
+    /// Whether `predict` may run again on the same item.
+    pub retry: bool,
+    /// Whether `predict` takes a batch; otherwise one item at a time.
+    pub batched: bool,
+    /// Most pixels of an image that comes in.
+    pub max_pixels: u64,
+    /// Most bytes that the model may answer to one item.
+    pub max_answer_bytes: u64,
+}
+
+/// The options of the server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerOptions {
+    /// Where to listen: `tcp:HOST:PORT` or `unix:PATH`.
+    pub listen: Vec<String>,
+    /// Where programs may dial in to call the models: `unix:PATH` or `tcp:HOST:PORT`.
+    pub listen_programs: Vec<String>,
+    /// Listen beyond loopback although no client needs a key.
+    pub allow_unauthenticated: bool,
+    /// A file of API keys, one a line.
+    pub api_keys_file: Option<String>,
+    /// Answer `GET /metrics` without a key.
+    pub open_metrics: bool,
+    /// Send clients what a model's exceptions say.
+    pub show_errors: bool,
+    /// Origins whose pages may call; `*` is every origin.
+    pub cors_origin: Vec<String>,
+    /// Largest request body.
+    pub max_body_bytes: u64,
+    /// Most memory that bodies being received may hold together.
+    pub max_receiving_bytes: u64,
+    /// Most open connections; further ones wait to be accepted.
+    pub max_connections: u32,
+    /// A request's header must arrive within this.
+    pub header_timeout_s: f64,
+    /// Longest silence inside a body, and of a client that does not read its answer.
+    pub body_timeout_s: f64,
+    /// A connection without a request is closed after this.
+    pub idle_timeout_s: f64,
+    /// Between "not ready" and "stop accepting" at shutdown.
+    pub drain_grace_s: f64,
+    /// In-flight requests may take this long to finish at shutdown.
+    pub drain_timeout_s: f64,
+    /// `text` or `json`.
+    pub log_format: String,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub log_level: String,
+}

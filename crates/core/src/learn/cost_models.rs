@@ -1,0 +1,131 @@
+//! What batches take, of the deployment and of each group key: a small picture does not cost what a large one does.
+
+use crate::learn::batch_cost::BatchCost;
+use crate::learn::cost_model::CostModel;
+use crate::learn::size_model::SizeModel;
+use crate::request::GroupId;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+
+/// Groups that have their own pace; of more, the one that was not seen for longest is forgotten.
+const MOST_GROUPS: usize = 32;
+
+/// The paces of a deployment.
+#[derive(Clone, Debug, Default)]
+pub struct CostModels {
+    all: CostModel,
+    /// The one group seen so far: while there is no other, its pace is that of all.
+    only: Option<GroupId>,
+    groups: FxHashMap<GroupId, Group>,
+    learned: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    cost_model: CostModel,
+    /// The batches of the deployment when it was seen last.
+    seen: u64,
+    /// Its own batches.
+    batches: u64,
+}
+
+impl CostModels {
+    /// Learns that a batch of a group occupied a replica for `length`.
+    pub fn learn(&mut self, group: GroupId, load: BatchCost, length: Duration) {
+        self.learned += 1;
+        let only = *self.only.get_or_insert(group);
+        if only != group || !self.groups.is_empty() {
+            if self.groups.is_empty() {
+                self.groups.insert(only, Group { cost_model: self.all.clone(), seen: 0, batches: self.learned - 1 });
+            }
+            if self.groups.len() == MOST_GROUPS && !self.groups.contains_key(&group) {
+                let oldest = self.groups.iter().min_by_key(|(_, group)| group.seen).map(|(group, _)| *group);
+                oldest.map(|group| self.groups.remove(&group));
+            }
+            let guess = || Group { cost_model: self.all.as_a_guess(), seen: 0, batches: 0 };
+            let own = self.groups.entry(group).or_insert_with(guess);
+            own.cost_model.learn(load, length);
+            own.seen = self.learned;
+            own.batches += 1;
+        }
+        self.all.learn(load, length);
+    }
+
+    /// Learns what was measured before anything was served.
+    pub fn profiled(&mut self, load: BatchCost, length: Duration) {
+        self.all.learn(load, length);
+    }
+
+    /// That of the deployment, by the number of items.
+    pub fn all(&self) -> &SizeModel {
+        self.all.by_items()
+    }
+
+    /// That of a group, by the number of items.
+    pub fn of(&self, group: GroupId) -> &SizeModel {
+        self.cost_model_of(group).by_items()
+    }
+
+    /// What batches of the deployment take.
+    pub fn cost_model(&self) -> &CostModel {
+        &self.all
+    }
+
+    /// The groups that have their own curve.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.groups.keys().copied()
+    }
+
+    /// What batches of a group take: its own curve, or else the deployment's.
+    pub fn cost_model_of(&self, group: GroupId) -> &CostModel {
+        self.groups.get(&group).map_or(&self.all, |group| &group.cost_model)
+    }
+
+    /// What was measured of a group's own batches, and how many those are.
+    pub fn own(&self, group: GroupId) -> Option<(&CostModel, u64)> {
+        match self.groups.get(&group) {
+            Some(group) => Some((&group.cost_model, group.batches)),
+            None if self.groups.is_empty() && self.only == Some(group) => Some((&self.all, self.learned)),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn groups_of_different_cost_are_told_apart() {
+        let mut cost_models = CostModels::default();
+        for _ in 0..20 {
+            [1, 4].iter().for_each(|&items| {
+                cost_models.learn(GroupId(1), BatchCost::alike(items, 1), 10 * MS + MS * items as u32);
+                cost_models.learn(GroupId(2), BatchCost::alike(items, 1), 100 * MS + 10 * MS * items as u32);
+            });
+        }
+        let ms = |group| (cost_models.of(GroupId(group)).seconds(4) * 1e3).round();
+        assert_eq!((ms(1), ms(2)), (14.0, 140.0));
+        assert!((14.0..140.0).contains(&ms(3)), "a group that was never seen has the deployment's: {}", ms(3));
+    }
+
+    #[test]
+    fn a_new_group_begins_with_the_pace_of_all_and_soon_has_its_own() {
+        let mut cost_models = CostModels::default();
+        (0..50).for_each(|n| cost_models.learn(GroupId(1), BatchCost::alike(1 + n % 4, 1), 10 * MS));
+        (0..6).for_each(|_| cost_models.learn(GroupId(2), BatchCost::alike(4, 1), 50 * MS));
+        let seconds = cost_models.of(GroupId(2)).seconds(4);
+        assert!((0.035..=0.055).contains(&seconds), "{seconds}");
+        assert!(cost_models.of(GroupId(1)).seconds(4) < 0.012);
+    }
+
+    #[test]
+    fn groups_are_bounded() {
+        let mut cost_models = CostModels::default();
+        (0..1000).for_each(|group| cost_models.learn(GroupId(group), BatchCost::one(1), MS));
+        assert_eq!(cost_models.groups.len(), MOST_GROUPS);
+        assert!(cost_models.groups.contains_key(&GroupId(999)));
+    }
+}

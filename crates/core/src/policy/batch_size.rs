@@ -1,0 +1,53 @@
+//! How many of the waiting items one launch takes.
+
+use crate::learn::size_model::SizeModel;
+use crate::policy::batch_policy::View;
+use crate::queue::lanes::LaneId;
+
+/// The size is chosen for a load that is this many times the measured one: too small a batch costs more than too large a one.
+const CAUTION: f64 = 1.15;
+
+/// Durations that scatter by this share, as on any machine, are not a reason to doubt which size is best.
+const USUAL_SCATTER: f64 = 0.1;
+/// The largest share by which a smaller size must be better.
+const MOST_DOUBT: f64 = 0.3;
+/// What a launch costs the front, in seconds, apart from the time in which it occupies a replica: it is the same whatever the
+/// model does, and without it launches of a model that costs nothing would look free.
+const FRONT_S: f64 = 2e-4;
+
+/// The most of `waiting` in a lane that one launch takes: free replicas share what waits, but one each is left for the other
+/// lanes.
+pub fn share(view: &View, waiting: usize) -> usize {
+    let others = view.lanes.len().saturating_sub(1);
+    let replicas = (view.idle as usize).saturating_sub(others).max(1);
+    waiting.div_ceil(replicas).min(view.lanes.limits().max_items)
+}
+
+/// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,
+/// all at once is best unless launches are almost free, when those behind wait for less if the batch is smaller.
+pub fn take(view: &View, size_model: &SizeModel, waiting: usize, rate: f64) -> usize {
+    let most = share(view, waiting);
+    if !size_model.has_line() || most <= 1 {
+        return most;
+    }
+    let behind = behind(view, size_model, waiting, most, rate);
+    // On a shared machine sizes are measured at different times, and what differs may be the load of the machine. Where items
+    // differ in cost, durations scatter for that reason too.
+    let has_costs = view.cost_models.cost_model().has_costs();
+    let doubt = if has_costs { 0.0 } else { (size_model.scatter() - USUAL_SCATTER).clamp(0.0, MOST_DOUBT) };
+    size_model.best_size(most, doubt, |items, seconds| (seconds + FRONT_S) * (behind / items as f64 + 1.0))
+}
+
+/// How many items are delayed by each second that a batch takes longer: those that wait, and those that come until none waits.
+pub fn behind(view: &View, size_model: &SizeModel, waiting: usize, most: usize, rate: f64) -> f64 {
+    let (limit, replicas) = (view.lanes.limits().max_items, f64::from(view.replicas));
+    let load = (CAUTION * rate / (replicas * size_model.best_rate(limit))).min(0.99);
+    (waiting as f64 + rate * size_model.seconds(most) / replicas) / (replicas * (1.0 - load))
+}
+
+/// Whether a batch cut to `size` for the sake of its head would not help it, or would not keep up with arrivals.
+pub fn is_lost(view: &View, lane: LaneId, size: usize, rate: f64) -> bool {
+    let (cost_model, slack) = (view.cost_model_of(lane), view.slack_s(lane));
+    let load = view.loads(lane).take(size).last().unwrap_or_default();
+    cost_model.upper(load) > slack || f64::from(view.replicas) * size as f64 / cost_model.seconds(load) < rate
+}

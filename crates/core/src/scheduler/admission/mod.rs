@@ -1,0 +1,6 @@
+//! Who may enter: the bounds of the queue, the predicted wait, and the refusal of other requests.
+
+pub mod bounds;
+pub mod forecast;
+pub mod hopeless;
+pub mod refusal;

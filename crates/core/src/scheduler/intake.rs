@@ -1,0 +1,192 @@
+//! The way in: which items are admitted, and where an item goes first.
+
+use crate::queue::group_key::GroupKey;
+use crate::queue::lanes::Ahead;
+use crate::queue::waiting::{Waiting, rank};
+use crate::replicas::quarantine::Verdict;
+use crate::request::{ItemId, Priority};
+use crate::scheduler::admission::bounds::{self, Allowed, QueueState};
+use crate::scheduler::admission::forecast::Forecast;
+use crate::scheduler::admission::refusal::Refusal;
+use crate::scheduler::item::{Entry, NewItem, Payload, RequestTerms, Stage};
+use crate::scheduler::state::{Availability, Scheduler};
+use crate::tables::outcome::Outcome;
+use crate::time::Time;
+use std::time::Duration;
+
+/// After a refusal because of the predicted wait, a deployment counts as overloaded for the time of this many full batches.
+const OVERLOADED_FOR_BATCHES: u32 = 10;
+
+impl<P: Payload> Scheduler<P> {
+    /// The server ends: no new request is admitted any more, whatever the replicas do. Items that are in go on.
+    pub fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// The workers keep dying: items that wait end, because no replica will come for them soon, and no item is admitted until a
+    /// replica is up.
+    pub fn crash_looping(&mut self) {
+        self.availability = Availability::CrashLooping;
+        let waits = |entry: &Entry<P>| !matches!(entry.stage, Stage::Batch(_));
+        let waiting: Vec<ItemId> = self.entries.iter().filter(|(_, entry)| waits(entry)).map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.fail(id, Outcome::CrashLooping);
+        }
+    }
+
+    /// Admits a request of one item, or gives it back with the reason.
+    pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
+        let &NewItem { ref group, priority, cost, bytes, timeout, .. } = &item;
+        match self.admit(now, &RequestTerms { group, priority, cost, bytes, timeout, continues: false }) {
+            Ok(()) => self.enter(now, item),
+            Err(refusal) => Err((item.payload, refusal)),
+        }
+    }
+
+    /// Whether a request may enter. It is asked once for all items of the request, so that no request is refused for its size
+    /// alone.
+    pub fn admit(&mut self, now: Time, terms: &RequestTerms) -> Result<(), Refusal> {
+        let &RequestTerms { group, priority, cost, bytes, timeout, continues } = terms;
+        if let Some(outcome) = self.closed(continues) {
+            return Err(Refusal::soon(outcome));
+        }
+        let timeout = timeout.unwrap_or(self.rules.request_timeout);
+        let longest = timeout.max(self.rules.request_timeout);
+        let mut queue = self.queue_state(now, group, priority, cost);
+        if now < self.overloaded_until[priority as usize] && queue.allowed == Allowed::Batches {
+            queue.allowed = Allowed::DuringOverload;
+        }
+        let full = queue.full();
+        let admitted = bounds::admit(&queue, self.rules.queue, bytes, longest, timeout);
+        let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
+        // Bytes or items may fill the queue while its wait is short: only a long wait is a sign of overload.
+        if !continues && admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
+            // Higher classes leave before this one, so the refusal says nothing about them.
+            self.overloaded_until[priority as usize..].fill(now + full * OVERLOADED_FOR_BATCHES);
+        }
+        admitted
+    }
+
+    fn closed(&self, continues: bool) -> Option<Outcome> {
+        if self.is_draining && !continues {
+            return Some(Outcome::Draining);
+        }
+        match self.availability {
+            Availability::Ready => None,
+            Availability::Loading => Some(Outcome::Loading),
+            Availability::CrashLooping => Some(Outcome::CrashLooping),
+        }
+    }
+
+    /// With a latency target: whether the answer would be in time. An item is admitted if it is the only one: if every item were
+    /// refused, a wrong estimate of the model could never be corrected.
+    fn in_time(&mut self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Result<(), Refusal> {
+        let Some(target) = self.rules.target.filter(|_| !self.is_empty()) else { return Ok(()) };
+        let Some(forecast) = self.forecast(now, group, priority, cost) else { return Ok(()) };
+        if forecast.too_late_by(target).is_zero() { Ok(()) } else { Err(forecast.refusal(target)) }
+    }
+
+    /// The refusal of an item that was admitted and whose answer would be late after all.
+    pub fn refusal_of_late(&mut self, now: Time) -> Refusal {
+        let cost = self.usual_cost();
+        let forecast = self.forecast(now, &GroupKey::default(), Priority::Normal, cost);
+        let refusal = self.rules.target.zip(forecast).map(|(target, forecast)| forecast.refusal(target));
+        refusal.unwrap_or(Refusal::soon(Outcome::WouldBeLate))
+    }
+
+    /// What an item that arrives now has before it; `None` while too little has been measured.
+    pub fn forecast(&mut self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Option<Forecast> {
+        let (target, before) = (self.rules.target, self.lanes.ahead(group, rank(now, priority, self.rules.boost)));
+        let enough = self.enough_of(group);
+        self.ask(now, |policy, view| Forecast::new(view, policy, target, before, cost, enough))
+    }
+
+    /// Puts an item of an admitted request into its lane, or gives it back with the reason.
+    pub fn enter(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
+        if !self.lanes.has_room(&item.group) {
+            return Err((item.payload, Refusal::soon(Outcome::TooManyLanes)));
+        }
+        // This comes last because the fingerprint reads the whole input: a refusal by the cheap bounds costs nothing.
+        let history = match self.quarantine.verdict(|| P::fingerprint(item.payload.input()), now) {
+            Verdict::Blocked => return Err((item.payload, Refusal::never(Outcome::Quarantined))),
+            Verdict::Allowed(history) => history,
+        };
+        let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
+        let due = self.rules.target.map_or(deadline, |target| deadline.min(now + target));
+        let waiting = Waiting {
+            rank: rank(now, item.priority, self.rules.boost),
+            arrival: now,
+            id: item.id,
+            priority: item.priority,
+            cost: item.cost,
+            due,
+            passed: 0,
+        };
+        let stage = if history.is_suspect() {
+            self.quarantine.add_suspect(item.id);
+            Stage::Suspect
+        } else {
+            Stage::Lane(self.lanes.push(&item.group, waiting))
+        };
+        self.queued_bytes += item.bytes;
+        self.deadlines.insert((deadline, item.id));
+        let entry = Entry {
+            stage,
+            group: item.group,
+            waiting,
+            bytes: item.bytes,
+            deadline,
+            launched: None,
+            batch_size: 0,
+            history,
+            is_suspected_by_fingerprint: history.is_suspect(),
+            payload: item.payload,
+        };
+        self.entries.insert(item.id, entry);
+        self.has_news = true;
+        if let Stage::Lane(lane) = stage {
+            let is_alone = self.entries.len() == 1;
+            let size_model = self.models.of(self.replicas.next_class()).all();
+            self.traffic.arrived(now, self.lanes.group(lane), is_alone, size_model);
+        }
+        Ok(())
+    }
+
+    /// How many items of a key's group are as good as more; `None` if their bytes do not matter.
+    fn enough_of(&self, key: &GroupKey) -> Option<usize> {
+        self.lanes.group_of(key).and_then(|group| self.transfer_limits.enough(group))
+    }
+
+    fn queue_state(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> QueueState<'_> {
+        let mean_cost = self.lanes.mean_cost_with(cost);
+        let max_batch_size = self.rules.batch.items(mean_cost);
+        let enough = self.enough_of(group).map_or(max_batch_size, |enough| enough.min(max_batch_size));
+        // Where fewer items are a full batch, the own lane holds more batches.
+        let Ahead { batches, own, .. } = self.lanes.ahead(group, rank(now, priority, self.rules.boost));
+        let ahead = batches + own / enough - own / max_batch_size;
+        let cost_models = self.cost_models();
+        QueueState {
+            items: self.queued_items(),
+            bytes: self.queued_bytes,
+            ahead: ahead + self.replicas.sent_ahead(),
+            suspects: self.quarantine.len(),
+            is_empty: self.lanes.is_empty(),
+            max_batch_size: enough,
+            replicas: (self.replicas.len() as u32).max(1),
+            idle: self.replicas.idle().is_some(),
+            allowed: match (self.rules.target, self.rules.max_wait) {
+                (Some(_), _) => Allowed::Target,
+                (None, Some(wait)) => Allowed::For(wait),
+                (None, None) => Allowed::Batches,
+            },
+            size_model: cost_models.all(),
+            weight: cost_models.cost_model().weight(enough, mean_cost),
+        }
+    }
+
+    /// How long a new item without a group key would wait, if that can be said.
+    pub fn predicted_wait(&self, now: Time) -> Option<Duration> {
+        let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
+        bounds::predicted_wait(&queue)
+    }
+}

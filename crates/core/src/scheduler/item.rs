@@ -1,0 +1,123 @@
+//! An item on its way through the scheduler.
+
+use crate::queue::group_key::GroupKey;
+use crate::queue::lanes::LaneId;
+use crate::queue::waiting::Waiting;
+use crate::replicas::held_items::Departed;
+use crate::replicas::loss_history::LossHistory;
+use crate::replicas::quarantine::Evidence;
+use crate::request::{BatchId, ItemId, Priority};
+use crate::time::Time;
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// What the engine needs to compute and to answer an item.
+pub trait Payload {
+    /// The input of an item. A clone is cheap: it shares the memory of the payload.
+    type Input: Clone + Debug;
+
+    /// The input of this item.
+    fn input(&self) -> &Self::Input;
+
+    /// Equal inputs have equal fingerprints. The whole input is read for it.
+    fn fingerprint(input: &Self::Input) -> u64;
+
+    /// Whether the item may be given to another worker when its own is lost: not once a part of its answer was sent.
+    fn may_run_again(&self) -> bool {
+        true
+    }
+}
+
+/// An item that asks to enter.
+#[derive(Debug)]
+pub struct NewItem<P> {
+    /// The item; no other one has this number.
+    pub id: ItemId,
+    /// What the items of one batch must agree on.
+    pub group: GroupKey,
+    /// What it counts against a batch's cost limit, in cost units.
+    pub cost: u64,
+    /// What it counts against the queue's byte limit.
+    pub bytes: u64,
+    /// Its priority class.
+    pub priority: Priority,
+    /// From now until its deadline; `None` is the deployment's request time-out.
+    pub timeout: Option<Duration>,
+    /// What the engine needs to compute and to answer it.
+    pub payload: P,
+}
+
+/// What is asked about a request before its items enter.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestTerms<'a> {
+    /// The group of its first item.
+    pub group: &'a GroupKey,
+    /// Its priority class.
+    pub priority: Priority,
+    /// The cost of its first item, in cost units.
+    pub cost: u64,
+    /// The bytes of all its items.
+    pub bytes: u64,
+    /// From now until its deadline; `None` is the deployment's request time-out.
+    pub timeout: Option<Duration>,
+    /// These are further items of a request that was admitted before. They enter while the server drains, and a refusal of them
+    /// does not count as overload.
+    pub continues: bool,
+}
+
+/// An item that has left the scheduler, with what its answer says about its time.
+#[derive(Debug)]
+pub struct EndedItem<P> {
+    /// The item.
+    pub id: ItemId,
+    /// What the engine gave.
+    pub payload: P,
+    /// When it entered.
+    pub arrival: Time,
+    /// When its batch began to run; for a batch that has not begun, when it was launched; `None` if the item was in no batch.
+    pub launched: Option<Time>,
+    /// Items in its batch at the launch.
+    pub batch_size: u32,
+}
+
+/// Where an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits in a lane.
+    Lane(LaneId),
+    /// It waits to be computed alone.
+    Suspect,
+    /// A replica has it.
+    Batch(BatchId),
+}
+
+/// An item that has not ended.
+#[derive(Debug)]
+pub(super) struct Entry<P> {
+    pub(super) stage: Stage,
+    pub(super) group: GroupKey,
+    pub(super) waiting: Waiting,
+    pub(super) bytes: u64,
+    pub(super) deadline: Time,
+    pub(super) launched: Option<Time>,
+    pub(super) batch_size: u32,
+    pub(super) history: LossHistory,
+    /// It waits as a suspect because an equal input is suspected, not for what it did itself.
+    pub(super) is_suspected_by_fingerprint: bool,
+    pub(super) payload: P,
+}
+
+impl<P: Payload> Entry<P> {
+    pub(super) fn fingerprint(&self) -> u64 {
+        P::fingerprint(self.payload.input())
+    }
+
+    pub(super) fn evidence(&self) -> Evidence {
+        Evidence { fingerprint: self.fingerprint(), bytes: self.bytes, history: self.history }
+    }
+
+    /// What stays with the replica when no client waits for the item any more.
+    pub(super) fn departed(&self) -> Departed<P::Input> {
+        Departed { input: self.payload.input().clone(), bytes: self.bytes, history: self.history }
+    }
+}

@@ -1,0 +1,69 @@
+//! What is due: the next action, and when to look again.
+
+use crate::request::ItemId;
+use crate::scheduler::action::Action;
+use crate::scheduler::item::{EndedItem, Payload};
+use crate::scheduler::state::Scheduler;
+use crate::tables::outcome::Outcome;
+use crate::time::Time;
+use std::time::Duration;
+
+impl<P: Payload> Scheduler<P> {
+    /// The next thing to do; `None` once there is nothing left.
+    pub fn poll(&mut self, now: Time) -> Option<Action<P>> {
+        self.pending.pop_front().or_else(|| self.expire(now)).or_else(|| self.hang(now)).or_else(|| self.launch(now))
+    }
+
+    /// When to call `poll` again although nothing has happened.
+    pub fn next_wake(&self) -> Option<Time> {
+        let deadline = self.deadlines.first().map(|&(at, _)| at);
+        let hang = self.hangs.first().map(|&(at, _)| at);
+        let policy = Some(self.ask_again).filter(|at| at.0 != u64::MAX);
+        [deadline, hang, policy].into_iter().flatten().min()
+    }
+
+    /// The caller of an item went away. Returns the item if it had not ended.
+    pub fn cancel(&mut self, id: ItemId) -> Option<EndedItem<P>> {
+        self.depart(id);
+        self.end(id)
+    }
+
+    /// Whether a batch runs that could be taken for a hang.
+    pub fn is_watching(&self) -> bool {
+        !self.hangs.is_empty()
+    }
+
+    /// This process did not run for this long, and perhaps the workers did not either: no batch is taken for a hang because of
+    /// it.
+    pub fn excuse(&mut self, away: Duration) {
+        for (at, id) in std::mem::take(&mut self.hangs) {
+            let at = at + away;
+            self.hangs.insert((at, id));
+            if let Some(batch) = self.batches.get_mut(&id) {
+                batch.hangs_at = Some(at);
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Time) -> Option<Action<P>> {
+        let &(at, id) = self.deadlines.first()?;
+        if at > now {
+            return None;
+        }
+        self.depart(id);
+        self.fail(id, Outcome::DeadlineExceeded);
+        self.pending.pop_front()
+    }
+
+    fn hang(&mut self, now: Time) -> Option<Action<P>> {
+        let &(at, id) = self.hangs.first()?;
+        if at > now {
+            return None;
+        }
+        self.hangs.pop_first();
+        let batch = self.batches.get_mut(&id)?;
+        batch.hangs_at = None;
+        self.replicas.condemn(batch.replica);
+        Some(Action::Kill(batch.replica))
+    }
+}

@@ -1,0 +1,114 @@
+//! What replicas and their workers report, except that they are lost.
+
+use crate::config::rules::WhenToLaunch;
+use crate::learn::batch_cost::BatchCost;
+use crate::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
+use crate::scheduler::item::{EndedItem, Payload, Stage};
+use crate::scheduler::state::{Availability, Scheduler};
+use crate::tables::outcome::Outcome;
+use crate::time::Time;
+use std::time::Duration;
+
+impl<P: Payload> Scheduler<P> {
+    /// A replica is loaded and idle.
+    pub fn replica_up(&mut self, now: Time, id: ReplicaId, class: ReplicaClass) {
+        self.replicas.add(id, class, now);
+        self.availability = Availability::Ready;
+        self.has_news = true;
+    }
+
+    /// A replica will end when it has finished what it holds: it gets nothing more.
+    pub fn retire(&mut self, id: ReplicaId) {
+        self.replicas.condemn(id);
+    }
+
+    /// Batches of a class of replicas took this long when they were tried before serving. What was measured while serving says
+    /// more: then, and when another replica of the class has reported, this changes nothing.
+    pub fn profiled(&mut self, class: ReplicaClass, batches: impl IntoIterator<Item = (BatchCost, Duration)>) {
+        let models = self.models.learn_of(class);
+        if models.all().count() == 0 {
+            batches.into_iter().for_each(|(load, length)| models.profiled(load, length));
+        }
+    }
+
+    /// `predict` begins on a batch.
+    pub fn batch_started(&mut self, id: BatchId) {
+        if let Some(batch) = self.batches.get(&id)
+            && let Some(items) = self.replicas.items(batch.replica)
+        {
+            items.start(id);
+        }
+    }
+
+    /// The payload of an item that is in this batch and has not ended.
+    pub fn item_of(&mut self, batch: BatchId, id: ItemId) -> Option<&mut P> {
+        let entry = self.entries.get_mut(&id).filter(|entry| entry.stage == Stage::Batch(batch))?;
+        Some(&mut entry.payload)
+    }
+
+    /// An item of a batch has its result. Returns the item, exactly once, to be answered; `None` if no client waits for it any
+    /// more, or if it is not in this batch.
+    pub fn item_ended(&mut self, batch: BatchId, id: ItemId) -> Option<EndedItem<P>> {
+        if let Some(batch) = self.batches.get(&batch)
+            && let Some(items) = self.replicas.items(batch.replica)
+        {
+            items.end(batch.id, id);
+        }
+        match self.entries.get(&id) {
+            Some(entry) if entry.stage == Stage::Batch(batch) => {
+                self.clear(id);
+                self.end(id)
+            }
+            _ => None,
+        }
+    }
+
+    /// A worker is done with a batch. Items that it left without a result are failed. `is_clean` says that the duration of
+    /// the batch teaches something: it neither raised nor was split.
+    pub fn batch_ended(&mut self, now: Time, replica: ReplicaId, id: BatchId, is_clean: bool) {
+        let Some(finished) = self.replicas.finish(replica, id, now) else { return };
+        self.has_news = true;
+        let Some(batch) = self.remove_batch(id) else { return };
+        for (item, _) in finished.items {
+            self.fail(item, Outcome::Internal);
+        }
+        if let Some(group) = batch.group {
+            if is_clean {
+                if let Some(since) = finished.ran_since {
+                    self.models.learn_of(batch.class).learn(group, batch.computed, now - since);
+                }
+                self.memory_limits.fitted(group, batch.computed.items, self.rules.batch.max_items);
+            }
+            self.traffic.answered(now, group, batch.size, self.models.of(Some(batch.class)).all());
+        }
+        if let Some(next) = finished.next {
+            self.run_batch(next, now);
+        }
+    }
+
+    /// How many items of a batch that ends were computed: the worker refused the others, or no client waited for them any more.
+    /// The duration of the batch is learned for this number.
+    pub fn computed(&mut self, id: BatchId, items: usize) {
+        if let Some(batch) = self.batches.get_mut(&id).filter(|batch| items < batch.size) {
+            // Which ones is not known: as if each had cost the same.
+            let cost = batch.computed.cost / batch.size.max(1) as u64 * items as u64;
+            batch.computed = BatchCost { items, cost, largest: batch.computed.largest };
+        }
+    }
+
+    /// The bytes of a batch's answers, and how long it took to compute once its inputs were there.
+    pub fn moved(&mut self, id: BatchId, answers: u64, computing: Duration) {
+        // An operator who says when batches leave is not overruled.
+        if let Some(batch) = self.batches.get(&id).filter(|_| self.rules.launch == WhenToLaunch::Auto)
+            && let Some(group) = batch.group
+        {
+            self.transfer_limits.learn(group, batch.size, batch.bytes.saturating_add(answers), computing);
+        }
+    }
+
+    /// A running batch was too large for the memory of its device. Returns how many items of its group are taken to fit.
+    pub fn too_large(&mut self, now: Time, id: BatchId) -> Option<usize> {
+        let batch = self.batches.get(&id)?;
+        Some(self.memory_limits.too_large(batch.group?, batch.size, now))
+    }
+}

@@ -1,0 +1,272 @@
+//! The state of one deployment's scheduler, what it answers about itself, and the only way out for an item.
+
+use crate::config::rules::{Rules, WhenToLaunch};
+use crate::learn::class_models::ClassModels;
+use crate::learn::cost_model::CostModel;
+use crate::learn::cost_models::CostModels;
+use crate::learn::memory_limits::MemoryLimits;
+use crate::learn::traffic::Traffic;
+use crate::learn::transfer_limit::TransferLimits;
+use crate::policy::auto::Auto;
+use crate::policy::batch_policy::{BatchPolicy, Fixed, View};
+use crate::policy::decisions::Decisions;
+use crate::queue::lanes::Lanes;
+use crate::replicas::batch::Batch;
+use crate::replicas::quarantine::Quarantine;
+use crate::replicas::replicas::Replicas;
+use crate::request::{BatchId, ItemId, ReplicaId};
+use crate::scheduler::action::Action;
+use crate::scheduler::item::{EndedItem, Entry, Payload, Stage};
+use crate::tables::outcome::Outcome;
+use crate::time::Time;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Most lanes that hold something at once.
+const MAX_LANES: usize = 1024;
+
+/// Whether there are replicas for admitted items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Availability {
+    /// No replica was ready yet.
+    Loading,
+    /// A replica was ready.
+    Ready,
+    /// The workers keep dying.
+    CrashLooping,
+}
+
+/// One deployment's lanes, replicas and batches.
+#[derive(Debug)]
+pub struct Scheduler<P: Payload> {
+    pub(super) rules: Rules,
+    pub(super) availability: Availability,
+    /// The server ends: nothing new is admitted, for good.
+    pub(super) is_draining: bool,
+    pub(super) policy: Box<dyn BatchPolicy>,
+    pub(super) lanes: Lanes,
+    /// Launches in a row that passed the lane whose head has the smallest rank.
+    pub(super) passes: u32,
+    pub(super) entries: FxHashMap<ItemId, Entry<P>>,
+    pub(super) queued_bytes: u64,
+    pub(super) deadlines: BTreeSet<(Time, ItemId)>,
+    pub(super) replicas: Replicas<P::Input>,
+    pub(super) batches: FxHashMap<BatchId, Batch>,
+    /// When each running batch is taken for a hang.
+    pub(super) hangs: BTreeSet<(Time, BatchId)>,
+    pub(super) next_batch: u64,
+    pub(super) quarantine: Quarantine,
+    /// The last batch was a suspect: lanes have their turn before the next suspect.
+    pub(super) is_lanes_turn: bool,
+    pub(super) models: ClassModels,
+    pub(super) memory_limits: MemoryLimits,
+    pub(super) transfer_limits: TransferLimits,
+    pub(super) traffic: Traffic,
+    /// Until when each priority class counts as overloaded.
+    pub(super) overloaded_until: [Time; 3],
+    /// When the policy wants to be asked again; until then it is asked only if something has happened.
+    pub(super) ask_again: Time,
+    pub(super) has_news: bool,
+    /// Since when the policy has kept a replica idle next to waiting items.
+    pub(super) held_since: Option<Time>,
+    pub(super) decisions: Decisions,
+    /// Actions that are due already.
+    pub(super) pending: VecDeque<Action<P>>,
+}
+
+impl<P: Payload> Scheduler<P> {
+    /// A deployment without replicas; it admits nothing until it has one.
+    pub fn new(rules: Rules) -> Scheduler<P> {
+        let policy: Box<dyn BatchPolicy> = match rules.launch {
+            WhenToLaunch::Auto => Box::new(Auto::default()),
+            WhenToLaunch::Fixed(delay) => Box::new(Fixed { delay }),
+        };
+        Scheduler::with_policy(rules, policy)
+    }
+
+    /// The same with a policy that no option names.
+    pub fn with_policy(rules: Rules, policy: Box<dyn BatchPolicy>) -> Scheduler<P> {
+        Scheduler {
+            rules,
+            availability: Availability::Loading,
+            is_draining: false,
+            policy,
+            lanes: Lanes::new(rules.batch, MAX_LANES),
+            passes: 0,
+            entries: FxHashMap::default(),
+            queued_bytes: 0,
+            deadlines: BTreeSet::new(),
+            replicas: Replicas::default(),
+            batches: FxHashMap::default(),
+            hangs: BTreeSet::new(),
+            next_batch: 1,
+            quarantine: Quarantine::default(),
+            is_lanes_turn: false,
+            models: ClassModels::default(),
+            memory_limits: MemoryLimits::default(),
+            transfer_limits: TransferLimits::default(),
+            traffic: Traffic::default(),
+            overloaded_until: [Time(0); 3],
+            ask_again: Time(u64::MAX),
+            has_news: true,
+            held_since: None,
+            decisions: Decisions::default(),
+            pending: VecDeque::new(),
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ questions
+
+    /// What batches take on the replicas that get the next batch.
+    pub fn cost_model(&self) -> &CostModel {
+        self.cost_models().cost_model()
+    }
+
+    /// How requests arrive.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// The payload of an item that has not ended, and the time until its deadline.
+    pub fn payload(&self, id: ItemId, now: Time) -> Option<(&P, Duration)> {
+        self.entries.get(&id).map(|entry| (&entry.payload, entry.deadline - now))
+    }
+
+    /// The replica that has an item.
+    pub fn replica_of(&self, id: ItemId) -> Option<ReplicaId> {
+        match self.entries.get(&id)?.stage {
+            Stage::Batch(batch) => self.batches.get(&batch).map(|batch| batch.replica),
+            Stage::Lane(_) | Stage::Suspect => None,
+        }
+    }
+
+    /// Items that wait, suspects included.
+    pub fn queued_items(&self) -> usize {
+        self.lanes.items() + self.quarantine.len()
+    }
+
+    /// Bytes of the items that wait.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Lanes that hold something.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Items that have not ended.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether every item has ended.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Replicas that work now: they are up and may get batches.
+    pub fn replicas(&self) -> usize {
+        self.replicas.len()
+    }
+
+    // ------------------------------------------------------------------------------------------ for the other files
+
+    pub(super) fn cost_models(&self) -> &CostModels {
+        self.models.of(self.replicas.next_class())
+    }
+
+    /// The mean cost of the items that wait, in cost units; 1 while none waits.
+    pub(super) fn usual_cost(&self) -> u64 {
+        self.lanes.cost().checked_div(self.lanes.items() as u128).map_or(1, |cost| cost.min(u64::MAX.into()) as u64)
+    }
+
+    /// Asks the policy about what there is now.
+    pub(super) fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
+        let cost_models = self.models.of(self.replicas.next_class());
+        let view = View {
+            now,
+            lanes: &self.lanes,
+            idle: self.replicas.idle_count() as u32,
+            replicas: self.replicas.len() as u32,
+            passes: self.passes,
+            size_model: cost_models.all(),
+            cost_models,
+            traffic: &self.traffic,
+            frees_at: self.replicas.next_free(),
+            memory_limits: &self.memory_limits,
+            transfer_limits: &self.transfer_limits,
+            has_target: self.rules.target.is_some(),
+        };
+        question(&mut *self.policy, &view)
+    }
+
+    /// A batch runs from now on.
+    pub(super) fn run_batch(&mut self, id: BatchId, now: Time) {
+        let hangs_at = now + self.rules.batch_timeout;
+        if let Some(batch) = self.batches.get_mut(&id) {
+            batch.hangs_at = Some(hangs_at);
+            batch.runs_since = Some(now);
+            self.hangs.insert((hangs_at, id));
+        }
+    }
+
+    pub(super) fn remove_batch(&mut self, id: BatchId) -> Option<Batch> {
+        let batch = self.batches.remove(&id)?;
+        if let Some(at) = batch.hangs_at {
+            self.hangs.remove(&(at, id));
+        }
+        if let Some(item) = batch.suspect {
+            self.quarantine.trial_ended(item);
+        }
+        Some(batch)
+    }
+
+    // ------------------------------------------------------------------------------------------ the way out
+
+    /// Ends an item without a result.
+    pub(super) fn fail(&mut self, id: ItemId, outcome: Outcome) {
+        let replica = self.replica_of(id);
+        if let Some(ended) = self.end(id) {
+            if let Some(replica) = replica {
+                self.pending.push_back(Action::Forget(replica, id));
+            }
+            self.pending.push_back(Action::Fail(ended, outcome));
+        }
+    }
+
+    /// The only way out: the item is removed from wherever it waits. A replica that has it goes on holding it.
+    pub(super) fn end(&mut self, id: ItemId) -> Option<EndedItem<P>> {
+        let entry = self.entries.remove(&id)?;
+        self.has_news = true;
+        self.deadlines.remove(&(entry.deadline, id));
+        let mut runs_since = None;
+        match entry.stage {
+            Stage::Lane(lane) => {
+                self.lanes.remove(lane, entry.waiting);
+                self.queued_bytes -= entry.bytes;
+            }
+            Stage::Suspect => {
+                self.quarantine.remove(id);
+                self.queued_bytes -= entry.bytes;
+            }
+            Stage::Batch(batch) => runs_since = self.batches.get(&batch).and_then(|batch| batch.runs_since),
+        }
+        let launched = runs_since.or(entry.launched);
+        let Entry { batch_size, payload, waiting, .. } = entry;
+        Some(EndedItem { id, payload, arrival: waiting.arrival, launched, batch_size })
+    }
+
+    /// No client waits for an item any more. A worker that has it keeps its input in mind: if the worker is lost, the item may be
+    /// why. The input is shared and not read, since most workers live on.
+    pub(super) fn depart(&mut self, id: ItemId) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        let Stage::Batch(batch) = entry.stage else { return };
+        if let Some(batch) = self.batches.get(&batch)
+            && let Some(items) = self.replicas.items(batch.replica)
+        {
+            items.depart(id, entry.departed());
+        }
+    }
+}

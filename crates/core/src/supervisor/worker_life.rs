@@ -1,0 +1,363 @@
+//! The life of the workers of one slot: start, watch, restart with back-off, give up if the first load fails. The caller reports
+//! what happened and carries out the commands.
+
+use crate::supervisor::event::{Cause, Command, Event};
+use crate::time::Time;
+use std::time::Duration;
+
+/// A worker that sends nothing for this long, not even the answer to a ping, is stopped or stuck.
+pub const SILENT_AFTER: Duration = Duration::from_secs(7);
+/// A process that was killed but does not end (stuck in a driver) is given up after this.
+const ABANDON_AFTER: Duration = Duration::from_secs(5);
+/// The first pause before a worker is started again after it died without having served anything.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
+/// The longest pause before a worker is started again.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// Deaths in a row without an answer in between that make a crash loop.
+const CRASH_LOOP: u32 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    BackingOff { until: Time },
+    Starting { since: Time },
+    Up,
+    Dying { since: Time, cause: Cause, was_up: bool },
+    GivenUp,
+}
+
+/// The state of one slot, in which one worker follows another.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about the current worker")]
+#[derive(Debug)]
+pub struct WorkerLife {
+    load_timeout: Duration,
+    state: State,
+    /// When the current worker was heard of last.
+    heard: Option<Time>,
+    was_ever_ready: bool,
+    has_served: bool,
+    on_trial: bool,
+    /// The files of the current worker have changed since it started.
+    is_outdated: bool,
+    failures: u32,
+}
+
+impl WorkerLife {
+    /// The time that loading and warming up may take.
+    pub fn load_timeout(&self) -> Duration {
+        self.load_timeout
+    }
+
+    /// A slot whose first worker is to be started now.
+    pub fn new(load_timeout: Duration) -> WorkerLife {
+        let state = State::BackingOff { until: Time(0) };
+        WorkerLife {
+            load_timeout,
+            state,
+            heard: None,
+            was_ever_ready: false,
+            has_served: false,
+            on_trial: false,
+            is_outdated: false,
+            failures: 0,
+        }
+    }
+
+    /// Whether its workers keep dying without ever answering anything.
+    pub fn is_crash_looping(&self) -> bool {
+        self.failures >= CRASH_LOOP
+    }
+
+    /// Whether its worker is being killed, so that nothing it still reports counts.
+    pub fn is_dying(&self) -> bool {
+        matches!(self.state, State::Dying { .. })
+    }
+
+    /// Why its worker is being ended; `None` if it is not.
+    pub fn ends_for(&self) -> Option<Cause> {
+        match self.state {
+            State::Dying { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Whether its worker is ready.
+    pub fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// Whether the files of the last worker have changed since it started.
+    pub fn is_outdated(&self) -> bool {
+        self.is_outdated
+    }
+
+    /// Whether the slot has no worker: the next one is not due yet, or none will be started.
+    pub fn is_vacant(&self) -> bool {
+        matches!(self.state, State::BackingOff { .. } | State::GivenUp)
+    }
+
+    /// A worker that has imported its target gets its deployment, and may take `load_timeout` from now on.
+    pub fn assigned(&mut self, now: Time, load_timeout: Duration) {
+        self.load_timeout = load_timeout;
+        if matches!(self.state, State::Starting { .. }) {
+            self.state = State::Starting { since: now };
+        }
+    }
+
+    /// Applies an event.
+    pub fn apply(&mut self, now: Time, event: Event) -> Option<Command> {
+        match event {
+            Event::Spawned => {
+                if matches!(self.state, State::Starting { .. }) {
+                    self.state = State::Starting { since: now };
+                }
+                None
+            }
+            Event::Connected | Event::Heard => {
+                self.heard = Some(now);
+                None
+            }
+            Event::Trial(begins) => {
+                self.on_trial = begins;
+                None
+            }
+            Event::Served => {
+                (self.has_served, self.failures) = (true, 0);
+                None
+            }
+            Event::Ready if matches!(self.state, State::Starting { .. }) => {
+                self.was_ever_ready = true;
+                self.state = State::Up;
+                Some(Command::Up)
+            }
+            Event::Ready => None,
+            Event::Renew => self.renew(now),
+            Event::Failed(cause) => self.kill(now, cause),
+            Event::Exited => self.exited(now),
+        }
+    }
+
+    /// What is due at this time although nothing has happened.
+    pub fn tick(&mut self, now: Time) -> Option<Command> {
+        match self.state {
+            State::BackingOff { until } if now >= until => {
+                // The worker is being started: another tick must not start a second one.
+                self.state = State::Starting { since: now };
+                (self.heard, self.has_served, self.on_trial, self.is_outdated) = (None, false, false, false);
+                Some(Command::Spawn)
+            }
+            State::Dying { since, .. } if now - since >= ABANDON_AFTER => self.exited(now),
+            State::Starting { since } if now - since >= self.load_timeout => self.kill(now, Cause::LoadTimeout),
+            State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
+                self.kill(now, Cause::Silent)
+            }
+            _ => None,
+        }
+    }
+
+    /// The files have changed: failures of the old ones do not count.
+    fn renew(&mut self, now: Time) -> Option<Command> {
+        self.failures = 0;
+        self.is_outdated = true;
+        match self.state {
+            State::BackingOff { .. } => {
+                self.state = State::BackingOff { until: now };
+                None
+            }
+            State::Starting { .. } => self.kill(now, Cause::Renewed),
+            // It stays up until it has ended, and answers the batches that it has.
+            State::Up => Some(Command::End),
+            State::Dying { .. } | State::GivenUp => None,
+        }
+    }
+
+    fn kill(&mut self, now: Time, cause: Cause) -> Option<Command> {
+        if !matches!(self.state, State::Starting { .. } | State::Up) {
+            return None;
+        }
+        self.state = State::Dying { since: now, cause, was_up: self.is_up() };
+        Some(Command::Kill)
+    }
+
+    fn exited(&mut self, now: Time) -> Option<Command> {
+        let (cause, was_up) = match self.state {
+            State::Dying { cause, was_up, .. } => (cause, was_up),
+            State::Starting { .. } => (Cause::Died, false),
+            State::Up => (Cause::Died, true),
+            State::BackingOff { .. } | State::GivenUp => return None,
+        };
+        // A worker that was asked to end has not died, whether its link or its process ended first.
+        let cause = if self.is_outdated && cause == Cause::Died { Cause::Renewed } else { cause };
+        self.heard = None;
+        if !self.was_ever_ready {
+            self.state = State::GivenUp;
+            return Some(Command::GiveUp(cause));
+        }
+        let pause = if self.is_outdated || was_up && (self.has_served || self.on_trial) {
+            Duration::ZERO
+        } else {
+            self.failures += 1;
+            (FIRST_BACK_OFF * 2u32.saturating_pow(self.failures - 1)).min(LONGEST_BACK_OFF)
+        };
+        self.state = State::BackingOff { until: now + pause };
+        was_up.then_some(Command::Down(cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time(0) + Duration::from_secs(seconds)
+    }
+
+    fn ready() -> WorkerLife {
+        let mut life = WorkerLife::new(Duration::from_secs(60));
+        assert_eq!(life.tick(at(0)), Some(Command::Spawn));
+        life.apply(at(0), Event::Spawned);
+        life.apply(at(1), Event::Connected);
+        assert_eq!(life.apply(at(2), Event::Ready), Some(Command::Up));
+        life
+    }
+
+    #[test]
+    fn a_worker_that_served_is_replaced_at_once() {
+        let mut life = ready();
+        life.apply(at(3), Event::Served);
+        assert_eq!(life.apply(at(3), Event::Exited), Some(Command::Down(Cause::Died)));
+        assert_eq!(life.tick(at(3)), Some(Command::Spawn));
+    }
+
+    #[test]
+    fn deaths_without_an_answer_back_off_and_become_a_crash_loop() {
+        let mut life = ready();
+        for failure in 1..=CRASH_LOOP {
+            assert_eq!(life.is_crash_looping(), failure > CRASH_LOOP);
+            life.apply(at(3), Event::Exited);
+            assert_eq!(life.tick(at(3)), None);
+            assert_eq!(life.tick(at(60)), Some(Command::Spawn));
+            life.apply(at(60), Event::Spawned);
+        }
+        assert!(life.is_crash_looping());
+        life.apply(at(61), Event::Ready);
+        life.apply(at(61), Event::Served);
+        assert!(!life.is_crash_looping());
+    }
+
+    #[test]
+    fn a_broken_worker_is_replaced_at_once_if_it_had_answered_and_after_a_growing_pause_if_not() {
+        let mut life = ready();
+        life.apply(at(3), Event::Served);
+        assert_eq!(life.apply(at(4), Event::Failed(Cause::Broken)), Some(Command::Kill));
+        assert!(!life.is_up(), "it is not ready from the moment it says so");
+        assert_eq!(life.apply(at(4), Event::Exited), Some(Command::Down(Cause::Broken)));
+        let mut pauses = Vec::new();
+        for round in 1..=CRASH_LOOP + 1 {
+            let mut now = at(100 * u64::from(round));
+            while life.tick(now).is_none() {
+                now = now + Duration::from_millis(50);
+            }
+            pauses.push(now);
+            life.apply(now, Event::Ready);
+            life.apply(now, Event::Failed(Cause::Broken));
+            assert_eq!(life.apply(at(100 * u64::from(round + 1)), Event::Exited), Some(Command::Down(Cause::Broken)));
+        }
+        let waits: Vec<_> = (1u64..).zip(&pauses).map(|(round, &now)| (now - at(100 * round)).as_millis()).collect();
+        assert_eq!(waits, [0, 250, 500, 1000, 2000]);
+        assert!(life.is_crash_looping());
+    }
+
+    #[test]
+    fn deaths_of_suspects_on_trial_are_no_crash_loop() {
+        let mut life = ready();
+        for _ in 0..2 * CRASH_LOOP {
+            life.apply(at(3), Event::Trial(true));
+            assert_eq!(life.apply(at(3), Event::Exited), Some(Command::Down(Cause::Died)));
+            assert_eq!(life.tick(at(3)), Some(Command::Spawn), "the next suspect waits");
+            life.apply(at(3), Event::Ready);
+        }
+        assert!(!life.is_crash_looping());
+    }
+
+    #[test]
+    fn a_worker_of_old_files_ends_in_order_and_another_takes_its_place_at_once() {
+        let mut life = ready();
+        for _ in 0..2 * CRASH_LOOP {
+            assert_eq!(life.apply(at(3), Event::Renew), Some(Command::End));
+            assert!(life.is_up(), "its batches are answered");
+            assert_eq!(life.apply(at(3), Event::Exited), Some(Command::Down(Cause::Renewed)));
+            assert_eq!(life.tick(at(3)), Some(Command::Spawn));
+            life.apply(at(3), Event::Ready);
+        }
+        assert!(!life.is_crash_looping());
+        // Its link may end before its process does.
+        life.apply(at(3), Event::Renew);
+        assert_eq!(life.apply(at(3), Event::Failed(Cause::Died)), Some(Command::Kill));
+        assert_eq!(life.apply(at(3), Event::Exited), Some(Command::Down(Cause::Renewed)));
+        assert_eq!(life.tick(at(3)), Some(Command::Spawn));
+        life.apply(at(3), Event::Ready);
+        // While it loads there is nothing to finish.
+        life.apply(at(4), Event::Exited);
+        assert_eq!(life.tick(at(60)), Some(Command::Spawn));
+        assert_eq!(life.apply(at(61), Event::Renew), Some(Command::Kill));
+        assert_eq!(life.apply(at(61), Event::Exited), None);
+        assert_eq!(life.tick(at(61)), Some(Command::Spawn));
+    }
+
+    #[test]
+    fn what_could_not_be_loaded_is_tried_again_at_once_when_files_change() {
+        let mut life = ready();
+        for _ in 0..CRASH_LOOP {
+            life.apply(at(3), Event::Exited);
+            assert_eq!(life.tick(at(60)), Some(Command::Spawn));
+            life.apply(at(60), Event::Failed(Cause::LoadFailed));
+        }
+        life.apply(at(60), Event::Exited);
+        assert!(life.is_crash_looping());
+        assert_eq!(life.tick(at(60)), None);
+        life.apply(at(60), Event::Renew);
+        assert!(!life.is_crash_looping());
+        assert_eq!(life.tick(at(60)), Some(Command::Spawn));
+    }
+
+    #[test]
+    fn silence_is_found_and_the_replica_is_only_gone_once_its_process_is() {
+        let mut life = ready();
+        life.apply(at(4), Event::Heard);
+        assert_eq!(life.tick(at(10)), None);
+        assert_eq!(life.tick(at(11)), Some(Command::Kill));
+        assert_eq!(life.tick(at(12)), None);
+        assert_eq!(life.apply(at(12), Event::Exited), Some(Command::Down(Cause::Silent)));
+    }
+
+    #[test]
+    fn a_killed_process_that_does_not_end_is_abandoned() {
+        let mut life = ready();
+        assert_eq!(life.apply(at(3), Event::Failed(Cause::Hung)), Some(Command::Kill));
+        assert_eq!(life.apply(at(3), Event::Failed(Cause::Died)), None, "it is dying already");
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Hung)));
+    }
+
+    #[test]
+    fn loading_is_timed_from_the_assignment() {
+        let mut life = WorkerLife::new(Duration::from_secs(60));
+        life.tick(at(0));
+        life.apply(at(1), Event::Spawned);
+        life.assigned(at(50), Duration::from_secs(600));
+        assert_eq!(life.tick(at(649)), None);
+        assert_eq!(life.tick(at(650)), Some(Command::Kill));
+        assert!(!life.is_vacant());
+        life.apply(at(651), Event::Exited);
+        assert!(life.is_vacant());
+    }
+
+    #[test]
+    fn a_first_load_that_fails_ends_the_server() {
+        let mut life = WorkerLife::new(Duration::from_secs(60));
+        assert_eq!(life.tick(at(0)), Some(Command::Spawn));
+        life.apply(at(0), Event::Spawned);
+        assert_eq!(life.tick(at(60)), Some(Command::Kill));
+        assert_eq!(life.apply(at(61), Event::Exited), Some(Command::GiveUp(Cause::LoadTimeout)));
+        assert_eq!(life.tick(at(99)), None);
+    }
+}

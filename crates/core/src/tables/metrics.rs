@@ -1,0 +1,106 @@
+//! Every metric once: name, kind, labels, help. The exporter, the docs and the dashboards read this table.
+
+/// Buckets of durations, in seconds: 100 microseconds to 60 seconds.
+pub const SECONDS: &[f64] = &[
+    0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
+/// Buckets of batch sizes, in items.
+pub const ITEMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+/// What a metric measures with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// A whole number that goes up and down.
+    Gauge,
+    /// Any number that goes up and down.
+    Level,
+    /// A distribution over these buckets.
+    Histogram(&'static [f64]),
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its full name.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its labels; the values come from closed sets.
+    pub labels: &'static [&'static str],
+    /// One sentence.
+    pub help: &'static str,
+}
+
+macro_rules! metrics {
+    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal, $kind:expr, [$($label:literal),*];)+) => {
+        $($(#[doc = $doc])+ pub const $constant: Metric =
+            Metric { name: $name, kind: $kind, labels: &[$($label),*], help: concat!($($doc),+) };)+
+        /// The whole table.
+        pub const ALL: &[Metric] = &[$($constant,)+];
+    };
+}
+
+metrics! {
+    /// Requests that ended, by outcome.
+    REQUESTS = "jitney_requests_total", Kind::Counter, ["deployment", "outcome"];
+    /// Seconds from the arrival of a request at the engine to its answer.
+    REQUEST_SECONDS = "jitney_request_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// Seconds that an item waited until its batch ran.
+    QUEUE_SECONDS = "jitney_queue_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// Seconds that predict took for a batch.
+    MODEL_SECONDS = "jitney_model_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// Items in a batch when it was launched.
+    BATCH_ITEMS = "jitney_batch_items", Kind::Histogram(ITEMS), ["deployment"];
+    /// Cost units in batches when they were launched; without a cost every item counts 1.
+    BATCH_COST = "jitney_batch_cost_total", Kind::Counter, ["deployment"];
+    /// The same if each batch is padded to its largest item: what it exceeds `jitney_batch_cost_total` by is padding.
+    PADDED_COST = "jitney_batch_padded_cost_total", Kind::Counter, ["deployment"];
+    /// Batches launched, by the reason for which they were closed.
+    BATCHES = "jitney_batches_total", Kind::Counter, ["deployment", "reason"];
+    /// Seconds for which held batches waited although a replica was free.
+    HOLD_SECONDS = "jitney_hold_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// What launching a batch costs whatever it holds, in seconds, as learned.
+    LAUNCH_COST = "jitney_launch_cost_seconds", Kind::Level, ["deployment"];
+    /// What an item adds to its batch, in seconds, as learned.
+    ITEM_COST = "jitney_item_cost_seconds", Kind::Level, ["deployment"];
+    /// Arrivals per second, as learned.
+    ARRIVAL_RATE = "jitney_arrivals_per_second", Kind::Level, ["deployment"];
+    /// The share of answers that are soon followed by a request of their lane, as learned.
+    RETURNS = "jitney_returns_ratio", Kind::Level, ["deployment"];
+    /// Items that wait in lanes.
+    QUEUED_ITEMS = "jitney_queued_items", Kind::Gauge, ["deployment"];
+    /// Bytes that wait in lanes.
+    QUEUED_BYTES = "jitney_queued_bytes", Kind::Gauge, ["deployment"];
+    /// Bytes of large requests, whose items enter the queue piece by piece.
+    LATER_BYTES = "jitney_later_bytes", Kind::Gauge, ["deployment"];
+    /// Lanes that hold at least one item.
+    LANES = "jitney_lanes", Kind::Gauge, ["deployment"];
+    /// Items that are with a worker.
+    RUNNING_ITEMS = "jitney_running_items", Kind::Gauge, ["deployment"];
+    /// Replicas that are loaded and answer.
+    READY_REPLICAS = "jitney_ready_replicas", Kind::Gauge, ["deployment"];
+    /// Workers that were lost or replaced: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, `broken`, `renewed` by a reload.
+    WORKERS_LOST = "jitney_workers_lost_total", Kind::Counter, ["deployment", "cause"];
+    /// Open client connections.
+    CONNECTIONS = "jitney_connections", Kind::Gauge, [];
+    /// Bytes held by request bodies that are still being received.
+    RECEIVING_BYTES = "jitney_receiving_bytes", Kind::Gauge, [];
+    /// Bytes held by answers that clients have not taken yet.
+    UNTAKEN_BYTES = "jitney_untaken_bytes", Kind::Gauge, [];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_conventions() {
+        for metric in ALL {
+            assert!(metric.name.starts_with("jitney_"), "{}", metric.name);
+            assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+            assert!(!metric.help.is_empty());
+        }
+    }
+}

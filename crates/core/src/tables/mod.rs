@@ -1,0 +1,4 @@
+//! Tables that code and documentation share: outcomes and metrics.
+
+pub mod metrics;
+pub mod outcome;

@@ -1,0 +1,115 @@
+//! What a draining server lets in, and what an item costs that leaves while a worker has it.
+
+use jitney_core::config::limits::{BatchLimits, QueueLimits};
+use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::queue::group_key::GroupKey;
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::action::{Action, Launch};
+use jitney_core::scheduler::item::{NewItem, Payload};
+use jitney_core::scheduler::state::Scheduler;
+use jitney_core::tables::outcome::Outcome;
+use jitney_core::time::Time;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Counts how often its bytes were read.
+#[derive(Clone, Debug, Default)]
+struct Input(Rc<Cell<usize>>);
+
+impl Payload for Input {
+    type Input = Input;
+
+    fn input(&self) -> &Input {
+        self
+    }
+
+    fn fingerprint(input: &Input) -> u64 {
+        input.0.set(input.0.get() + 1);
+        0
+    }
+}
+
+fn scheduler() -> Scheduler<Input> {
+    let mut scheduler = Scheduler::new(Rules {
+        batch: BatchLimits { max_items: 4, max_cost: u64::MAX },
+        queue: QueueLimits { max_items: 100, max_bytes: u64::MAX },
+        boost: Duration::ZERO,
+        request_timeout: MINUTE,
+        batch_timeout: 10 * MINUTE,
+        retry: true,
+        launch: WhenToLaunch::EAGER,
+        target: None,
+        max_wait: None,
+    });
+    scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
+    scheduler
+}
+
+fn submit(scheduler: &mut Scheduler<Input>, id: u64, payload: &Input) -> Option<Outcome> {
+    let item = NewItem {
+        id: ItemId(id),
+        group: GroupKey::default(),
+        cost: 1,
+        bytes: 1,
+        priority: Priority::Normal,
+        timeout: None,
+        payload: payload.clone(),
+    };
+    scheduler.submit(Time(0), item).err().map(|(_, refusal)| refusal.outcome)
+}
+
+fn launched(scheduler: &mut Scheduler<Input>) -> Launch {
+    match scheduler.poll(Time(0)) {
+        Some(Action::Launch(launch)) => launch,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_server_that_drains_lets_nothing_in_again_whatever_its_workers_do() {
+    let (mut scheduler, input) = (scheduler(), Input::default());
+    assert_eq!(submit(&mut scheduler, 1, &input), None);
+    scheduler.drain();
+    assert_eq!(submit(&mut scheduler, 2, &input), Some(Outcome::Draining));
+    scheduler.crash_looping();
+    assert_eq!(submit(&mut scheduler, 3, &input), Some(Outcome::Draining));
+    scheduler.replica_up(Time(0), ReplicaId(2), ReplicaClass::default());
+    assert_eq!(submit(&mut scheduler, 4, &input), Some(Outcome::Draining));
+}
+
+#[test]
+fn an_input_is_read_only_when_a_worker_is_really_lost() {
+    let (mut scheduler, input) = (scheduler(), Input::default());
+    (1..=4).for_each(|id| assert_eq!(submit(&mut scheduler, id, &input), None));
+    let launch = launched(&mut scheduler);
+    assert!(scheduler.cancel(ItemId(1)).is_some());
+    while let Some(action) = scheduler.poll(Time(0) + MINUTE) {
+        assert!(matches!(action, Action::Fail(_, Outcome::DeadlineExceeded) | Action::Forget(..)), "{action:?}");
+    }
+    assert!(scheduler.is_empty(), "all have left while the worker has them");
+    assert_eq!(input.0.get(), 0);
+    let mut healthy = scheduler;
+    healthy.batch_ended(Time(0) + MINUTE, launch.replica, launch.batch, true);
+    assert_eq!(input.0.get(), 0, "the worker lives on");
+    (11..=12).for_each(|id| assert_eq!(submit(&mut healthy, id, &input), None));
+    launched(&mut healthy);
+    assert!(healthy.cancel(ItemId(11)).is_some());
+    healthy.replica_lost(Time(0), ReplicaId(1), Loss::Crashed);
+    assert!(input.0.get() > 0, "the input may be why the worker died");
+}
+
+#[test]
+fn an_item_whose_result_came_is_not_suspected_when_its_worker_dies() {
+    let (mut scheduler, input) = (scheduler(), Input::default());
+    (1..=2).for_each(|id| assert_eq!(submit(&mut scheduler, id, &input), None));
+    let launch = launched(&mut scheduler);
+    assert!(scheduler.cancel(ItemId(1)).is_some());
+    assert!(scheduler.item_ended(launch.batch, ItemId(1)).is_none(), "no request waits for it");
+    assert!(scheduler.item_ended(launch.batch, ItemId(2)).is_some());
+    scheduler.replica_lost(Time(0), ReplicaId(1), Loss::Crashed);
+    assert_eq!(input.0.get(), 0, "the worker was done with both");
+}

@@ -1,0 +1,167 @@
+//! How many bytes clients make the server keep in memory: the one place that is asked, and the one that counts. Telemetry
+//! reads it; nothing is decided by what telemetry says.
+//!
+//! An account may have parts, one per connection. What a part holds its whole holds too. All parts together may hold a
+//! limit, and each part as much as is then still free: of `n` connections that take all they can, each gets `1 / (n + 1)`
+//! of the limit, and as much is left for the next one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The accounts of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// Bodies and frames that are being received, until they have been decoded.
+    pub received: Account,
+    /// Answers that clients have not taken yet.
+    pub untaken: Account,
+    /// Items that wait or are computed: their number, not their bytes.
+    pub in_flight: Account,
+}
+
+impl Ledger {
+    /// The accounts of one more connection.
+    #[must_use]
+    pub fn connection(&self) -> Ledger {
+        Ledger { received: self.received.part(), untaken: self.untaken.part(), in_flight: self.in_flight.part() }
+    }
+}
+
+/// An amount of one kind, in bytes unless its name says something else; cheap to share.
+#[derive(Clone, Debug, Default)]
+pub struct Account(Arc<Counter>);
+
+#[derive(Debug, Default)]
+struct Counter {
+    amount: AtomicU64,
+    whole: Option<Account>,
+}
+
+impl Account {
+    /// A part of this account.
+    #[must_use]
+    pub fn part(&self) -> Account {
+        Account(Arc::new(Counter { amount: AtomicU64::new(0), whole: Some(self.clone()) }))
+    }
+
+    /// What is held now, by all parts.
+    pub fn amount(&self) -> u64 {
+        self.0.amount.load(Ordering::Relaxed)
+    }
+
+    /// Whether this account may hold more, when all parts of its whole may hold `limit` bytes.
+    pub fn has_room(&self, limit: u64) -> bool {
+        let free = limit.saturating_sub(self.whole().amount());
+        free > 0 && (self.0.whole.is_none() || self.amount() <= free)
+    }
+
+    /// Holds bytes until what is returned is dropped.
+    #[must_use]
+    pub fn hold(&self, bytes: usize) -> Held {
+        let mut held = Held { account: self.clone(), bytes: 0 };
+        held.add(bytes as u64);
+        held
+    }
+
+    /// Holds bytes if the account then has at most `limit`, or had none: one of any size finds room alone.
+    pub fn hold_within(&self, bytes: usize, limit: u64) -> Option<Held> {
+        debug_assert!(self.0.whole.is_none(), "a part is bounded by its whole");
+        let bytes = bytes as u64;
+        let fits = |held: u64| Some(held.saturating_add(bytes)).filter(|&sum| held == 0 || sum <= limit);
+        let added = self.0.amount.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        added.is_ok().then(|| Held { account: self.clone(), bytes })
+    }
+
+    fn whole(&self) -> &Account {
+        self.0.whole.as_ref().unwrap_or(self)
+    }
+}
+
+/// Bytes that an account holds; given back when this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    account: Account,
+    bytes: u64,
+}
+
+impl Held {
+    /// Adds bytes. Returns whether all parts together are within `limit`, and the others of this part within what is then
+    /// free: a connection that receives one body is never refused for its share.
+    pub fn grow(&mut self, bytes: usize, limit: u64) -> bool {
+        self.add(bytes as u64);
+        let all = self.account.whole().amount();
+        let others = self.account.amount().saturating_sub(self.bytes);
+        all <= limit && (self.account.0.whole.is_none() || others <= limit - all)
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.account.0.amount.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(whole) = &self.account.0.whole {
+            whole.0.amount.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.account.0.amount.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(whole) = &self.account.0.whole {
+            whole.0.amount.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_may_hold_as_much_as_is_still_free() {
+        let server = Account::default();
+        let (greedy, modest) = (server.part(), server.part());
+        let mut held = Vec::new();
+        while greedy.has_room(100) {
+            held.push(greedy.hold(10));
+        }
+        assert_eq!((greedy.amount(), server.amount()), (60, 60), "the last one began at half");
+        assert!(modest.has_room(100) && server.has_room(100));
+        held.push(modest.hold(50));
+        assert!(!modest.has_room(100) && !server.has_room(100), "together they hold all");
+        drop(held);
+        assert_eq!((greedy.amount(), modest.amount(), server.amount()), (0, 0, 0));
+    }
+
+    #[test]
+    fn one_body_may_grow_to_the_limit_and_the_second_of_a_connection_to_its_share() {
+        let server = Account::default();
+        let connection = server.part();
+        let mut first = connection.hold(0);
+        assert!(first.grow(100, 100) && !first.grow(1, 100));
+        drop(first);
+        let (mut first, mut second) = (connection.hold(0), connection.hold(0));
+        assert!(first.grow(40, 100) && second.grow(20, 100));
+        assert!(!second.grow(1, 100), "40 more, 39 are free");
+        assert!(server.part().hold(0).grow(30, 100), "others find room");
+    }
+
+    #[test]
+    fn what_is_alone_finds_room_and_two_at_once_are_not_alone() {
+        let account = Account::default();
+        let alone = account.hold_within(1000, 10).expect("nothing else is held");
+        assert!(account.hold_within(1, 10).is_none());
+        drop(alone);
+        for _ in 0..200 {
+            let start = std::sync::Barrier::new(2);
+            let hold = || {
+                start.wait();
+                account.hold_within(1000, 10)
+            };
+            let both = std::thread::scope(|scope| {
+                let other = scope.spawn(hold);
+                [hold(), other.join().unwrap()]
+            });
+            assert_eq!(both.iter().flatten().count(), 1);
+        }
+    }
+}

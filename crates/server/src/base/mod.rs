@@ -1,0 +1,11 @@
+//! What everything else stands on: the clock, telemetry, the ledger of memory, keys, work off the fast path.
+
+pub mod clock;
+pub mod fatal;
+pub mod keys;
+pub mod ledger;
+pub(crate) mod offload;
+pub(crate) mod openmetrics;
+pub(crate) mod refusal_pacing;
+pub(crate) mod self_wake;
+pub mod telemetry;

@@ -1,0 +1,116 @@
+//! The metrics table of `core`, made recordable. Histograms and counters only; labels are resolved once.
+
+use crate::base::ledger::Account;
+use jitney_core::tables::metrics;
+use jitney_core::tables::metrics::{Kind, Metric};
+use jitney_core::tables::outcome::Outcome;
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+use rustc_hash::FxHashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Every metric of the table, registered.
+#[derive(Debug)]
+pub struct Telemetry {
+    registry: Registry,
+    counters: FxHashMap<&'static str, IntCounterVec>,
+    gauges: FxHashMap<&'static str, IntGaugeVec>,
+    levels: FxHashMap<&'static str, GaugeVec>,
+    histograms: FxHashMap<&'static str, HistogramVec>,
+    /// Gauges that show what the ledger says when somebody looks.
+    accounts: Mutex<Vec<(IntGauge, Account)>>,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Telemetry::new()
+    }
+}
+
+impl Telemetry {
+    /// Registers the whole table.
+    pub fn new() -> Telemetry {
+        let mut telemetry = Telemetry {
+            registry: Registry::new(),
+            counters: FxHashMap::default(),
+            gauges: FxHashMap::default(),
+            levels: FxHashMap::default(),
+            histograms: FxHashMap::default(),
+            accounts: Mutex::default(),
+        };
+        for metric in metrics::ALL {
+            telemetry.register(metric);
+        }
+        telemetry
+    }
+
+    fn register(&mut self, metric: &Metric) {
+        let opts = Opts::new(metric.name, metric.help.trim());
+        let collector: Box<dyn Collector> = match metric.kind {
+            Kind::Counter => {
+                let vec = IntCounterVec::new(opts, metric.labels).expect("the table is valid");
+                self.counters.insert(metric.name, vec.clone());
+                Box::new(vec)
+            }
+            Kind::Gauge => {
+                let vec = IntGaugeVec::new(opts, metric.labels).expect("the table is valid");
+                self.gauges.insert(metric.name, vec.clone());
+                Box::new(vec)
+            }
+            Kind::Level => {
+                let vec = GaugeVec::new(opts, metric.labels).expect("the table is valid");
+                self.levels.insert(metric.name, vec.clone());
+                Box::new(vec)
+            }
+            Kind::Histogram(buckets) => {
+                let opts = HistogramOpts::from(opts).buckets(buckets.to_vec());
+                let vec = HistogramVec::new(opts, metric.labels).expect("the table is valid");
+                self.histograms.insert(metric.name, vec.clone());
+                Box::new(vec)
+            }
+        };
+        self.registry.register(collector).expect("names in the table are unique");
+    }
+
+    /// The counter of this row with these label values.
+    pub fn counter(&self, metric: Metric, labels: &[&str]) -> IntCounter {
+        self.counters[metric.name].with_label_values(labels)
+    }
+
+    /// The gauge of this row with these label values.
+    pub fn gauge(&self, metric: Metric, labels: &[&str]) -> IntGauge {
+        self.gauges[metric.name].with_label_values(labels)
+    }
+
+    /// The level of this row with these label values.
+    pub fn level(&self, metric: Metric, labels: &[&str]) -> Gauge {
+        self.levels[metric.name].with_label_values(labels)
+    }
+
+    /// The histogram of this row with these label values.
+    pub fn histogram(&self, metric: Metric, labels: &[&str]) -> prometheus::Histogram {
+        self.histograms[metric.name].with_label_values(labels)
+    }
+
+    /// One counter per outcome, in the order of `Outcome::ALL`.
+    pub fn outcomes(&self, deployment: &str) -> Vec<IntCounter> {
+        Outcome::ALL.iter().map(|o| self.counter(metrics::REQUESTS, &[deployment, o.reason()])).collect()
+    }
+
+    /// Shows an account of the ledger as the gauge of this row with these label values.
+    pub fn show_account(&self, metric: Metric, labels: &[&str], account: &Account) {
+        let shown = (self.gauge(metric, labels), account.clone());
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).push(shown);
+    }
+
+    /// Everything in the Prometheus text format.
+    pub fn text(&self) -> String {
+        for (gauge, account) in &*self.accounts.lock().unwrap_or_else(PoisonError::into_inner) {
+            gauge.set(i64::try_from(account.amount()).unwrap_or(i64::MAX));
+        }
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,176 @@
+//! The frame of a request: around items as in a batch is what only a caller says.
+//!
+//! ```text
+//! priority u8 | deployment text | request u64 | items as in a batch; an item's id is its place
+//! ```
+
+use crate::engine::program_values::{Parts, Terms};
+use crate::link::batch_frame;
+use crate::link::batch_frame::ReceivedPart;
+use crate::link::frame::header::{FrameError, Segments};
+use crate::link::frame::kind::Kind;
+use crate::link::frame::reader::Frame;
+use crate::link::frame::table::{TableReader, put_text};
+use crate::values::call::{Call, Encoding, Part};
+use crate::values::chunks::Chunks;
+use bytes::Bytes;
+use jitney_core::queue::group_key::GroupKey;
+use jitney_core::request::{BatchId, ItemId, Priority};
+use std::time::Duration;
+
+/// A smaller value is copied out of the buffer that it came in, which it would keep alive otherwise.
+const COPY_BELOW: usize = 8 << 10;
+/// Bytes that the frame of a request may have in addition to `max_body_bytes`: its table, for the most part.
+pub(crate) const TABLE: usize = 1 << 20;
+/// Longest name of a deployment: each item of a request may be answered with it.
+const LONGEST_NAME: usize = 256;
+/// The time-out on the wire that stands for the deployment's own.
+const UNSAID: Duration = Duration::from_millis(u32::MAX as u64);
+/// The longest time-out that a program can ask for: 49 days.
+const LONGEST: Duration = Duration::from_millis(u32::MAX as u64 - 1);
+
+/// A request as it arrived.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: u64,
+    pub(crate) deployment: String,
+    pub(crate) items: Vec<Parts>,
+    pub(crate) terms: Terms,
+}
+
+/// The frame of a request.
+pub(crate) fn call(id: u64, deployment: &str, items: Vec<Parts>, terms: Terms) -> Segments {
+    let mut prefix = vec![Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8];
+    put_text(&mut prefix, deployment);
+    let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts)).collect();
+    let items: Vec<_> =
+        calls.iter().map(|call| (call, terms.timeout.map_or(UNSAID, |timeout| timeout.min(LONGEST)))).collect();
+    batch_frame::encode_as(Kind::Call, &prefix, BatchId(id), &items)
+}
+
+fn as_call(place: usize, parts: Parts) -> Call {
+    Call {
+        id: ItemId(place as u64),
+        parts,
+        encoding: Encoding::Msgpack,
+        group: GroupKey::default(),
+        cost: 1,
+        timeout: None,
+        priority: Priority::default(),
+        metadata: None,
+    }
+}
+
+/// Reads the frame of a request of at most so many items: one that is read takes far more than it took in the frame.
+pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, FrameError> {
+    let mut table = TableReader(&frame.table);
+    let priority = Priority::ALL.get(table.u8()? as usize).copied();
+    let priority = priority.ok_or(FrameError::Table("no priority has this number"))?;
+    let deployment = table.text()?.to_owned();
+    let mut ahead = table.clone();
+    ahead.u64()?;
+    if ahead.u32()? as usize > max_items {
+        return Err(FrameError::Table("a request has more items than it may"));
+    }
+    if deployment.len() > LONGEST_NAME {
+        return Err(FrameError::Table("no deployment has so long a name"));
+    }
+    let payload = frame.payload.to_bytes();
+    let (id, received) = batch_frame::decode_items(&mut table, payload.len())?;
+    // Each is copied out if it is small: the same bytes named by many parts would become many.
+    let bytes: usize = received.iter().flat_map(|item| &item.parts).map(|part| part.len).sum();
+    if bytes > payload.len() {
+        return Err(FrameError::Table("the parts of a request overlap"));
+    }
+    let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
+    let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
+    Ok(Request { id: id.0, deployment, items: items.collect(), terms: Terms { timeout, priority } })
+}
+
+fn owned(part: ReceivedPart, payload: &Bytes) -> Part {
+    let range = part.offset..part.offset + part.len;
+    let data = if part.len < COPY_BELOW { Bytes::copy_from_slice(&payload[range]) } else { payload.slice(range) };
+    Part { tag: part.tag, tensor: part.tensor, data: Chunks::from(data) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::frame::reader::FrameReader;
+    use crate::values::tensor::Tag;
+    use smallvec::smallvec;
+
+    fn received(segments: &Segments) -> Frame {
+        let bytes = segments.concat();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { FrameReader::new(&bytes[..]).next().await.unwrap().unwrap() })
+    }
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent() {
+        let part = |text: &'static str| Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from(text)) };
+        let terms = Terms { timeout: Some(Duration::from_millis(1500)), priority: Priority::Low };
+        let frame = received(&call(7, "shout", vec![smallvec![part("a")], smallvec![part("bc")]], terms));
+        assert_eq!(frame.kind, Kind::Call);
+        let mut request = read_call(&frame, 2).unwrap();
+        assert_eq!((request.id, &*request.deployment, request.items.len()), (7, "shout", 2));
+        assert_eq!((request.terms.timeout, request.terms.priority), (terms.timeout, terms.priority));
+        assert_eq!(&request.items[1][0].data.contiguous()[..], b"bc");
+        let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], Terms::default())), 1).unwrap();
+        assert_eq!(unsaid.terms.timeout, None);
+        let terms = Terms { timeout: Some(Duration::from_secs(1_000_000_000)), ..Terms::default() };
+        let longest = read_call(&received(&call(9, "x", vec![smallvec![part("a")]], terms)), 1).unwrap();
+        assert_eq!(longest.terms.timeout, Some(LONGEST), "as good as no limit, and not the value for silence");
+        assert!(read_call(&frame, 1).is_err(), "one item too many");
+    }
+
+    #[test]
+    fn few_bytes_are_not_read_as_many() {
+        let part = |data: Bytes| Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(data) };
+        let bytes = Bytes::from(vec![7; 5_000]);
+        let frame =
+            received(&call(1, "x", vec![smallvec![part(bytes.clone())], smallvec![part(bytes)]], Terms::default()));
+        assert!(read_call(&frame, 2).is_ok());
+        let payload = frame.payload.to_bytes();
+        // The second part's place in the table: the first part's bytes instead of the second's.
+        let second = 5_000_u64.to_le_bytes();
+        let places: Vec<usize> =
+            frame.table.windows(8).enumerate().filter(|(_, w)| *w == second).map(|(n, _)| n).collect();
+        let offset = places[1];
+        let mut table = frame.table.to_vec();
+        table[offset..offset + 8].fill(0);
+        let twice = Frame { table: table.into(), payload: payload.slice(..5_000).into(), ..frame };
+        assert!(read_call(&twice, 2).unwrap_err().to_string().contains("overlap"));
+        let long = received(&call(1, &"x".repeat(LONGEST_NAME + 1), vec![], Terms::default()));
+        assert!(read_call(&long, 2).is_err(), "each item would be answered with it");
+    }
+
+    #[test]
+    fn a_table_that_ends_early_is_refused_wherever_it_is_cut() {
+        let part = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from("text")) };
+        let frame = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
+        for cut in 0..frame.table.len() {
+            assert!(read_call(&Frame { table: frame.table.slice(..cut), ..frame.clone() }, 9).is_err(), "cut at {cut}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_stranger_sends_is_read_or_refused(
+            mut table in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            payload in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..100),
+            at in 0usize..200,
+            byte: u8,
+        ) {
+            let frame = |table: Vec<u8>| Frame { kind: Kind::Call, table: table.into(), payload: Bytes::from(payload.clone()).into() };
+            let _ = read_call(&frame(table.clone()), 9);
+            // Nearly right is where a reader goes wrong.
+            let part = Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(Bytes::from(payload.clone())) };
+            let whole = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
+            table = whole.table.to_vec();
+            let at = at % table.len();
+            table[at] = byte;
+            let _ = read_call(&frame(table), 9);
+        }
+    }
+}

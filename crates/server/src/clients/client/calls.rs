@@ -1,0 +1,210 @@
+//! What a program knows of its server, and its calls in flight.
+
+use crate::clients::gathering::Gathering;
+use crate::clients::greeting::Welcome;
+use crate::link::frame::header::{Segments, small_frame};
+use crate::link::frame::kind::Kind;
+use crate::link::results_frame::ItemResult;
+use crate::values::answer::{Answer, Failure};
+use jitney_core::tables::outcome::Outcome;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// A server that lives answers a call at its deadline. One that is later than this is not waited for.
+pub(super) const LATE: Duration = Duration::from_secs(1);
+
+/// Where to dial, and with which key.
+#[derive(Clone)]
+pub struct Address {
+    /// `unix:PATH` or `tcp:HOST:PORT`.
+    pub address: String,
+    /// If the server asks for one.
+    pub key: Option<String>,
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Address").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// The state of the connection.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    /// There is none, for this reason; it is dialled again.
+    Dialling(String),
+    /// There is one, to a server of these deployments.
+    Connected(Arc<Welcome>),
+    /// The server does not admit this program, or is not a jitney server. It is dialled again all the same.
+    Refused(String),
+}
+
+/// What the calls of a program and its connection share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) address: Address,
+    pub(super) standing: watch::Sender<Standing>,
+    pub(super) calls: Mutex<Calls>,
+    pub(super) next: AtomicU64,
+    /// The welcome of the first connection: this program's models are made of it.
+    pub(super) first: OnceLock<Arc<Welcome>>,
+}
+
+/// The connection that there is.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) outgoing: mpsc::UnboundedSender<Segments>,
+    /// One for each request that the server takes at once: with more it would not even read pings.
+    pub(super) places: Arc<Semaphore>,
+    /// Deployments that take or return something else than at first.
+    pub(super) changed: FxHashSet<String>,
+}
+
+/// A place among the requests of one connection.
+#[derive(Debug)]
+pub(super) struct Place {
+    permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// Whether it is a place of this connection, and not of one that was lost meanwhile.
+    fn is_of(&self, line: &Line) -> bool {
+        Arc::ptr_eq(self.permit.semaphore(), &line.places)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// `None` while there is no connection.
+    pub(super) line: Option<Line>,
+    in_flight: FxHashMap<u64, Waiting>,
+}
+
+/// A call that the server has, or that is on its way there.
+#[derive(Debug)]
+struct Waiting {
+    reply: oneshot::Sender<Vec<Answer>>,
+    answers: Gathering,
+    /// When it is not waited for any longer; `None` if the deployment decides.
+    end: Option<Instant>,
+}
+
+/// What became of a call that was to be sent.
+#[derive(Debug)]
+pub(super) enum Sent {
+    /// It is on its way; its answers come here.
+    Waits(oneshot::Receiver<Vec<Answer>>),
+    /// There is another connection than the place is of.
+    OtherLine,
+    /// There is no connection.
+    NoLine,
+    /// The deployment takes or returns something else since the server was started again.
+    Changed,
+}
+
+impl Shared {
+    pub(super) fn new(address: Address) -> Shared {
+        Shared {
+            address,
+            standing: watch::Sender::new(Standing::Dialling("nothing has answered yet".into())),
+            calls: Mutex::default(),
+            next: AtomicU64::new(1),
+            first: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a place among the requests of the connection; `None` if there is none, or it is lost.
+    pub(super) async fn place(&self) -> Option<Place> {
+        let places = self.calls().line.as_ref()?.places.clone();
+        Some(Place { permit: places.acquire_owned().await.ok()? })
+    }
+
+    /// Sends the frame of a request of so many items, over the connection that its place is of.
+    pub(super) fn send(
+        &self,
+        id: u64,
+        deployment: &str,
+        (items, end): (usize, Option<Instant>),
+        place: &Place,
+        frame: Segments,
+    ) -> Sent {
+        let mut calls = self.calls();
+        let Some(line) = &calls.line else { return Sent::NoLine };
+        if !place.is_of(line) {
+            return Sent::OtherLine;
+        }
+        if line.changed.contains(deployment) {
+            return Sent::Changed;
+        }
+        if line.outgoing.send(frame).is_err() {
+            return Sent::NoLine;
+        }
+        let (reply, answers) = oneshot::channel();
+        calls.in_flight.insert(id, Waiting { reply, answers: Gathering::new(items), end });
+        Sent::Waits(answers)
+    }
+
+    /// Takes entries of the items of a request; `is_last` if they end it.
+    pub(super) fn answered(&self, id: u64, entries: Vec<ItemResult>, is_last: bool) -> io::Result<()> {
+        let mut calls = self.calls();
+        // No entry: no caller waits any more.
+        let Some(waiting) = calls.in_flight.get_mut(&id) else { return Ok(()) };
+        waiting.answers.add(entries)?;
+        if is_last && let Some(Waiting { reply, answers, .. }) = calls.in_flight.remove(&id) {
+            drop(calls);
+            let _ = reply.send(answers.finish());
+        }
+        Ok(())
+    }
+
+    /// Cancels a call, if it has no answer yet.
+    pub(super) fn cancel(&self, id: u64) {
+        let mut calls = self.calls();
+        if calls.in_flight.remove(&id).is_some()
+            && let Some(line) = &calls.line
+        {
+            let _ = line.outgoing.send(small_frame(Kind::Hangup, &id.to_le_bytes()));
+        }
+    }
+
+    /// The connection is lost: calls in flight fail, and calls that wait for a place too.
+    pub(super) fn lose(&self) {
+        let lost = std::mem::take(&mut *self.calls());
+        lost.line.iter().for_each(|line| line.places.close());
+    }
+
+    /// Fails calls whose deadline has passed without an answer: the server may be stopped, or out of reach.
+    pub(super) fn expire(&self) {
+        let now = Instant::now();
+        let mut calls = self.calls();
+        let Calls { line, in_flight } = &mut *calls;
+        for (id, waiting) in in_flight.extract_if(|_, waiting| waiting.end.is_some_and(|end| end < now)) {
+            let detail = format!("the deadline passed, and the server at {} has not answered", self.address.address);
+            let failure = Failure::new(Outcome::DeadlineExceeded, detail);
+            // The caller may have been dropped.
+            let _ = waiting.reply.send(vec![Answer::failed(failure); waiting.answers.len()]);
+            if let Some(line) = line {
+                let _ = line.outgoing.send(small_frame(Kind::Hangup, &id.to_le_bytes()));
+            }
+        }
+    }
+
+    /// The failure of a call while there is no connection.
+    pub(super) fn lost(&self) -> Failure {
+        let why = match &*self.standing.borrow() {
+            Standing::Dialling(why) | Standing::Refused(why) => format!(": {why}"),
+            Standing::Connected(_) => String::new(),
+        };
+        let address = &self.address.address;
+        Failure::new(Outcome::Disconnected, format!("the server at {address} is not reached{why}"))
+    }
+}

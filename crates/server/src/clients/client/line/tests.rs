@@ -1,0 +1,217 @@
+//! A connection whose server is the test.
+
+use super::*;
+use crate::clients::call_frame;
+use crate::clients::client::calls::Address;
+use crate::clients::client::calls::Sent;
+use crate::clients::client::entrance::{RemoteEntrance, too_large};
+use crate::engine::program_values::{Parts, Terms};
+use crate::link::results_frame::ResultsWriter;
+use crate::values::answer::{Answer, Failure};
+use jitney_core::request::{BatchId, ItemId};
+use jitney_core::tables::outcome::Outcome;
+use tokio::io::AsyncWriteExt;
+
+fn shared() -> Arc<Shared> {
+    Arc::new(Shared::new(Address { address: "unix:nowhere".into(), key: None }))
+}
+
+#[tokio::test]
+async fn a_refusal_is_no_connection_that_worked() {
+    let (near, mut far) = tokio::io::duplex(1 << 16);
+    far.write_all(&small_frame(Kind::Refused, br#"{"why": "no key"}"#)[0]).await.unwrap();
+    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+    assert!(talk(&shared, reader, writer).await.is_err(), "so the pause before the next dial grows");
+    assert!(shared.lost().detail.ends_with("no key"));
+}
+
+#[test]
+fn what_would_end_the_connection_is_not_sent() {
+    let shared = shared();
+    let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10, max_requests: 1 };
+    shared.standing.send_replace(Standing::Connected(Arc::new(welcome)));
+    let told = |items, bytes, framed| too_large(&shared, items, bytes, framed).map(|failure| failure.detail);
+    assert_eq!(told(10, 1000, 1400), None);
+    assert!(told(1, 1001, 1400).unwrap().contains("max_body_bytes"));
+    assert!(told(1, 900, 1001 + call_frame::TABLE).unwrap().contains("max_body_bytes"));
+    assert!(told(11, 100, 400).unwrap().contains("11 items"));
+}
+
+#[test]
+fn a_server_that_came_back_as_another_is_known() {
+    let welcome = |dtype: &str, kind: &str| {
+        let known = serde_json::json!({
+            "input": { "kind": "arrays", "arrays": [{ "name": "x", "dtype": dtype }], "schema": dtype },
+            "output": { "kind": kind, "arrays": [] },
+        });
+        let deployments = [("a".to_owned(), known), (kind.to_owned(), Value::Null)].into();
+        Welcome { deployments, max_body_bytes: 1, max_items: 1, max_requests: 1 }
+    };
+    let first = welcome("int32", "text");
+    assert!(changed(&first, &first).is_empty());
+    for other in [welcome("int64", "text"), welcome("int32", "any")] {
+        assert_eq!(changed(&first, &other), FxHashSet::from_iter(["a".to_owned()]));
+    }
+}
+
+fn welcome(max_requests: u32) -> Segments {
+    let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10, max_requests };
+    small_frame(Kind::Welcome, &serde_json::to_vec(&welcome).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_not_waited_for_when_its_server_has_stopped() {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+    let (far_reader, mut far_writer) = tokio::io::split(far);
+    far_writer.write_all(&welcome(1)[0]).await.unwrap();
+    let talking = tokio::spawn({
+        let shared = shared.clone();
+        async move { talk(&shared, reader, writer).await }
+    });
+    shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
+    let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
+    let (began, timeout) = (Instant::now(), Some(Duration::from_millis(50)));
+    let answers = entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() }).await;
+    assert_eq!(answers[0].result.as_ref().unwrap_err().outcome, Outcome::DeadlineExceeded);
+    assert!(began.elapsed() < Duration::from_secs(3), "sooner than the connection is given up");
+    let mut frames = FrameReader::new(far_reader);
+    while frames.next().await.unwrap().unwrap().kind != Kind::Hangup {}
+    assert!(!talking.is_finished(), "it may still come back");
+}
+
+#[tokio::test]
+async fn no_more_calls_are_sent_than_the_server_takes() {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+    let (far_reader, mut far_writer) = tokio::io::split(far);
+    far_writer.write_all(&welcome(1)[0]).await.unwrap();
+    let talking = tokio::spawn({
+        let shared = shared.clone();
+        async move { talk(&shared, reader, writer).await }
+    });
+    let mut frames = FrameReader::new(far_reader);
+    assert_eq!(frames.next().await.unwrap().unwrap().kind, Kind::Dial);
+    shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
+    let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
+    let timeout = Some(Duration::from_millis(50));
+    let [first, second, late] = [None, None, timeout]
+        .map(|timeout| tokio::spawn(entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() })));
+    let mut call = async || loop {
+        let frame = frames.next().await.unwrap().unwrap();
+        if frame.kind == Kind::Call {
+            return call_frame::read_call(&frame, 9).unwrap().id;
+        }
+    };
+    let id = call().await;
+    assert!(tokio::time::timeout(Duration::from_millis(100), call()).await.is_err(), "the second waits");
+    let answered = [Answer::failed(Failure::new(Outcome::Internal, ""))];
+    far_writer.write_all(&answer_frames::answers(id, &answered).concat()).await.unwrap();
+    assert_eq!(first.await.unwrap()[0].outcome(), Outcome::Internal);
+    call().await;
+    shared.lose();
+    assert_eq!(second.await.unwrap()[0].outcome(), Outcome::Disconnected);
+    assert!(matches!(late.await.unwrap()[0].outcome(), Outcome::Disconnected | Outcome::DeadlineExceeded));
+    talking.abort();
+}
+
+/// What becomes of a program whose server sends one answer so slowly, or nothing at all.
+async fn end(piece_every: Option<Duration>) -> io::Result<()> {
+    let (near, mut far) = tokio::io::duplex(1 << 16);
+    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+    far.write_all(&welcome(10)[0]).await.unwrap();
+    tokio::spawn(async move {
+        let answer = answer_frames::answers(1, &[]).concat();
+        let Some(every) = piece_every else { return std::future::pending().await };
+        for byte in answer {
+            tokio::time::sleep(every).await;
+            far.write_all(&[byte]).await.unwrap();
+        }
+    });
+    talk(&shared, reader, writer).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_answer_is_a_sign_of_life_and_silence_is_none() {
+    assert!(end(Some(SILENCE / 2)).await.is_ok(), "it ends when the server has said all");
+    assert!(end(None).await.unwrap_err().to_string().contains("silent"));
+}
+
+#[tokio::test]
+async fn what_answers_at_a_wrong_address_is_named() {
+    let frame_of_another_version = b"JY\x02\x31\0\0\0\0\0\0\0\0\0\0\0\0";
+    for (answer, expected) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "this is an HTTP server"),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", "not a jitney server"),
+        (frame_of_another_version, "frame version 2"),
+    ] {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        far.write_all(answer).await.unwrap();
+        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+        assert!(talk(&shared, reader, writer).await.is_err());
+        assert!(matches!(&*shared.standing.borrow(), Standing::Refused(_)), "waiting callers get the error at once");
+        assert!(shared.lost().detail.contains(expected), "{}", shared.lost().detail);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_full_is_dialled_again_without_an_error() {
+    let (near, mut far) = tokio::io::duplex(1 << 16);
+    far.write_all(&small_frame(Kind::Refused, br#"{"why": "it is full", "is_temporary": true}"#)[0]).await.unwrap();
+    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+    assert!(talk(&shared, reader, writer).await.unwrap_err().to_string().contains("it is full"));
+    assert!(matches!(&*shared.standing.borrow(), Standing::Dialling(_)));
+}
+
+#[tokio::test]
+async fn a_place_of_a_connection_that_was_lost_is_none_of_the_next() {
+    let shared = shared();
+    let line = || {
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let line = Line { outgoing, places: Arc::new(Semaphore::new(1)), changed: FxHashSet::default() };
+        (line, queue)
+    };
+    let (first, _queue) = line();
+    shared.calls().line = Some(first);
+    let place = shared.place().await.unwrap();
+    shared.lose();
+    let (second, mut queue) = line();
+    shared.calls().line = Some(second);
+    let frame = small_frame(Kind::Call, b"");
+    assert!(matches!(shared.send(1, "x", (1, None), &place, frame.clone()), Sent::OtherLine));
+    assert!(queue.try_recv().is_err(), "nothing was sent without a place");
+    let place = shared.place().await.unwrap();
+    assert!(matches!(shared.send(1, "x", (1, None), &place, frame), Sent::Waits(_)));
+}
+
+#[tokio::test]
+async fn an_answer_may_come_in_several_frames() {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+    let (far_reader, mut far_writer) = tokio::io::split(far);
+    far_writer.write_all(&welcome(1)[0]).await.unwrap();
+    let talking = tokio::spawn({
+        let shared = shared.clone();
+        async move { talk(&shared, reader, writer).await }
+    });
+    shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
+    let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
+    let calling = tokio::spawn(entrance.call(vec![Parts::new(), Parts::new()], Terms::default()));
+    let mut frames = FrameReader::new(far_reader);
+    let id = loop {
+        let frame = frames.next().await.unwrap().unwrap();
+        if frame.kind == Kind::Call {
+            break call_frame::read_call(&frame, 9).unwrap().id;
+        }
+    };
+    let frame = |kind, item, outcome: Outcome| {
+        let mut table = ResultsWriter::new(BatchId(id), Duration::ZERO, 1);
+        table.failed(ItemId(item), 0, &Failure::new(outcome, ""));
+        table.finish_as(kind)
+    };
+    far_writer.write_all(&frame(Kind::AnswerParts, 1, Outcome::ModelFailed)).await.unwrap();
+    far_writer.write_all(&frame(Kind::Answers, 0, Outcome::TooLarge)).await.unwrap();
+    let outcomes: Vec<Outcome> = calling.await.unwrap().iter().map(Answer::outcome).collect();
+    assert_eq!(outcomes, [Outcome::TooLarge, Outcome::ModelFailed]);
+    talking.abort();
+}

@@ -1,0 +1,257 @@
+//! One program: its requests are answered until it leaves.
+
+use crate::base::clock::Clock;
+use crate::base::ledger::Ledger;
+use crate::base::offload;
+use crate::base::offload::COPIED;
+use crate::clients::answer_frames;
+use crate::clients::call_frame;
+use crate::clients::call_frame::Request;
+use crate::clients::greeting::{Dial, Refused, Welcome};
+use crate::clients::server::under_way::UnderWay;
+use crate::engine::program_values;
+use crate::engine::room::most_items;
+use crate::engine::server_state::ServerState;
+use crate::link::frame::header::{Segments, small_frame};
+use crate::link::frame::kind::Kind;
+use crate::link::frame::reader::{Frame, FrameReader};
+use crate::link::frame::writer::write_together;
+use crate::link::liveness::{Life, Watched};
+use crate::protocols::connection::backlog;
+use crate::protocols::connection::backlog::ResponseBacklog;
+use crate::values::answer::{Answer, Failure};
+use bytes::Bytes;
+use jitney_core::tables::outcome::Outcome;
+use serde::Serialize;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+/// A program must send its first frame within this time.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of a first frame.
+const LONGEST_DIAL: usize = 4 << 10;
+/// Most requests of one program that are in flight, or whose answers it has not taken. The welcome says so, and the program
+/// keeps others back. A program that does not is not read from, and so gets no pong.
+const REQUESTS: u32 = 16_384;
+/// A program that is silent for this long counts as gone, with its machine or the network between: programs ping every two
+/// seconds, and one that has disconnected would keep its place without end.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// The next frame, unless there is no sign of life for too long.
+async fn next<R: AsyncRead + Unpin>(
+    reader: &mut FrameReader<R>,
+    most: usize,
+    life: &Life,
+) -> io::Result<Option<Frame>> {
+    // Polled to its end: what it has read of a frame would be lost with it.
+    let mut next = pin!(reader.next_within(most));
+    loop {
+        // The program may have sent much while this server did not read: there is a full second for that.
+        let left = SILENCE.saturating_sub(life.silence()).max(Duration::from_secs(1));
+        match tokio::time::timeout(left, &mut next).await {
+            Ok(frame) => return frame,
+            Err(_) if life.silence() >= SILENCE => return Err(io::ErrorKind::TimedOut.into()),
+            Err(_) => {}
+        }
+    }
+}
+
+/// One program.
+pub(crate) struct Connection {
+    state: Arc<ServerState>,
+    /// The accounts of this program.
+    ledger: Ledger,
+    /// Its answers that it has not taken yet.
+    backlog: Arc<ResponseBacklog>,
+    outgoing: mpsc::UnboundedSender<Segments>,
+    under_way: Arc<UnderWay>,
+    places: Arc<Semaphore>,
+    pong: Arc<Semaphore>,
+}
+
+impl Connection {
+    /// Serves the program until it leaves or the server stops.
+    pub(super) async fn run<R, W>(
+        reader: R,
+        writer: W,
+        state: Arc<ServerState>,
+        mut stop: watch::Receiver<bool>,
+    ) -> io::Result<()>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let life = Life::new(Clock::default());
+        let mut reader = FrameReader::new(Watched::new(reader, &life));
+        let places = Arc::new(Semaphore::new(REQUESTS as usize));
+        // Answers of one batch leave together if there are several requests: each write costs two switches.
+        let several = {
+            let places = places.clone();
+            move || places.available_permits() + 1 < REQUESTS as usize
+        };
+        let mut writing = tokio::spawn(write_together(Watched::new(writer, &life), queue, several));
+        let pong = Arc::new(Semaphore::new(1));
+        let ledger = state.ledger.connection();
+        let backlog = Arc::new(ResponseBacklog::new(ledger.untaken.clone()));
+        let late = backlog.clone();
+        let mut connection =
+            Connection { state, ledger, backlog, outgoing, under_way: Arc::default(), places: places.clone(), pong };
+        let result = tokio::select! {
+            result = connection.answer_all(&mut reader, &life, &mut stop) => result,
+            // The program has closed its end.
+            _ = &mut writing => Err(io::ErrorKind::BrokenPipe.into()),
+            // The program asks and does not read: pings do not show that it takes its answers.
+            () = backlog::overdue(&late) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        let leaves_in_order = result.as_ref().is_ok_and(|&in_order| in_order);
+        if leaves_in_order {
+            // What it has asked for is finished and written.
+            let _ = places.acquire_many(REQUESTS).await;
+            drop(connection);
+            let _ = writing.await;
+        } else {
+            connection.under_way.cancel_all();
+            // The writer may wait without end for a program that takes nothing.
+            writing.abort();
+        }
+        result.map(drop)
+    }
+
+    /// Reads until the program leaves (false) or the server stops (true).
+    async fn answer_all<R: AsyncRead + Unpin>(
+        &mut self,
+        reader: &mut FrameReader<R>,
+        life: &Life,
+        stop: &mut watch::Receiver<bool>,
+    ) -> io::Result<bool> {
+        // It may wait here for models that are still loading, and must not keep the server from ending meanwhile.
+        let is_welcome = tokio::select! {
+            is_welcome = self.welcome(reader) => is_welcome?,
+            _ = stop.wait_for(|stop| *stop) => false,
+        };
+        if !is_welcome {
+            return Ok(true);
+        }
+        let most =
+            usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(call_frame::TABLE);
+        let max_items = most_items(&self.state.options);
+        // A program that waits for its last answers still pings, and may give up.
+        let mut is_stopping = false;
+        loop {
+            let mut coming = pin!(next(reader, most, life));
+            let frame = loop {
+                tokio::select! {
+                    frame = &mut coming => break frame?,
+                    _ = stop.wait_for(|stop| *stop), if !is_stopping => is_stopping = true,
+                    _ = self.places.acquire_many(REQUESTS), if is_stopping => return Ok(true),
+                }
+            };
+            let Some(frame) = frame else { return Ok(false) };
+            match frame.kind {
+                Kind::Call if is_stopping => {
+                    let Request { id, items, .. } = call_frame::read_call(&frame, max_items)?;
+                    let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
+                    self.send(answer_frames::answers(id, &vec![Answer::failed(failure); items.len()]));
+                }
+                Kind::Call => {
+                    let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+                    let _received = self.ledger.received.hold(frame.table.len() + frame.payload.len());
+                    // Small values are copied.
+                    let weight = frame.table.len() + frame.payload.len() / COPIED;
+                    self.call(offload::run(weight, || call_frame::read_call(&frame, max_items)).await?, permit)?;
+                }
+                Kind::Hangup => self.hang_up(&frame)?,
+                // One pong at a time: a program that pings and does not read gets no queue of them.
+                Kind::Ping => {
+                    if let Ok(place) = self.pong.clone().try_acquire_owned() {
+                        self.send(answer_frames::until_written(small_frame(Kind::Pong, b""), place));
+                    }
+                }
+                other => return Err(io::Error::other(format!("a program does not send {other:?}"))),
+            }
+        }
+    }
+
+    /// Reads the program's first frame and answers it; false if the program may not call.
+    async fn welcome<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) -> io::Result<bool> {
+        let frame = tokio::time::timeout(DIAL_TIMEOUT, reader.next_within(LONGEST_DIAL)).await??;
+        let frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if frame.kind != Kind::Dial {
+            return Err(io::Error::other("the first frame of a program says who it is"));
+        }
+        let dial: Dial = serde_json::from_slice(&frame.table)?;
+        let keys = self.state.keys.as_ref();
+        if keys.is_some_and(|keys| !dial.key.as_ref().is_some_and(|key| keys.allows(key.as_bytes()))) {
+            let why = match dial.key {
+                Some(_) => "the key (key=, or JITNEY_API_KEY) is none of this server's",
+                None => "this server asks for a key: pass key=, or set JITNEY_API_KEY",
+            };
+            let why = why.to_owned();
+            self.send_json(Kind::Refused, &Refused { why, is_temporary: false });
+            return Ok(false);
+        }
+        // A program may dial before the models are loaded; its welcome waits until they can be called.
+        if !self.state.has_been_ready() {
+            self.state.ready().await;
+        }
+        let deployments = self.state.deployments().into_iter().map(|deployment| {
+            let manifest = &*deployment.manifest;
+            (manifest.name.clone(), serde_json::to_value(manifest).unwrap_or_default())
+        });
+        let max_body_bytes = self.state.options.max_body_bytes;
+        let max_items = most_items(&self.state.options) as u64;
+        let deployments = deployments.collect();
+        self.send_json(Kind::Welcome, &Welcome { deployments, max_body_bytes, max_items, max_requests: REQUESTS });
+        Ok(true)
+    }
+
+    fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
+        let Request { id, deployment, items, terms } = request;
+        let found = self.state.deployment(&deployment);
+        let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
+        let (state, ledger, backlog) = (self.state.clone(), self.ledger.clone(), self.backlog.clone());
+        let Some(found) = found else {
+            let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
+            let refused = Answer::failed(failure);
+            self.send(answer_frames::until_written(answer_frames::answers(id, &vec![refused; items.len()]), permit));
+            return Ok(());
+        };
+        let requests = under_way.clone();
+        let is_new = requests.begin(id, |ticket| {
+            let task = tokio::spawn(async move {
+                let answers = program_values::run_remote(&found, items, terms, (&ledger, &state.options)).await;
+                if under_way.end(ticket) {
+                    let answers = answer_frames::answers(id, &answers);
+                    let silence = Duration::try_from_secs_f64(state.options.body_timeout_s).unwrap_or(Duration::MAX);
+                    let held = backlog::hold(answers.iter().map(Bytes::len).sum(), &backlog, silence);
+                    let _ = outgoing.send(answer_frames::until_written(answers, (permit, held)));
+                }
+            });
+            task.abort_handle()
+        });
+        if is_new { Ok(()) } else { Err(io::Error::other(format!("a program has given two requests the number {id}"))) }
+    }
+
+    fn hang_up(&self, frame: &Frame) -> io::Result<()> {
+        let id = frame.table.as_ref().try_into().map_err(|_| io::Error::other("a request's id has 8 bytes"))?;
+        self.under_way.cancel(u64::from_le_bytes(id));
+        Ok(())
+    }
+
+    fn send(&self, segments: Segments) {
+        // The reader notices a program that has disconnected.
+        let _ = self.outgoing.send(segments);
+    }
+
+    fn send_json(&self, kind: Kind, what: &impl Serialize) {
+        self.send(small_frame(kind, &serde_json::to_vec(what).unwrap_or_default()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

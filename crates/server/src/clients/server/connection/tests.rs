@@ -1,0 +1,178 @@
+//! One connection of a program, with a server of the test's.
+
+use super::*;
+use crate::clients::gathering::Gathering;
+use crate::engine::deployment::Inbound;
+use crate::values::answer::OutputPart;
+use crate::values::call::Part;
+use crate::values::chunks::Chunks;
+use crate::values::tensor::Tag;
+use smallvec::smallvec;
+use tokio::io::AsyncWriteExt;
+
+#[tokio::test]
+async fn an_answer_has_its_place_until_it_was_written() {
+    let places = Arc::new(Semaphore::new(1));
+    let place = places.clone().acquire_owned().await.unwrap();
+    let segments = answer_frames::until_written(vec![Bytes::from_static(b"head"), Bytes::from_static(b"value")], place);
+    assert_eq!((places.available_permits(), &segments.concat()[..]), (0, &b"headvalue"[..]));
+    drop(segments);
+    assert_eq!(places.available_permits(), 1);
+}
+
+#[tokio::test]
+async fn who_waits_for_models_does_not_keep_the_server_from_ending() {
+    let (mut near, far) = tokio::io::duplex(1 << 16);
+    let (reader, writer) = tokio::io::split(far);
+    let (stop, stopped) = watch::channel(false);
+    let serving = tokio::spawn(Connection::run(reader, writer, Arc::new(ServerState::for_test(1000)), stopped));
+    near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+    stop.send(true).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(5), serving).await;
+    assert!(ended.expect("it ends at once").unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_shows_no_sign_of_life_loses_its_place() {
+    for is_alive in [false, true] {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(far);
+        let (_stop, stopped) = watch::channel(false);
+        let state = Arc::new(ServerState::for_test(1000));
+        state.set_readiness(crate::engine::readiness::Readiness { ready: true, ..Default::default() });
+        let serving = tokio::spawn(Connection::run(reader, writer, state, stopped));
+        let (_heard, mut near) = tokio::io::split(near);
+        near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+        for _ in 0..3 {
+            tokio::time::sleep(SILENCE / 2).await;
+            if is_alive {
+                near.write_all(&small_frame(Kind::Ping, b"")[0]).await.unwrap();
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(serving.is_finished(), !is_alive);
+        serving.abort();
+    }
+}
+
+/// A server with a deployment `x` of texts, and where its items arrive.
+fn serving_x() -> (Arc<ServerState>, mpsc::UnboundedReceiver<Inbound>) {
+    let state = Arc::new(ServerState::for_test(1000));
+    let (inbound, engine) = mpsc::unbounded_channel();
+    let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+    let mut manifest = crate::open_inference::tests::manifest(text.clone(), text, serde_json::json!({}));
+    manifest.name = "x".into();
+    let deployment = crate::engine::deployment::Deployment::new(Arc::new(manifest), inbound, &state.telemetry);
+    state.serve([deployment].into_iter().collect());
+    state.set_readiness(crate::engine::readiness::Readiness { ready: true, ..Default::default() });
+    (state, engine)
+}
+
+/// The answers of a frame to a request of so many items.
+fn answers(frame: &Frame, items: usize) -> (u64, Vec<Answer>) {
+    let (id, entries) = answer_frames::read(frame).unwrap();
+    let mut gathering = Gathering::new(items);
+    gathering.add(entries).unwrap();
+    (id, gathering.finish())
+}
+
+fn call_x(id: u64) -> Vec<u8> {
+    let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
+    call_frame::call(id, "x", vec![smallvec![text]], program_values::Terms::default()).concat()
+}
+
+#[tokio::test]
+async fn who_waits_for_the_last_answers_hears_that_the_server_lives() {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (reader, writer) = tokio::io::split(far);
+    let (stop, stopped) = watch::channel(false);
+    let (state, mut engine) = serving_x();
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped));
+    let (heard, mut near) = tokio::io::split(near);
+    let mut heard = FrameReader::new(heard);
+    let mut next = async || heard.next().await.unwrap().unwrap();
+    near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+    assert_eq!(next().await.kind, Kind::Welcome);
+    near.write_all(&call_x(1)).await.unwrap();
+    let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("no call") };
+    stop.send(true).unwrap();
+    near.write_all(&small_frame(Kind::Ping, b"")[0]).await.unwrap();
+    assert_eq!(next().await.kind, Kind::Pong);
+    near.write_all(&call_x(2)).await.unwrap();
+    let (id, refused) = answers(&next().await, 1);
+    assert_eq!((id, refused[0].outcome()), (2, Outcome::Draining));
+    assert!(!serving.is_finished(), "the first call is still being computed");
+    assert!(reply.end(Answer::failed(Failure::new(Outcome::ModelFailed, "done"))));
+    assert_eq!(answers(&next().await, 1).0, 1);
+    assert!(tokio::time::timeout(Duration::from_secs(5), serving).await.expect("it ends").unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn who_asks_and_does_not_listen_is_not_told_again_and_again() {
+    let (near, far) = tokio::io::duplex(1 << 10);
+    let (reader, writer) = tokio::io::split(far);
+    let (_stop, stopped) = watch::channel(false);
+    let serving = tokio::spawn(Connection::run(reader, writer, serving_x().0, stopped));
+    let (heard, mut near) = tokio::io::split(near);
+    near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+    for _ in 0..5_000 {
+        near.write_all(&small_frame(Kind::Ping, b"")[0]).await.unwrap();
+    }
+    let mut heard = FrameReader::new(heard);
+    let mut pongs = 0;
+    while let Ok(frame) = tokio::time::timeout(Duration::from_millis(100), heard.next()).await {
+        pongs += u32::from(frame.unwrap().unwrap().kind == Kind::Pong);
+    }
+    assert!((1..200).contains(&pongs), "{pongs}");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn one_number_is_one_request() {
+    let (state, _engine) = serving_x();
+    let name = "x".to_owned();
+    let (outgoing, _queue) = mpsc::unbounded_channel();
+    let places = Arc::new(Semaphore::new(2));
+    let pong = Arc::new(Semaphore::new(1));
+    let ledger = state.ledger.connection();
+    let backlog = Arc::new(ResponseBacklog::new(ledger.untaken.clone()));
+    let connection =
+        Connection { state, ledger, backlog, outgoing, under_way: Arc::default(), places: places.clone(), pong };
+    let call = |id| {
+        let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
+        let items = vec![smallvec![text]];
+        let request = Request { id, deployment: name.clone(), items, terms: program_values::Terms::default() };
+        connection.call(request, places.clone().try_acquire_owned().unwrap())
+    };
+    assert!(call(7).is_ok());
+    assert!(call(7).unwrap_err().to_string().contains("two requests the number 7"));
+}
+
+/// Its pings say that it lives, and not that it takes its answers.
+#[tokio::test(start_paused = true)]
+async fn a_program_that_never_reads_its_answers_is_ended() {
+    let (near, far) = tokio::io::duplex(1 << 10);
+    let (reader, writer) = tokio::io::split(far);
+    let (_stop, stopped) = watch::channel(false);
+    let (state, mut engine) = serving_x();
+    let untaken = state.ledger.untaken.clone();
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped));
+    let (_heard, mut near) = tokio::io::split(near);
+    near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+    near.write_all(&call_x(1)).await.unwrap();
+    let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("no call") };
+    let data = Bytes::from(vec![b'x'; 100_000]);
+    let value = OutputPart { name: "".into(), tag: Tag::Text, tensor: None, media_type: None, data };
+    assert!(reply.end(Answer { result: Ok(smallvec![value]), ..Answer::failed(Failure::new(Outcome::Internal, "")) }));
+    let mut seconds = 0;
+    while !serving.is_finished() {
+        // It may have ended a moment ago.
+        let _ = near.write_all(&small_frame(Kind::Ping, b"")[0]).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(seconds == 0 || serving.is_finished() || untaken.amount() >= 100_000);
+        seconds += 1;
+    }
+    assert!((6..15).contains(&seconds), "a second of silence, and seven for a slow reader: {seconds}");
+    assert_eq!(serving.await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(untaken.amount(), 0);
+}

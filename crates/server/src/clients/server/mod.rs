@@ -1,0 +1,5 @@
+//! The server's end of the connections of programs. A program may call models and nothing else: it can never be a worker.
+
+pub mod admission;
+pub(crate) mod connection;
+mod under_way;

@@ -1,0 +1,370 @@
+//! A deployment as protocols see it: what it takes, and one way to call it.
+
+pub mod statistics;
+
+use crate::base::ledger::{Account, Held};
+use crate::base::offload;
+use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::statistics::Statistics;
+use crate::engine::large_request::pieces::Pieces;
+use crate::engine::large_request::replica_count::ReplicaCount;
+use crate::engine::large_request::turns::{ITEM_BYTES, Later};
+use crate::engine::reply;
+use crate::engine::reply::ReplySender;
+use crate::link::front::events::{BatchEvent, BatchListener};
+use crate::link::front::link::Link;
+use crate::open_inference::signature::Signature;
+use crate::values::answer::{Answer, Failure, Timing};
+use crate::values::call::Call;
+use jitney_core::config::limits::BatchLimits;
+use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::learn::batch_cost::BatchCost;
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::request::{ItemId, ReplicaId};
+use jitney_core::scheduler::explanation::Explanation;
+use jitney_core::tables::metrics;
+use jitney_core::tables::outcome::Outcome;
+use prometheus::{Histogram, IntCounter};
+use smallvec::SmallVec;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// An engine that is alive answers in microseconds; nobody who looks is kept waiting for one that is not.
+const EXPLAINS_WITHIN: Duration = Duration::from_millis(500);
+/// A later piece of a request that finds no room tries again after this long, or earlier.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// The version of a deployment that replaces no other.
+pub const FIRST_VERSION: &str = "1";
+
+/// What protocols, links and the supervisor send to the engine task.
+#[derive(Debug)]
+pub enum Inbound {
+    /// A new item; the engine answers exactly once.
+    Submit(Box<Call>, ReplySender),
+    /// Items of one request, admitted together; the engine answers each exactly once.
+    SubmitMany {
+        /// Each with where its answer goes.
+        items: Vec<(Box<Call>, ReplySender)>,
+        /// The first items of the same request were let in before.
+        continues: bool,
+    },
+    /// The caller went away.
+    Cancel(ItemId),
+    /// A worker says something of its batches.
+    Batch(ReplicaId, BatchEvent),
+    /// What batches took when a worker tried them, before it was ready.
+    Profiled(Vec<(BatchCost, Duration)>),
+    /// A replica is loaded and free.
+    Up(ReplicaId, Link),
+    /// A replica is to finish what it holds and to end.
+    Retire(ReplicaId),
+    /// A replica is gone.
+    Lost(ReplicaId, Loss),
+    /// The server ends: nothing new is let in.
+    Drain,
+    /// The workers keep dying: what waits ends, and nothing is let in until a replica is up.
+    CrashLooping,
+    /// Somebody wants to know what was learned and decided.
+    Explain(oneshot::Sender<Explanation>),
+}
+
+impl BatchListener for mpsc::UnboundedSender<Inbound> {
+    fn batch_event(&self, worker: ReplicaId, event: BatchEvent) -> io::Result<()> {
+        self.send(Inbound::Batch(worker, event)).map_err(|_| io::Error::other("the engine has ended"))
+    }
+}
+
+/// A handle; cheap to share.
+#[derive(Clone, Debug)]
+pub struct Deployment {
+    /// What it takes and returns.
+    pub manifest: Arc<DeploymentManifest>,
+    /// Which version of its name this is.
+    pub version: String,
+    /// What it takes and returns, as tensors.
+    pub signature: Arc<Signature>,
+    /// How many replicas work now; its engine keeps it true.
+    pub replicas: ReplicaCount,
+    inbound: mpsc::UnboundedSender<Inbound>,
+    ended: Arc<Ended>,
+    later: Arc<Later>,
+    /// Items that wait or are computed: their number.
+    pub(crate) in_flight: Account,
+    /// For its clock: whoever polls a call may be no thread of it.
+    runtime: Handle,
+}
+
+/// Counts how requests end: the one place, for every protocol.
+#[derive(Debug)]
+struct Ended {
+    outcomes: Vec<IntCounter>,
+    seconds: Histogram,
+    statistics: Statistics,
+}
+
+impl Ended {
+    fn count(&self, outcome: Outcome) {
+        self.outcomes[outcome as usize].inc();
+    }
+}
+
+impl Deployment {
+    /// A handle to the engine task that reads `inbound`. Made in the runtime of that task.
+    pub fn new(
+        manifest: Arc<DeploymentManifest>,
+        inbound: mpsc::UnboundedSender<Inbound>,
+        telemetry: &Telemetry,
+    ) -> Deployment {
+        let outcomes = telemetry.outcomes(&manifest.name);
+        let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
+        let signature = Arc::new(Signature::of(&manifest));
+        let ended = Arc::new(Ended { outcomes, seconds, statistics: Statistics::default() });
+        let account = Account::default();
+        telemetry.show_account(metrics::LATER_BYTES, &[&manifest.name], &account);
+        let later = Arc::new(Later::new(account, manifest.options.max_queued_bytes));
+        let (in_flight, replicas) = (Account::default(), ReplicaCount::default());
+        let version = FIRST_VERSION.to_owned();
+        Deployment {
+            manifest,
+            version,
+            signature,
+            replicas,
+            inbound,
+            ended,
+            later,
+            in_flight,
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Runs one item. Dropping the future cancels it.
+    pub async fn call(&self, call: Call) -> Answer {
+        self.open(call).await.0
+    }
+
+    /// Like `call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket.
+    pub async fn open(&self, call: Call) -> (Answer, Ticket) {
+        let started = Instant::now();
+        let (reply, answer) = reply::channel();
+        let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
+        let answer = match self.inbound.send(Inbound::Submit(Box::new(call), reply)) {
+            Ok(()) => answer.end().await,
+            Err(_) => reply::gone(),
+        };
+        guard.disarm();
+        let ticket = self.answered(started, answer.outcome(), answer.timing);
+        (answer, ticket)
+    }
+
+    /// Counts what a request of so many items, and bytes of them all, holds until this is dropped; refuses one for which
+    /// large ones leave no room. To be asked before its items are kept anywhere.
+    pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
+        let limits = BatchLimits::from(&self.manifest.options);
+        let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
+        self.later.hold(items, bytes, Pieces::first(limits, self.replicas.get(), alike))
+    }
+
+    /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
+    /// fail one by one. A large request goes to the engine in pieces, one after the other. Answers come in the order of
+    /// `calls`. Dropping the future cancels what has not been answered.
+    pub async fn open_many(&self, calls: Vec<Call>) -> (Result<Vec<Answer>, Failure>, Ticket) {
+        let started = Instant::now();
+        let mut guard = CancelOnDrop::new(self, SmallVec::new());
+        let answers = self.piece_by_piece(started, calls, &mut guard).await;
+        guard.disarm();
+        let all = answers.as_deref().unwrap_or_default();
+        let outcomes = || all.iter().map(Answer::outcome);
+        let outcome = match &answers {
+            Ok(_) => outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next()).unwrap_or(Outcome::Ok),
+            Err(failure) => failure.outcome,
+        };
+        let slowest = all.iter().map(|answer| answer.timing).max_by_key(Timing::total);
+        let ticket = self.answered(started, outcome, slowest.unwrap_or_default());
+        (answers, ticket)
+    }
+
+    async fn piece_by_piece(
+        &self,
+        started: Instant,
+        calls: Vec<Call>,
+        guard: &mut CancelOnDrop,
+    ) -> Result<Vec<Answer>, Failure> {
+        let count = calls.len();
+        let mut pieces = self.pieces(calls);
+        let mut answers = self.submit(pieces.cut(), false, guard).await;
+        pieces.took(started.elapsed());
+        if no_room(&answers).is_some()
+            && let Err(refused) = answers.swap_remove(0).result
+        {
+            // Many small pieces of memory are given back.
+            offload::run(count * ITEM_BYTES, || drop(pieces)).await;
+            return Err(refused);
+        }
+        while answers.len() < count {
+            answers.append(&mut self.submit_later(started, &mut pieces, guard).await);
+        }
+        Ok(answers)
+    }
+
+    fn pieces(&self, calls: Vec<Call>) -> Pieces {
+        let options = &self.manifest.options;
+        let queue = usize::try_from(options.max_queued_items).unwrap_or(usize::MAX);
+        Pieces::new(calls, BatchLimits::from(options), self.replicas.get(), queue)
+    }
+
+    /// Hands items to the engine and waits for their answers.
+    async fn submit(&self, calls: Vec<Call>, continues: bool, guard: &mut CancelOnDrop) -> Vec<Answer> {
+        guard.ids = calls.iter().rev().map(|call| call.id).collect();
+        let (items, replies): (Vec<_>, Vec<_>) = calls
+            .into_iter()
+            .map(|call| {
+                let (reply, answer) = reply::channel();
+                ((Box::new(call), reply), answer)
+            })
+            .unzip();
+        let mut answers = Vec::with_capacity(replies.len());
+        // If the engine is gone, so are the senders: each receiver says so.
+        let _ = self.inbound.send(Inbound::SubmitMany { items, continues });
+        for reply in replies {
+            answers.push(reply.end().await);
+            guard.ids.pop();
+        }
+        answers
+    }
+
+    /// Submits a later piece of a request that began at `started`, when it is its turn. The request was let in, so a piece
+    /// that finds no room tries again for as long as the request has time.
+    async fn submit_later(&self, started: Instant, pieces: &mut Pieces, guard: &mut CancelOnDrop) -> Vec<Answer> {
+        let default = Duration::try_from_secs_f64(self.manifest.options.request_timeout_s).unwrap_or(Duration::MAX);
+        let left = |call: &Call| call.timeout.unwrap_or(default).saturating_sub(started.elapsed());
+        pieces.set_replicas(self.replicas.get());
+        let calls = pieces.cut();
+        let longest = || calls.iter().map(left).max().unwrap_or_default();
+        loop {
+            let turn = self.later.turn(&self.runtime, longest()).await;
+            let (began, waited) = (Instant::now(), started.elapsed());
+            let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
+            let mut answers = self.submit(piece.collect(), true, guard).await;
+            let longest = longest();
+            let Some(after) = no_room(&answers).filter(|_| !longest.is_zero()) else {
+                pieces.took(began.elapsed());
+                answers.iter_mut().for_each(|answer| answer.timing.queue += waited);
+                return answers;
+            };
+            // Others may be let in meanwhile, those of a higher class for one.
+            drop(turn);
+            let wait = after.min(AGAIN_AFTER).min(longest);
+            // A task of the runtime, because this may be polled from outside, and after the runtime has ended.
+            drop(self.runtime.spawn(async move { tokio::time::sleep(wait).await }).await);
+        }
+    }
+
+    /// Lets nothing new in: the server, or the program that holds the engine, is ending.
+    pub fn close(&self) {
+        // An engine that has ended lets nobody in either.
+        let _ = self.inbound.send(Inbound::Drain);
+    }
+
+    /// What its engine has learned and decided; `None` if that does not answer soon.
+    pub async fn explain(&self) -> Option<Explanation> {
+        tokio::time::timeout(EXPLAINS_WITHIN, self.explaining()?).await.ok()?.ok()
+    }
+
+    /// The same, as soon as the engine answers; its metrics are as of then.
+    pub fn explaining(&self) -> Option<oneshot::Receiver<Explanation>> {
+        let (reply, answer) = oneshot::channel();
+        self.inbound.send(Inbound::Explain(reply)).ok()?;
+        Some(answer)
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> &Statistics {
+        &self.ended.statistics
+    }
+
+    fn answered(&self, started: Instant, outcome: Outcome, timing: Timing) -> Ticket {
+        let length = started.elapsed();
+        self.ended.seconds.observe(length.as_secs_f64());
+        self.ended.statistics.ended(outcome == Outcome::Ok, length, &timing);
+        Ticket { ended: self.ended.clone(), outcome, timing }
+    }
+
+    /// A request that ended before the engine had it, e.g. because its body is malformed.
+    pub fn refuse(&self, outcome: Outcome) -> Ticket {
+        Ticket { ended: self.ended.clone(), outcome, timing: Timing::default() }
+    }
+}
+
+/// A request that has ended; counted when this is dropped, which may be with the body of its answer.
+#[derive(Debug)]
+pub struct Ticket {
+    ended: Arc<Ended>,
+    outcome: Outcome,
+    /// Where the time of its slowest item went.
+    pub timing: Timing,
+}
+
+impl Ticket {
+    /// How the request is counted: an answer may turn out to be impossible to write.
+    pub fn set_outcome(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.ended.count(self.outcome);
+    }
+}
+
+/// When to come back, if these answers are the refusal of a request for which there is no room. What would be late may have
+/// been let in and be refused after all, one by one: at the door all are.
+fn no_room(answers: &[Answer]) -> Option<Duration> {
+    let first = answers.first()?;
+    // What rode in a batch was let in: a model may say the same of what it needs itself.
+    let failure = first.result.as_ref().err().filter(|_| first.timing.batch_size == 0)?;
+    let is_full = match failure.outcome {
+        Outcome::QueueFull | Outcome::QueueBytesFull | Outcome::WaitTooLong => true,
+        Outcome::WouldBeLate => answers.iter().all(|answer| answer.outcome() == Outcome::WouldBeLate),
+        _ => false,
+    };
+    failure.retry_after.filter(|_| is_full)
+}
+
+/// Cancels what has not been answered yet when its caller goes away. It borrows nothing, so it may live with the body of an
+/// answer.
+struct CancelOnDrop {
+    inbound: mpsc::UnboundedSender<Inbound>,
+    ended: Arc<Ended>,
+    /// Those that the engine has and that are without an answer, the next one last.
+    ids: SmallVec<[ItemId; 1]>,
+    is_armed: bool,
+}
+
+impl CancelOnDrop {
+    fn new(deployment: &Deployment, ids: SmallVec<[ItemId; 1]>) -> CancelOnDrop {
+        CancelOnDrop { inbound: deployment.inbound.clone(), ended: deployment.ended.clone(), ids, is_armed: true }
+    }
+
+    fn disarm(mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if !self.is_armed {
+            return;
+        }
+        self.ended.count(Outcome::Cancelled);
+        for &id in &self.ids {
+            // The engine may be gone; then nobody computes the item either.
+            let _ = self.inbound.send(Inbound::Cancel(id));
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What large requests keep until its turn comes: bounded, and nobody's turn is longer than a piece.
+
+use crate::base::ledger::{Account, Held};
+use crate::values::answer::Failure;
+use jitney_core::tables::outcome::Outcome;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What an item of a request takes beside its bytes: as a call, and then as an answer.
+pub(crate) const ITEM_BYTES: usize = 600;
+/// So few items of so few bytes are not counted.
+const FEW: usize = 1024;
+const SMALL: usize = 1 << 20;
+/// Pieces of large requests that one deployment has in its queue: while one is answered the next waits there. With one for
+/// each request, ten requests filled the queue, and nobody else came in.
+const TURNS: usize = 2;
+/// When to come back if there is no room for another large request.
+const COME_BACK: Duration = Duration::from_secs(1);
+
+/// Of one deployment.
+#[derive(Debug)]
+pub(crate) struct Later {
+    /// Bytes of large requests whose turn has not come.
+    account: Account,
+    most: u64,
+    turns: Arc<Semaphore>,
+}
+
+impl Later {
+    /// For large requests that may hold so many bytes together, as those may that wait in the queue.
+    pub(crate) fn new(account: Account, max_queued_bytes: u64) -> Later {
+        Later { account, most: max_queued_bytes, turns: Arc::new(Semaphore::new(TURNS)) }
+    }
+
+    /// Counts a request of so many items, and bytes of them all, until this is dropped; or refuses it. A single one always
+    /// finds room, and what fits into a first piece, which has so many items at the least, is counted by the queue.
+    pub(crate) fn hold(&self, items: usize, bytes: usize, piece: usize) -> Result<Option<Held>, Failure> {
+        if items <= FEW && (items <= piece || bytes < SMALL) {
+            return Ok(None);
+        }
+        if let Some(held) = self.account.hold_within(items * ITEM_BYTES + bytes, self.most) {
+            return Ok(Some(held));
+        }
+        let most = self.most;
+        let detail = format!(
+            "other requests of many items hold the {most} bytes that they may (max_queued_bytes); come back in a \
+             second, or send fewer items at once"
+        );
+        Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueBytesFull, detail) })
+    }
+
+    /// Waits for a turn; `None` if the request's time is over first.
+    pub(crate) async fn turn(&self, runtime: &Handle, left: Duration) -> Option<OwnedSemaphorePermit> {
+        if let Ok(turn) = self.turns.clone().try_acquire_owned() {
+            return Some(turn);
+        }
+        let turn = self.turns.clone().acquire_owned();
+        // In a task of the runtime, because this may be polled from outside, where there is no clock.
+        runtime.spawn(tokio::time::timeout(left, turn)).await.ok()?.ok()?.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_requests_hold_so_much_together_and_one_alone_what_it_needs() {
+        let later = Later::new(Account::default(), 10_000 * ITEM_BYTES as u64);
+        let hold = |items, bytes| later.hold(items, bytes, 64);
+        let alone = hold(50_000, 7).expect("nobody else is there");
+        let failure = hold(2000, 7).unwrap_err();
+        assert_eq!((failure.outcome, failure.retry_after), (Outcome::QueueBytesFull, Some(COME_BACK)));
+        assert!(hold(FEW, SMALL - 1).expect("it is not large").is_none());
+        assert!(hold(64, 1 << 30).expect("it is one piece").is_none());
+        assert!(hold(65, SMALL).is_err());
+        drop(alone);
+        let both = (hold(4000, 0), hold(5999, ITEM_BYTES));
+        assert!(both.0.is_ok() && both.1.is_ok());
+        assert!(hold(2000, 0).is_err());
+        drop(both);
+        assert_eq!(later.account.amount(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_are_taken_in_order_until_the_time_of_a_request_is_over() {
+        let later = Later::new(Account::default(), 1);
+        let (runtime, second) = (Handle::current(), Duration::from_secs(1));
+        let turns = [later.turn(&runtime, second).await, later.turn(&runtime, second).await];
+        assert!(turns.iter().all(Option::is_some));
+        assert!(later.turn(&runtime, second).await.is_none());
+        drop(turns);
+        assert!(later.turn(&runtime, second).await.is_some());
+    }
+}

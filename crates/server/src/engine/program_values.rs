@@ -1,0 +1,153 @@
+//! Items that are values of a program and not bodies: whether they are what a deployment takes, and what the engine
+//! asks about them. The same for a program that holds the engine and for one that dials it.
+
+use crate::base::ledger::Ledger;
+use crate::base::offload;
+use crate::base::offload::COPIED;
+use crate::engine::deployment::Deployment;
+use crate::engine::large_request::turns::ITEM_BYTES;
+use crate::engine::request::{Answers, RequestItems};
+use crate::engine::{request, room};
+use crate::items::arrays::parameter;
+use crate::items::document::{Document, invalid};
+use crate::items::fields;
+use crate::items::fields::Item;
+use crate::values::answer::{Answer, Failure};
+use crate::values::call::next_item_id;
+use crate::values::call::{Call, Encoding, Part};
+use crate::values::tensor::Tag;
+use jitney_core::config::manifest::{DeploymentManifest, InputKind};
+use jitney_core::config::options::ServerOptions;
+use jitney_core::queue::group_key::GroupKey;
+use jitney_core::request::Priority;
+use jitney_core::tables::outcome::Outcome;
+use smallvec::SmallVec;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// The parts of one item: one, or one per array parameter.
+pub type Parts = SmallVec<[Part; 1]>;
+
+/// Answers to the items of one request, in order; dropping it cancels them.
+pub type Answering = Pin<Box<dyn Future<Output = Vec<Answer>> + Send>>;
+
+/// What a caller says beside the items.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// From now; `None` is the deployment's `request_timeout_s`.
+    pub timeout: Option<Duration>,
+    /// The class of the request.
+    pub priority: Priority,
+}
+
+/// A call of these values, if they are what the deployment takes.
+pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: Terms) -> Result<Call, Failure> {
+    let (group, cost) = ask(manifest, &mut parts)?;
+    let (timeout, priority) = (terms.timeout, terms.priority);
+    Ok(Call { id: next_item_id(), parts, encoding: Encoding::Msgpack, group, cost, timeout, priority, metadata: None })
+}
+
+/// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
+pub async fn run(deployment: &Deployment, items: Vec<Parts>, terms: Terms) -> Vec<Answer> {
+    run_with(deployment, items, terms, None).await
+}
+
+async fn run_with(deployment: &Deployment, items: Vec<Parts>, terms: Terms, ledger: Option<&Ledger>) -> Vec<Answer> {
+    let (manifest, count) = (&deployment.manifest, items.len());
+    let bytes = items.iter().flatten().map(|part| part.data.len()).sum();
+    let of_items = if count > 1 { count * ITEM_BYTES } else { 0 };
+    let weight = of_items + items.iter().map(|parts| weight(manifest, parts)).sum::<usize>();
+    let decoded = offload::run(weight, || {
+        let calls = items.into_iter().map(|parts| call(manifest, parts, terms)).collect();
+        RequestItems::new(deployment, calls, bytes)
+    });
+    let answers = match decoded.await {
+        Ok(items) => request::run(deployment, items, ledger).await.answers,
+        Err(failure) => Err(refused(deployment, failure)),
+    };
+    answers.map_or_else(|failure| vec![Answer::failed(failure); count], Answers::into_vec)
+}
+
+/// The same for a program that dials the server: its answers wait in the server's memory until it takes them.
+pub(crate) async fn run_remote(
+    deployment: &Deployment,
+    items: Vec<Parts>,
+    terms: Terms,
+    (ledger, options): (&Ledger, &ServerOptions),
+) -> Vec<Answer> {
+    let count = items.len();
+    let no_room = |failure| vec![Answer::failed(failure); count];
+    if let Err(failure) = room::check(ledger, options) {
+        return no_room(refused(deployment, failure));
+    }
+    let answers = run_with(deployment, items, terms, Some(ledger)).await;
+    match room::check(ledger, options) {
+        Ok(()) => answers,
+        Err(failure) => no_room(failure),
+    }
+}
+
+/// Counts a request that never reached the engine.
+fn refused(deployment: &Deployment, failure: Failure) -> Failure {
+    drop(deployment.refuse(failure.outcome));
+    failure
+}
+
+/// How much work it is to make a call of these values, in bytes that are parsed.
+fn weight(manifest: &DeploymentManifest, parts: &[Part]) -> usize {
+    let parsed = |part: &Part| match part.tag {
+        Tag::Json | Tag::Msgpack if fields::asks(manifest) => part.data.len(),
+        Tag::Json | Tag::Msgpack | Tag::Bytes => 0,
+        Tag::Text | Tag::Tensor => part.data.len() / COPIED,
+    };
+    parts.iter().map(parsed).sum()
+}
+
+/// The group key and the cost of an item, once its parts have been seen to be what the deployment takes.
+fn ask(manifest: &DeploymentManifest, parts: &mut Parts) -> Result<(GroupKey, u64), Failure> {
+    if manifest.input.kind == InputKind::Arrays {
+        check_arrays(manifest, parts)?;
+        return evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Arrays(parts)));
+    }
+    let [part] = &mut parts[..] else {
+        return Err(invalid("$", &format!("expected one value, got {} parts", parts.len())));
+    };
+    match part.tag {
+        Tag::Tensor => Err(invalid("$", "expected a value, got an array")),
+        Tag::Bytes => evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Bytes(part.data.len()))),
+        Tag::Text => {
+            let text = std::str::from_utf8(part.data.contiguous());
+            let text = text.map_err(|_| Failure::new(Outcome::MalformedBody, "the text is not UTF-8"))?;
+            evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Text(text)))
+        }
+        Tag::Json | Tag::Msgpack => {
+            let base64 = matches!(manifest.input.kind, InputKind::Bytes | InputKind::Image);
+            let (is_json, bytes) = (part.tag == Tag::Json, part.data.contiguous());
+            let item = if is_json {
+                Item::Document(Document::Json(bytes), base64)
+            } else {
+                Item::Document(Document::Msgpack(bytes), false)
+            };
+            evaluate(manifest, |manifest| fields::evaluate(manifest, item))
+        }
+    }
+}
+
+fn check_arrays(manifest: &DeploymentManifest, parts: &[Part]) -> Result<(), Failure> {
+    let specs = &manifest.input.arrays;
+    if specs.len() != parts.len() {
+        return Err(invalid("$", &format!("expected {} arrays, got {} parts", specs.len(), parts.len())));
+    }
+    for (spec, part) in specs.iter().zip(parts) {
+        let path = if specs.len() > 1 { format!("$.{}", spec.name) } else { "$".to_owned() };
+        parameter::check_part(spec, &path, part)?;
+    }
+    Ok(())
+}
+
+fn evaluate(
+    manifest: &DeploymentManifest,
+    terms: impl FnOnce(&DeploymentManifest) -> Result<(GroupKey, u64), Failure>,
+) -> Result<(GroupKey, u64), Failure> {
+    if fields::asks(manifest) { terms(manifest) } else { Ok((GroupKey::default(), 1)) }
+}

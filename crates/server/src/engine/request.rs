@@ -1,0 +1,176 @@
+//! One request from its items to their answers: the same steps for every protocol, for programs that dial the server and
+//! for those that hold the engine.
+
+use crate::base::ledger::{Held, Ledger};
+use crate::base::offload;
+use crate::base::offload::COPIED;
+use crate::engine::deployment::{Deployment, Ticket};
+use crate::engine::large_request::turns::ITEM_BYTES;
+use crate::engine::room;
+use crate::values::answer::{Answer, Failure, OutputPart};
+use crate::values::call::Call;
+use crate::values::tensor::Tag;
+use jitney_core::tables::outcome::Outcome;
+use smallvec::{SmallVec, smallvec};
+
+/// The items of a request, in order. One that cannot be computed is there as its failure.
+pub(crate) type Items = SmallVec<[Result<Call, Failure>; 1]>;
+/// The answers to the items of a request, in their order.
+pub(crate) type Answers = SmallVec<[Answer; 1]>;
+
+/// The decoded items of one request, and the memory that they hold until their turn comes.
+#[derive(Debug)]
+pub(crate) struct RequestItems {
+    items: Items,
+    _held: Option<Held>,
+}
+
+impl RequestItems {
+    /// The items of a body of `bytes`; refuses them if large requests leave no room. What is refused is dropped here.
+    pub(crate) fn new(deployment: &Deployment, items: Items, bytes: usize) -> Result<RequestItems, Failure> {
+        let held = deployment.hold(items.len(), bytes)?;
+        Ok(RequestItems { items, _held: held })
+    }
+
+    /// Those that can be computed.
+    pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = &mut Call> {
+        self.items.iter_mut().flatten()
+    }
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub(crate) struct RequestOutcomes {
+    /// An answer for each item; a failure if the engine admitted none of them.
+    pub(crate) answers: Result<Answers, Failure>,
+    /// Counts the request, and has the timing of its slowest item.
+    pub(crate) ticket: Ticket,
+}
+
+/// Runs a request. Dropping the future cancels what has not been answered. `ledger` has the accounts of its connection;
+/// a program that holds the engine has the queue for itself.
+pub(crate) async fn run(deployment: &Deployment, request: RequestItems, ledger: Option<&Ledger>) -> RequestOutcomes {
+    let RequestItems { mut items, _held } = request;
+    if let Some(ledger) = ledger
+        && let Err(failure) = room::check_share(deployment, ledger)
+    {
+        let ticket = deployment.refuse(failure.outcome);
+        return RequestOutcomes { answers: Err(failure), ticket };
+    }
+    let _in_flight = (deployment.in_flight.hold(items.len()), ledger.map(|ledger| ledger.in_flight.hold(items.len())));
+    if let [Ok(_)] = items[..]
+        && let Some(Ok(call)) = items.pop()
+    {
+        let (answer, ticket) = deployment.open(call).await;
+        return RequestOutcomes { answers: Ok(smallvec![answer]), ticket };
+    }
+    let weight = items.len() * ITEM_BYTES;
+    let (calls, refused) = offload::run(weight, || {
+        let mut calls = Vec::with_capacity(items.len());
+        let refused = items.into_iter().map(|item| item.map(|call| calls.push(call)).err());
+        let refused: Vec<Option<Failure>> = refused.collect();
+        (calls, refused)
+    })
+    .await;
+    if calls.is_empty() {
+        let outcome = refused.iter().flatten().next().map_or(Outcome::Ok, |first| first.outcome);
+        let answers = refused.into_iter().flatten().map(Answer::failed).collect();
+        return RequestOutcomes { answers: Ok(answers), ticket: deployment.refuse(outcome) };
+    }
+    let (answers, ticket) = deployment.open_many(calls).await;
+    let answers = match answers {
+        Ok(answers) => Ok(offload::run(weight, || merge(refused, answers)).await),
+        Err(failure) => Err(failure),
+    };
+    RequestOutcomes { answers, ticket }
+}
+
+/// The answers of all items in their order: those that were refused have their failures.
+fn merge(refused: Vec<Option<Failure>>, answers: Vec<Answer>) -> Answers {
+    let mut answers = answers.into_iter();
+    let missing = || Answer::failed(Failure::new(Outcome::Internal, "an answer is missing"));
+    let mut next = || answers.next().unwrap_or_else(missing);
+    refused.into_iter().map(|refused| refused.map_or_else(&mut next, Answer::failed)).collect()
+}
+
+/// How much work it is to write answers, in bytes that are parsed or written anew: each item costs, however short its
+/// answer.
+pub(crate) fn weight(answers: &[Answer], of_part: impl Fn(&OutputPart) -> usize) -> usize {
+    let parts = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).flatten();
+    answers.len() * ITEM_BYTES + parts.map(of_part).sum::<usize>()
+}
+
+/// The same where arrays are copied and everything else is parsed.
+pub(crate) fn join_weight(answers: &[Answer]) -> usize {
+    weight(answers, |part| part.data.len() / if part.tag == Tag::Tensor { COPIED } else { 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::telemetry::Telemetry;
+    use crate::engine::deployment::Inbound;
+    use crate::engine::program_values::{Terms, call};
+    use crate::open_inference::tests::manifest;
+    use crate::values::call::Part;
+    use crate::values::chunks::Chunks;
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use std::sync::Arc;
+    use tokio::sync::mpsc;
+
+    fn serving(max_queued_items: u64) -> (Deployment, mpsc::UnboundedReceiver<Inbound>) {
+        let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let mut manifest = manifest(text.clone(), text, serde_json::json!({}));
+        manifest.options.max_queued_items = max_queued_items;
+        let (inbound, engine) = mpsc::unbounded_channel();
+        (Deployment::new(Arc::new(manifest), inbound, &Telemetry::new()), engine)
+    }
+
+    fn item(deployment: &Deployment) -> RequestItems {
+        let data = Chunks::from(Bytes::from_static(b"text"));
+        let part = Part { tag: Tag::Text, tensor: None, data };
+        let call = call(&deployment.manifest, smallvec![part], Terms::default());
+        RequestItems::new(deployment, smallvec![call], 4).unwrap()
+    }
+
+    /// The queue is never full of one connection's requests: who has few in it finds room.
+    #[tokio::test]
+    async fn one_connection_cannot_fill_the_queue_of_all() {
+        let (deployment, _engine) = serving(100);
+        let server = Ledger::default();
+        let connections: Vec<Ledger> = (0..5).map(|_| server.connection()).collect();
+        let mut running = Vec::new();
+        let mut refused = 0;
+        for connection in connections.iter().cycle().take(500) {
+            let mut request = Box::pin(run(&deployment, item(&deployment), Some(connection)));
+            match request.as_mut().now_or_never() {
+                None => running.push(request),
+                Some(RequestOutcomes { answers, .. }) => {
+                    let failure = answers.unwrap_err();
+                    assert_eq!((failure.outcome, failure.retry_after.is_some()), (Outcome::QueueFull, true));
+                    refused += 1;
+                }
+            }
+        }
+        assert!((80..100).contains(&running.len()) && refused == 500 - running.len(), "{} run", running.len());
+        let other = server.connection();
+        let mut request = Box::pin(run(&deployment, item(&deployment), Some(&other)));
+        assert!(request.as_mut().now_or_never().is_none(), "it has entered");
+        drop((request, running));
+        assert_eq!((server.in_flight.amount(), deployment.in_flight.amount()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_connection_alone_has_most_of_the_queue() {
+        let (deployment, _engine) = serving(90);
+        let connection = Ledger::default().connection();
+        let (mut requests, mut entered) = (Vec::new(), 0);
+        for _ in 0..200 {
+            let mut request = Box::pin(run(&deployment, item(&deployment), Some(&connection)));
+            entered += usize::from(request.as_mut().now_or_never().is_none());
+            requests.push(request);
+        }
+        assert_eq!(entered, 81, "eight ninths, and one");
+    }
+}

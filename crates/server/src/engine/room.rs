@@ -1,0 +1,66 @@
+//! How much requests and their answers may hold, and what is said when that is reached: the one place for all protocols.
+
+use crate::base::ledger::Ledger;
+use crate::engine::deployment::Deployment;
+use crate::values::answer::Failure;
+use jitney_core::config::options::ServerOptions;
+use jitney_core::tables::outcome::Outcome;
+use std::time::Duration;
+
+/// When a client should come back that found no room.
+const COME_BACK: Duration = Duration::from_secs(1);
+/// A connection may have so many times as many items in flight as there is room for more: one alone has eight ninths of a
+/// queue, and of twenty each has a twentieth.
+const SHARE: u64 = 8;
+/// A request may have one item for so many bytes that its body may have: an item that waits takes about 600 bytes, and one
+/// that fails a problem of 300, so that what a body of `[1,1,1,…]` comes to is less than a body may have.
+const LEAST_ITEM_BYTES: u64 = 1024;
+/// Every request may have as many items as this, however small bodies must be.
+const LEAST_ITEMS: u64 = 8192;
+
+/// Refuses a request while its connection, or all of them together, leave no room for another answer.
+pub(crate) fn check(ledger: &Ledger, options: &ServerOptions) -> Result<(), Failure> {
+    let limit = options.max_receiving_bytes;
+    if ledger.untaken.has_room(limit) {
+        return Ok(());
+    }
+    Err(full("answers that clients have not taken yet", limit))
+}
+
+/// Refuses a request of a connection that has more than its share of a deployment's queue. The share is a multiple of the
+/// room that is left, so that some is left for whoever has none in it.
+pub(crate) fn check_share(deployment: &Deployment, ledger: &Ledger) -> Result<(), Failure> {
+    let limit = deployment.manifest.options.max_queued_items;
+    let (own, left) = (ledger.in_flight.amount(), limit.saturating_sub(deployment.in_flight.amount()));
+    if own == 0 || own <= left.saturating_mul(SHARE) {
+        return Ok(());
+    }
+    let detail = format!(
+        "this connection has {own} items with the server, and there is room for {left} more of all \
+         (max_queued_items = {limit}); wait for its answers, or come back in a second"
+    );
+    Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueFull, detail) })
+}
+
+/// No room for what is being received.
+pub(crate) fn receiving_is_full(limit: u64) -> Failure {
+    full("bodies that are being received", limit)
+}
+
+fn full(what: &str, limit: u64) -> Failure {
+    let detail =
+        format!("{what} already hold the {limit} bytes that they may (max_receiving_bytes); come back in a second");
+    Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueBytesFull, detail) }
+}
+
+/// The most items that one request may have.
+pub(crate) fn most_items(options: &ServerOptions) -> usize {
+    let most = (options.max_body_bytes / LEAST_ITEM_BYTES).max(LEAST_ITEMS);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// The most items of a request whose body has `bytes`: rows without elements take none, and a short header could ask for
+/// any number of them.
+pub(crate) fn most_items_of(options: &ServerOptions, bytes: usize) -> usize {
+    most_items(options).min(bytes.max(LEAST_ITEMS as usize))
+}

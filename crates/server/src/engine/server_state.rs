@@ -1,0 +1,128 @@
+//! What the front serves, and what it says of itself. Shared by all connections.
+
+use crate::base::keys::Keys;
+use crate::base::ledger::Ledger;
+use crate::base::refusal_pacing::RefusalPacing;
+use crate::base::telemetry::Telemetry;
+use crate::engine::catalogue::Catalogue;
+use crate::engine::deployment::Deployment;
+use crate::engine::readiness::Readiness;
+use crate::values::answer::Failure;
+use jitney_core::config::options::ServerOptions;
+use jitney_core::tables::metrics;
+use jitney_core::tables::outcome::Outcome;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+
+/// The state behind every route.
+#[derive(Debug)]
+pub struct ServerState {
+    /// The server's options.
+    pub options: ServerOptions,
+    /// Where each of them came from.
+    pub option_sources: BTreeMap<String, String>,
+    /// Who may call; `None` if everybody may.
+    pub keys: Option<Arc<Keys>>,
+    /// All metrics.
+    pub telemetry: Arc<Telemetry>,
+    /// When it was made.
+    pub created: SystemTime,
+    /// The memory that clients make the server hold.
+    pub ledger: Ledger,
+    /// When refusals may leave.
+    pub(crate) refusing: RefusalPacing,
+    /// `None` until all targets have been imported. The lock is only taken to copy or to replace the pointer.
+    catalogue: RwLock<Option<Arc<Catalogue>>>,
+    readiness: watch::Sender<Arc<Readiness>>,
+    has_been_ready: AtomicBool,
+}
+
+impl ServerState {
+    /// One that serves nothing yet.
+    #[cfg(test)]
+    pub(crate) fn for_test(max_body_bytes: u64) -> ServerState {
+        let options = serde_json::json!({
+            "listen": [], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null, "open_metrics": false, "show_errors": false,
+            "cors_origin": [], "max_body_bytes": max_body_bytes, "max_receiving_bytes": 1 << 20, "max_connections": 1,
+            "header_timeout_s": 1.0, "body_timeout_s": 1.0, "idle_timeout_s": 1.0, "drain_grace_s": 0.0,
+            "drain_timeout_s": 1.0, "log_format": "text", "log_level": "info",
+        });
+        ServerState::new(serde_json::from_value(options).unwrap(), Arc::new(Telemetry::new()))
+    }
+
+    /// A state that is still loading.
+    pub fn new(options: ServerOptions, telemetry: Arc<Telemetry>) -> ServerState {
+        let ledger = Ledger::default();
+        telemetry.show_account(metrics::RECEIVING_BYTES, &[], &ledger.received);
+        telemetry.show_account(metrics::UNTAKEN_BYTES, &[], &ledger.untaken);
+        ServerState {
+            options,
+            option_sources: BTreeMap::new(),
+            keys: None,
+            created: SystemTime::now(),
+            refusing: RefusalPacing::new(),
+            ledger,
+            telemetry,
+            catalogue: RwLock::new(None),
+            readiness: watch::Sender::new(Arc::new(Readiness::importing())),
+            has_been_ready: AtomicBool::new(false),
+        }
+    }
+
+    /// What is served now; `None` until all targets have been imported.
+    pub fn catalogue(&self) -> Option<Arc<Catalogue>> {
+        self.catalogue.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The deployments that are served now, in the order of their names.
+    pub fn deployments(&self) -> Vec<Arc<Deployment>> {
+        self.catalogue().iter().flat_map(|catalogue| catalogue.deployments()).cloned().collect()
+    }
+
+    /// The deployment that has this name now.
+    pub fn deployment(&self, name: &str) -> Option<Arc<Deployment>> {
+        let catalogue = self.catalogue.read().unwrap_or_else(PoisonError::into_inner);
+        catalogue.as_ref()?.get(name).cloned()
+    }
+
+    /// Serves what is in this catalogue from now on. Requests that are in flight keep the deployment that they have.
+    pub fn serve(&self, catalogue: Catalogue) {
+        *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(catalogue));
+    }
+
+    /// The current readiness.
+    pub fn readiness(&self) -> Arc<Readiness> {
+        self.readiness.borrow().clone()
+    }
+
+    /// Whether it has been ready before, whatever became of its workers since.
+    pub fn has_been_ready(&self) -> bool {
+        self.has_been_ready.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it is ready.
+    pub async fn ready(&self) {
+        // The sender is in `self`: this ends with true or not at all.
+        let _ = self.readiness.subscribe().wait_for(|readiness| readiness.ready).await;
+    }
+
+    /// Replaces the readiness.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        self.has_been_ready.fetch_or(readiness.ready, Ordering::Relaxed);
+        self.readiness.send_replace(Arc::new(readiness));
+    }
+
+    /// What a client is told that asks for a deployment before all targets have been imported; `advice` says what to do.
+    pub fn loading(&self, advice: &str) -> Failure {
+        let failure = Failure::new(Outcome::Loading, format!("the targets are still being imported; {advice}"));
+        Failure { retry_after: Some(self.loading_retry_after()), ..failure }
+    }
+
+    /// How long a client that was told 503 should wait.
+    pub fn loading_retry_after(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}

@@ -1,0 +1,438 @@
+//! The engine task of one deployment: owns its scheduler, carries out its decisions. Messages in, actions out, no locks.
+
+mod meters;
+mod pending;
+
+use crate::base::clock::{AWAY, Clock};
+use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::Inbound;
+use crate::engine::large_request::replica_count::ReplicaCount;
+use crate::engine::reply::ReplySender;
+use crate::engine::task::meters::Meters;
+use crate::engine::task::pending::{End, Pending};
+use crate::link::batch_end::BatchEnd;
+use crate::link::front::events::BatchEvent;
+use crate::link::front::link::Link;
+use crate::link::front::worker_event::WorkerEvent;
+use crate::link::results_frame::{ItemOutcome, ItemResult, ReceivedResults};
+use crate::values::answer::{Answer, Failure, Timing, take_tokens};
+use crate::values::call::Call;
+use jitney_core::config::rules::Rules;
+use jitney_core::learn::batch_cost::Measure;
+use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::request::{BatchId, ReplicaClass, ReplicaId};
+use jitney_core::scheduler::action::{Action, Launch};
+use jitney_core::scheduler::admission::refusal::Refusal;
+use jitney_core::scheduler::item::{EndedItem, NewItem, RequestTerms};
+use jitney_core::scheduler::state::Scheduler;
+use jitney_core::tables::outcome::Outcome;
+use jitney_core::time::Time;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Shorter waits are not worth a word.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// While batches run the engine wakes as often, so that it knows for how long it did not run.
+const BEAT: Duration = Duration::from_secs(1);
+/// Messages taken at once before decisions are made.
+const MESSAGES_AT_ONCE: usize = 256;
+
+/// What has come of a batch so far.
+#[derive(Debug)]
+struct Answered {
+    replica: ReplicaId,
+    /// Items that ended with values.
+    items: usize,
+    /// Bytes of all values.
+    bytes: u64,
+}
+
+/// One deployment's engine.
+#[derive(Debug)]
+pub struct Engine {
+    deployment: String,
+    clock: Clock,
+    scheduler: Scheduler<Pending>,
+    links: BTreeMap<ReplicaId, Link>,
+    /// Replicas in which a suspect runs alone.
+    trials: BTreeSet<ReplicaId>,
+    /// What has come of each batch that a worker has.
+    answered: FxHashMap<BatchId, Answered>,
+    inbound: mpsc::UnboundedReceiver<Inbound>,
+    reports: mpsc::UnboundedSender<WorkerEvent>,
+    meters: Meters,
+    /// What others see of the number of replicas.
+    replicas: ReplicaCount,
+}
+
+impl Engine {
+    /// An engine without replicas; it says in `replicas` how many it has.
+    pub fn new(
+        deployment: &str,
+        rules: Rules,
+        clock: Clock,
+        inbound: mpsc::UnboundedReceiver<Inbound>,
+        reports: mpsc::UnboundedSender<WorkerEvent>,
+        telemetry: &Telemetry,
+        replicas: ReplicaCount,
+    ) -> Engine {
+        Engine {
+            deployment: deployment.to_owned(),
+            clock,
+            scheduler: Scheduler::new(rules),
+            links: BTreeMap::new(),
+            trials: BTreeSet::new(),
+            answered: FxHashMap::default(),
+            inbound,
+            reports,
+            meters: Meters::new(telemetry, deployment),
+            replicas,
+        }
+    }
+
+    /// Runs until nobody can send any more.
+    pub async fn run(mut self) {
+        let mut messages = Vec::with_capacity(MESSAGES_AT_ONCE);
+        let mut armed = Time(u64::MAX);
+        let mut ran = self.clock.now();
+        let timer = tokio::time::sleep_until(self.clock.instant(armed));
+        tokio::pin!(timer);
+        loop {
+            tokio::select! {
+                biased;
+                count = self.inbound.recv_many(&mut messages, MESSAGES_AT_ONCE) => if count == 0 { return },
+                // A timer that has rung would be ready at once, for ever, until it is set again.
+                () = &mut timer, if armed.0 != u64::MAX => armed = Time(u64::MAX),
+            }
+            let now = self.clock.now();
+            let away = now - std::mem::replace(&mut ran, now);
+            // While batches run it wakes in time, unless it was stopped (Ctrl-Z, a frozen container).
+            if away >= BEAT + AWAY {
+                self.scheduler.excuse(away);
+            }
+            for message in messages.drain(..) {
+                self.receive(now, message);
+            }
+            while let Some(action) = self.scheduler.poll(now) {
+                self.carry_out(now, action);
+            }
+            self.show();
+            let beat = self.scheduler.is_watching().then(|| now + BEAT);
+            // Most wakes are deadlines far away that only move further: the timer is touched when it must ring earlier.
+            if let Some(wake) = self.scheduler.next_wake().into_iter().chain(beat).min().filter(|&wake| wake < armed) {
+                armed = wake;
+                timer.as_mut().reset(self.clock.instant(wake));
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Time, message: Inbound) {
+        match message {
+            Inbound::Submit(call, reply) => {
+                if let Err((pending, refusal)) = self.scheduler.submit(now, new_item(call, reply)) {
+                    self.refuse(pending, refusal);
+                }
+            }
+            Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
+            Inbound::Cancel(id) => {
+                if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
+                    link.cancel(id);
+                }
+                // Nobody listens to the reply any more.
+                drop(self.scheduler.cancel(id));
+            }
+            Inbound::Batch(_, BatchEvent::Started(batch)) => self.scheduler.batch_started(batch),
+            Inbound::Batch(_, BatchEvent::Results(results)) => self.results(now, results),
+            Inbound::Batch(replica, BatchEvent::Ended(end)) => self.batch_ended(now, replica, end),
+            Inbound::Profiled(batches) => self.scheduler.profiled(ReplicaClass::default(), batches),
+            Inbound::Up(replica, link) => {
+                self.links.insert(replica, link);
+                self.scheduler.replica_up(now, replica, ReplicaClass::default());
+            }
+            Inbound::Retire(replica) => {
+                self.scheduler.retire(replica);
+                // Behind the last batch that it was sent: none can be on its way any more.
+                if let Some(link) = self.links.get(&replica) {
+                    link.shutdown();
+                }
+            }
+            Inbound::Lost(replica, loss) => {
+                self.links.remove(&replica);
+                self.trials.remove(&replica);
+                self.answered.retain(|_, answered| answered.replica != replica);
+                self.scheduler.replica_lost(now, replica, loss);
+            }
+            Inbound::Drain => self.scheduler.drain(),
+            Inbound::CrashLooping => self.scheduler.crash_looping(),
+            Inbound::Explain(reply) => {
+                self.show_learned(now);
+                // Whoever asked may have gone away.
+                drop(reply.send(self.scheduler.explain(now)));
+            }
+        }
+    }
+
+    /// The items of one request enter together or not at all; after that each is on its own.
+    fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, ReplySender)>, continues: bool) {
+        let Some((first, _)) = items.first() else { return };
+        let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
+        let &Call { ref group, priority, cost, timeout, .. } = &**first;
+        let admitted = self.scheduler.admit(now, &RequestTerms { group, priority, cost, bytes, timeout, continues });
+        for (call, reply) in items {
+            let entered = match admitted {
+                Ok(()) => self.scheduler.enter(now, new_item(call, reply)),
+                Err(refusal) => Err((Pending { call, reply, sequence: 0 }, refusal)),
+            };
+            if let Err((pending, refusal)) = entered {
+                self.refuse(pending, refusal);
+            }
+        }
+    }
+
+    fn refuse(&self, pending: Pending, refusal: Refusal) {
+        fail(pending.reply, self.refused(refusal), Timing::default());
+    }
+
+    fn results(&mut self, now: Time, results: ReceivedResults) {
+        let ReceivedResults { batch, predict, items } = results;
+        for result in items {
+            self.result(now, batch, predict, result);
+        }
+    }
+
+    fn result(&mut self, now: Time, batch: BatchId, predict: Duration, result: ItemResult) {
+        if let Some(answered) = self.answered.get_mut(&batch) {
+            answered.bytes += result.bytes();
+            answered.items += usize::from(matches!(result.outcome, ItemOutcome::Values(_)));
+        }
+        let ItemResult { id, sequence, outcome } = result;
+        let Some(pending) = self.scheduler.item_of(batch, id) else { return };
+        let Some(end) = pending.take(sequence, outcome) else { return };
+        let Some(ended) = self.scheduler.item_ended(batch, id) else { return };
+        let timing = timing(now, &ended, predict);
+        self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
+        let mut tokens = None;
+        let result = match end {
+            End::Values(mut parts) => {
+                tokens = take_tokens(&mut parts);
+                Ok(parts)
+            }
+            End::Failed(failure) => Err(failure),
+            // The two clocks may disagree by a little about which items were too late.
+            End::LeftOut => Err(expired(now, &ended)),
+        };
+        // A caller that went away has sent a cancel, which is on its way.
+        ended.payload.reply.end(Answer { result, timing, tokens });
+    }
+
+    fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
+        let answered = self.answered.remove(&end.batch);
+        if let Some(answered) = answered.filter(|_| end.is_clean) {
+            self.scheduler.computed(end.batch, answered.items);
+            // Work that a device was given may be waited for while its outputs are encoded.
+            let computing = end.durations.predict + end.durations.encode;
+            self.scheduler.moved(end.batch, answered.bytes, computing);
+            self.meters.model_seconds.observe(end.durations.predict.as_secs_f64());
+        }
+        if end.is_out_of_memory
+            && let Some(most) = self.scheduler.too_large(now, end.batch)
+        {
+            let name = &self.deployment;
+            tracing::warn!(
+                "{name}: a batch was too large for the memory of its device; for a while at most {most} items"
+            );
+        }
+        self.scheduler.batch_ended(now, replica, end.batch, end.is_clean);
+        if self.trials.remove(&replica) {
+            report(&self.reports, WorkerEvent::Trial(replica, false));
+        }
+    }
+
+    fn carry_out(&mut self, now: Time, action: Action<Pending>) {
+        match action {
+            Action::Launch(launch) => self.launch(now, &launch),
+            Action::Fail(ended, outcome) => {
+                let failure = self.failed(now, &ended, outcome);
+                let timing = timing(now, &ended, Duration::ZERO);
+                fail(ended.payload.reply, failure, timing);
+            }
+            Action::Forget(replica, item) => {
+                if let Some(link) = self.links.get(&replica) {
+                    link.cancel(item);
+                }
+            }
+            Action::Kill(replica) => {
+                report(&self.reports, WorkerEvent::Hung(replica));
+            }
+        }
+    }
+
+    fn launch(&mut self, now: Time, launch: &Launch) {
+        self.meters.batch_items.observe(launch.items.len() as f64);
+        self.meters.batches[launch.reason as usize].inc();
+        self.meters.batch_cost.inc_by(launch.load.units(Measure::Cost) as u64);
+        self.meters.padded_cost.inc_by(launch.load.units(Measure::Padded) as u64);
+        if !launch.held.is_zero() {
+            self.meters.hold_seconds.observe(launch.held.as_secs_f64());
+        }
+        let mut items = Vec::with_capacity(launch.items.len());
+        for &id in &launch.items {
+            let look = self.scheduler.payload(id, now);
+            let (pending, remaining) = look.expect("what was launched a moment ago is still in");
+            items.push((&*pending.call, remaining));
+        }
+        if let Some(link) = self.links.get(&launch.replica) {
+            link.batch(launch.batch, &items);
+            self.answered.insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0 });
+        }
+        if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
+            report(&self.reports, WorkerEvent::Trial(launch.replica, true));
+        }
+    }
+
+    fn show_learned(&self, now: Time) {
+        let (cost_model, traffic) = (self.scheduler.cost_model(), self.scheduler.traffic());
+        self.meters.launch_cost.set(cost_model.size_model().launch_s());
+        self.meters.item_cost.set(cost_model.item_s());
+        self.meters.arrival_rate.set(traffic.rate(now, cost_model.by_items()));
+        self.meters.returns.set(traffic.lags().median().map_or(0.0, |(share, _)| share));
+    }
+
+    fn show(&self) {
+        let scheduler = &self.scheduler;
+        let queued = scheduler.queued_items();
+        self.meters.queued_items.set(queued as i64);
+        self.meters.queued_bytes.set(scheduler.queued_bytes() as i64);
+        self.meters.lanes.set(scheduler.lanes() as i64);
+        self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
+        self.meters.ready_replicas.set(scheduler.replicas() as i64);
+        self.replicas.set(scheduler.replicas());
+    }
+
+    fn refused(&self, refusal: Refusal) -> Failure {
+        let name = &self.deployment;
+        let queued = self.scheduler.queued_items();
+        // Whoever was refused at its turn has no wait before it any more.
+        let wait = refusal.predicted_wait.filter(|&wait| wait >= SHORTEST_WAIT);
+        let wait = wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
+        let detail = match refusal.outcome {
+            Outcome::QueueFull => {
+                format!("{queued} items wait for {name}{wait}: no more may (max_queued_items); come back later")
+            }
+            Outcome::QueueBytesFull => {
+                let held = self.scheduler.queued_bytes();
+                format!("items of {held} bytes wait for {name}{wait}: no more may (max_queued_bytes); come back later")
+            }
+            Outcome::WaitTooLong => {
+                format!(
+                    "{queued} items wait for {name}{wait}: longer than a request may wait (max_wait_s); come back later"
+                )
+            }
+            Outcome::WouldBeLate => {
+                format!(
+                    "{queued} items wait for {name}{wait}: the answer would miss latency_target_ms; come back later"
+                )
+            }
+            Outcome::TooManyLanes => format!("{name} has as many group keys waiting as it may; come back later"),
+            Outcome::DeadlineUnreachable => {
+                format!("{queued} items wait for {name}{wait}: the deadline of this request cannot be met")
+            }
+            Outcome::Quarantined => {
+                format!("the same input killed a worker of {name} a moment ago; it is refused for a minute")
+            }
+            other => return self.closed(other, refusal.retry_after),
+        };
+        Failure { retry_after: refusal.retry_after, ..Failure::new(refusal.outcome, detail) }
+    }
+
+    fn closed(&self, outcome: Outcome, retry_after: Option<Duration>) -> Failure {
+        let detail = match outcome {
+            Outcome::Loading => "is still loading its model",
+            Outcome::CrashLooping => "has no working replica: its workers keep dying; see the server's log",
+            _ => "takes nothing new: the server is shutting down",
+        };
+        Failure { retry_after, ..Failure::new(outcome, format!("{} {detail}", self.deployment)) }
+    }
+
+    fn failed(&mut self, now: Time, ended: &EndedItem<Pending>, outcome: Outcome) -> Failure {
+        match outcome {
+            Outcome::DeadlineExceeded => expired(now, ended),
+            Outcome::WorkerLost => {
+                let name = &self.deployment;
+                let detail = if ended.payload.sequence > 0 {
+                    format!("the worker of {name} died or hung after it had sent a part of this answer")
+                } else if ended.batch_size <= 1 {
+                    format!(
+                        "the worker of {name} died or hung while it computed this input alone; the input is not tried again"
+                    )
+                } else {
+                    format!(
+                        "the worker of {name} died or hung while it computed this input, and the deployment says retry=False"
+                    )
+                };
+                Failure::new(outcome, detail)
+            }
+            Outcome::WouldBeLate => {
+                let refusal = self.scheduler.refusal_of_late(now);
+                self.refused(refusal)
+            }
+            // Its like was convicted while it waited.
+            Outcome::Quarantined => self.refused(Refusal::never(outcome)),
+            Outcome::DeadlineUnreachable => {
+                Failure::new(outcome, format!("{} cannot answer before the deadline of this request", self.deployment))
+            }
+            Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
+            other => self.closed(other, Some(Duration::from_secs(1))),
+        }
+    }
+}
+
+fn new_item(mut call: Box<Call>, reply: ReplySender) -> NewItem<Pending> {
+    NewItem {
+        id: call.id,
+        group: std::mem::take(&mut call.group),
+        cost: call.cost,
+        bytes: call.bytes(),
+        priority: call.priority,
+        timeout: call.timeout,
+        payload: Pending { call, reply, sequence: 0 },
+    }
+}
+
+/// As people say it: a wait of 40 ms is not one of "0.0 s".
+fn sayable(length: Duration) -> String {
+    let ms = length.as_secs_f64() * 1e3;
+    match ms {
+        _ if ms >= 1000.0 => format!("{:.1} s", ms / 1e3),
+        _ if ms >= 10.0 => format!("{ms:.0} ms"),
+        _ => format!("{ms:.1} ms"),
+    }
+}
+
+fn report(reports: &mpsc::UnboundedSender<WorkerEvent>, message: WorkerEvent) {
+    // Without a supervisor the server is going down, and the worker with it.
+    let _ = reports.send(message);
+}
+
+fn fail(reply: ReplySender, failure: Failure, timing: Timing) {
+    reply.end(Answer { result: Err(failure), timing, tokens: None });
+}
+
+fn timing(now: Time, ended: &EndedItem<Pending>, model: Duration) -> Timing {
+    let Some(launched) = ended.launched else {
+        return Timing { queue: now - ended.arrival, ..Timing::default() };
+    };
+    let batch = (now - launched).saturating_sub(model);
+    Timing { queue: launched - ended.arrival, batch, model, batch_size: ended.batch_size }
+}
+
+fn expired(now: Time, ended: &EndedItem<Pending>) -> Failure {
+    let after = (now - ended.arrival).as_millis();
+    let stage = if ended.launched.is_some() { "with a worker" } else { "waiting in the queue" };
+    Failure::new(
+        Outcome::DeadlineExceeded,
+        format!("the deadline passed after {after} ms, while the request was {stage}"),
+    )
+}

@@ -1,0 +1,109 @@
+//! The one table of frame kinds: number, sender, meaning. A number is never used for something else.
+
+macro_rules! kinds {
+    ($($(#[doc = $meaning:literal])+ $name:ident = $number:literal,)+) => {
+        /// What a frame is for. A receiver ends the link at a kind that it does not expect, reserved kinds included.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[doc = $meaning])+ $name = $number,)+
+        }
+
+        impl Kind {
+            /// Every kind, in the order of their numbers.
+            pub const ALL: &[Kind] = &[$(Kind::$name),+];
+
+            /// The kind with this number.
+            pub fn from_u8(number: u8) -> Option<Kind> {
+                match number {
+                    $($number => Some(Kind::$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Worker: its number and the secret (JSON).
+    Hello = 1,
+    /// Worker: the deployments of its target (JSON).
+    Manifest = 2,
+    /// Worker: the stage of its start (JSON).
+    Progress = 3,
+    /// Worker: the model is loaded and warm (JSON).
+    Ready = 4,
+    /// Worker: the model cannot be loaded (JSON).
+    Failed = 5,
+    /// Either end: the answer to a ping.
+    Pong = 6,
+    /// Agent (reserved): asks to start workers on its machine.
+    Join = 7,
+    /// Agent (reserved): a worker has exited.
+    Exited = 8,
+    /// Agent (reserved): the machine is about to go away.
+    Leaving = 9,
+    /// Front: the replica that this worker becomes (JSON).
+    Assign = 16,
+    /// Front: finish and exit.
+    Shutdown = 17,
+    /// Either end: asks for a pong.
+    Ping = 18,
+    /// Front to agent (reserved): the challenge that begins a connection over a network.
+    Challenge = 19,
+    /// Front to agent (reserved): start a worker.
+    Start = 20,
+    /// Front to agent (reserved): kill a worker.
+    Kill = 21,
+    /// Front to agent (reserved): why the agent may not join.
+    JoinRefused = 22,
+    /// Front: a batch.
+    Batch = 32,
+    /// Front: an item was cancelled.
+    Cancel = 33,
+    /// Worker: `predict` begins on this batch.
+    Started = 34,
+    /// Worker: outcomes of items, or parts of them; a batch may have several such frames.
+    Results = 35,
+    /// Worker (reserved): results of one step of a step model.
+    Parts = 36,
+    /// Worker (reserved): a model calls another deployment.
+    Ask = 37,
+    /// Front (reserved): pause an item of a step model, or resume it.
+    Pause = 38,
+    /// Front (reserved): the answer to an ask.
+    Answered = 39,
+    /// Worker (reserved): an ask was cancelled.
+    Withdraw = 40,
+    /// Worker: the batch has ended; no results of it follow.
+    BatchEnd = 41,
+    /// Front (reserved): more input for an item that runs.
+    MoreInput = 42,
+    /// Program: its key (JSON).
+    Dial = 48,
+    /// Front: the deployments that a program may call (JSON).
+    Welcome = 49,
+    /// Front: why a program may not call (JSON); the connection ends.
+    Refused = 50,
+    /// Program: the items of one request.
+    Call = 51,
+    /// Front: the outcomes of a request that were not sent as parts; the request ends.
+    Answers = 52,
+    /// Program: a request was cancelled.
+    Hangup = 53,
+    /// Front: outcomes of some items of a request, or parts of them; more frames of the request follow.
+    AnswerParts = 54,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_and_its_kind_are_one_to_one() {
+        let known: Vec<u8> = (0..=u8::MAX).filter(|&number| Kind::from_u8(number).is_some()).collect();
+        let numbers: Vec<u8> = Kind::ALL.iter().map(|&kind| kind as u8).collect();
+        assert_eq!(known, numbers, "ascending, each once");
+        assert!(numbers.iter().all(|&number| Kind::from_u8(number).is_some_and(|kind| kind as u8 == number)));
+    }
+}

@@ -1,0 +1,23 @@
+//! What a worker's link reports to the engine. The link knows no engine: it calls a listener.
+
+use crate::link::batch_end::BatchEnd;
+use crate::link::results_frame::ReceivedResults;
+use jitney_core::request::{BatchId, ReplicaId};
+use std::io;
+
+/// What a worker says of its batches.
+#[derive(Debug)]
+pub enum BatchEvent {
+    /// `predict` begins on this batch.
+    Started(BatchId),
+    /// Outcomes of some items of a batch, or parts of them.
+    Results(ReceivedResults),
+    /// A batch has ended: no results of it follow.
+    Ended(BatchEnd),
+}
+
+/// Gets what workers say of their batches.
+pub trait BatchListener: Send + Sync + 'static {
+    /// An error ends the link: nobody wants its results any more.
+    fn batch_event(&self, worker: ReplicaId, event: BatchEvent) -> io::Result<()>;
+}

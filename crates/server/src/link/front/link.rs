@@ -1,0 +1,95 @@
+//! The handle by which the engine and the supervisor send to a worker.
+
+use crate::link::answer_limit::AnswerLimit;
+use crate::link::batch_frame;
+use crate::link::frame::header::{Segments, small_frame};
+use crate::link::frame::kind::Kind;
+use crate::link::front::events::BatchListener;
+use crate::link::liveness::Life;
+use crate::values::call::Call;
+use jitney_core::request::{BatchId, ItemId};
+use jitney_core::time::Time;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The engine whose batches the worker has, once that is known.
+pub(crate) type Attached = Arc<OnceLock<Box<dyn BatchListener>>>;
+
+/// A handle to a worker's link; cheap to share. Sending never waits: the scheduler bounds what is under way (one batch
+/// that runs, one ahead).
+#[derive(Clone)]
+pub struct Link {
+    outgoing: mpsc::UnboundedSender<Segments>,
+    life: Life,
+    engine: Attached,
+    limit: Arc<AnswerLimit>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(crate) fn new(
+        outgoing: mpsc::UnboundedSender<Segments>,
+        life: Life,
+        engine: Attached,
+        limit: Arc<AnswerLimit>,
+    ) -> Link {
+        Link { outgoing, life, engine, limit }
+    }
+
+    /// From now on an item's answer may have this many bytes, and a batch this many items.
+    pub fn limit_answers(&self, max_answer_bytes: u64, max_batch_size: u64) {
+        self.limit.set(max_answer_bytes, max_batch_size);
+    }
+
+    /// From now on this engine gets what the worker says of its batches.
+    pub fn attach(&self, engine: impl BatchListener) {
+        // Called once, when the worker is assigned; a second time it would be the same engine.
+        let _ = self.engine.set(Box::new(engine));
+    }
+
+    /// The time of the worker's last sign of life.
+    pub fn heard(&self) -> Time {
+        self.life.last()
+    }
+
+    /// Counts as a sign of life at this time, although none was seen: this end was not listening.
+    pub fn excuse(&self, now: Time) {
+        self.life.excuse(now);
+    }
+
+    /// Sends a batch; payloads are not copied unless they are small.
+    pub fn batch(&self, id: BatchId, items: &[(&Call, Duration)]) {
+        self.send(batch_frame::encode(id, items));
+    }
+
+    /// Sends that an item was cancelled.
+    pub fn cancel(&self, item: ItemId) {
+        self.send(small_frame(Kind::Cancel, &item.0.to_le_bytes()));
+    }
+
+    /// Asks for a sign of life.
+    pub fn ping(&self) {
+        self.send(small_frame(Kind::Ping, b""));
+    }
+
+    /// Sends the replica that the worker becomes (JSON).
+    pub fn assign(&self, assignment: &[u8]) {
+        self.send(small_frame(Kind::Assign, assignment));
+    }
+
+    /// Tells the worker to finish and exit.
+    pub fn shutdown(&self) {
+        self.send(small_frame(Kind::Shutdown, b""));
+    }
+
+    fn send(&self, segments: Segments) {
+        // A link whose writer has ended is lost; the reader reports that, and the scheduler does the rest.
+        let _ = self.outgoing.send(segments);
+    }
+}

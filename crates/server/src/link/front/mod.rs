@@ -1,0 +1,7 @@
+//! The front's end of a worker's link: one task reads, one writes.
+
+pub mod events;
+pub mod hello;
+pub mod link;
+pub mod receiver;
+pub mod worker_event;

@@ -1,0 +1,105 @@
+//! The task that reads a worker's link. Batches and results concern the engine; the worker's life concerns the supervisor.
+
+use crate::base::clock::Clock;
+use crate::link::answer_limit::AnswerLimit;
+use crate::link::batch_end::BatchEnd;
+use crate::link::frame::kind::Kind;
+use crate::link::frame::reader::{Frame, FrameReader};
+use crate::link::frame::writer::write_all;
+use crate::link::front::events::BatchEvent;
+use crate::link::front::link::{Attached, Link};
+use crate::link::front::worker_event::WorkerEvent;
+use crate::link::liveness::{Life, Watched};
+use crate::link::results_frame;
+use jitney_core::request::{BatchId, ReplicaId};
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+
+/// Starts the two tasks of a link over any byte stream, and reports it as connected.
+pub fn start<R, W>(
+    reader: FrameReader<R>,
+    writer: W,
+    worker: ReplicaId,
+    clock: Clock,
+    events: mpsc::UnboundedSender<WorkerEvent>,
+) where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (outgoing, queue) = mpsc::unbounded_channel();
+    let life = Life::new(clock);
+    let engine = Attached::default();
+    let limit = Arc::new(AnswerLimit::default());
+    let link = Link::new(outgoing, life.clone(), engine.clone(), limit.clone());
+    tokio::spawn(write_all(Watched::new(writer, &life), queue));
+    let receiver = Receiver { worker, engine, limit, events, has_served: false };
+    receiver.report(WorkerEvent::Connected(worker, link));
+    let mut reader = reader.map(|stream| Watched::new(stream, &life));
+    reader.cut_by(results_frame::cuts);
+    tokio::spawn(receiver.run(reader));
+}
+
+struct Receiver {
+    worker: ReplicaId,
+    engine: Attached,
+    limit: Arc<AnswerLimit>,
+    events: mpsc::UnboundedSender<WorkerEvent>,
+    has_served: bool,
+}
+
+impl Receiver {
+    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: FrameReader<R>) {
+        let end = loop {
+            match reader.next_within(self.limit.frame_bytes()).await {
+                Ok(Some(frame)) => {
+                    if let Err(error) = self.receive(frame) {
+                        break Some(error);
+                    }
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        if let Some(error) = end {
+            tracing::debug!(worker = self.worker.0, %error, "the link broke");
+        }
+        self.report(WorkerEvent::LinkLost(self.worker));
+    }
+
+    fn receive(&mut self, frame: Frame) -> io::Result<()> {
+        match frame.kind {
+            Kind::Pong => Ok(()),
+            Kind::Results => {
+                let mut results = results_frame::decode(&frame.table, &frame.payload)?;
+                results.limit(&self.limit);
+                if !self.has_served && results.has_values() {
+                    self.has_served = true;
+                    self.report(WorkerEvent::Served(self.worker));
+                }
+                self.tell_engine(BatchEvent::Results(results))
+            }
+            Kind::BatchEnd => self.tell_engine(BatchEvent::Ended(BatchEnd::decode(&frame.table)?)),
+            Kind::Started => {
+                let id = frame.table.as_ref().try_into().map_err(|_| io::Error::other("a batch id has 8 bytes"))?;
+                self.tell_engine(BatchEvent::Started(BatchId(u64::from_le_bytes(id))))
+            }
+            Kind::Manifest | Kind::Progress | Kind::Ready | Kind::Failed => {
+                self.report(WorkerEvent::Message(self.worker, frame.kind, frame.table));
+                Ok(())
+            }
+            other => Err(io::Error::other(format!("a worker does not send {other:?}"))),
+        }
+    }
+
+    fn tell_engine(&self, event: BatchEvent) -> io::Result<()> {
+        let engine = self.engine.get().ok_or_else(|| io::Error::other("results before an assignment"))?;
+        engine.batch_event(self.worker, event)
+    }
+
+    fn report(&self, event: WorkerEvent) {
+        // Without a supervisor the server is going down, and the worker with it.
+        let _ = self.events.send(event);
+    }
+}

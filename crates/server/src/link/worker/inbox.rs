@@ -1,0 +1,109 @@
+//! What has arrived in a worker and was not taken yet.
+
+use crate::link::batch_frame;
+use crate::link::batch_frame::ReceivedBatch;
+use crate::link::frame::kind::Kind;
+use crate::link::worker::stream::ReceivedFrame;
+use jitney_core::request::ItemId;
+use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
+use std::io;
+use std::time::Instant;
+
+/// A control message from the front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// The replica that this worker becomes (JSON).
+    Assign(Vec<u8>),
+    /// Finish and exit.
+    Shutdown,
+}
+
+/// A received batch.
+#[derive(Debug)]
+pub struct Delivered {
+    /// The batch.
+    pub batch: ReceivedBatch,
+    /// When its header arrived: the remaining time of its items counts from then, so the transfer is part of it.
+    pub arrived: Instant,
+}
+
+/// What there is to do, without waiting for it.
+#[derive(Debug)]
+pub enum Taken {
+    /// A batch.
+    Batch(Delivered),
+    /// Nothing now.
+    Nothing,
+    /// Nothing, now or later.
+    Ended,
+}
+
+/// Messages from the front, by kind.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    controls: VecDeque<Control>,
+    batches: VecDeque<Delivered>,
+    /// Items of batches that are here; cancels of other items are dropped.
+    here: FxHashSet<ItemId>,
+    cancelled: FxHashSet<ItemId>,
+    /// The front is gone.
+    pub(super) is_closed: bool,
+}
+
+impl Inbox {
+    /// Files a frame. True for a ping, which is to be answered.
+    pub(super) fn deliver(&mut self, frame: ReceivedFrame) -> io::Result<bool> {
+        let ReceivedFrame { kind, table, payload, arrived } = frame;
+        match kind {
+            Kind::Ping => return Ok(true),
+            Kind::Pong => {}
+            Kind::Batch => {
+                let batch = batch_frame::decode(&table, payload)?;
+                self.here.extend(batch.items.iter().map(|item| item.id));
+                self.batches.push_back(Delivered { batch, arrived });
+            }
+            Kind::Cancel => {
+                let id = table.as_slice().try_into().map_err(|_| io::Error::other("an item id has 8 bytes"))?;
+                let id = ItemId(u64::from_le_bytes(id));
+                if self.here.contains(&id) {
+                    self.cancelled.insert(id);
+                }
+            }
+            Kind::Assign => self.controls.push_back(Control::Assign(table)),
+            Kind::Shutdown => self.controls.push_back(Control::Shutdown),
+            other => return Err(io::Error::other(format!("a front does not send {other:?}"))),
+        }
+        Ok(false)
+    }
+
+    /// The next control message; `Shutdown` once the front is gone.
+    pub(super) fn control(&mut self) -> Option<Control> {
+        let control = self.controls.pop_front();
+        control.or_else(|| self.is_closed.then_some(Control::Shutdown))
+    }
+
+    /// The next batch. There are none after a shutdown, or after the front is gone.
+    pub(super) fn take(&mut self) -> Taken {
+        match self.batches.pop_front() {
+            Some(batch) => Taken::Batch(batch),
+            None if self.is_closed || self.controls.contains(&Control::Shutdown) => Taken::Ended,
+            None => Taken::Nothing,
+        }
+    }
+
+    /// Per item of a batch: neither cancelled nor expired.
+    pub(super) fn wanted(&self, delivered: &Delivered) -> Vec<bool> {
+        let elapsed = delivered.arrived.elapsed();
+        let items = delivered.batch.items.iter();
+        items.map(|item| item.remaining > elapsed && !self.cancelled.contains(&item.id)).collect()
+    }
+
+    /// These items have ended here.
+    pub(super) fn forget(&mut self, items: impl Iterator<Item = ItemId>) {
+        for id in items {
+            self.here.remove(&id);
+            self.cancelled.remove(&id);
+        }
+    }
+}

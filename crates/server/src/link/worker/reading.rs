@@ -1,0 +1,232 @@
+//! Who reads the socket. The thread that waits for a message reads it itself; others that wait follow that thread. When
+//! nobody reads the link's own thread does: it receives, answers pings and files cancels while the model computes. It knows
+//! nothing of Python and waits for no lock that Python code holds for long. It only watches the socket, and takes the
+//! stream when something has come, so that the model's thread finds the stream free.
+
+use crate::link::frame::header::small_frame;
+use crate::link::frame::kind::Kind;
+use crate::link::worker::inbox::Inbox;
+use crate::link::worker::stream::{ByteStream, receive, write_all_vectored};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::{self, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The link's own thread watches when nobody else has read for this long. A model that takes less pays for no switch of
+/// threads; one that takes more has its next batch received meanwhile.
+const TICK: Duration = Duration::from_millis(1);
+/// After this many ticks in which another thread was reading, the link's own thread sleeps until it is woken.
+const TICKS_AWAKE: u32 = 8;
+/// Bytes of the buffer for small frames.
+const BUFFER: usize = 64 << 10;
+
+type Stream = BufReader<Box<dyn ByteStream>>;
+
+/// What is to be done when the front has gone away.
+type OnEnd = Box<dyn FnOnce() + Send>;
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) inbox: Inbox,
+    /// Frames ever read.
+    frames: u64,
+    /// Threads that wait while another reads.
+    followers: u32,
+    /// The link's own thread watches the socket; a thread that begins to read ends that with the bell.
+    is_watched: bool,
+    /// The link's own thread waits to be told that nobody reads any more.
+    is_asleep: bool,
+    /// Where frames come from; a thread that reads takes it along.
+    stream: Turn,
+}
+
+/// The right to read: the thread that reads has the stream.
+#[derive(Default)]
+struct Turn(Option<Stream>);
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "free" } else { "taken" })
+    }
+}
+
+pub(super) struct Reading {
+    state: Mutex<State>,
+    /// For followers: a frame was read.
+    arrived: Condvar,
+    /// For the link's own thread.
+    wake: Condvar,
+    writer: Mutex<Box<dyn ByteStream>>,
+    /// The socket, to be watched.
+    socket: Box<dyn ByteStream>,
+    /// Longest silence of the front; `None` where the kernel reports its end.
+    silence: Option<Duration>,
+    /// A byte in this pipe tells the link's own thread that another thread reads.
+    bell: (PipeReader, PipeWriter),
+    on_end: Mutex<Option<OnEnd>>,
+}
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reading").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Reading {
+    pub(super) fn new(stream: Box<dyn ByteStream>, silence: Option<Duration>, on_end: OnEnd) -> io::Result<Reading> {
+        if let Some(limit) = silence {
+            stream.limit_silence(limit)?;
+        }
+        let reader = BufReader::with_capacity(BUFFER, stream.duplicate()?);
+        Ok(Reading {
+            state: Mutex::new(State { stream: Turn(Some(reader)), ..State::default() }),
+            arrived: Condvar::new(),
+            wake: Condvar::new(),
+            socket: stream.duplicate()?,
+            silence,
+            bell: io::pipe()?,
+            writer: Mutex::new(stream),
+            on_end: Mutex::new(Some(on_end)),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self, pieces: &[&[u8]]) -> io::Result<()> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        write_all_vectored(&mut *writer, pieces)
+    }
+
+    /// Looks once, without waiting. What arrives is received by the link's own thread, which is awake after this.
+    pub(super) fn look<T>(&self, take: impl Fn(&mut Inbox) -> T) -> T {
+        let mut state = self.state();
+        self.wake_own_thread(&mut state);
+        take(&mut state.inbox)
+    }
+
+    /// Waits until `take` finds something: reads, or follows the thread that reads.
+    pub(super) fn wait<T>(&self, take: impl Fn(&mut Inbox) -> Option<T>) -> T {
+        let mut state = self.state();
+        loop {
+            if let Some(found) = take(&mut state.inbox) {
+                self.wake_own_thread(&mut state);
+                return found;
+            }
+            if let Some(stream) = state.stream.0.take() {
+                if std::mem::take(&mut state.is_watched) {
+                    // One byte into an empty pipe never waits, and the other end lives in `self`.
+                    let _ = (&self.bell.1).write_all(&[1]);
+                }
+                state = self.read(state, stream);
+            } else {
+                state.followers += 1;
+                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.followers -= 1;
+            }
+        }
+    }
+
+    fn wake_own_thread(&self, state: &mut State) {
+        if state.is_asleep && state.stream.0.is_some() {
+            state.is_asleep = false;
+            self.wake.notify_one();
+        }
+    }
+
+    /// One frame, received without holding up the inbox.
+    fn read<'a>(&'a self, state: MutexGuard<'a, State>, mut stream: Stream) -> MutexGuard<'a, State> {
+        drop(state);
+        let received = self.receive(&mut stream);
+        let mut state = self.state();
+        state.frames += 1;
+        if let Ok(true) = received {
+            state.stream.0 = Some(stream);
+        } else {
+            if let Err(error) = received {
+                tracing::debug!(%error, "the link broke");
+            }
+            state = self.end(state);
+        }
+        // A wake is a system call even if no thread listens.
+        if state.followers > 0 {
+            self.arrived.notify_all();
+        }
+        state
+    }
+
+    /// Receives and files one frame; false at the end of the stream.
+    fn receive(&self, stream: &mut Stream) -> io::Result<bool> {
+        let Some(frame) = receive(stream)? else { return Ok(false) };
+        if self.state().inbox.deliver(frame)? {
+            self.write(&[&small_frame(Kind::Pong, b"")[0]])?;
+        }
+        Ok(true)
+    }
+
+    /// The front has gone. Called by the thread that notices, at once: the worker must not end of its own accord before.
+    fn end<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.inbox.is_closed = true;
+        self.wake.notify_one();
+        let on_end = self.on_end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        on_end.into_iter().for_each(|on_end| on_end());
+        state
+    }
+
+    /// Waits until something has come that nobody reads (true), or another thread reads (false). The stream stays free
+    /// meanwhile: a thread that waited in `read` would have to hand over the batch that it reads.
+    fn watch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
+        if state.stream.0.as_ref().is_some_and(|stream| !stream.buffer().is_empty()) {
+            return (state, true);
+        }
+        state.is_watched = true;
+        drop(state);
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.bell.0, PollFlags::IN)];
+        let limit = self.silence.and_then(|limit| limit.try_into().ok());
+        // A signal may end it, too: then nothing has come, and the caller looks again.
+        let is_silent = poll(&mut watched, limit.as_ref()) == Ok(0);
+        let has_come = !watched[0].revents().is_empty();
+        let mut state = self.state();
+        let is_rung = !std::mem::take(&mut state.is_watched);
+        if is_rung {
+            // The byte was written under the lock.
+            let _ = (&self.bell.0).read_exact(&mut [0]);
+        } else if is_silent {
+            tracing::debug!("the front is silent");
+            state = self.end(state);
+        }
+        (state, has_come && !is_rung)
+    }
+
+    /// The life of the link's own thread: reads whenever no other thread does, until the front has gone.
+    pub(super) fn stand_in(&self) {
+        let mut state = self.state();
+        let (mut frames, mut ticks) = (0, 0);
+        while !state.inbox.is_closed {
+            let is_read = state.stream.0.is_none();
+            if !is_read && state.frames == frames {
+                let (found, has_come) = self.watch(state);
+                state = found;
+                if let Some(stream) = state.stream.0.take_if(|_| has_come) {
+                    state = self.read(state, stream);
+                    if state.followers == 0 {
+                        frames = state.frames;
+                        continue;
+                    }
+                }
+            }
+            frames = state.frames;
+            ticks = if is_read { ticks + 1 } else { 0 };
+            if ticks < TICKS_AWAKE {
+                state = self.wake.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                ticks = 0;
+                state.is_asleep = true;
+                while state.is_asleep && !state.inbox.is_closed {
+                    state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Answers that wait for their client to read them: how many bytes they hold, and when they must have been read.
+
+use crate::base::ledger::{Account, Held};
+use crate::protocols::connection::limits::{COUNTED_BYTES, TAKE_RATE};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often `overdue` looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The waiting answers of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseBacklog {
+    account: Account,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: usize,
+    ends: SmallVec<[Instant; 1]>,
+}
+
+impl ResponseBacklog {
+    /// Of a connection with this account of answers.
+    pub(crate) fn new(account: Account) -> ResponseBacklog {
+        ResponseBacklog { account, ..ResponseBacklog::default() }
+    }
+
+    /// When the first waiting answer must have been read; `None` if no answer waits.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        self.lock().ends.iter().min().copied()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that wait for their client until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Untaken {
+    bytes: usize,
+    end: Instant,
+    backlog: Arc<ResponseBacklog>,
+    _held: Held,
+}
+
+/// One answer. The protocol drops it when its last byte has been written.
+#[derive(Debug)]
+struct CountedAnswer(Bytes, #[allow(dead_code, reason = "held for as long as the bytes are")] Untaken);
+
+impl AsRef<[u8]> for CountedAnswer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        let mut state = self.backlog.lock();
+        state.bytes -= self.bytes;
+        if let Some(place) = state.ends.iter().position(|end| *end == self.end) {
+            state.ends.swap_remove(place);
+        }
+    }
+}
+
+/// The same bytes, counted until they are dropped. `silence` as `hold` has it.
+pub(crate) fn counted(data: Bytes, backlog: &Arc<ResponseBacklog>, silence: Duration) -> Bytes {
+    if data.len() < COUNTED_BYTES {
+        return data;
+    }
+    let untaken = hold(data.len(), backlog, silence);
+    Bytes::from_owner(CountedAnswer(data, untaken))
+}
+
+/// Counts bytes that wait for their client. `silence` is how long a client may take nothing; beyond that it must take all
+/// that waits on its connection at a least rate.
+pub(crate) fn hold(bytes: usize, backlog: &Arc<ResponseBacklog>, silence: Duration) -> Untaken {
+    let held = backlog.account.hold(bytes);
+    let mut state = backlog.lock();
+    state.bytes += bytes;
+    let end = end(Instant::now(), silence, state.bytes);
+    state.ends.push(end);
+    drop(state);
+    Untaken { bytes, end, backlog: backlog.clone(), _held: held }
+}
+
+/// Waits until a client has left its answers for too long.
+pub(crate) async fn overdue(backlog: &ResponseBacklog) {
+    while backlog.end().is_none_or(|end| end > Instant::now()) {
+        sleep(LOOK).await;
+    }
+}
+
+fn end(now: Instant, silence: Duration, waiting: usize) -> Instant {
+    let patience = silence.saturating_add(Duration::from_secs_f64(waiting as f64 / TAKE_RATE as f64));
+    now.checked_add(patience).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_counted_until_its_last_byte_is_gone() {
+        let backlog = Arc::new(ResponseBacklog::default());
+        let silence = Duration::from_secs(20);
+        let mut long = counted(Bytes::from(vec![1; 10 * TAKE_RATE]), &backlog, silence);
+        let first = backlog.end().unwrap();
+        assert!(first >= Instant::now() + Duration::from_secs(29) && first <= Instant::now() + Duration::from_secs(31));
+        // What waits behind it has the time of both.
+        let behind = counted(Bytes::from(vec![2; 10 * TAKE_RATE]), &backlog, silence);
+        assert_eq!((backlog.account.amount(), backlog.end()), (20 * TAKE_RATE as u64, Some(first)));
+        let rest = long.split_off(long.len() - 1);
+        drop(long);
+        assert_eq!(backlog.account.amount(), 20 * TAKE_RATE as u64);
+        drop(rest);
+        assert_eq!(backlog.account.amount(), 10 * TAKE_RATE as u64);
+        assert!(backlog.end().unwrap() >= first + Duration::from_secs(9));
+        drop(behind);
+        assert_eq!((backlog.account.amount(), backlog.end()), (0, None));
+        drop(counted(Bytes::from_static(b"short"), &backlog, silence));
+        assert_eq!(backlog.account.amount(), 0);
+    }
+}

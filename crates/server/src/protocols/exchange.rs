@@ -1,0 +1,254 @@
+//! One exchange for all protocols: the steps between the head of a request and its answer. A protocol says three things:
+//! how it reads a head, how it decodes items, how it writes their outcomes.
+
+use crate::base::ledger::{Held, Ledger};
+use crate::base::offload;
+use crate::engine::deployment::{Deployment, Ticket};
+use crate::engine::request::{Answers, RequestItems, RequestOutcomes};
+use crate::engine::server_state::ServerState;
+use crate::engine::{request, room};
+use crate::protocols::connection::socket::Active;
+use crate::protocols::connection::upload::Upload;
+use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::problem::{Problem, ProblemForm};
+use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::request::headers;
+use crate::protocols::request::media::check_transfer_encoding;
+use crate::protocols::request::terms::{IncomingBody, RequestTerms};
+use crate::values::answer::{Answer, Failure, Timing};
+use crate::values::chunks::Chunks;
+use crate::values::metadata::Metadata;
+use hyper::header::HeaderMap;
+use jitney_core::request::Priority;
+use jitney_core::tables::outcome::Outcome;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a protocol reads one kind of request and writes its answer.
+pub(crate) trait Dialect: Send + Sync {
+    /// What the head of a request says, beside its terms.
+    type Head: Send + Sync;
+    /// A body that is no longer compressed or framed.
+    type Message: Send;
+    /// What a request asks for beside its items.
+    type Asked: Send;
+    /// An answer, written.
+    type Output: Send;
+
+    /// How problems are written.
+    const FORM: ProblemForm;
+
+    /// The deployment, if the route names it. Otherwise the body does.
+    fn deployment(&self) -> Option<&Deployment>;
+
+    /// How long a request may take whose head names no time-out.
+    fn allowed(&self) -> Duration;
+
+    /// The protocol's own time-out.
+    fn timeout(&self, _headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
+        Ok(None)
+    }
+
+    /// Reads the head, and refuses what cannot be answered whatever the body says.
+    fn read_head(&self, headers: &HeaderMap) -> Result<Self::Head, Failure>;
+
+    /// The message of a body.
+    fn unpack(&self, head: &Self::Head, body: Chunks) -> impl Future<Output = Result<Self::Message, Failure>> + Send;
+
+    /// How much work it is to decode a message, in bytes that are parsed.
+    fn decode_weight(&self, head: &Self::Head, message: &Self::Message) -> usize;
+
+    /// The items of a message.
+    fn decode(&self, head: &Self::Head, message: Self::Message) -> Result<Decoded<Self::Asked>, RefusedBody>;
+
+    /// How much work it is to write the answers, in bytes that are written anew.
+    fn write_weight(&self, head: &Self::Head, asked: &Self::Asked, answers: &[Answer]) -> usize;
+
+    /// Writes the answers.
+    fn write(
+        &self,
+        head: &Self::Head,
+        asked: Self::Asked,
+        answers: Answers,
+        timing: &Timing,
+    ) -> Result<Written<Self::Output>, Failure>;
+
+    /// An output as an answer of HTTP.
+    fn reply(&self, output: Self::Output) -> Reply;
+}
+
+/// A request that can be computed.
+pub(crate) struct Decoded<Asked> {
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) items: RequestItems,
+    /// The body's own time-out.
+    pub(crate) timeout: Option<Duration>,
+    /// The body's own class, which wins over the head's.
+    pub(crate) priority: Option<Priority>,
+    pub(crate) asked: Asked,
+}
+
+/// A body that cannot be computed, and the deployment that it was for if that is known.
+pub(crate) struct RefusedBody {
+    pub(crate) failure: Failure,
+    pub(crate) deployment: Option<Arc<Deployment>>,
+}
+
+impl From<Failure> for RefusedBody {
+    fn from(failure: Failure) -> Self {
+        RefusedBody { failure, deployment: None }
+    }
+}
+
+/// An answer, and how its request is counted.
+pub(crate) struct Written<Output> {
+    pub(crate) output: Output,
+    pub(crate) outcome: Outcome,
+}
+
+impl<Output> Written<Output> {
+    /// An answer that has what was asked for.
+    pub(crate) fn ok(output: Output) -> Self {
+        Written { output, outcome: Outcome::Ok }
+    }
+}
+
+/// An answer that has been written and not been sent.
+pub(crate) struct Computed<Output> {
+    pub(crate) output: Output,
+    pub(crate) ticket: Ticket,
+}
+
+/// One request of HTTP, whose head has been routed.
+pub(crate) struct Exchange<'r> {
+    pub(crate) state: &'r ServerState,
+    pub(crate) id: &'r RequestId,
+    pub(crate) active: &'r Active,
+}
+
+impl Exchange<'_> {
+    /// Answers the request.
+    pub(crate) async fn answer<D: Dialect>(&self, dialect: &D, headers: &HeaderMap, body: Upload) -> Reply {
+        match self.compute(dialect, headers, body).await {
+            Ok(Computed { output, ticket }) => {
+                let mut reply = dialect.reply(output);
+                self.id.stamp(reply.headers_mut(), &ticket.timing);
+                reply.body_mut().count_with(ticket);
+                reply
+            }
+            Err((problem, timing)) => problem.reply(D::FORM, self.id, &timing),
+        }
+    }
+
+    /// The cheapest checks first: the head, then the declared length, then the body, then what is in it.
+    async fn compute<D: Dialect>(
+        &self,
+        dialect: &D,
+        headers: &HeaderMap,
+        body: Upload,
+    ) -> Result<Computed<D::Output>, (Problem, Timing)> {
+        let refused = |problem: Problem| {
+            if let Some(deployment) = dialect.deployment() {
+                drop(deployment.refuse(problem.outcome()));
+            }
+            (problem, Timing::default())
+        };
+        let body = IncomingBody { state: self.state, upload: body, allowed: dialect.allowed() };
+        let (mut terms, head) = match self.read_head(dialect, headers) {
+            Ok(read) => read,
+            Err(failure) => return Err(refused(body.refuse(failure).await)),
+        };
+        let (body, received) = body.receive(&mut terms).await.map_err(refused)?;
+        let metadata = Arc::new(headers::metadata(self.id, headers));
+        let (state, active) = (self.state, self.active);
+        let computing = Computing { state, ledger: active.ledger(), active: Some(active), metadata };
+        let computed = computing.compute(dialect, &head, body, received, terms).await;
+        computed.map_err(|(failure, timing)| (failure.into(), timing))
+    }
+
+    /// What the head of a request says; refuses it while there is no room for its answer.
+    pub(crate) fn read_head<D: Dialect>(
+        &self,
+        dialect: &D,
+        headers: &HeaderMap,
+    ) -> Result<(RequestTerms, D::Head), Failure> {
+        room::check(self.active.ledger(), &self.state.options)?;
+        check_transfer_encoding(headers)?;
+        let terms = RequestTerms::new(headers, dialect.timeout(headers)?)?;
+        Ok((terms, dialect.read_head(headers)?))
+    }
+}
+
+/// What is known of a request whose body has arrived: of HTTP, or one message of a stream.
+pub(crate) struct Computing<'r> {
+    pub(crate) state: &'r ServerState,
+    /// The accounts of its connection.
+    pub(crate) ledger: &'r Ledger,
+    /// `None` in a stream.
+    pub(crate) active: Option<&'r Active>,
+    /// What the worker reads of its request.
+    pub(crate) metadata: Arc<Metadata>,
+}
+
+impl Computing<'_> {
+    /// Decodes a body, computes its items and writes their outcomes. `received` is what the body counts for until it has
+    /// been decoded. The timing of a failure is of what was computed for it.
+    pub(crate) async fn compute<D: Dialect>(
+        &self,
+        dialect: &D,
+        head: &D::Head,
+        body: Chunks,
+        received: Option<Held>,
+        terms: RequestTerms,
+    ) -> Result<Computed<D::Output>, (Failure, Timing)> {
+        let decoded = self.decode(dialect, head, body).await;
+        drop(received);
+        let Decoded { deployment, mut items, timeout, priority, asked } = decoded.map_err(|refused| {
+            let RefusedBody { failure, deployment } = refused;
+            if let Some(deployment) = deployment.as_deref().or(dialect.deployment()) {
+                drop(deployment.refuse(failure.outcome));
+            }
+            (failure, Timing::default())
+        })?;
+        terms.apply(&mut items, &deployment, timeout, priority);
+        items.calls_mut().for_each(|call| call.metadata = Some(self.metadata.clone()));
+        if let Some(active) = self.active {
+            active.compute();
+        }
+        let outcomes = request::run(&deployment, items, Some(self.ledger)).await;
+        let RequestOutcomes { mut answers, mut ticket } = outcomes;
+        if let (Ok(answers), false) = (&mut answers, self.state.options.show_errors) {
+            answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()).for_each(Failure::hide_model_text);
+        }
+        // Clients may have stopped taking answers while this one was computed.
+        let answers = answers.and_then(|answers| room::check(self.ledger, &self.state.options).map(|()| answers));
+        let written = match answers {
+            Ok(answers) => {
+                let weight = dialect.write_weight(head, &asked, &answers);
+                offload::run(weight, || dialect.write(head, asked, answers, &ticket.timing)).await
+            }
+            Err(failure) => Err(failure),
+        };
+        match written {
+            Ok(Written { output, outcome }) => {
+                ticket.set_outcome(outcome);
+                Ok(Computed { output, ticket })
+            }
+            Err(failure) => {
+                ticket.set_outcome(failure.outcome);
+                Err((failure, ticket.timing))
+            }
+        }
+    }
+
+    async fn decode<D: Dialect>(
+        &self,
+        dialect: &D,
+        head: &D::Head,
+        body: Chunks,
+    ) -> Result<Decoded<D::Asked>, RefusedBody> {
+        let message = dialect.unpack(head, body).await?;
+        let weight = dialect.decode_weight(head, &message);
+        offload::run(weight, || dialect.decode(head, message)).await
+    }
+}

@@ -1,0 +1,136 @@
+//! gRPC's frames: a byte that says whether the message is compressed, its length in four, then the message.
+
+use crate::engine::server_state::ServerState;
+use crate::protocols::connection::limits::COPY_BELOW;
+use crate::protocols::request::compression;
+use crate::protocols::request::compression::Coding;
+use crate::protocols::request::headers::{quoted, single};
+use crate::values::answer::Failure;
+use crate::values::chunks::Chunks;
+use crate::values::text::parser_message;
+use bytes::Bytes;
+use hyper::header::{HeaderMap, HeaderName};
+use jitney_core::tables::outcome::Outcome;
+use prost::Message;
+use smallvec::SmallVec;
+
+/// A message in the pieces that it is sent in.
+pub(crate) type MessagePieces = SmallVec<[Bytes; 2]>;
+
+/// Bytes before a message.
+pub(crate) const PREFIX: usize = 5;
+
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+/// How the compressed messages of a call are compressed.
+pub(crate) fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Failure> {
+    let Some(value) = single(headers, &ENCODING)? else { return Ok(None) };
+    if value == "identity" {
+        return Ok(None);
+    }
+    Coding::parse(value.as_bytes()).map(Some).ok_or_else(|| {
+        let detail = format!("grpc-encoding {} is not taken; use gzip, deflate or none", quoted(value.as_bytes()));
+        Failure::new(Outcome::MethodNotAllowed, detail)
+    })
+}
+
+/// What a prefix says: whether its message is compressed, and how long it is.
+pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
+    let [flag, length @ ..] = prefix;
+    match flag {
+        0 | 1 => Ok((flag == 1, u32::from_be_bytes(length) as usize)),
+        _ => Err(malformed(&format!("its first byte is {flag}, which is no flag of gRPC"))),
+    }
+}
+
+/// The one message of a body.
+pub(crate) async fn only(
+    mut body: Chunks,
+    coding: Option<Coding>,
+    most: u64,
+    state: &ServerState,
+) -> Result<Chunks, Failure> {
+    let mut start = body.split_to(PREFIX);
+    let Some(start) = start.contiguous().first_chunk().copied() else {
+        return Err(malformed("it ends inside of its prefix"));
+    };
+    let (is_compressed, length) = prefix(start)?;
+    if body.len() != length {
+        return Err(malformed(&format!("its prefix says {length} bytes, {} follow", body.len())));
+    }
+    plain(body, is_compressed, coding, most, state).await
+}
+
+/// A message as it was before it was compressed, of `most` bytes at most.
+pub(crate) async fn plain(
+    message: Chunks,
+    is_compressed: bool,
+    coding: Option<Coding>,
+    most: u64,
+    state: &ServerState,
+) -> Result<Chunks, Failure> {
+    match (is_compressed, coding) {
+        (false, _) => Ok(message),
+        (true, Some(coding)) => compression::inflate(coding, message, most, state).await.map(Chunks::from),
+        (true, None) => Err(malformed("it is compressed, but the header grpc-encoding does not say how")),
+    }
+}
+
+/// Reads a message; what stands in it as bytes stays where it is.
+pub(crate) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Failure> {
+    M::decode(message).map_err(|error| malformed(&format!("its protobuf cannot be read: {}", parser_message(&error))))
+}
+
+pub(crate) fn malformed(what: &str) -> Failure {
+    Failure::new(Outcome::MalformedBody, format!("the gRPC message cannot be read: {what}"))
+}
+
+/// A message that ends with large pieces, ready to be sent. Large ones are not copied.
+pub(crate) fn framed(mut message: Vec<u8>, large: &[Bytes]) -> Result<MessagePieces, Failure> {
+    let length = message.len() + large.iter().map(Bytes::len).sum::<usize>();
+    let length32 = u32::try_from(length).map_err(|_| {
+        let detail = format!("the answer has {length} bytes; a gRPC message holds 4 GiB at most");
+        Failure::new(Outcome::InvalidOutput, detail)
+    })?;
+    let mut head = Vec::with_capacity(PREFIX + message.len());
+    head.push(0);
+    head.extend_from_slice(&length32.to_be_bytes());
+    head.append(&mut message);
+    let mut pieces = MessagePieces::new();
+    for piece in large {
+        // Short pieces cost more as frames of their own than copied.
+        if piece.len() < COPY_BELOW {
+            head.extend_from_slice(piece);
+        } else {
+            pieces.push(std::mem::take(&mut head).into());
+            pieces.push(piece.clone());
+        }
+    }
+    if !head.is_empty() {
+        pieces.push(head.into());
+    }
+    Ok(pieces)
+}
+
+/// A message, ready to be sent.
+pub(crate) fn message(message: &impl Message) -> Result<MessagePieces, Failure> {
+    framed(message.encode_to_vec(), &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_make_one_message(
+            message in prop::collection::vec(any::<u8>(), 0..20), lengths in prop::collection::vec(0usize..3, 0..5)
+        ) {
+            let large: Vec<Bytes> = lengths.iter().map(|&n| Bytes::from(vec![n as u8; [0, 10, COPY_BELOW][n]])).collect();
+            let sent = framed(message.clone(), &large).unwrap().concat();
+            prop_assert_eq!(prefix(*sent.first_chunk().unwrap()).unwrap(), (false, sent.len() - PREFIX));
+            prop_assert_eq!(&sent[PREFIX..], &[message, large.concat()].concat()[..]);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Streams: messages as they come, and `ModelStreamInfer`, which answers each of them in their order.
+
+use crate::base::ledger::{Held, Ledger};
+use crate::engine::room;
+use crate::engine::server_state::ServerState;
+use crate::open_inference::messages::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use crate::protocols::connection::least_rate::LeastRate;
+use crate::protocols::connection::upload::Upload;
+use crate::protocols::exchange::{Computed as Answered, Computing};
+use crate::protocols::grpc::frame;
+use crate::protocols::grpc::frame::{MessagePieces, PREFIX};
+use crate::protocols::grpc::head::longest_allowed;
+use crate::protocols::grpc::infer::{GrpcInfer, tear};
+use crate::protocols::grpc::reply;
+use crate::protocols::grpc::reply::Piece;
+use crate::protocols::grpc::waiting::{Counted, Waiting};
+use crate::protocols::reply::failure_log;
+use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::request::body;
+use crate::protocols::request::compression::Coding;
+use crate::protocols::request::headers as request_headers;
+use crate::protocols::request::terms::RequestTerms;
+use crate::values::answer::Failure;
+use crate::values::chunks::Chunks;
+use crate::values::metadata::Metadata;
+use bytes::{Buf, BytesMut};
+use http_body::Body as _;
+use hyper::body::Frame;
+use hyper::header::HeaderMap;
+use jitney_core::tables::outcome::Outcome;
+use prost::Message;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
+
+/// Requests of one stream that are computed at once; it is then read no further.
+const AT_ONCE: usize = 64;
+
+/// How often a stream looks whether the server is ending.
+const LOOK: Duration = Duration::from_millis(500);
+/// Longer than any stream.
+const FAR_AWAY: Duration = Duration::from_secs(86_400 * 365);
+
+/// What the messages of a stream may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Bytes of one, also inflated.
+    pub(crate) most: u64,
+    /// How long one may take to arrive.
+    pub(crate) allowed: Duration,
+}
+
+/// A message as it came, which may be compressed.
+pub(crate) struct Packed {
+    message: Chunks,
+    coding: Option<Coding>,
+    is_compressed: bool,
+    most: u64,
+}
+
+impl Packed {
+    /// The message itself.
+    pub(crate) async fn plain(self, state: &ServerState) -> Result<Chunks, Failure> {
+        let Packed { message, coding, is_compressed, most } = self;
+        frame::plain(message, is_compressed, coding, most, state).await
+    }
+}
+
+/// The messages of a stream, bounded in size, in memory, and in the time that one of them takes.
+pub(crate) struct Messages<'a> {
+    state: &'a ServerState,
+    body: Upload,
+    coding: Option<Coding>,
+    bounds: Bounds,
+    buffer: BytesMut,
+    held: Held,
+}
+
+impl<'a> Messages<'a> {
+    pub(crate) fn new(state: &'a ServerState, body: Upload, coding: Option<Coding>, bounds: Bounds) -> Messages<'a> {
+        let held = body.account().hold(0);
+        Messages { state, body, coding, bounds, buffer: BytesMut::new(), held }
+    }
+
+    /// The next message; `None` at the end of the stream. Its time begins anew when this is dropped and called again.
+    pub(crate) async fn next(&mut self) -> Result<Option<Packed>, Failure> {
+        let options = &self.state.options;
+        let Bounds { most, allowed } = self.bounds;
+        let silence = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
+        // The end of its time, and the rate at which it comes, once it has begun.
+        let mut begun: Option<(Instant, LeastRate)> = None;
+        loop {
+            if let Some(start) = self.buffer.first_chunk() {
+                let (is_compressed, length) = frame::prefix(*start)?;
+                if length as u64 > most {
+                    let remedy = body::remedy(most, self.state);
+                    let detail = format!("a message has {length} bytes, the limit is {most}; {remedy}");
+                    return Err(Failure::new(Outcome::TooLarge, detail));
+                }
+                if self.buffer.len() >= PREFIX + length {
+                    self.buffer.advance(PREFIX);
+                    let message = self.buffer.split_to(length).freeze();
+                    self.held = self.body.account().hold(self.buffer.len());
+                    return Ok(Some(Packed { message: message.into(), coding: self.coding, is_compressed, most }));
+                }
+            }
+            let upload = &mut self.body;
+            let frame = poll_fn(|cx| Pin::new(&mut *upload).poll_frame(cx));
+            // Between messages a stream may be silent for as long as it likes.
+            let frame = if self.buffer.is_empty() {
+                frame.await
+            } else {
+                let start = || {
+                    let now = Instant::now();
+                    (now.checked_add(allowed).unwrap_or_else(|| now + FAR_AWAY), LeastRate::new(silence))
+                };
+                let (end, rate) = begun.get_or_insert_with(start);
+                timeout_at(rate.end().min(*end), frame).await.map_err(|_| too_slow(rate, allowed, *end))?
+            };
+            match frame {
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(frame::malformed("the stream ends inside of it")),
+                Some(Err(error)) => {
+                    return Err(Failure::new(Outcome::Cancelled, format!("the stream was broken off: {error}")));
+                }
+                Some(Ok(frame)) => {
+                    let Ok(data) = Frame::into_data(frame) else { continue };
+                    begun.iter_mut().for_each(|(_, rate)| rate.add(data.len() as u64));
+                    if !self.held.grow(data.len(), options.max_receiving_bytes) {
+                        return Err(room::receiving_is_full(options.max_receiving_bytes));
+                    }
+                    self.buffer.extend_from_slice(&data);
+                }
+            }
+        }
+    }
+}
+
+fn too_slow(rate: &LeastRate, allowed: Duration, end: Instant) -> Failure {
+    let detail = if end <= rate.end() {
+        format!("a message took longer than the {} s that it may take; send it faster", allowed.as_secs_f64())
+    } else {
+        format!("a message {}; send it faster", rate.describe())
+    };
+    Failure::new(Outcome::BodyTimeout, detail)
+}
+
+/// What is waited for, or the word that the server ends: a stream that waits would keep it from that.
+pub(crate) async fn unless_draining<T>(
+    state: &ServerState,
+    looks: &mut Interval,
+    waiting: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    // Not begun anew at each look: what it has waited for counts.
+    let mut waiting = pin!(waiting);
+    loop {
+        tokio::select! {
+            result = &mut waiting => return Ok(result),
+            _ = looks.tick() => if state.readiness().draining {
+                return Err(Failure::new(Outcome::Draining, "the server is shutting down; open a stream to another"));
+            },
+        }
+    }
+}
+
+/// When such a stream looks.
+pub(crate) fn looks() -> Interval {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
+}
+
+/// One request that is being computed; dropping it cancels it.
+struct Computed(JoinHandle<Result<Vec<Counted>, Failure>>);
+
+impl Drop for Computed {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How the requests of a stream are to be answered.
+#[derive(Clone)]
+struct Terms {
+    request: RequestTerms,
+    /// The client would rather have the stream end with an error than find it in a message.
+    is_strict: bool,
+    /// With the stream's own id.
+    metadata: Arc<Metadata>,
+}
+
+/// `ModelStreamInfer`.
+pub(crate) fn answer(
+    state: Arc<ServerState>,
+    body: Upload,
+    headers: &HeaderMap,
+    request: RequestTerms,
+    coding: Option<Coding>,
+    id: &RequestId,
+    ledger: Ledger,
+) -> Reply {
+    let is_strict = headers.get("triton_grpc_error").is_some_and(|value| value == "true");
+    let terms = Terms { request, is_strict, metadata: Arc::new(request_headers::metadata(id, headers)) };
+    let end = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let (pieces, sent) = mpsc::channel(2);
+    let running = tokio::spawn(async move {
+        let (started, mut computed) = mpsc::channel(AT_ONCE);
+        let read = read(&state, body, coding, &terms, end, started, ledger);
+        let write = async {
+            while let Some(Computed(running)) = computed.recv().await.as_mut() {
+                let result = running
+                    .await
+                    .unwrap_or_else(|_| Err(Failure::new(Outcome::Internal, "the server failed on this request")));
+                match result {
+                    Ok(message) => {
+                        for piece in message {
+                            // If nobody listens any more, this task is about to be aborted.
+                            let _ = pieces.send(Piece::Counted(piece)).await;
+                        }
+                    }
+                    Err(failure) => return Some(failure),
+                }
+            }
+            None
+        };
+        // A failure of the stream is told when the answers before it have been.
+        let (mut read, mut write) = (std::pin::pin!(read), std::pin::pin!(write));
+        let ended = tokio::select! {
+            written = &mut write => written,
+            read = &mut read => write.await.or(read.err()),
+        };
+        ended.iter().for_each(|failure| failure_log::tell(&terms.metadata.request_id, failure));
+        let trailers = ended.map_or_else(reply::ok, |failure| reply::failed(&failure));
+        let _ = pieces.send(Piece::End(trailers)).await;
+    });
+    reply::stream(sent, running.abort_handle(), id)
+}
+
+/// Starts what comes, until the stream, its time or the server ends.
+async fn read(
+    state: &Arc<ServerState>,
+    body: Upload,
+    coding: Option<Coding>,
+    terms: &Terms,
+    end: Option<Instant>,
+    started: mpsc::Sender<Computed>,
+    ledger: Ledger,
+) -> Result<(), Failure> {
+    let bounds = Bounds { most: state.options.max_body_bytes, allowed: longest_allowed(state) };
+    let mut messages = Messages::new(state, body, coding, bounds);
+    let mut looks = looks();
+    let waiting = Waiting::new(ledger.clone());
+    loop {
+        // A place first: what is read is computed.
+        let Ok(place) = started.reserve().await else { return Ok(()) };
+        let late = end.unwrap_or_else(|| Instant::now() + FAR_AWAY);
+        let next = async {
+            waiting.room().await;
+            messages.next().await
+        };
+        let message = unless_draining(state, &mut looks, timeout_at(late, next)).await?;
+        let Ok(message) = message else {
+            return Err(Failure::new(Outcome::DeadlineExceeded, "the time of the stream is over"));
+        };
+        let Some(message) = message? else { return Ok(()) };
+        let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let terms = Terms { request: RequestTerms { timeout, ..terms.request }, ..terms.clone() };
+        let (state, ledger, waiting) = (state.clone(), ledger.clone(), waiting.clone());
+        let asked = waiting.ask(message.message.len());
+        let running = async move {
+            let _asked = asked;
+            // Counted where it is computed: it may be long before those before it have been taken.
+            compute(state, ledger, message, terms).await.map(|pieces| waiting.add(pieces))
+        };
+        place.send(Computed(tokio::spawn(running)));
+    }
+}
+
+/// The answer to one request, as a message of the stream.
+async fn compute(
+    state: Arc<ServerState>,
+    ledger: Ledger,
+    message: Packed,
+    terms: Terms,
+) -> Result<MessagePieces, Failure> {
+    let message = message.plain(&state).await?;
+    let infer = GrpcInfer { state: &state, is_streamed: true };
+    let failure = match room::check(&ledger, &state.options) {
+        Ok(()) => {
+            let computing =
+                Computing { state: &state, ledger: &ledger, active: None, metadata: terms.metadata.clone() };
+            match computing.compute(&infer, &None, message.clone(), None, terms.request).await {
+                Ok(Answered { output, .. }) => return Ok(output),
+                Err((failure, _)) => failure,
+            }
+        }
+        Err(failure) => failure,
+    };
+    if terms.is_strict {
+        return Err(failure);
+    }
+    failure_log::tell(&terms.metadata.request_id, &failure);
+    // Whose error it is: clients keep several requests in the air.
+    let head = tear(message).map(|(head, _)| head).unwrap_or_default();
+    let ModelInferRequest { model_name, id, .. } = ModelInferRequest::decode(&head[..]).unwrap_or_default();
+    let whose = ModelInferResponse { model_name, id, ..ModelInferResponse::default() };
+    let response = ModelStreamInferResponse { error_message: failure.detail, infer_response: Some(whose) };
+    frame::message(&response)
+}

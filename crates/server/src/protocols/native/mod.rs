@@ -1,0 +1,5 @@
+//! jitney's own routes: one item, many items, and the pages of the front itself.
+
+pub(crate) mod many;
+pub(crate) mod one;
+pub(crate) mod pages;

@@ -1,0 +1,119 @@
+//! `POST /{deployment}`: one item in, one answer out.
+
+use crate::engine::deployment::Deployment;
+use crate::engine::request::{Answers, RequestItems};
+use crate::engine::server_state::ServerState;
+use crate::protocols::exchange::{Decoded, Dialect, RefusedBody, Written};
+use crate::protocols::reply::accept::Accept;
+use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::payload::ReplyBody;
+use crate::protocols::reply::problem;
+use crate::protocols::reply::problem::ProblemForm;
+use crate::protocols::reply::render;
+use crate::protocols::reply::render::Rendered;
+use crate::protocols::request::input::Reading;
+use crate::protocols::request::media::{body_type, check_content_encoding, content_type};
+use crate::protocols::request::terms::allowed;
+use crate::protocols::request::{form, input};
+use crate::values::answer::{Answer, Failure, Timing};
+use crate::values::chunks::Chunks;
+use hyper::Response;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use jitney_core::tables::outcome::Outcome;
+use smallvec::smallvec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request of one item.
+pub(crate) struct One<'a> {
+    pub(crate) state: &'a ServerState,
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) headers: &'a HeaderMap,
+}
+
+/// How its body is read and its answer written.
+pub(crate) struct OneHead {
+    reading: Reading,
+    accept: Accept,
+}
+
+impl One<'_> {
+    /// Of a body whose type nobody names, the types that there are.
+    fn explained(&self, failure: Failure) -> Failure {
+        input::unsaid(self.headers, input::accepted(&self.deployment.manifest.input), failure)
+    }
+}
+
+impl Dialect for One<'_> {
+    type Head = OneHead;
+    type Message = Chunks;
+    type Asked = ();
+    type Output = Rendered;
+
+    const FORM: ProblemForm = problem::document;
+
+    fn deployment(&self) -> Option<&Deployment> {
+        Some(&self.deployment)
+    }
+
+    fn allowed(&self) -> Duration {
+        allowed(&self.deployment.manifest)
+    }
+
+    fn read_head(&self, headers: &HeaderMap) -> Result<OneHead, Failure> {
+        let manifest = &self.deployment.manifest;
+        check_content_encoding(headers)?;
+        let reading = input::reading(&manifest.input, body_type(headers)?, content_type(headers))?;
+        let accept = Accept::of(headers);
+        render::check_accept(&manifest.output.kind, &accept)?;
+        Ok(OneHead { reading, accept })
+    }
+
+    async fn unpack(&self, _head: &OneHead, body: Chunks) -> Result<Chunks, Failure> {
+        Ok(body)
+    }
+
+    fn decode_weight(&self, head: &OneHead, body: &Chunks) -> usize {
+        input::weight(&self.deployment.manifest, head.reading, body.len())
+    }
+
+    fn decode(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
+        let manifest = &self.deployment.manifest;
+        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let length = body.len();
+        let taken = match head.reading {
+            Reading::Form => form::read(manifest, self.headers, body, most),
+            reading => input::take(manifest, reading, body, most),
+        };
+        // There is no need to guess what an empty body is.
+        let taken = taken.map_err(|failure| if length == 0 { failure } else { self.explained(failure) })?;
+        let call = taken.call(render::encoding(&head.accept));
+        let items = RequestItems::new(&self.deployment, smallvec![Ok(call)], length)?;
+        Ok(Decoded { deployment: self.deployment.clone(), items, timeout: None, priority: None, asked: () })
+    }
+
+    fn write_weight(&self, head: &OneHead, (): &(), answers: &[Answer]) -> usize {
+        let parts = answers.first().and_then(|answer| answer.result.as_ref().ok());
+        parts.map_or(0, |parts| render::weight(parts, &head.accept))
+    }
+
+    fn write(
+        &self,
+        head: &OneHead,
+        (): (),
+        mut answers: Answers,
+        timing: &Timing,
+    ) -> Result<Written<Rendered>, Failure> {
+        let missing = || Failure::new(Outcome::Internal, "an answer is missing");
+        let answer = answers.pop().ok_or_else(missing)?;
+        // Most documents are first looked into by the worker.
+        let parts = answer.result.map_err(|failure| self.explained(failure))?;
+        render::answer(&parts, &head.accept, timing.batch_size <= 1).map(Written::ok)
+    }
+
+    fn reply(&self, Rendered { media, body }: Rendered) -> Reply {
+        let mut reply = Response::new(ReplyBody::from(body));
+        reply.headers_mut().insert(CONTENT_TYPE, media);
+        reply
+    }
+}

@@ -1,0 +1,137 @@
+//! What the front says of itself: probes, metrics, configuration, the docs page. None of it waits for a model.
+
+use crate::base::openmetrics;
+use crate::engine::server_state::ServerState;
+use crate::protocols::connection::upload::Upload;
+use crate::protocols::reply::accept::Accept;
+use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::payload::ReplyBody;
+use bytes::Bytes;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use hyper::{Request, Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+const DOCS: &str = include_str!("docs.html");
+
+/// One answer of this type.
+pub(crate) fn reply(media: &'static str, body: impl Into<ReplyBody>) -> Reply {
+    let mut reply = Response::new(body.into());
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    // All of this changes while the server runs.
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}
+
+/// One JSON answer.
+pub(crate) fn json_reply(value: &Value) -> Reply {
+    reply("application/json", serde_json::to_vec_pretty(value).unwrap_or_default())
+}
+
+/// `OPTIONS *`: what may be asked of some route.
+pub(crate) fn options() -> Reply {
+    let mut reply = Response::new(ReplyBody::from(Bytes::new()));
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, OPTIONS"));
+    reply
+}
+
+/// `GET /`: the docs for people, the routes for programs.
+pub(crate) fn index(state: &ServerState, request: &Request<Upload>) -> Reply {
+    let accept = Accept::of(request.headers());
+    // What covers everything is a program that did not care.
+    if accept.quality("text/html") > accept.quality("application/json") {
+        let mut to_docs = reply("text/plain", "see /docs\n");
+        *to_docs.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+        to_docs.headers_mut().insert(LOCATION, HeaderValue::from_static("/docs"));
+        return to_docs;
+    }
+    let mut routes = Map::new();
+    let deployments = state.deployments();
+    for deployment in &deployments {
+        let name = &deployment.manifest.name;
+        routes.insert(format!("POST /{name}"), deployment.manifest.doc.clone().into());
+        routes.insert(format!("POST /{name}/batch"), "the same for many items in one request".into());
+    }
+    if deployments.iter().any(|deployment| deployment.manifest.task.is_some()) {
+        routes.insert("POST /v1/embeddings".into(), "the OpenAI API, for deployments that say their task".into());
+        routes.insert("GET /v1/models".into(), "which of them there are".into());
+    }
+    for (route, what) in [
+        ("GET /livez", "200 while this process answers"),
+        ("GET /readyz", "200 when models are loaded and the server takes requests, else 503 with the reasons"),
+        ("GET /metrics", "metrics for Prometheus"),
+        ("GET /config", "the options in force, where they came from, what was learned of batches, and the last ones"),
+        ("GET /v2", "the Open Inference Protocol, over REST and gRPC: every deployment is a model of it"),
+        ("GET /openapi.json", "the API of the deployments"),
+        ("GET /docs", "the same for people"),
+    ] {
+        routes.insert(route.into(), what.into());
+    }
+    json_reply(&json!({ "server": "jitney", "version": env!("CARGO_PKG_VERSION"), "routes": routes }))
+}
+
+/// `GET /livez`
+pub(crate) fn livez() -> Reply {
+    reply("text/plain", "ok\n")
+}
+
+/// `GET /readyz`
+pub(crate) fn readyz(state: &ServerState) -> Reply {
+    let readiness = state.readiness();
+    let mut answer =
+        json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
+    if !readiness.ready {
+        *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(state.loading_retry_after().as_secs().max(1)));
+    }
+    answer
+}
+
+/// `GET /metrics`, in the Prometheus text format unless the scraper prefers `OpenMetrics`.
+pub(crate) async fn metrics(state: &ServerState, headers: &HeaderMap) -> Reply {
+    // What fades when nobody comes is as of now.
+    for deployment in state.deployments() {
+        deployment.explain().await;
+    }
+    let (text, accept) = (state.telemetry.text(), Accept::of(headers));
+    if accept.quality("application/openmetrics-text") > accept.quality("text/plain") {
+        return reply(openmetrics::MEDIA, openmetrics::from_prometheus(&text).into_bytes());
+    }
+    reply("text/plain; version=0.0.4; charset=utf-8", text.into_bytes())
+}
+
+/// `GET /config`
+pub(crate) async fn config(state: &ServerState) -> Reply {
+    let mut deployments = Map::new();
+    for deployment in state.deployments() {
+        let manifest = &deployment.manifest;
+        let summary = json!({
+            "doc": manifest.doc,
+            "options": manifest.options,
+            "option_sources": manifest.option_sources,
+            "init": manifest.init,
+            "input": { "kind": manifest.input.kind, "arrays": manifest.input.arrays },
+            "output": { "kind": manifest.output.kind, "arrays": manifest.output.arrays },
+            "task": manifest.task,
+            "group_by": manifest.group_by,
+            "cost": manifest.cost,
+            "batches": deployment.explain().await,
+        });
+        deployments.insert(manifest.name.clone(), summary);
+    }
+    json_reply(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "server": state.options,
+        "server_sources": state.option_sources,
+        "deployments": deployments,
+    }))
+}
+
+/// `GET /docs`
+pub(crate) fn docs() -> Reply {
+    let mut page = reply("text/html; charset=utf-8", DOCS);
+    // The page needs nothing from elsewhere, and nothing from elsewhere may run in it.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    page.headers_mut().insert("content-security-policy", HeaderValue::from_static(policy));
+    page
+}

@@ -1,0 +1,8 @@
+//! The Open Inference Protocol over REST.
+
+pub mod describe;
+pub(crate) mod error;
+pub(crate) mod infer;
+pub(crate) mod read;
+pub(crate) mod routes;
+pub(crate) mod write;

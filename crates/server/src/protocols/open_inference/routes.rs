@@ -1,0 +1,151 @@
+//! The Open Inference Protocol over REST: everything below `/v2`.
+
+use crate::engine::server_state::ServerState;
+use crate::items::document::json_fault;
+use crate::protocols::connection::socket::Active;
+use crate::protocols::connection::upload::Upload;
+use crate::protocols::exchange::Exchange;
+use crate::protocols::open_inference::describe;
+use crate::protocols::open_inference::infer::RestInfer;
+use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::problem::Problem;
+use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::request::body;
+use crate::protocols::request::object::Object;
+use crate::values::answer::Timing;
+use crate::values::text::decoded;
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, StatusCode};
+use jitney_core::tables::outcome::Outcome;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+const READ: &str = "GET, HEAD";
+
+/// Answers one request of this protocol.
+pub(crate) async fn answer(
+    state: &ServerState,
+    request: Request<Upload>,
+    id: &RequestId,
+    active: &Active,
+) -> Result<Reply, Problem> {
+    let path = request.uri().path().to_owned();
+    // What is no text is the name of nothing.
+    let decode = |piece| decoded(piece).unwrap_or(Cow::Borrowed("%"));
+    let pieces: Vec<Cow<str>> = path.split('/').skip(2).map(decode).collect();
+    let pieces: Vec<&str> = pieces.iter().map(AsRef::as_ref).filter(|piece| !piece.is_empty()).collect();
+    // A model comes with or without its version, which is then checked with its name.
+    let (model, version, rest) = match &pieces[..] {
+        ["models", model, "versions", version, rest @ ..] => (*model, *version, rest),
+        ["models", model, rest @ ..] => (*model, "", rest),
+        _ => ("", "", &[][..]),
+    };
+    if !model.is_empty() && rest == ["infer"] {
+        let found = allow(&request, &[Method::POST], "POST").and_then(|()| Ok(describe::find(state, model, version)?));
+        let deployment = found.map_err(|problem| problem.instead_of(request.body()))?;
+        let (head, body) = request.into_parts();
+        let exchange = Exchange { state, id, active };
+        return Ok(exchange.answer(&RestInfer { state, deployment }, &head.headers, body).await);
+    }
+    let mut reply = if pieces == ["repository", "index"] {
+        allow(&request, &[Method::POST], "POST").map_err(|problem| problem.instead_of(request.body()))?;
+        index(state, request).await?
+    } else {
+        page(state, &request, &pieces, (model, version, rest)).map_err(|problem| problem.instead_of(request.body()))?
+    };
+    id.stamp(reply.headers_mut(), &Timing::default());
+    Ok(reply)
+}
+
+fn page(
+    state: &ServerState,
+    request: &Request<Upload>,
+    pieces: &[&str],
+    (model, version, rest): (&str, &str, &[&str]),
+) -> Result<Reply, Problem> {
+    if matches!(pieces, ["repository", "models", _, "load" | "unload"]) {
+        return Err(describe::no_control().into());
+    }
+    if matches!(pieces, ["systemsharedmemory" | "cudasharedmemory", ..]) {
+        return Err(describe::no_shared_memory().into());
+    }
+    let is_model = !model.is_empty() && matches!(rest, [] | ["ready" | "config" | "stats"]);
+    if !is_model && !matches!(pieces, [] | ["models"] | ["health", "live" | "ready"]) {
+        let shown = crate::protocols::request::headers::quoted(request.uri().path().as_bytes());
+        return Err(Problem::new(
+            Outcome::NotFound,
+            format!("{shown} is not a route of the Open Inference Protocol here"),
+        ));
+    }
+    allow(request, &[Method::GET, Method::HEAD], READ)?;
+    // A model may have this name.
+    if pieces == ["models", "stats"] && describe::find(state, model, version).is_err() {
+        return Ok(json_reply(&describe::all_statistics(state, "", "")?));
+    }
+    match pieces {
+        [] => return Ok(json_reply(&describe::server())),
+        ["health", "live"] => return Ok(json_reply(&json!({ "live": true }))),
+        ["health", "ready"] => return Ok(readiness(state, json!({}), state.readiness().ready)),
+        ["models"] => {
+            let catalogue = state.catalogue().unwrap_or_default();
+            return Ok(json_reply(&json!({ "models": catalogue.names().collect::<Vec<_>>() })));
+        }
+        _ => {}
+    }
+    let deployment = describe::find(state, model, version)?;
+    Ok(match rest {
+        ["ready"] => readiness(state, json!({ "name": model }), describe::is_ready(state, &deployment)),
+        ["config"] => json_reply(&describe::config(&deployment)),
+        ["stats"] => json_reply(&describe::all_statistics(state, model, version)?),
+        _ => json_reply(&describe::model(&deployment)),
+    })
+}
+
+fn allow(request: &Request<Upload>, methods: &[Method], names: &'static str) -> Result<(), Problem> {
+    if methods.contains(request.method()) {
+        return Ok(());
+    }
+    Err(Problem::wrong_method(request, names))
+}
+
+/// What a body may ask of the index. Nothing else of it is kept: a document may be far larger in memory than it was.
+#[derive(Default, serde::Deserialize)]
+struct Asked {
+    #[serde(default)]
+    ready: bool,
+}
+
+/// `POST /v2/repository/index`: a body may ask for those only that are ready.
+async fn index(state: &ServerState, request: Request<Upload>) -> Result<Reply, Problem> {
+    let mut body = body::question(request.into_body(), state, None).await?;
+    let Object(Asked { ready }) = match body.contiguous() {
+        body if body.is_empty() => Object::default(),
+        body => serde_json::from_slice(body).map_err(|error| {
+            Problem::new(
+                Outcome::MalformedBody,
+                format!("the body cannot be read: {}; send {{\"ready\": true}} or nothing", json_fault(body, &error)),
+            )
+        })?,
+    };
+    Ok(json_reply(&describe::index(state, ready).models))
+}
+
+fn json_reply(value: &impl Serialize) -> Reply {
+    crate::protocols::native::pages::reply("application/json", serde_json::to_vec(value).unwrap_or_default())
+}
+
+fn readiness(state: &ServerState, mut body: Value, ready: bool) -> Reply {
+    body["ready"] = ready.into();
+    let mut reply = json_reply(&body);
+    if !ready {
+        *reply.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(state.loading_retry_after().as_secs().max(1)));
+    }
+    reply
+}
+
+/// Routes that answer without a key.
+pub(crate) fn is_probe(path: &str) -> bool {
+    matches!(path, "/v2/health/live" | "/v2/health/ready")
+}

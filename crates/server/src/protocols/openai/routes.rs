@@ -1,0 +1,76 @@
+//! The OpenAI API: everything below `/v1`.
+
+use crate::engine::server_state::ServerState;
+use crate::protocols::connection::socket::Active;
+use crate::protocols::connection::upload::Upload;
+use crate::protocols::exchange::Exchange;
+use crate::protocols::openai::embeddings::Embeddings;
+use crate::protocols::openai::models;
+use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::problem::Problem;
+use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::request::headers::quoted;
+use crate::values::answer::Timing;
+use hyper::{Method, Request};
+use jitney_core::tables::outcome::Outcome;
+
+/// Answers one request of this protocol.
+pub(crate) async fn answer(
+    state: &ServerState,
+    request: Request<Upload>,
+    id: &RequestId,
+    active: &Active,
+) -> Result<Reply, Problem> {
+    let path = request.uri().path();
+    let Some(route) = path.strip_prefix("/v1/").map(|route| route.trim_end_matches('/')) else {
+        return Err(no_route(path).instead_of(request.body()));
+    };
+    let page = match route {
+        "embeddings" if request.method() == Method::POST => {
+            let (head, body) = request.into_parts();
+            let exchange = Exchange { state, id, active };
+            return Ok(exchange.answer(&Embeddings { state }, &head.headers, body).await);
+        }
+        "embeddings" => Err(Problem::wrong_method(&request, "POST")),
+        "models" => read_only(&request).and_then(|()| models::list(state)),
+        _ => match route.strip_prefix("models/") {
+            // Of the version of KServe's protocol before the Open Inference Protocol.
+            Some(model) if model.ends_with(":predict") => Err(predict_of_kserve(path, model)),
+            Some(model) => read_only(&request).and_then(|()| models::one(state, model)),
+            None => Err(no_route(path)),
+        },
+    };
+    let mut reply = page.map_err(|problem| problem.instead_of(request.body()))?;
+    id.stamp(reply.headers_mut(), &Timing::default());
+    Ok(reply)
+}
+
+fn no_route(path: &str) -> Problem {
+    let asked = quoted(path.as_bytes());
+    let hint = if lacks_version(path) { " (let the client's base URL end with /v1)" } else { "" };
+    let detail = format!("{asked} is not a route of this server; there are /v1/models and /v1/embeddings{hint}");
+    Problem::new(Outcome::NotFound, detail)
+}
+
+fn predict_of_kserve(path: &str, model: &str) -> Problem {
+    let asked = quoted(path.as_bytes());
+    let name = quoted(model.trim_end_matches(":predict").as_bytes());
+    let name = name.trim_matches('`');
+    let detail =
+        format!("{asked} is KServe's protocol v1; there are POST /v2/models/{name}/infer (v2) and POST /{name}");
+    Problem::new(Outcome::NotFound, detail)
+}
+
+/// Whether this is what OpenAI's clients ask for when their base URL does not end with the version.
+pub(crate) fn lacks_version(path: &str) -> bool {
+    let path = path.strip_prefix('/').unwrap_or_default();
+    // Azure's have routes of their own.
+    path.starts_with("openai/")
+        || matches!(path, "embeddings" | "models" | "completions" | "chat/completions" | "responses")
+        || path.strip_prefix("models/").is_some_and(|model| !model.is_empty() && model != "batch")
+}
+
+fn read_only(request: &Request<Upload>) -> Result<(), Problem> {
+    let reads = request.method() == Method::GET || request.method() == Method::HEAD;
+    if reads { Ok(()) } else { Err(Problem::wrong_method(request, "GET, HEAD")) }
+}

@@ -1,0 +1,8 @@
+//! The OpenAPI document of what is served.
+
+pub(crate) mod components;
+pub(crate) mod document;
+pub(crate) mod native;
+pub(crate) mod open_inference;
+pub(crate) mod openai;
+pub(crate) mod parts;

@@ -1,0 +1,79 @@
+//! From what a client was told back to the log: a failed request by its id.
+
+use crate::values::answer::Failure;
+use jitney_core::tables::outcome::Outcome;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// So many faults are told in a window; a model that fails on every item must not flood the log.
+const TOLD_PER_WINDOW: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(10);
+
+static THROTTLE: Mutex<Throttle> = Mutex::new(Throttle::new());
+
+/// Says that a request, or one item of it, failed. Faults of the model or of the server are in every log, as many as
+/// fit; what clients did wrong and what had to wait only in that of the level `debug`.
+pub(crate) fn tell(request_id: &str, failure: &Failure) {
+    let (reason, detail) = (failure.outcome.reason(), failure.model_text.as_ref().unwrap_or(&failure.detail));
+    if !is_fault(failure.outcome) {
+        tracing::debug!(request_id, reason, "request {request_id}: {reason}: {detail}");
+        return;
+    }
+    let Some(untold) = THROTTLE.lock().unwrap_or_else(PoisonError::into_inner).pass(Instant::now()) else { return };
+    if untold > 0 {
+        tracing::warn!("{untold} more failed requests were not told");
+    }
+    tracing::warn!(request_id, reason, "request {request_id}: {reason}: {detail}");
+}
+
+fn is_fault(outcome: Outcome) -> bool {
+    use Outcome::{Internal, InvalidOutput, ModelFailed, Quarantined, WorkerLost};
+    matches!(outcome, ModelFailed | InvalidOutput | WorkerLost | Quarantined | Internal)
+}
+
+/// Lets so many through in a window, and counts the rest.
+#[derive(Debug)]
+struct Throttle {
+    since: Option<Instant>,
+    told: u32,
+    untold: u32,
+}
+
+impl Throttle {
+    const fn new() -> Throttle {
+        Throttle { since: None, told: 0, untold: 0 }
+    }
+
+    /// How many were left out since the last one that was told, or nothing if this one is left out too.
+    fn pass(&mut self, now: Instant) -> Option<u32> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
+            (self.since, self.told) = (Some(now), 0);
+        }
+        if self.told == TOLD_PER_WINDOW {
+            self.untold += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_counted_and_told_with_the_next_window() {
+        let (mut throttle, start) = (Throttle::new(), Instant::now());
+        let told = (0..50).filter(|_| throttle.pass(start).is_some()).count();
+        assert_eq!(told, TOLD_PER_WINDOW as usize);
+        assert_eq!(throttle.pass(start + WINDOW), Some(40));
+        assert_eq!(throttle.pass(start + WINDOW), Some(0));
+    }
+
+    #[test]
+    fn what_clients_do_wrong_is_no_fault() {
+        assert!(is_fault(Outcome::ModelFailed) && is_fault(Outcome::WorkerLost));
+        assert!(!is_fault(Outcome::InvalidInput) && !is_fault(Outcome::QueueFull) && !is_fault(Outcome::Unavailable));
+    }
+}

@@ -1,0 +1,131 @@
+//! The body of an answer: one piece of known length, or a stream that ends with trailers.
+
+use crate::engine::deployment::Ticket;
+use crate::engine::server_state::ServerState;
+use crate::protocols::connection::backlog;
+use crate::protocols::connection::socket::{Active, Activity};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::Response;
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// What a stream of answers is: it fails inside its protocol, never as a stream.
+pub(crate) type ReplyStream = Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>;
+
+/// What every route gives.
+pub(crate) type Reply = Response<ReplyBody>;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) struct ReplyBody {
+    content: Content,
+    /// A request is active until its answer has been handed over.
+    active: Option<Active>,
+    /// Counts the request when the answer has been handed over, or dropped.
+    ticket: Option<Ticket>,
+}
+
+enum Content {
+    Whole(Option<Bytes>),
+    Stream(ReplyStream, Option<Counting>),
+}
+
+/// Where the pieces of a stream are counted until the client has taken them.
+struct Counting {
+    activity: Arc<Activity>,
+    silence: Duration,
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Whole(data) => f.debug_tuple("Whole").field(data).finish(),
+            Content::Stream(..) => f.write_str("Stream"),
+        }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for ReplyBody {
+    fn from(data: T) -> ReplyBody {
+        let data = data.into();
+        ReplyBody { content: Content::Whole((!data.is_empty()).then_some(data)), active: None, ticket: None }
+    }
+}
+
+impl ReplyBody {
+    /// An answer that comes in pieces while it is computed, such as that of a gRPC stream.
+    pub(crate) fn stream(stream: ReplyStream) -> ReplyBody {
+        ReplyBody { content: Content::Stream(stream, None), active: None, ticket: None }
+    }
+
+    /// Counts the request with this body.
+    pub(crate) fn count_with(&mut self, ticket: Ticket) {
+        self.ticket = Some(ticket);
+    }
+
+    /// Bytes of an answer in one piece; of a stream nobody knows.
+    pub(crate) fn len(&self) -> Option<usize> {
+        match &self.content {
+            Content::Whole(data) => Some(data.as_ref().map_or(0, Bytes::len)),
+            Content::Stream(..) => None,
+        }
+    }
+
+    /// Hands the answer over to the connection: what its client does not take is counted, and bounded in time.
+    pub(crate) fn hand_over(&mut self, mut active: Active, state: &ServerState, activity: &Arc<Activity>) {
+        let silence = Duration::try_from_secs_f64(state.options.body_timeout_s).unwrap_or(Duration::MAX);
+        match &mut self.content {
+            Content::Whole(data) => {
+                active.reply();
+                *data = data.take().map(|data| backlog::counted(data, &activity.backlog, silence));
+            }
+            // Between two pieces it is the model that is waited for, not the client.
+            Content::Stream(_, account) => {
+                *account = Some(Counting { activity: activity.clone(), silence });
+            }
+        }
+        self.active = Some(active);
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.content {
+            Content::Whole(data) => {
+                let data = data.take();
+                drop(self.ticket.take());
+                Poll::Ready(data.map(|data| Ok(Frame::data(data))))
+            }
+            Content::Stream(stream, account) => {
+                let frame = ready!(stream.as_mut().poll_frame(cx));
+                let counted = |data| match &*account {
+                    Some(Counting { activity, silence }) => backlog::counted(data, &activity.backlog, *silence),
+                    None => data,
+                };
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(counted))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Whole(data) => data.is_none(),
+            Content::Stream(stream, _) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(data) => SizeHint::with_exact(data.as_ref().map_or(0, Bytes::len) as u64),
+            Content::Stream(stream, _) => stream.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The id of a request, and the headers that every answer has.
+
+use crate::protocols::connection::limits::REQUEST_ID_BYTES;
+use crate::values::answer::Timing;
+use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const BATCH_SIZE: HeaderName = HeaderName::from_static("x-jitney-batch-size");
+
+/// Who a request is, for people who read logs.
+#[derive(Clone, Debug)]
+pub(crate) enum RequestId {
+    /// The caller's own.
+    Given(HeaderValue),
+    /// Ours, as a number until somebody reads it.
+    Fresh(u64),
+}
+
+impl RequestId {
+    /// A new one: different from every other of this process, and hard to confuse with those of another.
+    pub(crate) fn fresh() -> RequestId {
+        static START: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("request"));
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // An odd factor and xor-shifts map different counts to different ids.
+        let mixed = (NEXT.fetch_add(1, Ordering::Relaxed) ^ *START).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        RequestId::Fresh(mixed ^ (mixed >> 32))
+    }
+
+    /// The caller's if it is fit to be repeated in headers and logs, else a new one.
+    pub(crate) fn of(headers: &HeaderMap) -> RequestId {
+        match headers.get(REQUEST_ID) {
+            Some(value)
+                if (1..=REQUEST_ID_BYTES).contains(&value.len())
+                    && value.as_bytes().iter().all(u8::is_ascii_graphic) =>
+            {
+                RequestId::Given(value.clone())
+            }
+            _ => RequestId::fresh(),
+        }
+    }
+
+    /// As text.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match self {
+            RequestId::Given(value) => Cow::Borrowed(value.to_str().unwrap_or_default()),
+            RequestId::Fresh(number) => Cow::Owned(String::from_utf8_lossy(&hex(*number)).into_owned()),
+        }
+    }
+
+    /// Writes the id, where the time went and how many rode along: one allocation for all values. What was refused before
+    /// it waited or rode says so with zeros.
+    pub(crate) fn stamp(&self, headers: &mut HeaderMap, timing: &Timing) {
+        let mut text = Vec::with_capacity(96);
+        if let RequestId::Fresh(number) = self {
+            text.extend_from_slice(&hex(*number));
+        }
+        let id_end = text.len();
+        for (name, length) in
+            [("queue;dur=", timing.queue), (", batch;dur=", timing.batch), (", model;dur=", timing.model)]
+        {
+            text.extend_from_slice(name.as_bytes());
+            write_ms(&mut text, length);
+        }
+        let timing_end = text.len();
+        text.extend_from_slice(itoa::Buffer::new().format(timing.batch_size).as_bytes());
+        let text = Bytes::from(text);
+        let value =
+            |from: usize, to: usize| HeaderValue::from_maybe_shared(text.slice(from..to)).expect("digits and letters");
+        headers.insert(
+            REQUEST_ID,
+            match self {
+                RequestId::Given(given) => given.clone(),
+                RequestId::Fresh(_) => value(0, id_end),
+            },
+        );
+        headers.insert(SERVER_TIMING, value(id_end, timing_end));
+        headers.insert(BATCH_SIZE, value(timing_end, text.len()));
+    }
+}
+
+fn hex(number: u64) -> [u8; 16] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|place| DIGITS[(number >> (60 - 4 * place)) as usize & 15])
+}
+
+/// Milliseconds with three decimals.
+fn write_ms(text: &mut Vec<u8>, length: Duration) {
+    let micros = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
+    text.extend_from_slice(itoa::Buffer::new().format(micros / 1000).as_bytes());
+    let rest = (micros % 1000) as u16;
+    let digit = |number: u16| b'0' + (number % 10) as u8;
+    text.extend_from_slice(&[b'.', digit(rest / 100), digit(rest / 10), digit(rest)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn fresh_ids_differ_and_have_sixteen_digits() {
+        let ids: HashSet<String> = (0..10_000).map(|_| RequestId::fresh().text().into_owned()).collect();
+        assert_eq!(ids.len(), 10_000);
+        assert!(ids.iter().all(|id| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit())));
+    }
+
+    #[test]
+    fn an_unfit_id_is_replaced() {
+        let long = "x".repeat(129);
+        for (given, kept) in
+            [("abc-1", true), ("a b", false), ("\u{e9}", false), (&long[..128], true), (&long, false), ("", false)]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-request-id", HeaderValue::from_bytes(given.as_bytes()).unwrap());
+            assert_eq!(RequestId::of(&headers).text() == given, kept, "{given}");
+        }
+    }
+
+    #[test]
+    fn times_have_three_decimals() {
+        let mut headers = HeaderMap::new();
+        let timing = Timing {
+            queue: Duration::from_micros(1234),
+            batch: Duration::from_nanos(100_900),
+            model: Duration::from_secs(5),
+            batch_size: 64,
+        };
+        RequestId::fresh().stamp(&mut headers, &timing);
+        assert_eq!(headers["server-timing"], "queue;dur=1.234, batch;dur=0.100, model;dur=5000.000");
+        assert_eq!(headers["x-jitney-batch-size"], "64");
+    }
+}

@@ -1,0 +1,7 @@
+//! From a request to the protocol that answers it: origin, key, path.
+
+pub(crate) mod cors;
+pub(crate) mod gate;
+pub(crate) mod origin;
+pub(crate) mod protocol;
+pub mod service;

@@ -1,0 +1,93 @@
+//! Which protocol a request speaks. Its path decides, before anything else is looked at, so that whatever goes wrong
+//! is said in the form that its client understands.
+
+use crate::protocols::reply::problem;
+use crate::protocols::reply::problem::ProblemForm;
+use crate::protocols::{grpc, open_inference, openai};
+use hyper::Request;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use jitney_core::config::options::ServerOptions;
+
+/// A protocol of the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// jitney's own routes: deployments and pages.
+    Native,
+    /// Everything below `/v1`.
+    OpenAi,
+    /// Everything below `/v2`: the Open Inference Protocol over REST.
+    OpenInference,
+    /// Whatever says that it is gRPC.
+    Grpc,
+}
+
+impl Protocol {
+    /// The protocol of a request; `has_deployment` says whether there is one of a name.
+    pub(crate) fn of<B>(request: &Request<B>, has_deployment: impl Fn(&str) -> bool) -> Protocol {
+        let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
+            return Protocol::Grpc;
+        }
+        let path = request.uri().path();
+        match path.split('/').nth(1) {
+            Some("v1") => Protocol::OpenAi,
+            Some("v2") => Protocol::OpenInference,
+            // What OpenAI's clients ask for whose base URL lacks it: they could not read any other answer.
+            Some(first) if openai::routes::lacks_version(path) && !has_deployment(first) => Protocol::OpenAi,
+            _ => Protocol::Native,
+        }
+    }
+
+    /// Whether a route answers also those who have no key: load balancers and supervisors do not have one.
+    pub(crate) fn is_open(self, path: &str, options: &ServerOptions) -> bool {
+        match self {
+            // The docs are the same page everywhere, and ask for a key themselves: a browser cannot send one for a page.
+            Protocol::Native => {
+                matches!(path, "/livez" | "/readyz" | "/docs") || (options.open_metrics && path == "/metrics")
+            }
+            Protocol::OpenAi => false,
+            Protocol::OpenInference => open_inference::routes::is_probe(path),
+            Protocol::Grpc => grpc::routes::is_probe(path),
+        }
+    }
+
+    /// How this protocol writes problems.
+    pub(crate) fn form(self) -> ProblemForm {
+        match self {
+            Protocol::Native => problem::document,
+            Protocol::OpenAi => openai::error::form,
+            Protocol::OpenInference => open_inference::error::form,
+            Protocol::Grpc => grpc::reply::form,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_and_type_select_the_protocol() {
+        for (path, kind, protocol) in [
+            ("/", "", Protocol::Native),
+            ("/v1", "", Protocol::OpenAi),
+            ("/v1/models/a/b", "", Protocol::OpenAi),
+            ("/v11", "", Protocol::Native),
+            ("/x/v1", "", Protocol::Native),
+            ("/v2/health/live", "application/json", Protocol::OpenInference),
+            ("/inference.GRPCInferenceService/ModelInfer", "application/grpc+proto", Protocol::Grpc),
+            ("/v2", "application/grpc", Protocol::Grpc),
+            ("/embeddings", "application/json", Protocol::OpenAi),
+            ("/models/a", "", Protocol::OpenAi),
+            ("/models", "", Protocol::Native),
+            ("/chat", "", Protocol::Native),
+            ("/embeddings/batch", "", Protocol::Native),
+            ("/openai/deployments/a/embeddings", "application/json", Protocol::OpenAi),
+            ("/openai", "", Protocol::Native),
+        ] {
+            let request = Request::builder().uri(path).header(CONTENT_TYPE, kind).body(()).unwrap();
+            let has_deployment = |name: &str| name == "models" && path == "/models";
+            assert_eq!(Protocol::of(&request, has_deployment), protocol, "{path} {kind}");
+        }
+    }
+}

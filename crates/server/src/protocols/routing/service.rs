@@ -1,0 +1,304 @@
+//! From a request to the function that answers it: through the gate, to its protocol, and there by path and method.
+
+use crate::engine::deployment::Deployment;
+use crate::engine::server_state::ServerState;
+use crate::protocols::connection::listen::{self, Listener};
+use crate::protocols::connection::services::Services;
+use crate::protocols::connection::socket::{Active, Activity};
+use crate::protocols::connection::upload::Upload;
+use crate::protocols::exchange::Exchange;
+use crate::protocols::native::many::Many;
+use crate::protocols::native::one::One;
+use crate::protocols::native::pages;
+use crate::protocols::openapi::document;
+use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::payload::ReplyBody;
+use crate::protocols::reply::problem::{Problem, REASON};
+use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::routing::cors::Origins;
+use crate::protocols::routing::gate;
+use crate::protocols::routing::gate::GateStop;
+use crate::protocols::routing::protocol::Protocol;
+use crate::protocols::{grpc, open_inference, openai};
+use crate::values::answer::Timing;
+use crate::values::text::decoded;
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, ORIGIN};
+use hyper::{Method, Request, Version};
+use jitney_core::tables::outcome::Outcome;
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The routes, for one connection.
+#[derive(Debug)]
+pub(crate) struct Service {
+    state: Arc<ServerState>,
+    /// See `origin::check`; `None` if requests may name any host.
+    own_host: Option<Arc<str>>,
+    activity: Arc<Activity>,
+}
+
+/// Serves all HTTP routes on these listeners, as `listen::serve` does.
+pub async fn serve(listeners: Vec<Listener>, state: Arc<ServerState>, stop_accepting: watch::Receiver<bool>) {
+    listen::serve(listeners, state.clone(), Routes(state), stop_accepting).await;
+}
+
+/// The routes of a server: a `Service` for each connection.
+#[derive(Clone, Debug)]
+struct Routes(Arc<ServerState>);
+
+impl Services for Routes {
+    type Body = ReplyBody;
+    type Service = Service;
+
+    fn of_connection(&self, own_host: Option<Arc<str>>, activity: Arc<Activity>) -> Service {
+        Service { state: self.0.clone(), own_host, activity }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Reply;
+    type Error = Infallible;
+    // Boxed: an idle connection then keeps a pointer, not the room of the largest request.
+    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (state, activity) = (self.state.clone(), self.activity.clone());
+        let active = self.activity.begin();
+        let own_host = self.own_host.clone();
+        let http2 = request.version() == Version::HTTP_2;
+        let request = request.map(|body| Upload::new(body, http2, activity.ledger.received.clone()));
+        Box::pin(async move {
+            let mut reply = answer(&state, own_host.as_deref(), request, &active).await;
+            if reply.headers().contains_key(REASON) {
+                state.refusing.turn().await;
+            }
+            if reply.headers().contains_key(CONNECTION) {
+                // HTTP/2 has no such header: there only the stream ends.
+                if http2 {
+                    reply.headers_mut().remove(CONNECTION);
+                } else {
+                    active.leave_unread();
+                }
+            }
+            reply.body_mut().hand_over(active, &state, &activity);
+            Ok(reply)
+        })
+    }
+}
+
+const READ: &str = "GET, HEAD";
+
+/// The answer to one request, whatever its protocol.
+async fn answer(state: &Arc<ServerState>, own_host: Option<&str>, request: Request<Upload>, active: &Active) -> Reply {
+    let id = RequestId::of(request.headers());
+    let protocol =
+        Protocol::of(&request, |name| state.catalogue().is_none_or(|catalogue| catalogue.get(name).is_some()));
+    let origin = request.headers().get(ORIGIN).cloned();
+    let is_head = request.method() == Method::HEAD;
+    let (head, body) = request.into_parts();
+    let passed = gate::pass(state, own_host, protocol, &head);
+    let request = Request::from_parts(head, body);
+    let mut reply = match passed {
+        Ok(()) => dispatch(state, protocol, request, &id, active).await,
+        Err(GateStop::Answered(mut reply)) => {
+            id.stamp(reply.headers_mut(), &Timing::default());
+            *reply
+        }
+        Err(GateStop::Refused(problem)) => {
+            if protocol == Protocol::Native && request.method() == Method::POST {
+                called(state, &request).inspect(|(deployment, _)| drop(deployment.refuse(problem.outcome())));
+            }
+            problem.instead_of(request.body()).reply(protocol.form(), &id, &Timing::default())
+        }
+    };
+    Origins(&state.options.cors_origin).stamp(origin.as_ref(), reply.headers_mut());
+    if let (true, Some(length)) = (is_head, reply.body().len()) {
+        *reply.body_mut() = ReplyBody::from(Bytes::new());
+        reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    reply
+}
+
+/// Each protocol answers for itself. A problem that it returns takes the protocol's form here.
+async fn dispatch(
+    state: &Arc<ServerState>,
+    protocol: Protocol,
+    request: Request<Upload>,
+    id: &RequestId,
+    active: &Active,
+) -> Reply {
+    let result = match protocol {
+        Protocol::Native => route(state, request, id, active).await,
+        // On the heap: what they need should not make the future of every request larger.
+        Protocol::OpenAi => Box::pin(openai::routes::answer(state, request, id, active)).await,
+        Protocol::OpenInference => Box::pin(open_inference::routes::answer(state, request, id, active)).await,
+        Protocol::Grpc => Box::pin(grpc::routes::answer(state, request, id, active)).await,
+    };
+    result.unwrap_or_else(|problem| problem.reply(protocol.form(), id, &Timing::default()))
+}
+
+/// jitney's own routes.
+async fn route(
+    state: &ServerState,
+    request: Request<Upload>,
+    id: &RequestId,
+    active: &Active,
+) -> Result<Reply, Problem> {
+    if let Some((deployment, shape)) = (request.method() == Method::POST).then(|| called(state, &request)).flatten() {
+        let (head, body) = request.into_parts();
+        let (headers, exchange) = (&head.headers, Exchange { state, id, active });
+        return Ok(match shape {
+            Shape::One => exchange.answer(&One { state, deployment, headers }, headers, body).await,
+            Shape::Many => Box::pin(exchange.answer(&Many { state, deployment, headers, id }, headers, body)).await,
+        });
+    }
+    let mut reply = Box::pin(page(state, &request)).await.map_err(|problem| problem.instead_of(request.body()))?;
+    id.stamp(reply.headers_mut(), &Timing::default());
+    Ok(reply)
+}
+
+/// How many items a route takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    One,
+    Many,
+}
+
+/// What follows the name of a deployment in the route for many items; no name has a slash.
+const MANY: &str = "/batch";
+
+/// The deployment that a path names, and which of its routes.
+fn called(state: &ServerState, request: &Request<Upload>) -> Option<(Arc<Deployment>, Shape)> {
+    let name = name(request)?;
+    match name.strip_suffix(MANY) {
+        Some(name) => Some((state.deployment(name)?, Shape::Many)),
+        None => Some((state.deployment(&name)?, Shape::One)),
+    }
+}
+
+/// The path without its slash.
+fn name(request: &Request<Upload>) -> Option<Cow<'_, str>> {
+    let path = request.uri().path();
+    decoded(path.strip_prefix('/').unwrap_or(path))
+}
+
+/// Everything but calls.
+async fn page(state: &ServerState, request: &Request<Upload>) -> Result<Reply, Problem> {
+    let Some(name) = name(request) else {
+        return Err(not_a_page(state, request, request.uri().path().trim_start_matches('/')));
+    };
+    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
+    let reply = match &*name {
+        // Asked of the server as a whole, by those who look whether it is there.
+        "*" if request.method() == Method::OPTIONS => pages::options(),
+        "" | "livez" | "readyz" | "metrics" | "config" | "docs" | "openapi.json" if !is_read => {
+            return Err(Problem::wrong_method(request, READ));
+        }
+        "" => pages::index(state, request),
+        "livez" => pages::livez(),
+        "readyz" => pages::readyz(state),
+        "metrics" => pages::metrics(state, request.headers()).await,
+        "config" => pages::config(state).await,
+        "docs" => pages::docs(),
+        "openapi.json" => document::page(state),
+        name => return Err(not_a_page(state, request, name)),
+    };
+    Ok(reply)
+}
+
+fn not_a_page(state: &ServerState, request: &Request<Upload>, name: &str) -> Problem {
+    let Some(catalogue) = state.catalogue() else {
+        return state.loading("/readyz says when they are there").into();
+    };
+    if catalogue.get(name.strip_suffix(MANY).unwrap_or(name)).is_some() {
+        return Problem::wrong_method(request, "POST");
+    }
+    let known: Vec<&str> = catalogue.names().collect();
+    let nearest = known
+        .iter()
+        .map(|known| (distance(known, name), known))
+        .filter(|(distance, _)| *distance <= 2 + name.len() / 4)
+        .min();
+    let hint = match nearest {
+        _ if is_probe(name) => "did you mean /livez or /readyz? ".to_owned(),
+        Some((_, nearest)) => format!("did you mean /{nearest}? "),
+        None => String::new(),
+    };
+    let asked = crate::protocols::request::headers::quoted(name.as_bytes());
+    Problem::new(Outcome::NotFound, format!("no deployment or route {asked}; {hint}deployments: {}", known.join(", ")))
+}
+
+/// Whether this is what other servers call the routes that say whether they live and are ready.
+fn is_probe(name: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "health",
+        "healthz",
+        "healthcheck",
+        "healthy",
+        "ping",
+        "alive",
+        "live",
+        "livez",
+        "liveness",
+        "ready",
+        "readyz",
+        "readiness",
+    ];
+    name.split('/').any(|word| WORDS.contains(&&*word.replace(['-', '_'], "").to_ascii_lowercase()))
+}
+
+/// Edits from one name to the other; long strangers are not measured.
+fn distance(known: &str, asked: &str) -> usize {
+    const LONGEST: usize = 64;
+    if asked.len() > LONGEST {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=asked.len()).collect();
+    for (line, a) in known.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+        for (column, b) in asked.bytes().enumerate() {
+            let cost = diagonal + usize::from(!a.eq_ignore_ascii_case(&b));
+            diagonal = row[column + 1];
+            row[column + 1] = cost.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[asked.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{distance, is_probe};
+
+    #[test]
+    fn probes_of_other_servers_are_known() {
+        for name in [
+            "health",
+            "healthz",
+            "ping",
+            "ready",
+            "health/live",
+            "api/health",
+            "health_check",
+            "Health",
+            "-/ready",
+            "livez/",
+        ] {
+            assert!(is_probe(name), "{name}");
+        }
+        assert!(!is_probe("shopping") && !is_probe("health_risk") && !is_probe(""));
+    }
+
+    #[test]
+    fn names_are_compared_by_edits() {
+        assert_eq!(distance("embedder", "embedder"), 0);
+        assert_eq!(distance("embedder", "Embeder"), 1);
+        assert_eq!(distance("embedder", ""), 8);
+        assert_eq!(distance("a", &"b".repeat(65)), usize::MAX);
+    }
+}

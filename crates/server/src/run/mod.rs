@@ -1,0 +1,7 @@
+//! A server, or an engine inside a program, from settings to end.
+
+pub mod embed;
+pub mod engine_host;
+mod leftovers;
+pub mod serve;
+pub mod startup_message;

@@ -1,0 +1,109 @@
+//! How an item ended: values as they left the worker, or the failure, and where the time went.
+
+use crate::values::tensor::{Tag, TensorType};
+use bytes::Bytes;
+use jitney_core::tables::outcome::Outcome;
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// One value of an answer, as it left the worker.
+#[derive(Clone, Debug)]
+pub struct OutputPart {
+    /// Empty when the answer is one unnamed value, else the name of this array.
+    pub name: Box<str>,
+    /// How to read `data`.
+    pub tag: Tag,
+    /// Set when `tag` is `Tensor`: this item's row, without the batch axis.
+    pub tensor: Option<TensorType>,
+    /// Set when `tag` is `Bytes`, e.g. `image/png`.
+    pub media_type: Option<Box<str>>,
+    /// The bytes, a slice of the worker's buffer.
+    pub data: Bytes,
+}
+
+/// A request that ended without a result.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which row of the table.
+    pub outcome: Outcome,
+    /// What was wrong, with which value, and what to do: shown to the client.
+    pub detail: String,
+    /// The field of the input that is the cause, e.g. `$.width`.
+    pub field: Option<String>,
+    /// A status that the model's author chose instead of the table's.
+    pub status: Option<u16>,
+    /// When to come back.
+    pub retry_after: Option<Duration>,
+    /// What an exception of the model says, for the log; `None` if the failure is not the model's.
+    pub model_text: Option<String>,
+}
+
+impl Failure {
+    /// A failure with nothing but its reason.
+    pub fn new(outcome: Outcome, detail: impl Into<String>) -> Failure {
+        Failure { outcome, detail: detail.into(), field: None, status: None, retry_after: None, model_text: None }
+    }
+
+    /// Makes it fit for a client who is not the author of the model: what an exception of the model says may hold paths,
+    /// queries and inputs of others, so it stays in the log.
+    pub fn hide_model_text(&mut self) {
+        if self.model_text.is_some() {
+            "the model failed on this input; the server's log says why, next to the request id"
+                .clone_into(&mut self.detail);
+        }
+    }
+}
+
+/// Where the time of a request went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing {
+    /// From arrival to the launch of its batch.
+    pub queue: Duration,
+    /// From launch to results, without the model.
+    pub batch: Duration,
+    /// `predict` itself.
+    pub model: Duration,
+    /// Items in the batch; 0 if it never was in one.
+    pub batch_size: u32,
+}
+
+impl Timing {
+    /// From arrival to results.
+    pub fn total(&self) -> Duration {
+        self.queue + self.batch + self.model
+    }
+}
+
+/// How a call ended. Every call gets exactly one.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The values, or why there are none.
+    pub result: Result<SmallVec<[OutputPart; 1]>, Failure>,
+    /// Where the time went.
+    pub timing: Timing,
+    /// How many tokens it took, from models that count them.
+    pub tokens: Option<u64>,
+}
+
+impl Answer {
+    /// Of a call that never reached a model.
+    pub fn failed(failure: Failure) -> Answer {
+        Answer { result: Err(failure), timing: Timing::default(), tokens: None }
+    }
+
+    /// Which row of the table.
+    pub fn outcome(&self) -> Outcome {
+        self.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok)
+    }
+}
+
+/// The name of the part in which a worker sends how many tokens an item took. No parameter or field can be called so.
+const TOKENS: &str = "$tokens";
+
+/// Takes the count of tokens out of what a worker sent; what is left is the answer itself.
+pub(crate) fn take_tokens(parts: &mut SmallVec<[OutputPart; 1]>) -> Option<u64> {
+    let place = parts.iter().position(|part| &*part.name == TOKENS)?;
+    let part = parts.remove(place);
+    let bytes = part.data.as_ref().try_into().ok()?;
+    u64::try_from(i64::from_le_bytes(bytes)).ok()
+}

@@ -1,0 +1,67 @@
+//! One unchanged item of a client, with all that the engine has to know of it.
+
+use crate::values::chunks::Chunks;
+use crate::values::metadata::Metadata;
+use crate::values::tensor::{Tag, TensorType};
+use jitney_core::queue::group_key::GroupKey;
+use jitney_core::request::{ItemId, Priority};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// One value of an item: the whole item, or one of its named arrays.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// How to read `data`.
+    pub tag: Tag,
+    /// Set when `tag` is `Tensor`.
+    pub tensor: Option<TensorType>,
+    /// The bytes.
+    pub data: Chunks,
+}
+
+/// What a struct comes back as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Encoding {
+    /// JSON
+    #[default]
+    Json = 0,
+    /// msgpack
+    Msgpack = 1,
+}
+
+/// One unchanged input, with everything that the engine asks about it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Unique in this process: from `next_item_id`.
+    pub id: ItemId,
+    /// One part, or one per array parameter of `predict`, in the manifest's order.
+    pub parts: SmallVec<[Part; 1]>,
+    /// What a struct comes back as.
+    pub encoding: Encoding,
+    /// What it must share with its batch.
+    pub group: GroupKey,
+    /// What it counts against `max_batch_cost`.
+    pub cost: u64,
+    /// From now; `None` is the deployment's `request_timeout_s`.
+    pub timeout: Option<Duration>,
+    /// Its class.
+    pub priority: Priority,
+    /// What its request says in addition to the values; shared by all items of the request.
+    pub metadata: Option<Arc<Metadata>>,
+}
+
+impl Call {
+    /// What it counts against the queue's limit of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.data.len() as u64).sum()
+    }
+}
+
+/// A new id for an item. Ids are never reused.
+pub fn next_item_id() -> ItemId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    ItemId(NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,35 @@
+//! Where workers run: this contract, and for processes of this machine `process.rs`.
+
+use jitney_core::request::ReplicaId;
+
+/// Starts and ends workers. What becomes of a worker is reported to the supervisor as events: `Started` if it could be
+/// started, and `Exited` exactly once in any case.
+pub trait Backend: std::fmt::Debug + Send {
+    /// Starts a worker.
+    fn start(&self, worker: ReplicaId, spec: WorkerSpec);
+
+    /// Ends a worker and everything that it has started, at once. Does nothing if it has ended.
+    fn kill(&self, worker: ReplicaId);
+
+    /// Like `kill`, but the worker first writes to its log where each of its threads is.
+    fn kill_with_stacks(&self, worker: ReplicaId);
+}
+
+/// What a worker must know before it can speak to the front.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct WorkerSpec {
+    /// The address that it connects to.
+    pub address: String,
+    /// What it says to be let in, once.
+    pub token: String,
+    /// Its number, for logs.
+    pub worker: u32,
+    /// The target that it imports.
+    pub target: String,
+    /// Layers of options; the worker resolves them.
+    pub overrides: serde_json::Value,
+    /// The cores that its libraries may use. Libraries read this at their import, so it cannot come later.
+    pub cpu_threads: u32,
+    /// Folders in which modules are looked for after all others.
+    pub path: Vec<String>,
+}

@@ -1,0 +1,97 @@
+//! The engines of the deployments that are served.
+
+use crate::base::clock::Clock;
+use crate::base::fatal::Fatal;
+use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::{Deployment, Inbound};
+use crate::engine::task::Engine;
+use crate::link::front::worker_event::WorkerEvent;
+use crate::workers::placement::warm_up;
+use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::config::rules::Rules;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// One engine, and what the supervisor must know of its deployment.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) engine: mpsc::UnboundedSender<Inbound>,
+    pub(crate) min_ready: usize,
+    pub(crate) example_cost: Option<u64>,
+    pub(crate) load_timeout: Duration,
+    pub(crate) batch_timeout_s: f64,
+    pub(crate) max_answer_bytes: u64,
+    pub(crate) max_batch_size: u64,
+}
+
+/// All engines, by deployment.
+#[derive(Debug, Default)]
+pub(crate) struct Engines {
+    pub(crate) served: BTreeMap<String, Served>,
+    tasks: JoinSet<()>,
+}
+
+impl Engines {
+    /// Starts the engine of a deployment; returns the handle by which protocols call it.
+    pub(crate) fn start(
+        &mut self,
+        manifest: Arc<DeploymentManifest>,
+        rules: Rules,
+        clock: Clock,
+        events: mpsc::UnboundedSender<WorkerEvent>,
+        telemetry: &Telemetry,
+    ) -> Deployment {
+        let (engine, inbound) = mpsc::unbounded_channel();
+        let deployment = Deployment::new(manifest, engine.clone(), telemetry);
+        let (manifest, replicas) = (&deployment.manifest, deployment.replicas.clone());
+        self.tasks.spawn(Engine::new(&manifest.name, rules, clock, inbound, events, telemetry, replicas).run());
+        let options = &manifest.options;
+        let served = Served {
+            engine,
+            min_ready: options.min_ready_replicas as usize,
+            example_cost: warm_up::example_cost(manifest),
+            load_timeout: Duration::try_from_secs_f64(options.load_timeout_s).unwrap_or(Duration::MAX),
+            batch_timeout_s: options.batch_timeout_s,
+            max_answer_bytes: options.max_answer_bytes,
+            max_batch_size: options.max_batch_size.into(),
+        };
+        self.served.insert(manifest.name.clone(), served);
+        deployment
+    }
+
+    /// The engine of a deployment.
+    pub(crate) fn get(&self, deployment: &str) -> Option<&Served> {
+        self.served.get(deployment)
+    }
+
+    /// Tells an engine what happened to one of its workers.
+    pub(crate) fn send(&self, deployment: &str, message: Inbound) {
+        if let Some(served) = self.served.get(deployment) {
+            // An engine that has ended is noticed by `failed`.
+            let _ = served.engine.send(message);
+        }
+    }
+
+    /// No engine lets anything new in.
+    pub(crate) fn close(&self) {
+        for name in self.served.keys() {
+            self.send(name, Inbound::Drain);
+        }
+    }
+
+    /// Waits until an engine has ended, which none does in order.
+    pub(crate) async fn failed(&mut self) -> Fatal {
+        let Some(ended) = self.tasks.join_next().await else { return std::future::pending().await };
+        let how = ended.map_or_else(|error| error.to_string(), |()| "it returned".into());
+        Fatal::broken("an engine", &how)
+    }
+
+    /// Runs a task in place of an engine.
+    #[cfg(test)]
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+}

@@ -1,0 +1,80 @@
+//! How the workers that imported the targets become the replicas of a plan.
+
+use crate::workers::placement::plan::Assignment;
+
+/// A worker that has been started to import a target, and that is no replica yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unassigned {
+    /// Its slot.
+    pub(crate) slot: usize,
+    /// Its target.
+    pub(crate) target: usize,
+    /// The share of the cores with which it imports its target.
+    pub(crate) cpu_threads: u32,
+}
+
+/// What to do with one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The worker in this slot becomes this replica.
+    Assign(usize, Assignment),
+    /// Another worker in this slot becomes this replica: its share of the cores must be known before the first import.
+    Restart(usize, Assignment),
+    /// A worker of this target in a new slot becomes this replica.
+    Add(usize, Assignment),
+    /// The worker in this slot is one too many.
+    Remove(usize),
+}
+
+/// The changes that make exactly the replicas of a plan, of which there is a list for each target.
+pub(crate) fn changes(workers: &[Unassigned], replicas: Vec<Vec<Assignment>>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (target, replicas) in replicas.into_iter().enumerate() {
+        let mut workers = workers.iter().filter(|worker| worker.target == target);
+        for assignment in replicas {
+            changes.push(match workers.next() {
+                Some(worker) if worker.cpu_threads == assignment.cpu_threads => Change::Assign(worker.slot, assignment),
+                Some(worker) => Change::Restart(worker.slot, assignment),
+                None => Change::Add(target, assignment),
+            });
+        }
+        changes.extend(workers.map(|worker| Change::Remove(worker.slot)));
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(replica: u32, cpu_threads: u32) -> Assignment {
+        Assignment { deployment: "a".into(), replica, device: None, cpu_threads, most_items: None }
+    }
+
+    fn worker(slot: usize, target: usize, cpu_threads: u32) -> Unassigned {
+        Unassigned { slot, target, cpu_threads }
+    }
+
+    #[test]
+    fn a_worker_with_the_right_share_of_the_cores_becomes_the_first_replica() {
+        assert_eq!(changes(&[worker(0, 0, 4)], vec![vec![replica(0, 4)]]), [Change::Assign(0, replica(0, 4))]);
+        let two = vec![vec![replica(0, 2), replica(1, 2)]];
+        assert_eq!(
+            changes(&[worker(0, 0, 4)], two.clone()),
+            [Change::Restart(0, replica(0, 2)), Change::Add(0, replica(1, 2))]
+        );
+        assert_eq!(
+            changes(&[worker(0, 0, 2), worker(1, 0, 2)], two),
+            [Change::Assign(0, replica(0, 2)), Change::Assign(1, replica(1, 2))]
+        );
+    }
+
+    #[test]
+    fn targets_keep_their_workers_and_those_that_are_too_many_go() {
+        let workers = [worker(0, 0, 2), worker(1, 0, 2), worker(2, 1, 2)];
+        assert_eq!(
+            changes(&workers, vec![vec![replica(0, 2)], vec![replica(0, 2)]]),
+            [Change::Assign(0, replica(0, 2)), Change::Remove(1), Change::Assign(2, replica(0, 2))]
+        );
+    }
+}

@@ -1,0 +1,6 @@
+//! Which replicas should exist: from the manifests of the targets to a plan, and from a plan to changes of the workers.
+
+pub(crate) mod changes;
+pub(crate) mod manifest_diff;
+pub mod plan;
+pub mod warm_up;

@@ -1,0 +1,178 @@
+//! From manifests to a plan: which deployments there are and which replica of which goes where.
+
+use crate::workers::placement::warm_up;
+use jitney_core::config::manifest::{DeploymentManifest, Manifest};
+use jitney_core::config::rules::Rules;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Names that no deployment may have: routes of the front, now or soon, and the table of server options in a file.
+pub const RESERVED: &[&str] =
+    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "v1", "v2", "favicon.ico", "server"];
+
+/// One replica to be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Assignment {
+    /// Of which deployment.
+    pub deployment: String,
+    /// Which one of its replicas, from 0.
+    pub replica: u32,
+    /// The device it should use, as the user named it.
+    pub device: Option<String>,
+    /// Its share of the cores.
+    pub cpu_threads: u32,
+    /// How many of its first example fit into a batch by `max_batch_cost`, if that is set and the example says what it costs:
+    /// the warm-up tries no more.
+    pub most_items: Option<u64>,
+}
+
+/// What is to be served.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Every deployment with its rules.
+    pub deployments: BTreeMap<String, (Arc<DeploymentManifest>, Rules)>,
+    /// Per target, in the order of targets: its replicas.
+    pub replicas: Vec<Vec<Assignment>>,
+}
+
+impl Plan {
+    /// Checks the manifests against each other. Errors name what, which value, and what to do.
+    pub fn new(manifests: &[Manifest], cores: u32) -> Result<Plan, String> {
+        let mut plan = Plan::default();
+        let all = || manifests.iter().flat_map(|manifest| &manifest.deployments);
+        let total: u32 = all().map(|deployment| deployment.options.replicas).sum();
+        let cpu_threads = (cores / total.max(1)).max(1);
+        for manifest in manifests {
+            let mut replicas = Vec::new();
+            for deployment in &manifest.deployments {
+                let name = &deployment.name;
+                check_name(name)?;
+                let most_items = most_items(deployment);
+                let rules = Rules::new(&deployment.options).map_err(|error| format!("{name}: {error}"))?;
+                if plan.deployments.insert(name.clone(), (Arc::new(deployment.clone()), rules)).is_some() {
+                    return Err(format!("two deployments are called {name}; give one of them another name="));
+                }
+                replicas.extend((0..deployment.options.replicas).map(|replica| Assignment {
+                    deployment: name.clone(),
+                    replica,
+                    device: device(&deployment.options.devices, replica),
+                    cpu_threads,
+                    most_items,
+                }));
+            }
+            plan.replicas.push(replicas);
+        }
+        plan.check_openai_names()?;
+        Ok(plan)
+    }
+
+    /// By one name clients of the OpenAI API mean one deployment.
+    fn check_openai_names(&self) -> Result<(), String> {
+        let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+        for (name, (manifest, _)) in &self.deployments {
+            let further = &manifest.options.openai_names;
+            if manifest.task.is_none() && !further.is_empty() {
+                return Err(format!(
+                    "{name}: openai_names are for a deployment that says its task=; this one does not"
+                ));
+            }
+            for called in further {
+                let fits = (1..=256).contains(&called.len()) && !called.chars().any(char::is_control);
+                if !fits {
+                    return Err(format!("{name}: openai_names: {called:?} is no name; 1 to 256 bytes are allowed"));
+                }
+                let owner = self.deployments.get_key_value(&**called).map(|(owner, _)| owner.as_str());
+                if let Some(owner) = owner.or_else(|| owners.insert(called, name)) {
+                    return Err(format!("{name}: openai_names: {called:?} is a name of {owner} already"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses options for deployments that are not there: `given` as they are, `spelled` as environment variables do.
+    /// With each name comes the place where its options were given.
+    pub fn check_names(
+        &self,
+        given: &BTreeMap<String, String>,
+        spelled: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
+        let names = || self.deployments.keys();
+        let unknown = given.iter().find(|(name, _)| !self.deployments.contains_key(*name));
+        let unknown =
+            unknown.or_else(|| spelled.iter().find(|(text, _)| !names().any(|name| environment_name(name) == **text)));
+        let Some((unknown, place)) = unknown else { return Ok(()) };
+        let known: Vec<&str> = names().map(String::as_str).collect();
+        Err(format!("{place}: options are set for {unknown}, but the deployments are: {}", known.join(", ")))
+    }
+}
+
+/// A deployment's name as environment variables spell it: `JITNEY_<this>__OPTION`.
+fn environment_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// Replicas take the devices in turn.
+fn device(devices: &[String], replica: u32) -> Option<String> {
+    devices.get(replica as usize % devices.len().max(1)).cloned()
+}
+
+fn most_items(deployment: &DeploymentManifest) -> Option<u64> {
+    let (most, each) = (deployment.options.max_batch_cost?, warm_up::example_cost(deployment)?);
+    Some((most / each.max(1)).max(1))
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let fits = (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if !fits || name.starts_with('.') {
+        return Err(format!(
+            "a deployment cannot be called {name:?}: 1 to 64 of A-Z a-z 0-9 . _ - (not . first) are allowed; use name="
+        ));
+    }
+    if RESERVED.contains(&name) {
+        return Err(format!(
+            "a deployment cannot be called {name:?}: this name belongs to the server itself; use name="
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_taken_in_turn() {
+        let devices = ["cuda:0".to_owned(), "cuda:1".to_owned()];
+        let taken: Vec<_> = (0..3).map(|replica| device(&devices, replica)).collect();
+        assert_eq!(taken, [Some("cuda:0".into()), Some("cuda:1".into()), Some("cuda:0".into())]);
+        assert_eq!(device(&[], 1), None);
+    }
+
+    #[test]
+    fn the_warm_up_is_told_what_a_batch_may_cost() {
+        let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let manifest = |options| crate::open_inference::tests::manifest(text.clone(), text.clone(), options);
+        assert_eq!(most_items(&manifest(serde_json::json!({ "options": { "max_batch_cost": 100 } }))), Some(100));
+        assert_eq!(most_items(&manifest(serde_json::json!({}))), None);
+    }
+
+    #[test]
+    fn options_for_nobody_are_refused_with_their_place() {
+        let named = |name: &str, place: &str| BTreeMap::from([(name.to_owned(), place.to_owned())]);
+        let refused = |given, spelled| Plan::default().check_names(&given, &spelled).unwrap_err();
+        let said = "JITNEY_OTHER__REPLICAS (environment): options are set for OTHER, but the deployments are: ";
+        assert_eq!(refused(BTreeMap::new(), named("OTHER", "JITNEY_OTHER__REPLICAS (environment)")), said);
+        let said = refused(named("other", "`other.replicas` (set)"), BTreeMap::new());
+        assert!(said.starts_with("`other.replicas` (set): options are set for other, "), "{said}");
+        assert_eq!(Plan::default().check_names(&BTreeMap::new(), &BTreeMap::new()), Ok(()));
+    }
+
+    #[test]
+    fn names_that_would_hide_a_route_or_leave_the_path_are_refused() {
+        for name in ["metrics", "v1", "", "..", "a/b", "ä", &"x".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        assert!(check_name("text-to-image.v2_1").is_ok());
+    }
+}

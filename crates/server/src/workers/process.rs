@@ -1,0 +1,230 @@
+//! Workers as processes of this machine. All are started by one thread that lives as long as the server, because the
+//! kernel's parent-death signal follows the thread that started a child.
+
+use crate::link::front::worker_event::WorkerEvent;
+use crate::workers::backend::{Backend, WorkerSpec};
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::request::ReplicaId;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use std::collections::HashMap;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// A worker gets this long to write where its threads are, before it is killed.
+const STACKS_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 1 });
+/// The thread that waits for a worker's end does next to nothing.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Starts worker processes, waits for their ends, and kills them.
+#[derive(Debug)]
+pub struct Processes {
+    starts: std::sync::mpsc::Sender<(ReplicaId, WorkerSpec)>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    python: String,
+    events: mpsc::UnboundedSender<WorkerEvent>,
+    alive: Mutex<Alive>,
+}
+
+/// A process stays in here until it is about to be reaped: the numbers in here belong to nobody else.
+#[derive(Debug, Default)]
+struct Alive {
+    processes: HashMap<ReplicaId, Process>,
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Process {
+    /// Not started yet.
+    Starting,
+    /// Not started yet, and to be killed.
+    Unwanted,
+    Running(Pid),
+}
+
+impl Processes {
+    /// Starts the thread that starts workers, which are run by the interpreter `python`.
+    pub fn start(python: String, events: mpsc::UnboundedSender<WorkerEvent>) -> std::io::Result<Processes> {
+        let (starts, queue) = std::sync::mpsc::channel();
+        let shared = Arc::new(Shared { python, events, alive: Mutex::default() });
+        let starter = shared.clone();
+        std::thread::Builder::new().name("jitney-spawn".into()).spawn(move || {
+            for (worker, spec) in queue {
+                launch(&starter, worker, &spec);
+            }
+        })?;
+        Ok(Processes { starts, shared })
+    }
+}
+
+impl Backend for Processes {
+    fn start(&self, worker: ReplicaId, spec: WorkerSpec) {
+        self.shared.alive().processes.insert(worker, Process::Starting);
+        // The thread lives as long as this sender.
+        let _ = self.starts.send((worker, spec));
+    }
+
+    fn kill(&self, worker: ReplicaId) {
+        self.shared.kill(worker);
+    }
+
+    fn kill_with_stacks(&self, worker: ReplicaId) {
+        if let Some(Process::Running(pid)) = self.shared.alive().processes.get(&worker) {
+            // The handler is not Python code: it writes the stacks whatever the interpreter is doing.
+            let _ = rustix::process::kill_process(*pid, Signal::QUIT);
+        }
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(STACKS_WITHIN).await;
+            shared.kill(worker);
+        });
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        let mut alive = self.shared.alive();
+        alive.is_closed = true;
+        for process in alive.processes.values() {
+            if let Process::Running(pid) = process {
+                kill_group(*pid);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn alive(&self) -> MutexGuard<'_, Alive> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kill(&self, worker: ReplicaId) {
+        match self.alive().processes.get_mut(&worker) {
+            Some(Process::Running(pid)) => kill_group(*pid),
+            Some(process) => *process = Process::Unwanted,
+            None => {}
+        }
+    }
+
+    fn report(&self, event: WorkerEvent) {
+        // Without a supervisor the server is going down; its children die with it.
+        let _ = self.events.send(event);
+    }
+}
+
+fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
+    let not_started = |why: String, loss| {
+        shared.alive().processes.remove(&worker);
+        shared.report(WorkerEvent::Exited(worker, why, loss));
+    };
+    if matches!(shared.alive().processes.get(&worker), Some(Process::Unwanted)) {
+        return not_started("it was not wanted any more".into(), Loss::Killed);
+    }
+    let child = match spawn(&shared.python, spec) {
+        Ok(child) => child,
+        Err(error) => return not_started(format!("{} cannot be started: {error}", shared.python), Loss::Crashed),
+    };
+    let pid = Pid::from_child(&child);
+    let mut alive = shared.alive();
+    if alive.is_closed || matches!(alive.processes.get(&worker), Some(Process::Unwanted)) {
+        kill_group(pid);
+    }
+    alive.processes.insert(worker, Process::Running(pid));
+    drop(alive);
+    shared.report(WorkerEvent::Started(worker));
+    let waiting = shared.clone();
+    let waiter = std::thread::Builder::new().name("jitney-wait".into()).stack_size(STACK_BYTES);
+    if let Err(error) = waiter.spawn(move || wait(&waiting, worker, child)) {
+        shared.kill(worker);
+        not_started(format!("no thread can wait for it: {error}"), Loss::Crashed);
+    }
+}
+
+/// glibc gives the memory of large objects back to the kernel as soon as they are freed, and each request with a large
+/// body then pays for fresh pages: a tenth of its time at 1 MB. So much may stay with a worker instead.
+const MALLOC: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
+
+fn spawn(python: &str, spec: &WorkerSpec) -> std::io::Result<Child> {
+    let mut text = serde_json::to_value(spec)?;
+    text["parent"] = std::process::id().into();
+    // The user's own settings win.
+    let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    Command::new(python)
+        // `-P`: a file in the working directory that is called `json.py` or `jitney.py` is not what the worker means.
+        .args(["-P", "-m", "jitney.worker"])
+        .envs(malloc)
+        .env("JITNEY_WORKER_SPEC", text.to_string())
+        .env("PYTHONUNBUFFERED", "1")
+        // Models have no business with the keys of clients. A program that holds the engine may have them all the same.
+        .env_remove("JITNEY_API_KEYS")
+        .stdin(Stdio::null())
+        // A group of its own: Ctrl-C does not reach it, and whatever the model forks dies with it.
+        .process_group(0)
+        .spawn()
+}
+
+/// Waits for the end of a worker, ends what it has started, and reports it.
+fn wait(shared: &Shared, worker: ReplicaId, mut child: Child) {
+    let pid = Pid::from_child(&child);
+    // A process that has ended keeps its number, which is also that of its group, until it is reaped.
+    let ended = wait_without_reaping(pid);
+    let mut alive = shared.alive();
+    if ended.is_ok() {
+        // What the model forked goes too; it may hold the link open.
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    }
+    alive.processes.remove(&worker);
+    let status = child.wait();
+    drop(alive);
+    let (how, loss) = match status {
+        Ok(status) => (status.to_string(), loss(status)),
+        Err(error) => (format!("its end cannot be seen: {error}"), Loss::Killed),
+    };
+    shared.report(WorkerEvent::Exited(worker, how, loss));
+}
+
+fn wait_without_reaping(pid: Pid) -> Result<(), Errno> {
+    loop {
+        match rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Err(Errno::INTR) => {}
+            ended => return ended.map(drop),
+        }
+    }
+}
+
+fn loss(status: ExitStatus) -> Loss {
+    if status.signal() == Some(Signal::KILL.as_raw()) { Loss::Killed } else { Loss::Crashed }
+}
+
+/// Kills a process that has not been reaped, with everything that it has started.
+fn kill_group(pid: Pid) {
+    // It may have ended already.
+    let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    // A model may have taken it to another group (`setpgid`).
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
+}
+
+/// Whether this process is a worker, or what one has started: workers are children that lead groups of their own.
+pub fn belongs_to_a_worker(pid: i32) -> bool {
+    let parent_of_leader = |(_, group): (u32, u32)| parent_and_group(&group.to_string()).map(|(parent, _)| parent);
+    parent_and_group(&pid.to_string()).and_then(parent_of_leader) == Some(std::process::id())
+}
+
+/// As the kernel has them, if the process is still there. A group from outside of this container is 0, which `getpgid`
+/// of rustix does not expect.
+fn parent_and_group(pid: &str) -> Option<(u32, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; behind it are the state, the parent and the group.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1).map_while(|field| field.parse().ok());
+    Some((fields.next()?, fields.next()?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Whether the server is ready, from the states of its replicas.
+
+use crate::engine::readiness::Readiness;
+use jitney_core::supervisor::event::Cause;
+use std::collections::BTreeMap;
+
+/// The replicas of one deployment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    /// Those that should exist.
+    pub(crate) planned: usize,
+    /// Those that are loaded and get batches. One that was told to end is not among them.
+    pub(crate) up: usize,
+    /// Those with which the deployment counts as ready once it has been ready, as configured. It may be more than there should
+    /// be now; then all of these are needed.
+    pub(crate) min_ready: usize,
+    /// Why one of them is missing.
+    pub(crate) failure: Option<Cause>,
+}
+
+/// The readiness of a server with these deployments; `was_ready` says that all replicas have been up together before.
+///
+/// Anybody may read the reasons, without a key. So they name the kind of a failure; what an exception says is in the log.
+pub(crate) fn readiness(deployments: &BTreeMap<String, Replicas>, was_ready: bool) -> Readiness {
+    let mut found = Readiness { ready: true, ..Readiness::default() };
+    if deployments.is_empty() {
+        return Readiness::importing();
+    }
+    for (name, replicas) in deployments {
+        let needed = if was_ready { replicas.min_ready.min(replicas.planned.max(1)) } else { replicas.planned };
+        let is_ready = replicas.up >= needed;
+        found.deployments.insert(name.clone(), is_ready);
+        if !is_ready {
+            let why = replicas.failure.map(|cause| format!(": {}; see the log", kind(cause))).unwrap_or_default();
+            found.reasons.push(format!("{name}: {} of {needed} replicas are ready{why}", replicas.up));
+        }
+    }
+    found.ready = found.reasons.is_empty();
+    found
+}
+
+fn kind(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Died => "a worker ended",
+        Cause::Hung => "a batch took too long",
+        Cause::Silent => "a worker did not respond",
+        Cause::LoadFailed => "load failed",
+        Cause::LoadTimeout => "load took too long",
+        Cause::Broken => "a model is broken",
+        Cause::Renewed => "files changed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(replicas: Replicas) -> BTreeMap<String, Replicas> {
+        BTreeMap::from([("a".to_owned(), replicas)])
+    }
+
+    #[test]
+    fn all_replicas_are_needed_first_and_some_of_them_later() {
+        let replicas = Replicas { planned: 3, up: 2, min_ready: 2, failure: None };
+        let at_first = readiness(&one(replicas), false);
+        assert_eq!((at_first.ready, at_first.is_ready_for("a")), (false, false));
+        assert_eq!(at_first.reasons, ["a: 2 of 3 replicas are ready"]);
+        let later = readiness(&one(replicas), true);
+        assert_eq!((later.ready, later.is_ready_for("a"), later.is_ready_for("b")), (true, true, false));
+    }
+
+    #[test]
+    fn no_more_replicas_are_needed_than_there_should_be_now_and_one_at_least() {
+        let ready = |planned, up| readiness(&one(Replicas { planned, up, min_ready: 3, failure: None }), true).ready;
+        assert_eq!([ready(2, 2), ready(2, 1), ready(5, 3), ready(5, 2)], [true, false, true, false]);
+        assert!(!ready(0, 0), "nothing answers");
+    }
+
+    #[test]
+    fn reasons_say_the_kind_of_a_failure_and_nothing_else() {
+        let replicas = Replicas { planned: 1, up: 0, min_ready: 1, failure: Some(Cause::LoadFailed) };
+        assert_eq!(readiness(&one(replicas), true).reasons, ["a: 0 of 1 replicas are ready: load failed; see the log"]);
+        assert_eq!(readiness(&BTreeMap::new(), false).reasons, ["the targets are being imported"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! What a server is to serve and how its workers are started: the settings that Python hands over.
+
+use crate::base::telemetry::Telemetry;
+use crate::engine::server_state::ServerState;
+use jitney_core::config::options::ServerOptions;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the Python side decides before the server starts, as JSON.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The server's options.
+    pub server: ServerOptions,
+    /// What to serve.
+    pub targets: Vec<Target>,
+    /// Where each of the server's options came from.
+    #[serde(default)]
+    pub server_sources: BTreeMap<String, String>,
+    /// Deployments for which options were given in the file or on the command line, so that a misspelt name is an error;
+    /// with each the place where, as a message says it.
+    #[serde(default)]
+    pub override_names: BTreeMap<String, String>,
+    /// The same for environment variables, in their spelling.
+    #[serde(default)]
+    pub environment_names: BTreeMap<String, String>,
+    /// `JITNEY_API_KEYS`, which no worker inherits.
+    #[serde(default)]
+    pub api_keys: ApiKeys,
+    /// Whether `JITNEY_API_KEY` is set, which is what programs send and no server takes.
+    #[serde(default)]
+    pub has_client_key: bool,
+    /// Whether the targets are being worked on: SIGUSR1 says that their files have changed.
+    #[serde(default)]
+    pub renews: bool,
+    /// The interpreter of the workers.
+    pub python: String,
+    /// Cores that this server may use.
+    pub cores: u32,
+    /// Folders in which workers find modules beside those that their interpreter knows: a program's own `sys.path`.
+    #[serde(default)]
+    pub path: Vec<String>,
+}
+
+impl Settings {
+    /// The state of a server that serves nothing yet.
+    pub fn state(&self) -> ServerState {
+        // Who changes the files of a model while it is served is its author.
+        let options = ServerOptions { show_errors: self.server.show_errors || self.renews, ..self.server.clone() };
+        let mut state = ServerState::new(options, Arc::new(Telemetry::new()));
+        state.option_sources.clone_from(&self.server_sources);
+        state
+    }
+}
+
+/// A list of keys that nothing prints.
+#[derive(Default, serde::Deserialize)]
+#[serde(transparent)]
+pub struct ApiKeys(pub Option<String>);
+
+impl std::fmt::Debug for ApiKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "ApiKeys(***)" } else { "ApiKeys" })
+    }
+}
+
+/// One target.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// As the user wrote it.
+    pub target: String,
+    /// Layers of options; workers resolve them.
+    pub overrides: serde_json::Value,
+}

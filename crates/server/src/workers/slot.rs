@@ -1,0 +1,102 @@
+//! One replica that should exist, and the worker that is to be it.
+
+use crate::link::front::link::Link;
+use crate::workers::placement::plan::Assignment;
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::request::ReplicaId;
+use jitney_core::supervisor::event::Cause;
+use jitney_core::supervisor::worker_life::WorkerLife;
+use jitney_core::time::Time;
+use std::time::Duration;
+
+/// No worker has this number.
+const NOBODY: ReplicaId = ReplicaId(u32::MAX);
+
+/// One slot for a worker, with the worker that is in it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) life: WorkerLife,
+    /// The target that its workers import.
+    pub(crate) target: usize,
+    /// The replica that its workers are; `None` until the targets have been imported.
+    pub(crate) assignment: Option<Assignment>,
+    /// The number of the worker that was started last.
+    pub(crate) worker: ReplicaId,
+    /// The share of the cores with which this worker was started.
+    pub(crate) cpu_threads: u32,
+    /// Whether this worker has been started and has not exited.
+    pub(crate) is_running: bool,
+    pub(crate) link: Option<Link>,
+    /// Whether this worker has connected.
+    pub(crate) has_connected: bool,
+    /// How its process ended.
+    pub(crate) exited: Option<Loss>,
+    /// Its process has ended, but what it sent before may arrive until then.
+    pub(crate) last_messages_until: Option<Time>,
+    pub(crate) failure: Option<WorkerFailure>,
+}
+
+/// Why a worker cannot serve.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerFailure {
+    pub(crate) cause: Cause,
+    pub(crate) text: String,
+    /// Whether the worker reported it, which says more than how its process ended.
+    pub(crate) is_reported: bool,
+}
+
+impl Slot {
+    /// A slot whose first worker is to be started now, and may take this long to load.
+    pub(crate) fn new(target: usize, assignment: Option<Assignment>, load_timeout: Duration) -> Slot {
+        Slot {
+            life: WorkerLife::new(load_timeout),
+            target,
+            assignment,
+            worker: NOBODY,
+            cpu_threads: 0,
+            is_running: false,
+            link: None,
+            has_connected: false,
+            exited: None,
+            last_messages_until: None,
+            failure: None,
+        }
+    }
+
+    /// A worker is started in it.
+    pub(crate) fn begin(&mut self, worker: ReplicaId, cpu_threads: u32) {
+        (self.worker, self.cpu_threads, self.is_running) = (worker, cpu_threads, true);
+        (self.link, self.has_connected) = (None, false);
+        (self.exited, self.last_messages_until) = (None, None);
+        if let Some(failure) = &mut self.failure {
+            failure.is_reported = false; // It is of the worker before.
+        }
+    }
+
+    /// Whether its replica gets batches: a worker that was told to end gets none, although it is still there.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.life.is_up() && !self.life.is_outdated()
+    }
+
+    /// Takes note of why its worker cannot serve, unless the worker itself has reported that before.
+    pub(crate) fn fail(&mut self, failure: WorkerFailure) {
+        if failure.is_reported || !self.failure.as_ref().is_some_and(|known| known.is_reported) {
+            self.failure = Some(failure);
+        }
+    }
+
+    /// Why its worker ended, in words. A batch of its deployment may take `batch_timeout_s`.
+    pub(crate) fn why(&self, cause: Cause, batch_timeout_s: f64) -> String {
+        let limit = self.life.load_timeout().as_secs_f64();
+        match (cause, &self.assignment) {
+            (Cause::LoadTimeout, Some(_)) => {
+                format!("it did not load within load_timeout_s = {limit}; the log shows where its threads were")
+            }
+            (Cause::LoadTimeout, None) => format!("its target was not imported within {limit} s"),
+            (Cause::Hung, _) => format!(
+                "a batch ran for longer than batch_timeout_s = {batch_timeout_s}; the log shows where its threads were"
+            ),
+            _ => self.failure.as_ref().map_or_else(|| cause.label().into(), |failure| failure.text.clone()),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What happens to workers: each event that is reported, and what time alone brings.
+
+use crate::base::clock::AWAY;
+use crate::base::fatal::Fatal;
+use crate::engine::deployment::Inbound;
+use crate::link::frame::kind::Kind;
+use crate::link::front::worker_event::WorkerEvent;
+use crate::workers::placement::warm_up;
+use crate::workers::slot::WorkerFailure;
+use crate::workers::supervisor::state::Supervisor;
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::supervisor::event::{Cause, Event};
+use std::time::Duration;
+
+/// What a worker sent before its process ended must have arrived within this.
+const LAST_MESSAGES: Duration = Duration::from_millis(300);
+/// The stage in which a worker fails that was ready: its model is broken.
+const SERVING: &str = "serving";
+/// How often a worker is asked for a sign of life.
+const PING_EVERY: Duration = Duration::from_secs(1);
+
+impl Supervisor {
+    pub(super) fn handle(&mut self, event: WorkerEvent) -> Result<(), Fatal> {
+        let Some(worker) = event.worker() else { return self.renew() };
+        let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
+            return Ok(()); // A worker that was replaced, and killed for that.
+        };
+        match event {
+            WorkerEvent::FilesChanged => {}
+            WorkerEvent::Started(_) => self.event(index, Event::Spawned)?,
+            WorkerEvent::Connected(_, link) => {
+                let slot = &mut self.slots[index];
+                (slot.link, slot.has_connected) = (Some(link), true);
+                self.assign(index);
+                self.event(index, Event::Connected)?;
+            }
+            WorkerEvent::Message(_, kind, body) => self.message(index, kind, &body)?,
+            WorkerEvent::Served(_) => self.event(index, Event::Served)?,
+            WorkerEvent::Trial(_, begins) => self.event(index, Event::Trial(begins))?,
+            WorkerEvent::Hung(_) => self.event(index, Event::Failed(Cause::Hung))?,
+            WorkerEvent::LinkLost(_) => {
+                let slot = &mut self.slots[index];
+                slot.link = None;
+                let event =
+                    if slot.last_messages_until.take().is_some() { Event::Exited } else { Event::Failed(Cause::Died) };
+                self.event(index, event)?;
+            }
+            WorkerEvent::Exited(_, how, loss) => self.exited(index, &how, loss)?,
+        }
+        self.publish();
+        Ok(())
+    }
+
+    pub(super) fn exited(&mut self, index: usize, how: &str, loss: Loss) -> Result<(), Fatal> {
+        let slot = &mut self.slots[index];
+        slot.is_running = false;
+        slot.exited = Some(loss);
+        slot.fail(WorkerFailure { cause: Cause::Died, text: format!("the worker ended: {how}"), is_reported: false });
+        let worker = slot.worker;
+        if slot.link.is_none() && (slot.has_connected || slot.life.is_dying()) {
+            self.registry.forget(worker);
+            return self.event(index, Event::Exited);
+        }
+        // What it sent last may still be on the link, and even its connection may still wait to be accepted: a quick
+        // failure of the import, above all. Wait for the end of the link, but not for long (see `tick`).
+        slot.last_messages_until = Some(self.clock.now() + LAST_MESSAGES);
+        self.tell_engine(index, Inbound::Retire(worker));
+        Ok(())
+    }
+
+    pub(super) fn message(&mut self, index: usize, kind: Kind, body: &[u8]) -> Result<(), Fatal> {
+        if self.slots[index].life.is_dying() {
+            return Ok(()); // It was sent before the kill; the reason for that stays.
+        }
+        let name = self.name(index);
+        match kind {
+            Kind::Manifest => self.manifest(index, body)?,
+            Kind::Ready => {
+                tracing::info!("{name}: loaded and warm");
+                self.slots[index].failure = None;
+                if let Some(served) = self.served(index) {
+                    let profile = warm_up::measured(body, served.example_cost);
+                    self.tell_engine(index, Inbound::Profiled(profile));
+                }
+                self.event(index, Event::Ready)?;
+            }
+            Kind::Failed => {
+                let failed: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+                let text = |key: &str| failed[key].as_str().unwrap_or("?").to_owned();
+                let (why, cause) = match failed["stage"].as_str() {
+                    Some(SERVING) => (text("error"), Cause::Broken),
+                    _ => (format!("{} failed: {}", text("stage"), text("error")), Cause::LoadFailed),
+                };
+                self.refuse(index, why, cause)?;
+            }
+            _ => {
+                let progress: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+                tracing::info!("{name}: {}", progress["stage"].as_str().unwrap_or("starting"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker cannot serve, for a reason that is more than how its process will end.
+    pub(super) fn refuse(&mut self, index: usize, text: String, cause: Cause) -> Result<(), Fatal> {
+        self.slots[index].fail(WorkerFailure { cause, text, is_reported: true });
+        self.event(index, Event::Failed(cause))
+    }
+
+    pub(super) fn tick(&mut self) -> Result<(), Fatal> {
+        let now = self.clock.now();
+        if now - std::mem::replace(&mut self.ticked, now) >= AWAY {
+            // It was this process that was stopped (Ctrl-Z, a frozen container), so no worker counts as silent.
+            self.slots.iter().filter_map(|slot| slot.link.as_ref()).for_each(|link| link.excuse(now));
+        }
+        let must_ping = now - self.pinged >= PING_EVERY;
+        if must_ping {
+            self.pinged = now;
+        }
+        for index in 0..self.slots.len() {
+            if let Some(link) = &self.slots[index].link {
+                let heard = link.heard();
+                if must_ping {
+                    link.ping();
+                }
+                // An event at the time at which it happened.
+                self.slots[index].life.apply(heard, Event::Heard);
+            }
+            if self.slots[index].last_messages_until.is_some_and(|until| now >= until) {
+                let slot = &mut self.slots[index];
+                (slot.link, slot.last_messages_until) = (None, None);
+                self.registry.forget(slot.worker);
+                self.event(index, Event::Exited)?;
+            }
+            self.apply(index, |life| life.tick(now))?;
+        }
+        self.publish();
+        Ok(())
+    }
+
+    pub(super) fn event(&mut self, index: usize, event: Event) -> Result<(), Fatal> {
+        let now = self.clock.now();
+        self.apply(index, |life| life.apply(now, event))?;
+        // A slot that is due for a new worker gets it now and not at the next tick. All else can wait: silence, above all,
+        // must not be judged before the tick has seen whether this process ran.
+        if self.slots[index].life.is_vacant() { self.apply(index, |life| life.tick(now)) } else { Ok(()) }
+    }
+
+    /// The files have changed: workers of the old ones end when they have finished what they hold.
+    pub(super) fn renew(&mut self) -> Result<(), Fatal> {
+        if !self.was_ready {
+            // Nothing is served yet that could be kept.
+            return Err(Fatal::changed("files changed"));
+        }
+        for index in 0..self.slots.len() {
+            self.slots[index].failure = None;
+            self.event(index, Event::Renew)?;
+        }
+        self.publish();
+        Ok(())
+    }
+}

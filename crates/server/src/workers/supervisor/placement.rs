@@ -1,0 +1,115 @@
+//! Which replica each worker is: manifests are read, engines are started, every replica gets its slot.
+
+use crate::base::fatal::Fatal;
+use crate::workers::placement::changes::{Change, Unassigned, changes};
+use crate::workers::placement::manifest_diff;
+use crate::workers::placement::plan::{Assignment, Plan};
+use crate::workers::slot::Slot;
+use crate::workers::supervisor::state::Supervisor;
+use jitney_core::config::manifest::Manifest;
+use jitney_core::supervisor::event::Cause;
+use std::time::Duration;
+
+impl Supervisor {
+    pub(super) fn manifest(&mut self, index: usize, body: &[u8]) -> Result<(), Fatal> {
+        let target = self.slots[index].target;
+        let manifest = match manifest_diff::read(body) {
+            Ok(manifest) => manifest,
+            Err(why) if self.was_ready => return self.refuse(index, why, Cause::LoadFailed),
+            Err(why) => return Err(Fatal::new(why)),
+        };
+        if let Some(known) = &self.manifests[target] {
+            let deployment = self.slots[index].assignment.as_ref().map(|assignment| assignment.deployment.as_str());
+            // Before all are up no file has changed, unless it is being worked on: it says something else in each process.
+            let all = self.settings.renews && self.was_ready || deployment.is_none();
+            let Some(changed) = manifest_diff::find(known, &manifest, deployment.unwrap_or_default(), all) else {
+                return Ok(());
+            };
+            if self.settings.renews {
+                return Err(Fatal::changed(&changed));
+            }
+            if self.was_ready {
+                let why = format!("{changed} since the server was started; restart it");
+                return self.refuse(index, why, Cause::LoadFailed);
+            }
+            tracing::warn!("{changed} from one worker to the next; what the first one said counts");
+            return Ok(());
+        }
+        self.manifests[target] = Some(manifest);
+        if self.manifests.iter().all(Option::is_some) {
+            let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
+            let settings = &self.settings;
+            let plan = Plan::new(&manifests, settings.cores).map_err(Fatal::new)?;
+            plan.check_names(&settings.override_names, &settings.environment_names).map_err(Fatal::new)?;
+            self.open(plan);
+        }
+        Ok(())
+    }
+
+    /// Starts the engines, opens the routes and gives every replica its slot.
+    pub(super) fn open(&mut self, plan: Plan) {
+        let mut deployments = Vec::new();
+        for (manifest, rules) in plan.deployments.into_values() {
+            let (events, telemetry) = (self.events_tx.clone(), &self.state.telemetry);
+            deployments.push(self.engines.start(manifest, rules, self.clock, events, telemetry));
+        }
+        self.state.serve(deployments.into_iter().collect());
+        let unassigned = self.slots.iter().enumerate().map(|(index, slot)| Unassigned {
+            slot: index,
+            target: slot.target,
+            cpu_threads: slot.cpu_threads,
+        });
+        let mut removed = Vec::new();
+        for change in changes(&unassigned.collect::<Vec<_>>(), plan.replicas) {
+            match change {
+                Change::Assign(index, assignment) => {
+                    self.slots[index].assignment = Some(assignment);
+                    self.assign(index);
+                }
+                Change::Restart(index, assignment) => {
+                    let slot = &self.slots[index];
+                    self.backend.kill(slot.worker);
+                    self.registry.forget(slot.worker);
+                    self.slots[index] = self.slot(slot.target, assignment);
+                }
+                Change::Add(target, assignment) => self.slots.push(self.slot(target, assignment)),
+                Change::Remove(index) => removed.push(index),
+            }
+        }
+        removed.sort_unstable();
+        for index in removed.into_iter().rev() {
+            let slot = self.slots.remove(index);
+            self.backend.kill(slot.worker);
+            self.registry.forget(slot.worker);
+        }
+    }
+
+    pub(super) fn slot(&self, target: usize, assignment: Assignment) -> Slot {
+        let load_timeout = self.engines.get(&assignment.deployment).map_or(Duration::MAX, |served| served.load_timeout);
+        Slot::new(target, Some(assignment), load_timeout)
+    }
+
+    /// Tells a worker which replica it is, as soon as that is known and its link is there.
+    pub(super) fn assign(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        let (Some(assignment), Some(link)) = (&slot.assignment, &slot.link) else { return };
+        let Some(served) = self.engines.get(&assignment.deployment) else { return };
+        link.limit_answers(served.max_answer_bytes, served.max_batch_size);
+        link.attach(served.engine.clone());
+        link.assign(&serde_json::to_vec(assignment).expect("an assignment is plain data"));
+        slot.life.assigned(self.clock.now(), served.load_timeout);
+    }
+
+    /// The share of the cores with which a target is imported, before it is known how many replicas it has.
+    pub(super) fn import_share(&self) -> u32 {
+        (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1)
+    }
+
+    pub(super) fn name(&self, index: usize) -> String {
+        let slot = &self.slots[index];
+        match &slot.assignment {
+            Some(assignment) => format!("{}/{}", assignment.deployment, assignment.replica),
+            None => self.settings.targets[slot.target].target.clone(),
+        }
+    }
+}

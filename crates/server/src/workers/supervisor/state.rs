@@ -1,0 +1,154 @@
+//! The state of the supervisor, and its life from start to end.
+
+use crate::base::clock::Clock;
+use crate::base::fatal::Fatal;
+use crate::engine::readiness::Readiness;
+use crate::engine::server_state::ServerState;
+use crate::link::front::worker_event::WorkerEvent;
+use crate::workers::backend::Backend;
+use crate::workers::engines::Engines;
+use crate::workers::process::Processes;
+use crate::workers::registry::Registry;
+use crate::workers::settings::Settings;
+use crate::workers::slot::Slot;
+use jitney_core::config::manifest::Manifest;
+use jitney_core::time::Time;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// How often the rules are asked what time alone commands.
+const TICK: Duration = Duration::from_millis(100);
+/// Workers that were told to end may take this long.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// What the socket of the workers is called.
+pub(crate) const SOCKET: &str = "workers";
+/// Before its options are known, a worker may take this long to import its target.
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Whether the workers are to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// They serve.
+    No,
+    /// They may finish what they hold.
+    InOrder,
+    /// They are killed.
+    AtOnce,
+}
+
+/// All workers of a server.
+#[derive(Debug)]
+pub struct Supervisor {
+    pub(super) settings: Arc<Settings>,
+    pub(super) state: Arc<ServerState>,
+    pub(super) clock: Clock,
+    pub(super) events: mpsc::UnboundedReceiver<WorkerEvent>,
+    pub(super) events_tx: mpsc::UnboundedSender<WorkerEvent>,
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) registry: Registry,
+    pub(super) engines: Engines,
+    pub(super) slots: Vec<Slot>,
+    pub(super) next_worker: u32,
+    pub(super) manifests: Vec<Option<Manifest>>,
+    pub(super) was_ready: bool,
+    pub(super) pinged: Time,
+    pub(super) ticked: Time,
+}
+
+impl Supervisor {
+    /// Starts the workers of these targets as processes of this machine. Their socket is in this folder.
+    pub fn start(
+        settings: Arc<Settings>,
+        state: Arc<ServerState>,
+        folder: &std::path::Path,
+    ) -> Result<Supervisor, Fatal> {
+        let (events_tx, events) = mpsc::unbounded_channel();
+        let backend = Processes::start(settings.python.clone(), events_tx.clone());
+        let backend = backend.map_err(|error| Fatal::new(format!("no thread: {error}")))?;
+        Supervisor::with_backend(settings, state, folder, Box::new(backend), (events_tx, events))
+    }
+
+    /// The same, with workers that run somewhere else.
+    pub(crate) fn with_backend(
+        settings: Arc<Settings>,
+        state: Arc<ServerState>,
+        folder: &std::path::Path,
+        backend: Box<dyn Backend>,
+        (events_tx, events): (mpsc::UnboundedSender<WorkerEvent>, mpsc::UnboundedReceiver<WorkerEvent>),
+    ) -> Result<Supervisor, Fatal> {
+        let clock = Clock::default();
+        let path = folder.join(SOCKET);
+        let registry = Registry::listen(&path, clock, events_tx.clone())
+            .map_err(|error| Fatal::new(format!("{}: {error}", path.display())))?;
+        let targets = 0..settings.targets.len();
+        Ok(Supervisor {
+            manifests: targets.clone().map(|_| None).collect(),
+            slots: targets.map(|target| Slot::new(target, None, IMPORT_TIMEOUT)).collect(),
+            settings,
+            state,
+            clock,
+            events,
+            events_tx,
+            backend,
+            registry,
+            engines: Engines::default(),
+            next_worker: 0,
+            was_ready: false,
+            pinged: Time(0),
+            ticked: clock.now(),
+        })
+    }
+
+    /// Where events are sent.
+    pub fn events(&self) -> mpsc::UnboundedSender<WorkerEvent> {
+        self.events_tx.clone()
+    }
+
+    /// Runs until something fatal happens, or until it is told to stop.
+    pub async fn run(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<(), Fatal> {
+        let result = self.run_until(stop).await;
+        if result.is_err() {
+            // It takes a while until all workers have ended. Nobody is to send anything meanwhile.
+            self.state.set_readiness(Readiness::ending("the server has failed and is ending; see the log"));
+            self.engines.close();
+        }
+        result
+    }
+
+    async fn run_until(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<(), Fatal> {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => self.tick()?,
+                Some(event) = self.events.recv() => self.handle(event)?,
+                fatal = self.engines.failed() => return Err(fatal),
+                _ = stop.wait_for(|&stop| stop != Stop::No) => return Ok(()),
+            }
+        }
+    }
+
+    /// Tells all workers to end, waits unless there is no time for that, and kills those that have not.
+    pub async fn end(&mut self, stop: &mut watch::Receiver<Stop>) {
+        for slot in &self.slots {
+            match &slot.link {
+                Some(link) if slot.life.is_up() => link.shutdown(),
+                // A worker that is still loading has nothing to finish, and would not read the message for long.
+                _ => self.backend.kill(slot.worker),
+            }
+        }
+        let all_gone = async {
+            while self.slots.iter().any(|slot| slot.is_running) {
+                if let Some(WorkerEvent::Exited(worker, _, _)) = self.events.recv().await {
+                    self.slots.iter_mut().filter(|slot| slot.worker == worker).for_each(|slot| slot.is_running = false);
+                }
+            }
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(END_TIMEOUT, all_gone) => {}
+            Ok(_) = stop.wait_for(|&stop| stop == Stop::AtOnce) => {}
+        }
+        self.slots.iter().filter(|slot| slot.is_running).for_each(|slot| self.backend.kill(slot.worker));
+    }
+}

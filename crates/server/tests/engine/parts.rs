@@ -1,0 +1,99 @@
+//! Answers that come in parts.
+
+use crate::support::{Rig, batch_end, call, entry, text};
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::tables::outcome::Outcome;
+use jitney_server::engine::deployment::Inbound;
+use jitney_server::engine::reply;
+use jitney_server::engine::reply::{MOST_PARTS, ReplyEvent, ReplyReceiver};
+
+fn submit(rig: &Rig, text: &str) -> ReplyReceiver {
+    let (reply, answer) = reply::channel();
+    rig.inbound.send(Inbound::Submit(Box::new(call(text)), reply)).unwrap();
+    answer
+}
+
+async fn part(answer: &mut ReplyReceiver) -> String {
+    let ReplyEvent::Part(values) = answer.next().await else { panic!("a part comes next") };
+    String::from_utf8(values[0].data.to_vec()).unwrap()
+}
+
+async fn failure(mut answer: ReplyReceiver) -> (Outcome, String) {
+    loop {
+        if let ReplyEvent::End(answer) = answer.next().await {
+            let failure = answer.result.unwrap_err();
+            return (failure.outcome, failure.detail);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_reach_the_caller_as_they_come_and_the_item_ends_once() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let mut answer = submit(&rig, "a");
+    let batch = worker.batch().await;
+    let (batch, id) = (batch.id, batch.items[0].id);
+    for (sequence, text) in ["one", "two"].into_iter().enumerate() {
+        worker.write(&entry(batch, id, sequence as u32, text, false)).await;
+        assert_eq!(part(&mut answer).await, text);
+    }
+    worker.write(&entry(batch, id, 2, "last", true)).await;
+    let ReplyEvent::End(end) = answer.next().await else { panic!("the end comes next") };
+    assert_eq!(text(&end), "last");
+    // What comes after the end is dropped.
+    worker.write(&entry(batch, id, 3, "late", false)).await;
+    worker.write(&batch_end(batch)).await;
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_missing_or_comes_twice_fails_its_item() {
+    for sequence in [0, 2] {
+        let mut rig = Rig::running(|_| {});
+        let mut worker = rig.worker().await;
+        rig.settle().await;
+        let mut answer = submit(&rig, "a");
+        let batch = worker.batch().await;
+        worker.write(&entry(batch.id, batch.items[0].id, 0, "one", false)).await;
+        assert_eq!(part(&mut answer).await, "one");
+        worker.write(&entry(batch.id, batch.items[0].id, sequence, "two", true)).await;
+        let (outcome, detail) = failure(answer).await;
+        assert_eq!(outcome, Outcome::Internal);
+        assert!(detail.contains(&format!("result {sequence} of this item instead of result 1")), "{detail}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_does_not_read_gets_no_more_parts() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let answer = submit(&rig, "a");
+    let batch = worker.batch().await;
+    for sequence in 0..=MOST_PARTS as u32 {
+        worker.write(&entry(batch.id, batch.items[0].id, sequence, "part", false)).await;
+    }
+    rig.settle().await;
+    assert_eq!(failure(answer).await.0, Outcome::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_with_parts_does_not_run_again() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let mut begun = submit(&rig, "begun");
+    let batch = worker.batch().await;
+    worker.write(&entry(batch.id, batch.items[0].id, 0, "one", false)).await;
+    assert_eq!(part(&mut begun).await, "one");
+    rig.lose(worker, Loss::Killed).await;
+    assert_eq!(failure(begun).await.0, Outcome::WorkerLost);
+    let mut other = rig.worker().await;
+    let later = rig.call("later");
+    let batch = other.batch().await;
+    other.answer(&batch).await;
+    assert_eq!(text(&later.await.unwrap()), "later!");
+    rig.assert_empty().await;
+}

@@ -1,0 +1,89 @@
+"""Arrays and tensors of any library: which values are one, and as what they cross to another process."""
+
+# ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
+
+from functools import lru_cache
+from typing import Any, Final, cast
+
+from jitney.errors import InvalidOutput
+from jitney.signature.arrays import NO_TABLE, TABLES
+from jitney.types.arrays import DTYPES
+from jitney.types.host import dtype_name, on_host
+from jitney.types.image import Image, is_pillow_type
+
+
+def is_array(value: object) -> bool:
+    """Whether this is an array or tensor of any library; numpy's scalars are arrays without axes."""
+    return is_array_type(type(value))
+
+
+@lru_cache(maxsize=1024)
+def is_array_type(kind: type[Any]) -> bool:
+    """Whether instances of this type are arrays; a question asked for every answer, so it is asked once per type.
+
+    Texts and bytes of numpy's (np.str_) are not: they are `str` and `bytes`.
+    """
+    if issubclass(kind, (Image, str, bytes)) or is_pillow_type(kind):
+        return False
+    return hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")
+
+
+def listed(value: Any) -> Any:
+    """Return an array of texts, times or any objects as lists, whose values are then looked at one by one.
+
+    Everything else is returned unchanged; raises InvalidOutput for a DataFrame, whose columns have names.
+    """
+    if not is_array(value):
+        return value
+    _refuse_table(value)
+    if cast("type[Any]", type(value)).__module__.partition(".")[0] not in _OF_TABLES:
+        return value
+    import numpy as np
+
+    array: Any = np.asarray(value)
+    if array.dtype.kind in "Mm":
+        array = array.astype(f"{array.dtype.kind}8[us]")
+    return array.tolist() if array.dtype.kind in _OF_OBJECTS else value
+
+
+def _refuse_table(value: Any) -> None:
+    if cast("type[Any]", type(value)).__name__ == "DataFrame":
+        raise InvalidOutput(f"predict returned a DataFrame; {NO_TABLE}")
+
+
+_OF_TABLES: Final = ("numpy", *TABLES)
+"""Libraries whose arrays, or columns, may hold anything."""
+_OF_TEXTS: Final = "UTO"
+_OF_OBJECTS: Final = "USTOMm"
+"""Kinds of numpy dtypes: texts, bytes, numpy's newer texts, objects, instants and times."""
+
+
+def host_array(value: Any) -> Any:
+    """Return a C-contiguous numpy array in this machine's byte order; raises InvalidOutput if that cannot be.
+
+    A DataFrame cannot be: its columns have names. Tensors on a device are copied to the host; bfloat16, which numpy
+    lacks, becomes float32.
+    """
+    import numpy as np
+
+    _refuse_table(value)
+    array = on_host(value)
+    check_dtype(array.dtype)
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+def dtype_fault(dtype: Any) -> str | None:
+    """Say what of this dtype cannot cross to another process, and why; None if it can."""
+    if dtype_name(dtype) not in DTYPES:
+        return f"an array of {dtype.name}; arrays can hold {', '.join(DTYPES)}"
+    if not dtype.isnative:
+        return f"an array in foreign byte order ({dtype.str}); use .astype({dtype.name!r})"
+    return None
+
+
+def check_dtype(dtype: Any) -> None:
+    """Raise InvalidOutput if arrays of this dtype cannot cross to another process."""
+    fault = dtype_fault(dtype)
+    if fault is not None:
+        hint = "; for texts annotate it as `-> list[str]`" if dtype.kind in _OF_TEXTS else ""
+        raise InvalidOutput(f"predict returned {fault}{hint}")

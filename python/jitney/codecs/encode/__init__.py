@@ -1,0 +1,4 @@
+"""From what `predict` returned to the bytes of answers, checked on the way.
+
+Runs in workers.
+"""

@@ -1,0 +1,83 @@
+"""Whether answers are of the declared type. Values are looked into for examples only: per request it would cost."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from jitney.codecs.plain import plain_hook
+from jitney.codecs.refusals import refusal
+from jitney.errors import InvalidOutput
+from jitney.signature.annotations import Output
+from jitney.signature.arrays import ANY_DTYPE, ArraySpec
+from jitney.signature.hints import is_pydantic, show, strip
+from jitney.types.arrays import TOKENS
+
+_KEPT: Final = (bytes, bytearray, memoryview)
+_NOT_ARRAYS: Final = ("text", "bytes", "image")
+
+
+class DeclaredArrays:
+    """The arrays that `predict` is annotated to return, by name; checked for each batch, whatever its size."""
+
+    def __init__(self, declared: Output) -> None:
+        self._declared: Final = declared
+        self._specs: Final[dict[str, ArraySpec]] = {spec.name: spec for spec in declared.arrays}
+        if declared.counts_tokens:
+            self._specs[TOKENS] = ArraySpec(TOKENS, "int64", ())
+
+    def check(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+        """Raise InvalidOutput unless an item's array of this dtype and shape is what was declared."""
+        if not self._specs:
+            if self._declared.kind in _NOT_ARRAYS:
+                raise InvalidOutput(
+                    f"predict is annotated to return {_shown(self._declared)} for each item, not arrays"
+                )
+            return
+        spec = self._specs.get(name)
+        place = f"`{name}`: " if name else ""
+        if spec is None:
+            names = ", ".join(self._specs)
+            declared = f"the arrays {names}" if names else "one array"
+            raise InvalidOutput(f"{place}predict is annotated to return {declared} for each item")
+        if spec.dtype not in (ANY_DTYPE, dtype) or not spec.fits(shape):
+            raise InvalidOutput(
+                f"{place}predict is annotated to return {spec.show()} for each item, but returned {dtype} "
+                f"of shape {tuple(map(int, shape))}"
+            )
+
+
+def validate(declared: Output, answers: Sequence[Any]) -> None:
+    """Raise InvalidOutput unless each answer is one of the declared type; exceptions are separate outcomes."""
+    if declared.kind != "object":
+        return
+    convert = _converter(declared.item)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            continue
+        try:
+            convert(answer)
+        except (InvalidOutput, TypeError, RecursionError):
+            continue  # no schema can describe this type, or encoding will say what is wrong with the answer
+        except Exception as error:
+            raise InvalidOutput(
+                f"predict is annotated to return {_shown(declared)} for each item, but returned "
+                f"a {cast('type[Any]', type(answer)).__qualname__}: {refusal(error).message}"
+            ) from None
+
+
+def _converter(item: Any) -> Callable[[Any], object]:
+    if is_pydantic(strip(item)):
+        from jitney.signature.pydantic.adapter import Adapter  # noqa: PLC0415 -- it imports pydantic
+
+        return Adapter(item).validate_python
+
+    def convert(answer: Any) -> None:
+        msgspec.json.schema(item)  # raises TypeError for what cannot be read back, such as arrays in a struct
+        msgspec.convert(msgspec.to_builtins(answer, builtin_types=_KEPT, enc_hook=plain_hook), item)
+
+    return convert
+
+
+def _shown(declared: Output) -> str:
+    return declared.kind if declared.item is None else show(declared.item)

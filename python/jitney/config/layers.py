@@ -1,0 +1,233 @@
+"""Layers of options, weakest first: default, decorator, file, environment, `--set`; and where each value came from.
+
+Nothing is read at import: the file's path, the environment and the `--set` arguments are passed in.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import msgspec
+
+from jitney.config.option import Option, parse, unknown
+from jitney.config.options import DeploymentOptions, ServerOptions, deployment_options, server_options
+from jitney.config.secrets import without_secrets
+from jitney.errors import ConfigError
+
+__all__ = [
+    "LAYERS",
+    "SERVER",
+    "DeploymentOptions",
+    "Option",
+    "Overrides",
+    "Resolved",
+    "ResolvedServer",
+    "ServerOptions",
+    "SetText",
+    "deployment_options",
+    "environment_name",
+    "resolve",
+    "resolve_server",
+    "server_options",
+]
+
+LAYERS: Final = ("default", "decorator", "file", "environment", "set")
+"""Weakest first. For server options the flags replace `set`."""
+
+SERVER: Final = "server"
+"""The name of the server's options among those of deployments; no deployment may have it."""
+
+
+class SetText(str):
+    """A constructor argument from `--set`: text, whose type the constructor's annotation says."""
+
+    __slots__ = ()
+
+
+@dataclass
+class Layer:
+    """What one source sets: options and constructor arguments, by deployment."""
+
+    options: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    init: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    def put(self, name: str, key: str, value: object) -> None:
+        """Set an option of a deployment."""
+        self.options.setdefault(name, {})[key] = value
+
+    def names(self) -> set[str]:
+        """Return the names of all deployments that this source sets something for."""
+        return (self.options.keys() | self.init.keys()) - {SERVER, environment_name(SERVER)}
+
+    def first(self, name: str) -> str:
+        """Return the first key that is set for this deployment, for messages: `embedder.replicas`."""
+        path = next(iter(self.options.get(name, ())), None) or f"init.{next(iter(self.init[name]))}"
+        return f"{name}.{path}"
+
+
+@dataclass
+class Overrides:
+    """The options of all deployments and of the server by source, parsed and checked."""
+
+    file: Layer = field(default_factory=Layer)
+    environment: Layer = field(default_factory=Layer)
+    sets: Layer = field(default_factory=Layer)
+    program: Layer = field(default_factory=Layer)
+    """Constructor arguments that a program gives as values; its options are among `sets`."""
+
+    def give(self, key: str, value: object) -> None:
+        """Add an option that a program gives: NAME.option, or the constructor argument NAME.init.ARGUMENT."""
+        name, separator, argument = key.rpartition(".init.")
+        if name and separator and argument and "." not in argument:
+            if value is not None:
+                check_plain(f"options: `{key}`", value)
+            self.program.init.setdefault(name, {})[argument] = value
+            return
+        name, _, option = key.rpartition(".")
+        if not name or not option:
+            raise ConfigError(f"options: `{key}`: expected NAME.option, as in {{'embedder.max_batch_size': 8}}")
+        if name == SERVER:
+            raise ConfigError(f"options: `{key}`: an engine inside a program has no options of a server")
+        self.sets.put(name, option, parse(deployment_options(), (f"`{key}`", "options"), option, value))
+
+    def to_json(self) -> str:
+        """Return the overrides as JSON, for worker processes."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Overrides":
+        """Read what `to_json` wrote."""
+        return msgspec.json.decode(text, type=cls)
+
+    def names(self) -> dict[str, str]:
+        """Return the deployment names in the file, in `--set` and in a program's options, and where each is."""
+        return {
+            **{name: f"`{self.program.first(name)}` (options)" for name in self.program.names()},
+            **{name: f"`{self.sets.first(name)}` (set)" for name in self.sets.names()},
+            **{name: f"[deployment.{name}] (file)" for name in self.file.names()},
+        }
+
+    def environment_names(self) -> dict[str, str]:
+        """Return the deployment names in the environment, spelled as there (MY_MODEL), and where each is."""
+        return {
+            name: f"JITNEY_{name}__{next(iter(self.environment.options[name])).upper()} (environment)"
+            for name in self.environment.names()
+        }
+
+    def unknown_names(self, known: Iterable[str]) -> list[str]:
+        """Return one message for each name in a layer that is not among the deployments `known`."""
+        known = list(known)
+        spelled = [environment_name(name) for name in known]
+        layers = (
+            ("file", self.file, known),
+            ("environment", self.environment, spelled),
+            ("set", self.sets, known),
+            ("options", self.program, known),
+        )
+        return [
+            f"{layer}: {unknown('deployment', name, names)}"
+            for layer, overrides, names in layers
+            for name in sorted(overrides.names())
+            if name not in names
+        ]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The options of one deployment in force, the source of each, and its constructor arguments."""
+
+    options: DeploymentOptions
+    sources: dict[str, str]
+    init: dict[str, object]
+
+    def shown_init(self) -> dict[str, Any]:
+        """Return the constructor arguments for print and `/config`: values that look secret are replaced."""
+        return cast("dict[str, Any]", without_secrets(self.init))
+
+
+@dataclass(frozen=True)
+class ResolvedServer:
+    """The server's options in force, and the source of each."""
+
+    options: ServerOptions
+    sources: dict[str, str]
+
+
+def environment_name(name: str) -> str:
+    """Spell a deployment's name as the environment does: "my-model.v2" is MY_MODEL_V2."""
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def resolve(name: str, declared: Mapping[str, object], overrides: Overrides) -> Resolved:
+    """Find the options in force of the deployment `name`, whose decorator declared `declared`."""
+    spelled = environment_name(name)
+    decorator = {
+        key: parse(deployment_options(), (f"deployment `{name}`", "decorator"), key, value)
+        for key, value in declared.items()
+    }
+    layers = {
+        "decorator": decorator,
+        "file": overrides.file.options.get(name, {}),
+        "environment": overrides.environment.options.get(spelled, {}),
+        "set": overrides.sets.options.get(name, {}),
+    }
+    values, sources = _merge(deployment_options(), layers)
+    options = DeploymentOptions(**values)
+    _check_together(name, options, sources)
+    init: dict[str, object] = dict(overrides.file.init.get(name, {}))
+    init |= {key: SetText(text) for key, text in overrides.sets.init.get(name, {}).items()}
+    init |= overrides.program.init.get(name, {})
+    return Resolved(options, sources, init)
+
+
+def resolve_server(flags: Mapping[str, object], overrides: Overrides) -> ResolvedServer:
+    """Find the server's options in force; `flags` are the typed values of the command line, only those given."""
+    layers = {
+        "file": overrides.file.options.get(SERVER, {}),
+        "environment": overrides.environment.options.get(environment_name(SERVER), {}),
+        "set": {key: parse(server_options(), ("server", "flag"), key, flags[key]) for key in flags},
+    }
+    values, sources = _merge(server_options(), layers)
+    return ResolvedServer(ServerOptions(**values), sources)
+
+
+def _merge(table: dict[str, Option], layers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+    values = {key: option.default for key, option in table.items()}
+    sources = dict.fromkeys(table, "default")
+    for layer, given in layers.items():
+        for key, value in given.items():
+            # JSON has no tuples: a worker gets a list.
+            values[key] = tuple(cast("list[str]", value)) if isinstance(value, list) else value
+            sources[key] = layer
+    return values, sources
+
+
+def _check_together(name: str, options: DeploymentOptions, sources: Mapping[str, str]) -> None:
+    if options.policy != "fixed" and options.max_batch_delay_ms > 0:
+        how = "never waits" if options.policy == "eager" else "finds out for itself how long to wait"
+        raise ConfigError(
+            f"deployment `{name}`: policy `{options.policy}` ({sources['policy']}) {how}, but max_batch_delay_ms is "
+            f"{options.max_batch_delay_ms:g} ({sources['max_batch_delay_ms']}); use policy `fixed`, or drop the delay"
+        )
+    if options.min_ready_replicas > options.replicas:
+        raise ConfigError(
+            f"deployment `{name}`: min_ready_replicas is {options.min_ready_replicas} "
+            f"({sources['min_ready_replicas']}), but there are only {options.replicas} replicas "
+            f"({sources['replicas']})"
+        )
+
+
+def check_plain(where: str, value: object) -> None:
+    """Raise ConfigError for a constructor argument that JSON would change on its way to a worker."""
+    if isinstance(value, dict):
+        for key, part in cast("dict[str, object]", value).items():
+            check_plain(f"{where}.{key}", part)
+    elif isinstance(value, list):
+        for part in cast("list[object]", value):
+            check_plain(where, part)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}: {value!r} is not a finite number")
+    elif not isinstance(value, (str, int, float, bool)):
+        raise ConfigError(f"{where}: {type(value).__name__} is not supported; write it as a string")

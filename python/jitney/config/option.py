@@ -1,0 +1,138 @@
+"""One option: its row in a table, and how a value becomes one of its type. msgspec converts and checks ranges."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin
+
+import msgspec
+
+from jitney.errors import ConfigError
+
+_TEXT_LAYERS: Final = ("environment", "set", "options")
+"""Layers whose strings are text of any type. `options` is what a program gives: it may give typed values too."""
+_BOOLS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+"""Words for a bool, in addition to those of msgspec: true, false, 1, 0."""
+KINDS: Final[dict[Any, str]] = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a string", tuple: "a list of strings",
+}  # fmt: skip
+_IN_OTHER_SERVERS: Final = {
+    "timeout": "request_timeout_s",
+    "timeout_s": "request_timeout_s",
+    "batch_timeout": "max_batch_delay_ms",
+    "max_wait_time": "max_batch_delay_ms",
+    "wait_time": "max_batch_delay_ms",
+    "num": "replicas",
+    "num_replicas": "replicas",
+    "num_workers": "replicas",
+    "workers": "replicas",
+    "workers_per_device": "replicas",
+    "accelerator": "devices",
+    "max_latency_ms": "latency_target_ms",
+}
+"""Names of options in other servers that are spelled like another option here, or like none."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of a table."""
+
+    name: str
+    type: Any
+    default: Any
+    meaning: str
+    unit: str | None
+    minimum: float | None
+    maximum: float | None
+    above: float | None
+    choices: tuple[str, ...]
+    in_code_only: bool
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether the option may be None."""
+        return NoneType in get_args(self.type)
+
+    @property
+    def base(self) -> Any:
+        """The type without None; `tuple` for a list of strings."""
+        return get_origin(self._kind) or self._kind
+
+    @property
+    def _kind(self) -> Any:
+        return next(kind for kind in get_args(self.type) if kind is not NoneType) if self.is_optional else self.type
+
+    @cached_property
+    def _checked(self) -> Any:
+        """The type with its range, for msgspec."""
+        kind = Literal[self.choices] if self.choices else self._kind
+        bounds: dict[str, Any] = {"ge": self.minimum, "gt": self.above, "le": self.maximum}
+        return Annotated[kind, msgspec.Meta(**bounds)]
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        bounds = {"at least": self.minimum, "more than": self.above, "at most": self.maximum}
+        words = [f"{word} {bound}" for word, bound in bounds.items() if bound is not None]
+        return " of ".join(filter(None, [KINDS[self.base], " and ".join(words)]))
+
+    def parse_text(self, text: str) -> object:
+        """Return the value that a string stands for; ValueError says what was expected."""
+        text = text.strip()
+        if self.is_optional and text.lower() in ("", "none"):
+            return None
+        return self._convert(text, is_text=True)
+
+    def parse_typed(self, value: object) -> object:
+        """Return the value of a layer that has types (file, decorator); ValueError says what was expected."""
+        return None if value is None and self.is_optional else self._convert(value, is_text=False)
+
+    def _convert(self, value: object, *, is_text: bool) -> object:
+        try:
+            return convert_text(self._checked, cast("str", value)) if is_text else msgspec.convert(value, self._checked)
+        except msgspec.ValidationError:
+            raise ValueError(f"expected {self.expected}, got {_show(value)}") from None
+
+
+def convert_text(kind: Any, text: str) -> Any:
+    """Return the value of this type that a string stands for; msgspec.ValidationError if there is none."""
+    base = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if base is bool:
+        return msgspec.convert(_BOOLS.get(text.lower(), text), kind, strict=False)
+    if get_origin(base) is tuple:
+        return msgspec.convert([part.strip() for part in text.split(",") if part.strip()], kind)
+    return msgspec.convert(text, kind, strict=False)
+
+
+def parse(table: dict[str, Option], where: tuple[str, str], key: str, value: object) -> object:
+    """Parse one option. `where` is its place and its layer; ConfigError names both, the key and what to do."""
+    place, layer = where
+    if key not in table:
+        raise ConfigError(f"{place} ({layer}): {unknown('option', key, table)}")
+    option = table[key]
+    if option.in_code_only and layer != "decorator":
+        raise ConfigError(f"{place} ({layer}): `{key}` says how the code is written; set it in @jitney.deployment")
+    try:
+        is_text = isinstance(value, str) and layer in _TEXT_LAYERS
+        return option.parse_text(cast("str", value)) if is_text else option.parse_typed(value)
+    except ValueError as error:
+        raise ConfigError(f"{place} ({layer}): `{key}`: {error}") from None
+
+
+def unknown(what: str, value: str, known: Iterable[str]) -> str:
+    """Return a message that there is no such thing, with the name that was probably meant."""
+    known = sorted(known)
+    meant = _IN_OTHER_SERVERS.get(value, "") if what == "option" else ""
+    close = [meant] if meant in known else difflib.get_close_matches(value, known, n=1, cutoff=0.5)
+    if close:
+        return f"there is no {what} `{value}`; did you mean `{close[0]}`?"
+    return f"there is no {what} `{value}`; there {'are ' + ', '.join(known) if known else 'is none'}"
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,204 @@
+"""`@jitney.deployment`: what an author declares about a class or function that is served."""
+
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, TypeVar, cast, overload
+
+from jitney.config.init_arguments import constructor_arguments
+from jitney.config.layers import SERVER
+from jitney.config.option import parse, unknown
+from jitney.config.options import deployment_options
+from jitney.errors import ConfigError, TargetError
+from jitney.signature import grouping, tasks
+from jitney.signature.annotations import Signature, read_signature
+from jitney.signature.hints import class_arguments
+
+MARK: Final = "__jitney_deployment__"
+
+RESERVED: Final = frozenset(
+    {"livez", "readyz", "metrics", "config", "openapi.json", "docs", "favicon.ico", "v1", "v2", SERVER}
+)
+"""Routes and words of the server's own, which no deployment can be named; a test compares them with Rust's."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+_Served = TypeVar("_Served", bound=Callable[..., Any])
+
+
+class Deployment:
+    """A class or function that is served, as its decorator declared it."""
+
+    def __init__(
+        self,
+        obj: Callable[..., Any],
+        options: Mapping[str, Any],
+        names: Mapping[str, object] | None = None,
+    ) -> None:
+        options = dict(options)
+        name: str | None = options.pop("name", None)
+        self.name: Final = _checked_name(
+            _snake_case(obj.__name__) if name is None else name, obj, is_given=name is not None
+        )
+        self.obj: Final = obj
+        self.doc: Final = (inspect.getdoc(obj) or "").split("\n\n")[0].strip() if obj.__doc__ else ""
+        self.group_by: Final = _terms(self.name, options.pop("group_by", ()))
+        self.cost: Final[grouping.Term | None] = options.pop("cost", None)
+        self.task: Final[str | None] = options.pop("task", None)
+        tasks.check_name(self.name, self.task)
+        self.examples: Final[list[Any]] = _examples(self.name, options.pop("examples", ()))
+        self.declared: Final = _declared(self.name, options)
+        self._names = names
+        if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
+            raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
+
+    @cached_property
+    def signature(self) -> Signature:
+        """What `predict` takes and returns. Read when first asked for, so types may be defined below the class."""
+        function, is_method = self._predict()
+        batched = bool(self.declared.get("batched", True))
+        signature = read_signature(
+            function, batched=batched, is_method=is_method, names=self._names, arguments=self._arguments()
+        )
+        self._names = None
+        return signature
+
+    def _predict(self) -> tuple[Callable[..., object], bool]:
+        if not isinstance(self.obj, type):
+            return self.obj, False
+        raw = inspect.getattr_static(self.obj, "predict")
+        if isinstance(raw, staticmethod):
+            return cast("staticmethod[..., object]", raw).__func__, False
+        if isinstance(raw, classmethod):
+            return cast("classmethod[Any, ..., object]", raw).__func__, True
+        return cast("Callable[..., object]", raw), True
+
+    def _arguments(self) -> dict[Any, Any]:
+        """Return what the TypeVars of the class that defines `predict` stand for in the deployed class."""
+        if not isinstance(self.obj, type):
+            return {}
+        owner = next((kind for kind in self.obj.__mro__ if "predict" in vars(kind)), self.obj)
+        return class_arguments(self.obj, owner, self._names)
+
+    def compiled_terms(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Return `group_by` and `cost` as the manifest has them; TargetError if the front could not evaluate them."""
+        where, declared = f"deployment `{self.name}`", self.signature.input
+        return (
+            grouping.compile_group_by(where, self.group_by, declared),
+            grouping.compile_cost(where, self.cost, declared),
+        )
+
+    def compiled_task(self) -> dict[str, Any] | None:
+        """Return the task as the manifest has it; TargetError if `predict` cannot do it."""
+        batched = bool(self.declared.get("batched", True))
+        return tasks.compile_task(self.name, self.task, self.signature, batched=batched)
+
+    def instantiate(self, init: Mapping[str, object]) -> Callable[..., Any]:
+        """Load the model: construct the class with `init` and return its `predict`, or return the function."""
+        if not isinstance(self.obj, type):
+            if init:
+                raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
+            return self.obj
+        return cast("Callable[..., Any]", self.obj(**constructor_arguments(self.name, self.obj, init)).predict)
+
+
+@overload
+def deployment(obj: _Served, /) -> _Served: ...
+@overload
+def deployment(
+    *,
+    name: str | None = None,
+    group_by: Sequence[grouping.Term] = (),
+    cost: grouping.Term | None = None,
+    task: str | None = None,
+    examples: Sequence[Any] = (),
+    **options: Any,
+) -> Callable[[_Served], _Served]: ...
+def deployment(obj: Any = None, /, **options: Any) -> Any:
+    """Serve a class that has `predict`, or a function that is one. The class or function stays what it was.
+
+    `name` is its route; `group_by` and `cost` say what may share a batch; `task` is what it does for the routes of
+    well-known APIs ("embedding" for OpenAI's); `examples` are inputs for warm-up, checks and docs; every other keyword
+    is an option of `jitney.config.DeploymentOptions`.
+    """
+    names = _names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+    def mark(served: Any) -> Any:
+        if not isinstance(served, type) and not inspect.isfunction(served):
+            hint = f"; did you mean @jitney.deployment(name={served!r})?" if isinstance(served, str) else ""
+            raise TargetError(f"@jitney.deployment is for a class or a function, not for {served!r}{hint}")
+        _warn_of_hooks(served)
+        marked = Deployment(served, options, names)
+        _refuse_a_second(marked, vars(served).get(MARK))
+        setattr(served, MARK, marked)
+        return served
+
+    return mark if obj is None else mark(obj)
+
+
+_HOOKS = {
+    "setup": "load the model in __init__",
+    "decode_request": "predict takes items as its annotations say",
+    "encode_response": "answers are what predict returns",
+}
+"""What other servers call, and what to do here."""
+
+
+def _warn_of_hooks(served: Any) -> None:
+    own: dict[str, Any] = dict(vars(served)) if isinstance(served, type) else {}
+    for name in _HOOKS.keys() & own.keys():
+        # A class with an __init__ may call its own `setup` there.
+        if name != "setup" or "__init__" not in own:
+            warnings.warn(f"{served.__qualname__}.{name} is never called: {_HOOKS[name]}", stacklevel=4)
+
+
+def _refuse_a_second(marked: Deployment, held: Deployment | None) -> None:
+    """Refuse another deployment of the very same class or function: the last one alone would be served."""
+    if held is None or held.obj is not marked.obj or held.name == marked.name:
+        return
+    kind = marked.obj.__qualname__
+    remedy = f"a subclass of it: class Other({kind}): ..." if isinstance(marked.obj, type) else "another function"
+    raise TargetError(f"{kind} is deployed already, as `{held.name}`; for `{marked.name}` decorate {remedy}")
+
+
+def _names_around(frame: Any) -> dict[str, object] | None:
+    """Keep the names of the function around a decorated class: its annotations may be strings that need them."""
+    return None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _checked_name(name: object, obj: Any, *, is_given: bool) -> str:
+    hint = "" if is_given else "; give it a name: @jitney.deployment(name=...)"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{obj.__qualname__}: the name {name!r} is not 1 to 64 of A-Z a-z 0-9 . _ - (not . first){hint}"
+        )
+    if name in RESERVED:
+        raise ConfigError(f"{obj.__qualname__}: the name `{name}` belongs to the server{hint}")
+    return name
+
+
+def _terms(name: str, group_by: Any) -> tuple[grouping.Term, ...]:
+    if isinstance(group_by, (str, grouping.length, grouping.bucket)):
+        raise ConfigError(f"deployment `{name}`: group_by is a tuple: group_by=({group_by!r},)")
+    return tuple(group_by)
+
+
+def _examples(name: str, examples: Any) -> list[Any]:
+    if isinstance(examples, (str, bytes, dict)):
+        raise ConfigError(f"deployment `{name}`: examples is a list of inputs: examples=[{examples!r}]")
+    return list(examples)
+
+
+def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:
+    known = [*deployment_options(), "name", "group_by", "cost", "task", "examples"]
+    for key in options:
+        if key not in known:
+            raise ConfigError(f"deployment `{name}` (decorator): {unknown('option', key, known)}")
+    where = (f"deployment `{name}`", "decorator")
+    return {key: parse(deployment_options(), where, key, value) for key, value in options.items()}

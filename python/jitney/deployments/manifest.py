@@ -1,0 +1,65 @@
+"""The manifest: all that the front knows of user code. Its form is read in `crates/core`."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from jitney.codecs.plain import plain
+from jitney.config.layers import Resolved
+from jitney.deployments.deployment import Deployment
+from jitney.errors import TargetError
+from jitney.failures import one_line
+from jitney.signature.arrays import ArraySpec
+
+
+def manifest(target: str, resolved: Sequence[tuple[Deployment, Resolved]]) -> dict[str, Any]:
+    """Say all that the front must know of a target, in the form of `crates/core/src/config/manifest.rs`."""
+    return {"target": target, "deployments": [_manifest(found, options) for found, options in resolved]}
+
+
+def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
+    taken, returned = found.signature.input, found.signature.output
+    group_by, cost = found.compiled_terms()
+    init = resolved.shown_init()
+    return {
+        "name": found.name,
+        "doc": found.doc,
+        "options": resolved.options.to_dict(),
+        "option_sources": dict(resolved.sources),
+        **({"init": init} if init else {}),
+        "input": {
+            "kind": taken.kind,
+            "name": taken.name,
+            "arrays": _arrays(taken.arrays),
+            "schema": plain(taken.schema),
+        },
+        "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
+        "task": found.compiled_task(),
+        "group_by": group_by,
+        "cost": cost,
+        "examples": [
+            _example(found.name, place, _by_name(example, taken.arrays)) for place, example in enumerate(found.examples)
+        ],
+    }
+
+
+def _example(name: str, place: int, example: object) -> object:
+    try:
+        return plain(example)
+    except Exception as error:
+        raise TargetError(
+            f"deployment `{name}`: examples[{place}] cannot be written as JSON: {one_line(error)}"
+        ) from error
+
+
+def _by_name(example: object, arrays: Sequence[ArraySpec]) -> object:
+    """Say several arrays as clients send them: an example may be a tuple in the order of the parameters."""
+    if len(arrays) < 2 or not isinstance(example, (tuple, list)):
+        return example
+    parts = cast("Sequence[object]", example)
+    if len(parts) != len(arrays):
+        return parts  # the worker says so
+    return dict(zip((spec.name for spec in arrays), parts, strict=True))
+
+
+def _arrays(specs: Sequence[ArraySpec]) -> list[dict[str, object]]:
+    return [spec.to_dict() for spec in specs]

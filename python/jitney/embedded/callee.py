@@ -1,0 +1,84 @@
+"""What a call needs of its deployment, whether it is awaited or blocks."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from jitney.embedded.classes import deployment_of
+from jitney.embedded.values import FAILED, Read, Write, exception, reader, writer
+from jitney.errors import Draining, EngineFailed, InternalError, RequestError
+
+if TYPE_CHECKING:
+    from jitney import _core
+
+
+class Engine(Protocol):
+    """What models are called through: the engine in this process, or the connection to another one."""
+
+    def entrance(self, name: str) -> "_core.Entrance | None":
+        """Return the way in to a deployment; None if there is none of this name."""
+        ...
+
+    def manifests(self) -> str:
+        """Return the manifests of all deployments by name, as JSON."""
+        ...
+
+    def failure(self) -> str | None:
+        """Return why the engine has ended, if it did so by itself."""
+        ...
+
+    def metrics(self) -> str | None:
+        """Return all metrics in the Prometheus text format; None if they are another process's."""
+        ...
+
+
+class Callee:
+    """One deployment: how its items are written and its answers read. Async and synchronous models share it."""
+
+    def __init__(self, name: str, engine: Engine, manifest: Mapping[str, Any], kind: Callable[..., Any] | None) -> None:
+        entrance = engine.entrance(name)
+        if entrance is None:
+            raise EngineFailed(f"{name} takes no more calls: its engine has ended")
+        self.name: Final = name
+        self.engine: Final = engine
+        self.entrance: Final = entrance
+        self.takes_images: Final[bool] = manifest["input"]["kind"] == "image"
+        self.write: Final[Write] = writer(manifest["input"])
+        self.read: Final[Read] = reader(manifest["output"], deployment_of(kind).signature.output if kind else None)
+
+    def one(self, raw: Any) -> Any:
+        """Read one answer; raise what it failed with."""
+        if raw[0] == FAILED:
+            raise self._error(raw[1])
+        return self.read(raw)
+
+    def each(self, raws: Sequence[Any]) -> list[Any]:
+        """Read many answers; what failed is its exception."""
+        return [self._error(raw[1]) if raw[0] == FAILED else self.read(raw) for raw in raws]
+
+    def _error(self, failed: Any) -> Exception:
+        error = exception(failed)
+        # An engine that failed answers like one that shuts down.
+        if isinstance(error, (InternalError, Draining)) and (why := self.engine.failure()) is not None:
+            return EngineFailed(why)
+        return error
+
+    def write_each(self, items: Iterable[Any]) -> tuple[list[tuple[int, Any]], dict[int, RequestError]]:
+        """Write many items; for an item that cannot be sent, return the error by its index."""
+        if isinstance(items, (str, bytes, bytearray, memoryview)):  # their items are letters and numbers
+            kind = type(cast("object", items)).__name__
+            raise TypeError(f"many takes a list of items, not a {kind}; one item alone: models.{self.name}(item)")
+        written: list[tuple[int, Any]] = []
+        refused: dict[int, RequestError] = {}
+        for place, item in enumerate(items):
+            try:
+                written.append(self.write(item))
+            except RequestError as error:
+                refused[place] = error
+        return written, refused
+
+
+def together(answers: list[Any], refused: dict[int, RequestError]) -> list[Any]:
+    """Put the exceptions of refused items among the answers, at their places."""
+    for place, error in sorted(refused.items()):
+        answers.insert(place, error)
+    return answers

@@ -1,0 +1,62 @@
+"""A class or function of the program as a target: workers import it again, by the name of its module or by its path."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jitney.deployments import targets
+from jitney.deployments.deployment import MARK, Deployment
+from jitney.errors import TargetError
+
+_MAINS = ("__main__", "__mp_main__")
+"""What a program's own file is called in it, and in what `multiprocessing` spawns."""
+
+
+def deployment_of(kind: Callable[..., Any]) -> Deployment:
+    """Return what `@jitney.deployment` left on this very class or function; TargetError if it did not."""
+    found = getattr(kind, "__dict__", {}).get(MARK)
+    if not isinstance(found, Deployment) or found.obj is not kind:
+        raise TargetError(f"{_name(kind)} is not a deployment; put @jitney.deployment above it")
+    return found
+
+
+def target_of(kind: Callable[..., Any]) -> str:
+    """Return the target under which a worker finds this class or function."""
+    deployment_of(kind)
+    name = _name(kind)
+    if "." in kind.__qualname__:
+        raise TargetError(f"{name} is defined inside something else; workers import it, so define it at the top level")
+    module = sys.modules.get(kind.__module__)
+    if kind.__module__ in _MAINS:
+        return f"{_main_place(name, module)}:{kind.__name__}"
+    return f"{kind.__module__}:{kind.__name__}"
+
+
+def _main_place(name: str, main: ModuleType | None) -> str:
+    file = str(getattr(main, "__file__", None) or "<string>")
+    if "get_ipython" in vars(main or sys) or file.startswith("<"):  # `python -` calls its script <stdin>
+        raise TargetError(
+            f"{name} was typed into a notebook or a prompt, and workers are other processes: they cannot import it. "
+            f"Write it into a file, in a notebook by beginning its cell with %%writefile models.py, and run "
+            f'"models.py" or import it from there'
+        )
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name != "__main__":  # python -m package.module
+        return str(spec.name)
+    return str(Path(file).resolve())
+
+
+def refuse_while_importing() -> None:
+    """Refuse to start an engine while a worker imports this program for one of its classes."""
+    target = targets.importing()
+    if target is not None:
+        raise TargetError(
+            'put what this program does under  if __name__ == "__main__":  -- workers import its file again, and one '
+            f"that imports {target!r} was about to start its own engine"
+        )
+
+
+def _name(kind: Callable[..., Any]) -> str:
+    return getattr(kind, "__qualname__", repr(kind))

@@ -1,0 +1,192 @@
+"""What `run` and `connect` return: the models of an engine, by name or by class."""
+
+import difflib
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
+
+from jitney.embedded.callee import Callee, Engine
+from jitney.embedded.classes import deployment_of
+from jitney.embedded.mailboxes import LoopMailboxes
+from jitney.embedded.models import In_contra, Model, Out_co, SyncModel
+from jitney.errors import Disconnected, InvalidInput, NotFound
+from jitney.types.arrays import Embeddings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+I = TypeVar("I")  # noqa: E741 - an item
+O = TypeVar("O")  # noqa: E741 - an answer
+_AnyModel = TypeVar("_AnyModel")
+
+
+class PredictsListOrErrors(Protocol[I, O]):
+    """A class whose `predict` may return an error in place of an answer; the caller gets it raised."""
+
+    def predict(self, items: list[I], /) -> list[O | InvalidInput]:
+        """Take n items, return n answers or errors."""
+        ...
+
+
+class PredictsList(Protocol[I, O]):
+    """A class whose `predict` takes a list and returns one."""
+
+    def predict(self, items: list[I], /) -> list[O]:
+        """Take n items, return n answers."""
+        ...
+
+
+class PredictsEmbeddings(Protocol[I]):
+    """A class whose `predict` returns `jitney.Embeddings`; the caller gets the vector of each item."""
+
+    def predict(self, items: list[I], /) -> Embeddings:
+        """Take n items, return n vectors and how many tokens each item had."""
+        ...
+
+
+class PredictsArray(Protocol[I, Out_co]):
+    """A class whose `predict` takes a list and returns an array: each item gets a row of it."""
+
+    def predict(self, items: list[I], /) -> Out_co:
+        """Take n items, return n rows."""
+        ...
+
+
+class PredictsStacked(Protocol[In_contra, Out_co]):
+    """A class whose `predict` takes a stacked array and returns an array."""
+
+    def predict(self, items: In_contra, /) -> Out_co:
+        """Take n rows, return n rows."""
+        ...
+
+
+class _Handles(Generic[_AnyModel]):
+    """Models of an engine by name or class. Each is made when it is first asked for."""
+
+    def __init__(self, engine: Engine, make: Callable[[Callee], _AnyModel]) -> None:
+        self._engine = engine
+        self._make = make
+        self._manifests: dict[str, Any] = {}
+        self._models: dict[object, _AnyModel] = {}
+        self._read_manifests()
+
+    def metrics(self) -> str:
+        """Return all metrics of the engine in the Prometheus text format; NotFound if it is another process's."""
+        text = self._engine.metrics()
+        if text is None:
+            raise NotFound("the metrics of a shared engine are its server's: ask GET /metrics there")
+        return text
+
+    def _read_manifests(self) -> None:
+        """Read what the engine has now. Without a connection to its server the last manifests stay."""
+        self._manifests = json.loads(self._engine.manifests()) or self._manifests
+
+    def _has(self, name: str) -> bool:
+        """Whether there is such a deployment, also if a server has it only since a reconnection."""
+        if name not in self._manifests:
+            self._read_manifests()
+        return name in self._manifests
+
+    def _get(self, key: object) -> _AnyModel:
+        model = self._models.get(key)
+        if model is None:
+            kind = None if isinstance(key, str) else cast("Callable[..., Any]", key)
+            name = cast("str", key) if kind is None else deployment_of(kind).name
+            if not self._has(name):
+                if not self._manifests:
+                    raise Disconnected(f"the deployment {name!r} cannot be looked up: there is no connection")
+                raise NotFound(self._missing(name))
+            model = self._models[key] = self._make(Callee(name, self._engine, self._manifests[name], kind))
+        return model
+
+    def _missing(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._manifests, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"there is no deployment {name!r}, but {', '.join(sorted(self._manifests))}{hint}"
+
+    def __getattr__(self, name: str) -> _AnyModel:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._manifests and not self._has(name):
+            raise AttributeError(self._missing(name))
+        return self._get(name)
+
+    def __dir__(self) -> list[str]:
+        self._read_manifests()
+        return [*sorted(self._manifests), "metrics"]
+
+
+class Models(_Handles[Model[Any, Any]]):
+    """The models of an engine: `models.name`, `models["name"]`, or `models[Class]`, whose types are known."""
+
+    def __init__(self, engine: Engine, mailboxes: LoopMailboxes) -> None:
+        super().__init__(engine, lambda callee: Model(callee, mailboxes))
+
+    @overload
+    def __getitem__(self, key: str) -> Model[Any, Any]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsListOrErrors[I, O]]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsList[I, O]]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsEmbeddings[I]]) -> "Model[I, NDArray[Any]]": ...
+    @overload
+    def __getitem__(self, key: type[PredictsArray[I, O]]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsStacked[I, O]]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], list[O | InvalidInput]]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], list[O]]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], Embeddings]) -> "Model[I, NDArray[Any]]": ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], O]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[I], O]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[..., Any]) -> Model[Any, Any]: ...
+    def __getitem__(self, key: object) -> Model[Any, Any]:
+        """Return the model of this name or class; NotFound if the engine has none."""
+        return self._get(key)
+
+
+class SyncModels(_Handles[SyncModel[Any, Any]]):
+    """The same for threads: each call waits for its answer."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine, SyncModel)
+
+    @overload
+    def __getitem__(self, key: str) -> SyncModel[Any, Any]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsListOrErrors[I, O]]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsList[I, O]]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsEmbeddings[I]]) -> "SyncModel[I, NDArray[Any]]": ...
+    @overload
+    def __getitem__(self, key: type[PredictsArray[I, O]]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: type[PredictsStacked[I, O]]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], list[O | InvalidInput]]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], list[O]]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], Embeddings]) -> "SyncModel[I, NDArray[Any]]": ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], O]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[I], O]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[..., Any]) -> SyncModel[Any, Any]: ...
+    def __getitem__(self, key: object) -> SyncModel[Any, Any]:
+        """Return the model of this name or class; NotFound if the engine has none."""
+        return self._get(key)
+
+
+def not_entered(name: str, what: str) -> AttributeError:
+    """Return the error for an attribute of a `run` or `connect` that was not entered: it has no models yet."""
+    remedy = f"write `with … as models:` (or `async with`), then models.{name}"
+    return AttributeError(f"{what} has no {name!r} yet: {remedy}")

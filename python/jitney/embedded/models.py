@@ -1,0 +1,112 @@
+"""The models that `run` and `connect` return: each is a function to be awaited, or called."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from time import monotonic
+from typing import Final, Generic, Literal, TypeVar
+
+from jitney.context import available_cores
+from jitney.embedded.callee import Callee, together
+from jitney.embedded.mailboxes import LoopMailboxes
+from jitney.embedded.values import BUFFERS, FAILED
+from jitney.errors import RequestError
+
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+Priority = Literal["high", "normal", "low"]
+
+_Value = TypeVar("_Value")
+_Written = TypeVar("_Written")
+_AT_ONCE: Final = 1e-9
+"""Seconds that are left to a call whose deadline passed while its images were encoded: it fails as any late call."""
+
+
+@cache
+def _image_threads() -> ThreadPoolExecutor:
+    """Return jitney's own threads: those of the event loop may all be busy with the program's work."""
+    return ThreadPoolExecutor(available_cores(), thread_name_prefix="jitney-images")
+
+
+async def _on_image_thread(
+    write: Callable[[_Value], _Written], value: _Value, timeout_s: float | None
+) -> tuple[_Written, float | None]:
+    """Encode images on a thread next to the event loop; returns what was written, and what is left of the deadline."""
+    began = monotonic()
+    written = await asyncio.get_running_loop().run_in_executor(_image_threads(), write, value)
+    return written, None if timeout_s is None else max(_AT_ONCE, timeout_s - (monotonic() - began))
+
+
+class Model(Generic[In_contra, Out_co]):
+    """One deployment, to be awaited from any event loop."""
+
+    def __init__(self, callee: Callee, mailboxes: LoopMailboxes) -> None:
+        self._callee = callee
+        self._mailboxes = mailboxes
+        self._write, self._read, self._entrance = callee.write, callee.read, callee.entrance
+
+    async def __call__(
+        self, item: In_contra, *, timeout_s: float | None = None, priority: Priority = "normal"
+    ) -> Out_co:
+        """Run one item; a RequestError says how it ended if not with an answer. Cancelling the task cancels it.
+
+        `timeout_s`: the deadline, in seconds from now (default: the deployment's `request_timeout_s`).
+        """
+        if self._callee.takes_images and not isinstance(item, BUFFERS):
+            (tag, data), timeout_s = await _on_image_thread(self._write, item, timeout_s)
+        else:
+            tag, data = self._write(item)
+        mailbox = self._mailboxes.mailbox()
+        future, number = mailbox.call(self._entrance, tag, data, timeout_s, priority)
+        try:
+            raw = await future
+        except BaseException:
+            mailbox.cancel(number)
+            raise
+        return self._callee.one(raw) if raw[0] == FAILED else self._read(raw)
+
+    async def many(
+        self, items: Iterable[In_contra], *, timeout_s: float | None = None, priority: Priority = "normal"
+    ) -> list[Out_co | RequestError]:
+        """Run the items of one request, admitted together: an answer or an exception each, in their order."""
+        if self._callee.takes_images:
+            (written, refused), timeout_s = await _on_image_thread(self._callee.write_each, items, timeout_s)
+        else:
+            written, refused = self._callee.write_each(items)
+        if not written:
+            return together([], refused)
+        mailbox = self._mailboxes.mailbox()
+        future, number = mailbox.call_many(self._entrance, written, timeout_s, priority)
+        try:
+            raws = await future
+        except BaseException:
+            mailbox.cancel(number)
+            raise
+        return together(self._callee.each(raws), refused)
+
+    def __repr__(self) -> str:
+        return f"<jitney.Model {self._callee.name}>"
+
+
+class SyncModel(Generic[In_contra, Out_co]):
+    """One deployment, to be called from any thread; each call waits for its answer."""
+
+    def __init__(self, callee: Callee) -> None:
+        self._callee = callee
+
+    def __call__(self, item: In_contra, *, timeout_s: float | None = None, priority: Priority = "normal") -> Out_co:
+        """Run one item; a RequestError says how it ended if not with an answer."""
+        tag, data = self._callee.write(item)
+        return self._callee.one(self._callee.entrance.call_and_wait(tag, data, timeout_s, priority))
+
+    def many(
+        self, items: Iterable[In_contra], *, timeout_s: float | None = None, priority: Priority = "normal"
+    ) -> list[Out_co | RequestError]:
+        """Run the items of one request, admitted together: an answer or an exception each, in their order."""
+        written, refused = self._callee.write_each(items)
+        raws = self._callee.entrance.call_many_and_wait(written, timeout_s, priority) if written else []
+        return together(self._callee.each(raws), refused)
+
+    def __repr__(self) -> str:
+        return f"<jitney.SyncModel {self._callee.name}>"

@@ -1,0 +1,126 @@
+"""The settings of the Rust server, composed of flags, environment and `jitney.toml`."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from jitney.config.layers import Overrides, ServerOptions, resolve_server, server_options
+from jitney.config.reading import read_overrides
+from jitney.context import available_cores
+from jitney.errors import ConfigError, TargetError
+from jitney.front.targets import find_target
+
+API_KEYS = "JITNEY_API_KEYS"
+CLIENT_KEY = "JITNEY_API_KEY"
+"""What a program sends that calls a server with keys."""
+DEFAULT_FILE = "jitney.toml"
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that the Rust server needs to know."""
+
+    server: ServerOptions
+    server_sources: Mapping[str, str]
+    targets: Sequence[str]
+    overrides: Overrides
+    api_keys: str | None = field(default=None, repr=False)
+    """What JITNEY_API_KEYS said."""
+
+    def to_json(self, path: Sequence[str] = (), *, renews: bool = False) -> str:
+        """As `_core.serve` takes it; `path` are folders in which workers look for modules.
+
+        `renews` says that SIGUSR1 will report changes of their files.
+        """
+        overrides = json.loads(self.overrides.to_json())
+        return json.dumps(
+            {
+                "server": self.server.to_dict(),
+                "targets": [{"target": target, "overrides": overrides} for target in self.targets],
+                "server_sources": self.server_sources,
+                "override_names": self.overrides.names(),
+                "environment_names": self.overrides.environment_names(),
+                "api_keys": self.api_keys,
+                "has_client_key": bool(os.environ.get(CLIENT_KEY)),
+                "renews": renews,
+                "python": sys.executable,
+                "cores": available_cores(),
+                "path": list(path),
+            }
+        )
+
+
+def compose(  # noqa: PLR0913 -- what the command line and the environment said, each on its own
+    targets: Sequence[str],
+    flags: Mapping[str, object],
+    overrides: Overrides,
+    host: str | None,
+    port: int | None,
+    *,
+    api_keys: str | None = None,
+) -> Settings:
+    """Resolve the server's options and find the targets; whatever can be known to be wrong by now is refused here."""
+    given = dict(flags)
+    if host is not None or port is not None:
+        listen = given.get("listen", ())
+        address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{DEFAULT_PORT if port is None else port}"
+        given["listen"] = [*(listen if isinstance(listen, Sequence) else ()), address]
+    server = resolve_server(given, overrides)
+    for where in (*server.options.listen, *server.options.listen_programs):
+        check_listen(where)
+    found = [find_target(target) for target in targets]
+    for target in found:
+        if found.count(target) > 1:
+            raise TargetError(f"the target {target!r} is given twice; to have two copies of it, set replicas=2")
+    return Settings(server.options, server.sources, found, overrides, api_keys)
+
+
+def read_layers(file: str | None, environ: Mapping[str, str], sets: Sequence[str]) -> Overrides:
+    """Read every layer above the decorator: `jitney.toml` if it is there, the environment, `--set`."""
+    if file is None and Path(DEFAULT_FILE).is_file():
+        file = DEFAULT_FILE
+    return read_overrides(file, _server_variables(environ), sets)
+
+
+_OF_A_SERVICE: Final = re.compile("(tcp|udp|sctp)://")
+"""What Kubernetes sets JITNEY_PORT to, in every pod next to a service of the name `jitney`."""
+
+
+def _server_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """`JITNEY_LOG_LEVEL` is short for `JITNEY_SERVER__LOG_LEVEL`, JITNEY_HOST and JITNEY_PORT for a place to listen."""
+    spelled = dict(environ)
+    for name in server_options():
+        text = spelled.pop(f"JITNEY_{name.upper()}", None)
+        if text is not None:
+            spelled.setdefault(f"JITNEY_SERVER__{name.upper()}", text)
+    host, port = spelled.pop("JITNEY_HOST", None), spelled.pop("JITNEY_PORT", None)
+    if port is not None and _OF_A_SERVICE.match(port):
+        port = None
+    elif port is not None and not (port.isascii() and port.isdecimal()):
+        raise ConfigError(f"JITNEY_PORT is {port!r}; it is a number from 1 to 65535, or 0 for any")
+    if host is not None or port is not None:
+        address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{port or DEFAULT_PORT}"
+        spelled.setdefault("JITNEY_SERVER__LISTEN", address)
+    return spelled
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def check_listen(where: str) -> None:
+    """Refuse what is not an address to listen at, before anything is started."""
+    kind, _, rest = where.partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind == "tcp" and host and port.isdecimal() and int(port) <= 65_535:
+        return
+    if kind == "unix" and rest:
+        return
+    raise ConfigError(f"cannot listen on {where!r}: write tcp:HOST:PORT or unix:PATH; PORT is 1 to 65535, or 0 for any")

@@ -1,0 +1,294 @@
+"""`predict`'s signature, read once: what a deployment takes and what it returns.
+
+Types of numpy, pydantic and others are recognised by name: code that annotates with them has imported them already.
+"""
+
+import contextlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
+
+from jitney.errors import TargetError
+from jitney.failures import one_line
+from jitney.signature import schemas, unsupported
+from jitney.signature.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type, is_column
+from jitney.signature.hints import filled, is_pillow_class, open_in, show, strip
+from jitney.types.arrays import Embeddings
+from jitney.types.image import Image, require_pillow
+
+InputKind = Literal["text", "bytes", "image", "object", "arrays"]
+OutputKind = Literal["text", "bytes", "image", "object", "array", "arrays", "any"]
+
+_STREAMS: Final = frozenset({"Generator", "Iterator", "Iterable", "AsyncGenerator", "AsyncIterator", "AsyncIterable"})
+_LISTS: Final = frozenset({"list", "Sequence", "MutableSequence"})
+_TAKES: Final = (
+    "list[str], list[bytes], list[jitney.Image], np.ndarray (n first), or a list of a struct "
+    "(msgspec, dataclass, pydantic, TypedDict)"
+)
+_TAKES_ONE: Final = (
+    "str, bytes, jitney.Image, np.ndarray (one item's), or a struct (msgspec, dataclass, pydantic, TypedDict)"
+)
+_RETURNS: Final = (
+    "an array (n first), jitney.Embeddings, a dataclass or NamedTuple of arrays, or list[X] where X is str, bytes, "
+    "jitney.Image, an array, or anything that JSON can say"
+)
+
+
+@dataclass(frozen=True)
+class Input:
+    """What an item is: `item` is its Python type (of arrays: None), `arrays` one per parameter of `predict`.
+
+    `name` is what `predict` calls its parameter, if there is one.
+    """
+
+    kind: InputKind
+    item: Any = None
+    arrays: tuple[ArraySpec, ...] = ()
+    schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an answer is, as far as the annotation says."""
+
+    kind: OutputKind
+    item: Any = None
+    arrays: tuple[ArraySpec, ...] = ()
+    schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    counts_tokens: bool = False
+    """Whether it comes with the number of tokens that it took."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What `predict` takes and returns."""
+
+    input: Input
+    output: Output
+
+
+def read_signature(
+    predict: Callable[..., object],
+    *,
+    batched: bool = True,
+    is_method: bool = False,
+    names: Mapping[str, object] | None = None,
+    arguments: Mapping[Any, Any] | None = None,
+) -> Signature:
+    """Read the types of `predict`; TargetError says what cannot be served and what can.
+
+    `is_method`: the first parameter is `self`. `names`: where names are looked up that the module does not know,
+    such as types defined inside a function. `arguments`: what the TypeVars of its class stand for.
+    """
+    _refuse_streams(predict)
+    hints = {name: filled(hint, arguments or {}) for name, hint in _hints(predict, names).items()}
+    parameters = _parameters(predict, hints, is_method=is_method)
+    returned = hints.get("return", _MISSING)
+    typed: dict[str, Any] = {}
+    for name in parameters:
+        if name not in hints:
+            raise TargetError(f"{_name(predict)}: parameter `{name}` has no type; annotate it as {_TAKES}")
+        if found := open_in(hints[name], arguments or {}):
+            raise TargetError(
+                f"{_name(predict)}: parameter `{name}` is {show(hints[name])}, and the type of {found} is not given: "
+                "inherit from the class with a type in brackets, or annotate `predict` in the class that is deployed"
+            )
+        typed[name] = hints[name]
+    where = _name(predict)
+    return Signature(_input(where, typed, batched=batched), _output(where, returned, batched=batched))
+
+
+_MISSING: Final = object()
+
+
+def _name(predict: Callable[..., object]) -> str:
+    return getattr(predict, "__qualname__", repr(predict)).replace("<locals>.", "")
+
+
+def _refuse_streams(predict: Callable[..., object]) -> None:
+    name = _name(predict)
+    if inspect.isgeneratorfunction(predict) or inspect.isasyncgenfunction(predict):
+        raise TargetError(f"{name} yields: streams come later; return all answers of the batch at once")
+    if inspect.iscoroutinefunction(predict):
+        raise TargetError(f"{name} is async: one batch at a time runs in a worker, so write `def`, not `async def`")
+
+
+def _hints(predict: Callable[..., object], names: Mapping[str, object] | None) -> dict[str, Any]:
+    local = dict(names or {})
+    with contextlib.suppress(TypeError, ValueError):
+        # What the function closes over is not in its globals, yet its annotations may name it.
+        local |= inspect.getclosurevars(predict).nonlocals
+    try:
+        return get_type_hints(predict, localns=local, include_extras=True)
+    except NameError as error:
+        raise TargetError(
+            f"{_name(predict)}: the annotation's name `{error.name}` is not defined; import it at run time "
+            "(not only under TYPE_CHECKING), or define it at the top of the module"
+        ) from error
+    except Exception as error:
+        raise TargetError(f"{_name(predict)}: its annotations cannot be read: {one_line(error)}") from error
+
+
+def _parameters(predict: Callable[..., object], hints: Mapping[str, Any], *, is_method: bool) -> list[str]:
+    parameters = list(inspect.signature(predict).parameters.values())[1 if is_method else 0 :]
+    taken: list[str] = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TargetError(f"{_name(predict)}: `{parameter}` cannot be served; name every parameter")
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.default is parameter.empty:
+                raise TargetError(
+                    f"{_name(predict)}: `{parameter.name}` is keyword-only; parameters are given by position"
+                )
+        elif parameter.default is parameter.empty or not taken:
+            taken.append(parameter.name)
+        else:
+            place = "" if is_array_type(hints.get(taken[0])) else "a struct or into "
+            raise TargetError(
+                f"{_name(predict)}: `{parameter}` is not part of the API, because it has a default; put it into "
+                f"{place}__init__, or behind a `*` if only your own calls give it"
+            )
+    if not taken:
+        raise TargetError(f"{_name(predict)} takes nothing; its parameter is {_TAKES}")
+    return taken
+
+
+def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
+    if all(is_array_type(annotation) for annotation in typed.values()):
+        arrays = tuple(array_spec(where, name, annotation) for name, annotation in typed.items())
+        return Input("arrays", arrays=arrays, schema=schemas.of_arrays(arrays))
+    if len(typed) > 1:
+        others = [name for name, annotation in typed.items() if not is_array_type(annotation)]
+        items = [strip(list_item(annotation) or annotation) for annotation in typed.values()]
+        raise TargetError(
+            f"{where}: several parameters must all be arrays, but `{others[0]}` is not; "
+            f"put the fields of an item into one struct and take a list of it{unsupported.in_a_struct(items)}"
+        )
+    [(name, annotation)] = typed.items()
+    if not batched:
+        item = annotation
+        if is_stream(item):
+            raise TargetError(f"{where}: parameter `{name}` is {show(item)}: with batched=False it is {_TAKES_ONE}")
+    else:
+        item = list_item(annotation)
+        if item is None:
+            hint = _unbatched_hint(annotation)
+            raise TargetError(f"{where}: parameter `{name}` is {show(annotation)}; `predict` takes a batch: {hint}")
+        if is_array_type(item):
+            raise TargetError(
+                f"{where}: parameter `{name}` is a list of arrays; arrays come stacked: np.ndarray, n first"
+            )
+    return replace(_object_input(f"{where}: parameter `{name}`", item), name=name)
+
+
+def _unbatched_hint(annotation: Any) -> str:
+    if annotation in (str, bytes, Image):
+        return f"list[{show(annotation)}] (or say batched=False)"
+    return _TAKES
+
+
+def _object_input(where: str, item: Any) -> Input:
+    base = strip(item)
+    if base is Image:
+        require_pillow(where)
+        return Input("image", item=Image, schema=schemas.IMAGE)
+    kind: InputKind = "text" if base is str else "bytes" if base is bytes else "object"
+    return Input(kind, item=item, schema=schemas.of_type(where, item))
+
+
+def _output(where: str, annotation: Any, *, batched: bool) -> Output:
+    base = strip(annotation)
+    if annotation is _MISSING or base is Any or is_column(where, annotation):
+        return Output("any")
+    if is_stream(base):
+        raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
+    if base is type(None):
+        raise TargetError(f"{where} returns None; it returns {_RETURNS}")
+    if base is Embeddings:
+        spec = ArraySpec("", ANY_DTYPE, (None,))
+        return Output("array", item=base, arrays=(spec,), schema=schemas.of_array(spec), counts_tokens=True)
+    if is_array_type(annotation):
+        spec = array_spec(where, "", annotation, any_dtype=True)
+        return Output("array", arrays=(spec,), schema=schemas.of_array(spec))
+    named = _named_arrays(where, base)
+    if named:
+        return Output("arrays", item=base, arrays=named, schema=schemas.of_arrays(named))
+    item = list_item(annotation) if batched else annotation
+    if item is None:
+        raise TargetError(f"{where} returns {show(annotation)}; it returns {_RETURNS}")
+    return _answer(where, without_exceptions(item))
+
+
+def _answer(where: str, item: Any) -> Output:
+    base = strip(item)
+    if base is Any or is_column(where, item):
+        return Output("any")
+    if base is Image:
+        require_pillow(f"{where}: what it returns")
+    if base is Image or is_pillow_class(base):
+        return Output("image", item=base, schema=schemas.IMAGE)
+    if is_array_type(item):
+        spec = array_spec(where, "", item, any_dtype=True)
+        return Output("array", arrays=(spec,), schema=schemas.of_array(spec))
+    if found := unsupported.field_as_default(item):
+        raise TargetError(f"{where}: what it returns cannot be encoded: {found}")
+    kind: OutputKind = "text" if base is str else "bytes" if base is bytes else "object"
+    return Output(kind, item=item, schema=schemas.of_answer(item))
+
+
+def _named_arrays(where: str, kind: Any) -> tuple[ArraySpec, ...]:
+    """One array for each field of a dataclass or NamedTuple of arrays; none if it is something else."""
+    if not isinstance(kind, type):
+        return ()
+    kind = cast("type[Any]", kind)
+    if not (is_dataclass(kind) or is_named_tuple(kind)):
+        return ()
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise TargetError(f"{where}: in {show(kind)} the name `{error.name}` is not defined") from error
+    arrays = {name: is_array_type(annotation) for name, annotation in hints.items()}
+    if not any(arrays.values()):
+        return ()
+    if not all(arrays.values()):
+        other = next(name for name, is_array in arrays.items() if not is_array)
+        raise TargetError(f"{where}: {show(kind)} holds arrays, but its field `{other}` is {show(hints[other])}")
+    return tuple(array_spec(where, name, hint, any_dtype=True) for name, hint in hints.items())
+
+
+def is_named_tuple(kind: type[Any]) -> bool:
+    """Whether this is a class made by NamedTuple."""
+    return hasattr(kind, "_fields") and issubclass(kind, tuple)
+
+
+def list_item(annotation: Any) -> Any:
+    """Return the type of a list's items, or None if the annotation is not a list."""
+    base = strip(annotation)
+    origin = get_origin(base) or base
+    if getattr(origin, "__name__", "") not in _LISTS or getattr(origin, "__module__", "").startswith("numpy"):
+        return None
+    arguments = get_args(base)
+    return arguments[0] if arguments else Any
+
+
+def without_exceptions(annotation: Any) -> Any:
+    """Take `str | InvalidInput` as `str`: an exception at an index is an outcome, not an answer."""
+    base = strip(annotation)
+    if get_origin(base) not in (typing.Union, types.UnionType):
+        return annotation
+    arguments: tuple[Any, ...] = get_args(base)
+    kinds: list[Any] = [k for k in arguments if not (isinstance(k, type) and issubclass(k, BaseException))]
+    if len(kinds) == len(arguments):
+        return annotation
+    return typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007 -- a union of a computed tuple
+
+
+def is_stream(annotation: Any) -> bool:
+    """Whether the annotation is that of a generator or an iterator."""
+    origin = get_origin(annotation) or annotation
+    module = getattr(origin, "__module__", "")
+    return getattr(origin, "__name__", "") in _STREAMS and module in ("collections.abc", "typing")

@@ -1,0 +1,98 @@
+"""JSON Schemas of items and answers, each self-contained."""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from jitney.errors import TargetError
+from jitney.signature.arrays import ANY_DTYPE, ArraySpec
+from jitney.signature.hints import by_pydantic, show
+from jitney.signature.unsupported import remedy
+
+IMAGE: Final[dict[str, Any]] = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
+_TEMPLATE: Final = "#/$defs/{name}"
+
+
+def of_type(where: str, kind: Any) -> dict[str, Any]:
+    """Describe the input; TargetError if neither msgspec nor pydantic can decode it, or not as it says."""
+    refused = f"{where}: items of {show(kind)} cannot be decoded"
+    if not by_pydantic(kind) and (found := remedy(kind)):
+        raise TargetError(f"{refused}: {found}")
+    try:
+        return _pydantic(kind, "validation") if by_pydantic(kind) else _msgspec(kind)
+    except NameError as error:
+        raise TargetError(
+            f"{where}: in {show(kind)} the name `{error.name}` is not defined; move that type to the top of its module"
+        ) from error
+    except TargetError:
+        raise
+    except Exception as error:
+        # The libraries' message about a type is enough; their own frames would add nothing.
+        is_of_library = isinstance(error, TypeError) or type(error).__module__.startswith("pydantic")
+        raise TargetError(f"{refused}: {remedy(kind) or _reason(error)}") from (None if is_of_library else error)
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    # pydantic says what is wrong first and where to read on below; msgspec says it at the end.
+    return lines[0] if type(error).__module__.startswith("pydantic") else lines[-1]
+
+
+def of_answer(kind: Any) -> dict[str, Any]:
+    """Describe what goes out; an answer that no schema can describe may still be encoded, so it is left open."""
+    try:
+        return _pydantic(kind, "serialization") if by_pydantic(kind) else _msgspec(kind, schema_hook=_open)
+    except Exception:
+        return {}
+
+
+def of_array(spec: ArraySpec) -> dict[str, Any]:
+    """Describe one array of one item as nested lists."""
+    elements = [{"type": "number"}, {"type": "boolean"}] if spec.dtype == ANY_DTYPE else [_element(spec.dtype)]
+    if spec.shape is None:
+        return {"anyOf": [*elements, {"type": "array", "items": {}}], "description": f"nested lists of {spec.show()}"}
+    schema: dict[str, Any] = _element(spec.dtype) if spec.dtype != ANY_DTYPE else {}
+    for axis in reversed(spec.shape):
+        bounds = {} if axis is None else {"minItems": axis, "maxItems": axis}
+        schema = {"type": "array", "items": schema, **bounds}
+    return {**schema, "description": spec.show()}
+
+
+def of_arrays(specs: tuple[ArraySpec, ...]) -> dict[str, Any]:
+    """Describe one array by itself, or several by name."""
+    if len(specs) == 1:
+        return of_array(specs[0])
+    names = [spec.name for spec in specs]
+    return {"type": "object", "properties": {spec.name: of_array(spec) for spec in specs}, "required": names}
+
+
+def _element(dtype: str) -> dict[str, Any]:
+    """Describe one element; an integer beyond its type is an error, so the bounds are part of the description."""
+    if dtype == "bool" or dtype.startswith("float"):
+        return {"type": "boolean" if dtype == "bool" else "number"}
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    least, most = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def _open(kind: type) -> dict[str, Any]:
+    return {"title": kind.__name__}
+
+
+def _msgspec(kind: Any, **hooks: Any) -> dict[str, Any]:
+    (schema,), definitions = msgspec.json.schema_components([kind], ref_template=_TEMPLATE, **hooks)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and len(schema) == 1:
+        # The item's own definition stands at the top, unless it refers to itself.
+        name = reference.removeprefix(_TEMPLATE.format(name=""))
+        top = definitions[name]
+        if reference not in str(definitions):
+            definitions.pop(name)
+        schema = top
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _pydantic(kind: Any, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    from jitney.signature.pydantic.adapter import Adapter  # noqa: PLC0415 -- it imports pydantic
+
+    return Adapter(kind).json_schema(mode)

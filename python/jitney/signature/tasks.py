@@ -1,0 +1,65 @@
+"""What a deployment that says its task must take and return, so that the routes of well-known APIs can call it."""
+
+from typing import Any, Final, get_args, get_origin
+
+from jitney.config.option import unknown
+from jitney.errors import TargetError
+from jitney.signature.annotations import Signature
+from jitney.signature.fields import Field, alternatives, struct_fields
+from jitney.signature.hints import show, strip
+
+TASKS: Final = ("embedding",)
+_NEVER_SENT: Final = ("model", "encoding_format")
+"""Fields of the API that are not handed on to a deployment; all others that it declares are."""
+
+_RETURNS: Final = "`predict` returns jitney.Embeddings(vectors, tokens): n vectors, and how many tokens each text had"
+_TAKES: Final = (
+    "`predict` takes list[str], or a list of a struct with the field `input` (str, or str | list[int] if it takes "
+    "tokens) and, if it takes them, `dimensions` (int | None = None)"
+)
+
+
+def check_name(name: str, task: object) -> None:
+    """Refuse what is not a task."""
+    if task is not None and task not in TASKS:
+        raise TargetError(f"deployment `{name}`: {unknown('task', str(task), TASKS)}")
+
+
+def compile_task(name: str, task: str | None, signature: Signature, *, batched: bool) -> dict[str, Any] | None:
+    """Say what the front may ask for, as the manifest has it; TargetError if `predict` cannot do its task."""
+    if task is None:
+        return None
+    where = f'deployment `{name}`: task="{task}"'
+    if not batched:
+        raise TargetError(f"{where} needs a `predict` that takes a batch, not batched=False")
+    if not signature.output.counts_tokens:
+        raise TargetError(f"{where}: {_RETURNS}; annotate it as `-> jitney.Embeddings`")
+    if signature.input.kind == "text":
+        return {"kind": task, "takes_tokens": False, "takes_dimensions": False}
+    if signature.input.kind != "object":
+        raise TargetError(f"{where}: {_TAKES}; here it takes {signature.input.kind}")
+    fields = {field.wire_name: field for field in struct_fields(where, signature.input.item)}
+    if "input" not in fields:
+        raise TargetError(f"{where}: {_TAKES}; here the fields are {', '.join(fields)}")
+    for own in _NEVER_SENT:
+        if own in fields and not fields[own].has_default:
+            raise TargetError(f"{where}: the field `{own}` needs a default: clients of the API cannot set it")
+    return {
+        "kind": task,
+        "takes_tokens": _takes_tokens(where, fields["input"]),
+        "takes_dimensions": "dimensions" in fields and _takes_dimensions(where, fields["dimensions"]),
+    }
+
+
+def _takes_tokens(where: str, field: Field) -> bool:
+    kinds = alternatives(field.annotation)
+    lists = [kind for kind in kinds if get_origin(kind) is list and get_args(kind) == (int,)]
+    if str not in map(strip, kinds) or len(kinds) != 1 + len(lists):
+        raise TargetError(f"{where}: `input` is {show(field.annotation)}; it is str, or str | list[int]")
+    return bool(lists)
+
+
+def _takes_dimensions(where: str, field: Field) -> bool:
+    if set(map(strip, alternatives(field.annotation))) == {int, type(None)} and field.default is None:
+        return True
+    raise TargetError(f"{where}: `dimensions` is {show(field.annotation)}; it is int | None = None")

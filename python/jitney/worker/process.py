@@ -1,0 +1,259 @@
+"""The life of a worker: imports the target, sends its manifest, loads one replica, warms it up, and serves batches."""
+
+import atexit
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+
+from jitney.codecs import Codec
+from jitney.config.layers import Overrides, Resolved, resolve
+from jitney.context import enter, share_cores
+from jitney.deployments.deployment import Deployment
+from jitney.deployments.fresh import FOLDERS_VARIABLE, import_fresh
+from jitney.deployments.manifest import manifest
+from jitney.deployments.targets import failed_import, load_target
+from jitney.errors import JitneyError, TargetError, WorkerBroken
+from jitney.failures import FailureLog, load_failure_text, one_line, print_failure, print_warning, printable
+from jitney.worker.health import Health
+from jitney.worker.pipeline import Loop
+from jitney.worker.replica import Replica
+from jitney.worker.warmup import try_out, warm_up
+
+if TYPE_CHECKING:
+    from jitney._core import Batch, Link, Results
+
+SPEC_VARIABLE = "JITNEY_WORKER_SPEC"
+LOG_FORMAT_VARIABLE = "JITNEY_LOG_FORMAT"
+"""Set by `jitney serve` to the format in force: what workers print is in that of the front."""
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "RAYON_NUM_THREADS",  # tokenizers and polars; TOKENIZERS_PARALLELISM stays alone: a worker does not fork
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the front passes to a worker before the link is open."""
+
+    address: str
+    token: str
+    worker: int
+    target: str
+    overrides: Overrides
+    cpu_threads: int
+    parent: int
+    path: Sequence[str] = ()
+    """Folders of the program that started the engine; modules are looked for there after all others."""
+
+    @classmethod
+    def take(cls, environ: MutableMapping[str, str]) -> "Spec":
+        """Read the specification, and remove it: it holds a token, and user code sees the environment."""
+        text = environ.pop(SPEC_VARIABLE, None)
+        if text is None:
+            raise JitneyError("this is what `jitney serve` starts for each replica; it does nothing on its own")
+        given: dict[str, Any] = json.loads(text)
+        overrides = Overrides.from_json(json.dumps(given.pop("overrides")))
+        return cls(overrides=overrides, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which replica this worker is to be."""
+
+    deployment: str
+    replica: int
+    device: str | None
+    cpu_threads: int
+    most_items: int | None = None
+    """More of the first example do not fit into a batch, by what they cost."""
+
+
+def main() -> int:
+    """Be a worker until the front says that it is over; returns the exit code."""
+    try:
+        spec = Spec.take(os.environ)
+    except JitneyError as error:
+        print(f"jitney.worker: {error}", file=sys.stderr)
+        return 2
+    outlive_signals()
+    from jitney import _core  # noqa: PLC0415 - so that the message above needs no Rust
+
+    _core.adopt_parent(spec.parent)
+    for stream in (sys.stdout, sys.stderr):
+        _buffer_by_line(stream)
+    show_stacks_on_request()
+    set_threads(spec.cpu_threads, os.environ)
+    share_cores(spec.cpu_threads)
+    # Now that jitney itself has been imported: the files of the working directory are the target's to import.
+    sys.path.insert(0, str(Path.cwd()))
+    sys.path += [place for place in spec.path if place not in sys.path]
+    watched = os.environ.pop(FOLDERS_VARIABLE, "")
+    if watched:
+        import_fresh(watched.split(os.pathsep))
+    as_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
+    link = _core.Link(spec.address, spec.token)
+    return Worker(link, spec, _core.Results, as_json=as_json).run()
+
+
+def outlive_signals() -> None:
+    """Leave it to the front what a signal to all processes means: it ends workers by its own message, or by SIGKILL.
+
+    Ctrl-C goes to the whole group of the terminal, and systemd and container runtimes send SIGTERM to every process.
+    SIGTERM is handled and not ignored, because what is ignored stays ignored in programs that the model starts.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _nothing)
+
+
+def show_stacks_on_request() -> None:
+    """Let SIGQUIT write where each thread is: the front asks for it before it kills a worker that hangs.
+
+    The handler needs no interpreter lock, so it works whatever the model is doing.
+    """
+    if sys.__stderr__ is not None:
+        faulthandler.register(signal.SIGQUIT, file=sys.__stderr__, all_threads=True)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    del number, frame
+
+
+def _buffer_by_line(stream: TextIO) -> None:
+    reconfigure: Callable[..., None] | None = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(line_buffering=True)
+
+
+def set_threads(threads: int, environ: MutableMapping[str, str]) -> None:
+    """Set this worker's share of the cores for numeric libraries; the user's own values win."""
+    for variable in THREAD_VARIABLES:
+        environ.setdefault(variable, str(max(1, threads)))
+
+
+class Worker:
+    """One life: import, manifest, load, warm up, loop."""
+
+    def __init__(
+        self, link: "Link", spec: Spec, new_results: "Callable[[Batch, int], Results]", *, as_json: bool = False
+    ) -> None:
+        self._link = link
+        self._spec = spec
+        self._new_results = new_results
+        self._as_json = as_json
+        self._stage = "importing"
+
+    def run(self) -> int:
+        """Live it; returns the exit code."""
+        try:
+            replica = self._prepare()
+        except BaseException as error:
+            self._fail(error)
+            return 1
+        if replica is None:
+            return 0
+        self._stage = "serving"
+        try:
+            Loop(self._link, replica).run()
+        except WorkerBroken as error:
+            self._fail(error)
+            return 1
+        return 0
+
+    def _prepare(self) -> Replica | None:
+        """Do everything up to `ready`; None if the front wants no replica after all."""
+        found = self._import()
+        assignment = self._assignment()
+        if assignment is None:
+            return None
+        share_cores(assignment.cpu_threads)
+        enter(assignment.deployment, assignment.replica, assignment.device)
+        if assignment.deployment not in found:
+            raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
+        deployment, resolved = found[assignment.deployment]
+        self._enter("loading")
+        began = perf_counter()
+        codec = Codec(deployment.signature, resolved.options)
+        predict = deployment.instantiate(resolved.init)
+        load_s = perf_counter() - began
+        self._enter("warming")
+        began = perf_counter()
+        who = f"{assignment.deployment}/{assignment.replica}"
+        most = min(resolved.options.max_batch_size, assignment.most_items or resolved.options.max_batch_size)
+        tried = replace(resolved.options, max_batch_size=most)
+        curve = warm_up(predict, codec, tried, deployment.examples, lambda line: self._warn(who, line))
+        self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": curve})
+        failures = FailureLog(who, as_json=self._as_json)
+        health = Health()
+        if deployment.examples:
+            health.test = partial(try_out, predict, codec, [deployment.examples[0]])
+        return Replica(
+            self._link, predict, codec, resolved.options, self._new_results, failures=failures, health=health
+        )
+
+    def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:
+        self._enter("importing")
+        pairs = [
+            (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides))
+            for deployment in load_target(self._spec.target)
+        ]
+        self._send("manifest", manifest(self._spec.target, pairs))
+        return {deployment.name: (deployment, resolved) for deployment, resolved in pairs}
+
+    def _assignment(self) -> Assignment | None:
+        kind, body = self._link.receive()
+        return Assignment(**json.loads(body)) if kind == "assign" else None
+
+    def _enter(self, stage: str) -> None:
+        self._stage = stage
+        self._send("progress", {"stage": stage})
+
+    def _fail(self, error: BaseException) -> None:
+        frames = load_failure_text(error)
+        line = printable(error) if isinstance(error, JitneyError) else one_line(error)
+        line = line.removeprefix(failed_import(self._spec.target))  # the front names target and stage
+        if frames and self._as_json:
+            print_failure(line, who=self._spec.target, source="", frames=frames, as_json=True)
+        elif frames:  # the front prints the line; only the place is printed here
+            print(frames, file=sys.stderr, end="", flush=True)
+        self._send("failed", {"stage": self._stage, "error": line, "traceback": frames})
+
+    def _warn(self, who: str, line: str) -> None:
+        print_warning(line, who=who, as_json=self._as_json)
+
+    def _send(self, kind: str, body: Any) -> None:
+        self._link.send(kind, json.dumps(body).encode())
+
+
+LEAVES_WITHIN_S: Final = 3.0
+"""What exit handlers may take."""
+
+
+def end_process(code: int) -> NoReturn:
+    """End now: threads that the model left behind must not hold up the exit, its exit handlers still run.
+
+    They have three seconds: one that waits for processes of the model may wait without end.
+    """
+    alarm = threading.Timer(LEAVES_WITHIN_S, os._exit, (code,))
+    alarm.daemon = True
+    alarm.start()
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the model may have closed it
+            stream.flush()
+    os._exit(code)

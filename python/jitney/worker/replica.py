@@ -1,0 +1,274 @@
+"""One loaded copy of a model: a batch becomes results in three steps, and every item gets exactly one outcome.
+
+The steps may run on three threads (see `pipeline`); each `BatchState` is in the hands of one of them at a time.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+from jitney.codecs import Codec, Decoded, pick
+from jitney.codecs.encode.copying import CopiedResults, NotCopyable, copy_output
+from jitney.codecs.refusals import Verdict, verdict_of
+from jitney.config.layers import DeploymentOptions
+from jitney.context import computing
+from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
+from jitney.failures import FailureLog, one_line, printable
+from jitney.worker.health import Health
+from jitney.worker.splitting import Failure, Part, Split, predict_split
+
+if TYPE_CHECKING:
+    from jitney._core import Batch, Link, Results
+
+
+@dataclass(slots=True)
+class BatchState:
+    """One batch on its way through the worker."""
+
+    batch: "Batch"
+    ids: list[int]
+    decoded: Decoded | None = None
+    parts: list[Part] = field(default_factory=list[Part])
+    """What `predict` returned, or outcomes kept of it; positions are places in `decoded.indices`."""
+    verdicts: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
+    """By the item's place in the batch."""
+    decode_s: float = 0.0
+    predict_s: float = 0.0
+    encode_s: float = 0.0
+    is_clean: bool = False
+    """`predict` saw each item once and raised nothing, so that its time says what such a batch costs."""
+    is_out_of_memory: bool = False
+    """The batch was too large for the memory of the device."""
+
+    def source(self, index: int) -> str:
+        """Name the request of an item for the log; the item itself if its request has no id."""
+        request_id = self.batch.request_ids[index]
+        return f"request {request_id}" if request_id else f"item {self.ids[index]}"
+
+
+class Replica:
+    """The model, and how to speak to it."""
+
+    def __init__(  # noqa: PLR0913 -- each is another part of the worker
+        self,
+        link: "Link",
+        predict: Callable[..., object],
+        codec: Codec,
+        options: DeploymentOptions,
+        new_results: "Callable[[Batch, int], Results]",
+        *,
+        failures: FailureLog | None = None,
+        health: Health | None = None,
+    ) -> None:
+        self._link = link
+        self._predict = predict
+        self._codec = codec
+        self._options = options
+        self._new_results = new_results
+        self._failures = failures or FailureLog()
+        self._health = health or Health()
+        self._process = os.getpid()
+
+    @property
+    def decode_runs_user_code(self) -> bool:
+        """Whether `decode` calls functions that the user wrote, such as validators."""
+        return self._codec.decode_runs_user_code
+
+    def decode(self, batch: "Batch") -> BatchState:
+        """Make what `predict` takes of what came; items that are not what it takes end here."""
+        began = perf_counter()
+        state = BatchState(batch, batch.ids)
+        try:
+            state.decoded = self._codec.decode(batch)
+        except BaseException as error:
+            self._failures.log("decoding a batch", error, state.source(0))
+            state.verdicts = {index: Verdict("internal", one_line(error)) for index in range(len(state.ids))}
+        else:
+            state.verdicts = {index: self._refused(error, state.source(index)) for index, error in state.decoded.errors}
+        state.decode_s = perf_counter() - began
+        return state
+
+    def predict(self, state: BatchState, *, overlapped: bool = False) -> None:
+        """Compute what somebody still waits for."""
+        decoded = state.decoded
+        positions: Sequence[int] = self._wanted(state) if decoded is not None else ()
+        if decoded is None or not positions:
+            return
+        if not self._options.retry:
+            # Where items may run again, the front takes the batch that runs to have started.
+            self._link.started(state.batch)
+        began = perf_counter()
+        split = self._split(state, decoded, positions, overlapped=overlapped)
+        computing(())
+        state.parts = split.parts
+        state.predict_s = perf_counter() - began
+        state.is_out_of_memory = split.is_out_of_memory
+        state.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
+        for position, failure in split.failures.items():
+            index = decoded.indices[position]
+            if not _is_for_client(failure):
+                self._failures.log("predict", failure.error, state.source(index))
+            state.verdicts[index] = _verdict(failure)
+        self._judge(state, decoded, positions, split)
+
+    def _judge(self, state: BatchState, decoded: Decoded, positions: Sequence[int], split: Split) -> None:
+        """Note whether `predict` answered anything; raises WorkerBroken if it can answer nothing any more."""
+        if not split.parts:
+            self._health.failed(split.failures[positions[0]].error, len(positions))
+            return
+        self._health.answered()
+        if self._health.test is None and len(state.ids) == 1 and self._options.retry:
+            # It may run again, and one item is little to keep.
+            self._health.test = partial(self._compute_again, decoded, positions, state.batch)
+
+    def _compute_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> None:
+        if self._options.batched:
+            self._predict(*self._codec.arguments_again(decoded, positions, batch))
+        else:
+            self._predict(*self._codec.arguments(decoded, positions))
+
+    def finish(self, state: BatchState) -> None:
+        """Encode the answers and send one outcome per item."""
+        began = perf_counter()
+        results = self._encode(state)
+        state.encode_s = perf_counter() - began
+        self._link.finish(
+            results, state.decode_s, state.predict_s, state.encode_s, state.is_clean, state.is_out_of_memory
+        )
+
+    def _refused(self, error: InvalidInput | ModelFailed, source: str) -> Verdict:
+        if isinstance(error, InvalidInput):
+            return verdict_of(error)
+        self._failures.log("decoding an item", error.__cause__ or error, source)
+        return Verdict(error.reason, error.message)
+
+    def _wanted(self, state: BatchState) -> Sequence[int]:
+        assert state.decoded is not None
+        wanted = state.batch.wanted()
+        if False not in wanted:
+            return range(len(state.decoded.indices))
+        positions: list[int] = []
+        for position, index in enumerate(state.decoded.indices):
+            if wanted[index]:
+                positions.append(position)
+            else:
+                # The front knows why no request waits (cancelled, or its deadline passed): the item is left out.
+                state.verdicts[index] = Verdict("cancelled", "no request waits for this answer any more")
+        return positions
+
+    def _split(self, state: BatchState, decoded: Decoded, positions: Sequence[int], *, overlapped: bool) -> Split:
+        is_batched = self._options.batched
+        # Whether the next call can begin before the answers of this one are sent. One call alone is spared the copy.
+        is_followed = overlapped or not (is_batched or len(positions) == 1)
+        calls = 0
+
+        def call(some: Sequence[int]) -> object:
+            nonlocal calls
+            calls += 1
+            is_retry = is_batched and calls > 1
+            computing(pick(state.ids, pick(decoded.indices, some)))
+            if is_retry:
+                # The call that raised may have changed its items before.
+                arguments = self._codec.arguments_again(decoded, some, state.batch)
+            else:
+                arguments = self._codec.arguments(decoded, some)
+            try:
+                output = self._predict(*arguments)
+            finally:
+                self._end_child()
+            return self._keep(output, state, decoded, some) if is_followed or is_retry else output
+
+        if is_batched:
+            return predict_split(call, positions, retry=self._options.retry, is_down=self._health.is_down)
+        split = Split()
+        for position in positions:
+            alone = predict_split(call, [position], retry=False)
+            split.parts += alone.parts
+            split.failures |= alone.failures
+        return split
+
+    def _end_child(self) -> None:
+        """End a process that `predict` forked and that came back from it: two readers of one link tear its frames."""
+        if os.getpid() != self._process:
+            os._exit(1)
+
+    def _keep(self, output: object, state: BatchState, decoded: Decoded, positions: Sequence[int]) -> object:
+        """Make an output independent of what the model does next: a copy, or its outcomes. Never raises.
+
+        Here `predict` has returned: what goes wrong now fails these items and says nothing about the input.
+        """
+        first = state.source(decoded.indices[positions[0]])
+        try:
+            return copy_output(output)
+        except NotCopyable:
+            pass
+        except BaseException as error:
+            self._failures.log("copying what predict returned", error, first)
+        kept = CopiedResults()
+        try:
+            for index, error in self._codec.encode(output, decoded, positions, state.batch, cast("Any", kept)):
+                self._failures.log("an answer of predict", error, state.source(index))
+        except BaseException as error:
+            kept, verdict = CopiedResults(), self._unencodable(error, first)
+            for index in pick(decoded.indices, positions):
+                kept.error(index, verdict.reason, verdict.detail)
+        return kept
+
+    def _encode(self, state: BatchState) -> "Results":
+        """Write every outcome once. A part that is not a valid answer for its items fails as a whole.
+
+        What it may have written by then is thrown away: the results are begun anew without it.
+        """
+        broken: dict[int, Verdict] = {}
+        while True:
+            results = self._new_results(state.batch, self._options.max_answer_bytes)
+            failed: list[tuple[int, BaseException]] = []
+            for index, verdict in state.verdicts.items():
+                _write(index, verdict, results)
+            for number, part in enumerate(state.parts):
+                assert state.decoded is not None
+                if number in broken:
+                    for position in part.positions:
+                        _write(state.decoded.indices[position], broken[number], results)
+                    continue
+                try:
+                    if isinstance(part.output, CopiedResults):
+                        part.output.write(results)
+                    else:
+                        failed += self._codec.encode(part.output, state.decoded, part.positions, state.batch, results)
+                except BaseException as error:
+                    broken[number] = self._unencodable(error, state.source(state.decoded.indices[part.positions[0]]))
+                    break
+            else:
+                for index, error in failed:
+                    self._failures.log("an answer of predict", error, state.source(index))
+                return results
+
+    def _unencodable(self, error: BaseException, source: str) -> Verdict:
+        self._failures.log("what predict returned", error, source)
+        if isinstance(error, InvalidOutput):
+            return Verdict("invalid_output", printable(error))
+        # The text of the exception is the model's, and stays in the log.
+        return Verdict("invalid_output", f"what predict returned cannot be encoded: {type(error).__name__}")
+
+
+def _write(index: int, verdict: Verdict, results: "Results") -> None:
+    try:
+        results.error(index, *verdict)
+    except Exception as error:
+        # Whatever user code put into its exception: an item without an outcome would take the worker along.
+        results.error(index, "internal", f"why this item failed cannot be text: {type(error).__name__}")
+
+
+def _is_for_client(failure: Failure) -> bool:
+    """Whether the model raised what the client is meant to read: no fault of the model's, for its author to see."""
+    return isinstance(failure.error, InvalidInput) and failure.alone
+
+
+def _verdict(failure: Failure) -> Verdict:
+    if failure.alone or isinstance(failure.error, NOT_NOW):
+        return verdict_of(failure.error)
+    return Verdict("model_failed", f"{one_line(failure.error)} (raised for a batch that held this item)")

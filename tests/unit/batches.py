@@ -1,0 +1,36 @@
+"""Batches through a replica, between a fake link and a `predict` of the test's own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from fake_link import TAG_TEXT, AlwaysOverlapped, FakeBatch, FakeLink, FakeResults, Outcome
+from jitney.codecs import Codec
+from jitney.config.layers import DeploymentOptions
+from jitney.signature.annotations import read_signature
+from jitney.worker.gauge import Gauge
+from jitney.worker.pipeline import Loop
+from jitney.worker.replica import Replica
+
+Predict = Callable[..., Any]
+
+
+def make(predict: Predict, link: FakeLink, **options: Any) -> Replica:
+    in_force = DeploymentOptions(**options)
+    codec = Codec(read_signature(predict, batched=in_force.batched), in_force)
+    return Replica(cast("Any", link), predict, codec, in_force, cast("Any", FakeResults))
+
+
+def answer(predict: Predict, *batches: FakeBatch, overlapped: bool = False, **options: Any) -> FakeLink:
+    """Run batches through the loop."""
+    link = FakeLink(batches)
+    gauge = AlwaysOverlapped() if overlapped else Gauge()
+    Loop(cast("Any", link), make(predict, link, **options), gauge, crash=lambda: pytest.fail("it crashed")).run()
+    assert link.finished == [batch.id for batch in batches]
+    return link
+
+
+def one(predict: Predict, items: Sequence[Any], **options: Any) -> list[Outcome]:
+    tag = options.pop("tag", TAG_TEXT)
+    unwanted = options.pop("unwanted", set[int]())
+    return answer(predict, FakeBatch(1, list(items), tag, unwanted=unwanted), **options).outcomes[1]

@@ -1,0 +1,243 @@
+"""`jitney check` shows inputs and outputs, and fails when a model does not work."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jitney.cli.main import main
+
+NUMBERS = itertools.count()
+
+MODEL = """
+import numpy as np
+import jitney
+
+@jitney.deployment(max_batch_size=4, examples=["one", "three"])
+class Length:
+    \"\"\"Counts letters.\"\"\"
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def predict(self, texts: list[str]) -> np.ndarray:
+        return np.array([[len(text) * self.scale] for text in texts], np.float32)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check(source: str, *arguments: str) -> int:
+    path = Path(f"check_target_{next(NUMBERS)}.py")
+    path.write_text(source)
+    return main(["check", str(path), *arguments])
+
+
+def test_a_good_model_is_shown_with_its_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitney.cli.check.command.MEASURABLE_S", 0)
+    assert check(MODEL, "--set", "length.max_batch_size=8", "--set", "length.init.scale=2") == 0
+    said = capsys.readouterr().out
+    for expected in (
+        "Counts letters.",
+        "8 (set)",
+        "in   str 'three'",
+        "out  float32 (1,) [10]",
+        "a batch of 8",
+        "first call",
+        "loaded in",
+        "init.scale      '2'",
+        "19 other options have their default",
+    ):
+        assert expected in said
+    assert "max_queued_items" not in said
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("self.scale = scale", "raise OSError('no weights')", "OSError: no weights"),
+        ("return np", "raise KeyError('x')\n        return np", "KeyError: 'x'"),
+        ("for text in texts]", "for text in texts + ['more']]", "too many"),
+        ('["one", "three"]', '["one", 3]', "is not what predict takes"),
+        ("texts: list[str]", "texts: str", "list[str]"),
+        ("import numpy", "import no_such_thing", "no_such_thing"),
+    ],
+)
+def test_what_does_not_work_is_said_and_fails(
+    old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(MODEL.replace(old, new)) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("scale:", "api_key: str, scale:"), "--set", "length.init.api_key=hunter2") == 0
+    said = capsys.readouterr().out
+    assert "init.api_key    '***'" in said
+    assert "hunter2" not in said
+
+
+def test_every_deployment_is_checked_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = MODEL.replace("for text in texts]", "for text in texts * 2]")
+    good = """
+@jitney.deployment(examples=["a"])
+def shout(texts: list[str]) -> list[str]:
+    return [text.upper() for text in texts]
+"""
+    assert check(broken + good) == 1
+    said = capsys.readouterr()
+    assert "jitney: length: predict returned 2 answers for a batch of 1" in said.err
+    assert "out  text A" in said.out
+
+
+def test_an_option_for_a_deployment_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL, "--set", "lenght.max_batch_size=8") == 1
+    assert "did you mean `length`" in capsys.readouterr().err
+
+
+def test_empty_arrays_are_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("np.array(", "np.zeros((len(texts), 0, 4), np.float32) if True else np.array(")) == 0
+    assert "out  float32 (0, 4) []" in capsys.readouterr().out
+
+
+def test_answers_that_depend_on_their_batch_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("self.scale]", "len(texts)]")) == 0
+    assert "warning: 4 of 4 answers in a batch differ from those given alone" in capsys.readouterr().out
+
+
+def test_an_example_that_gets_an_error_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    source = MODEL.replace("-> np.ndarray", "-> list[str | Exception]")
+    source = source.replace("return np", "return [ValueError('never') for text in texts]\n        return np")
+    assert check(source) == 1
+    assert "model_failed: ValueError: never" in capsys.readouterr().out
+
+
+def test_without_examples_it_warns_that_nothing_was_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace(', examples=["one", "three"]', "")) == 0
+    assert "warning: no examples: nothing was run; add examples=[…]" in capsys.readouterr().out
+
+
+def test_a_profile_without_examples_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace(', examples=["one", "three"]', ""), "--profile") == 1
+    assert "length: there is nothing to measure: --profile runs the examples" in capsys.readouterr().err
+
+
+def test_a_call_too_short_to_measure_has_no_line_of_speed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitney.cli.check.command.MEASURABLE_S", 1000)
+    assert check(MODEL) == 0
+    assert "times as many" not in capsys.readouterr().out
+
+
+def test_a_full_batch_that_does_not_fit_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    full = MODEL.replace("return np", "if len(texts) > 2: raise MemoryError\n        return np")
+    assert check(full, "--profile") == 0
+    said = capsys.readouterr().out
+    told = "a batch of 4 is too much for the memory of the device; the largest that ran: 2; batches that do not fit"
+    assert f"{told} are computed in parts" in said.replace("warning: ", "")
+    assert said.count(told) == 2
+    assert "in batches of" in said
+    assert check(full, "--set", "length.retry=false") == 0
+    assert f"{told} fail, because of retry=False" in capsys.readouterr().out
+
+
+def test_an_item_that_does_not_fit_alone_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace("return np", "raise MemoryError('9 GiB')\n        return np")) == 1
+    assert "length: one item alone is too much for the memory of the device (MemoryError: 9 GiB)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_profile_is_of_the_first_example_as_the_warm_up_is(capsys: pytest.CaptureFixture[str]) -> None:
+    source = MODEL.replace("return np", "print('batch', len(texts), sorted(set(texts)))\n        return np")
+    assert check(source, "--profile") == 0
+    said = capsys.readouterr().out
+    assert "runs of each size of the first example, str 'one'" in said
+    assert said.count("batch 2 ['one']") == 3
+    assert "batch 2 ['one', 'three']" not in said
+
+
+def test_a_profile_of_one_example_does_not_name_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL.replace('"one", "three"', '"one"'), "--profile") == 0
+    assert "runs of each size\n" in capsys.readouterr().out
+
+
+def test_a_model_is_loaded_on_its_first_device_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
+    source = MODEL.replace("max_batch_size=4,", 'max_batch_size=4, devices=["cuda:1", "cuda:2"],')
+    source = source.replace("self.scale = scale", "self.scale = print('on', jitney.context().device.upper()) or scale")
+    assert check(source) == 0
+    assert "on CUDA:1" in capsys.readouterr().out
+    assert check(source, "--set", "length.devices=mps") == 0
+    assert "on MPS" in capsys.readouterr().out
+    assert check(source, "--device", "cpu") == 0
+    assert "on CPU" in capsys.readouterr().out
+
+
+def test_a_file_with_relative_imports_is_told_its_module(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = folder / "relatives" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "serve.py").write_text("from .words import word\n")
+    assert main(["check", "relatives/inner/serve.py:Model"]) == 1
+    assert capsys.readouterr().err.endswith("serve it as a module: relatives.inner.serve:Model\n")
+    monkeypatch.chdir(inner)
+    assert main(["check", "serve.py"]) == 1
+    assert capsys.readouterr().err.endswith(f"serve it as a module: inner.serve, in {folder / 'relatives'}\n")
+
+
+MANY = """
+import jitney
+
+@jitney.deployment(examples=["x" * 100] * 2000)
+def many(texts: list[str]) -> list[str]:
+    return texts
+
+@jitney.deployment(examples=["x"])
+def pipe(texts: list[str]) -> list[str]:
+    raise BrokenPipeError(32, "a pipe of the model's")
+"""
+
+
+def test_a_reader_that_has_enough_is_no_failure_of_the_model(folder: Path) -> None:
+    (folder / "many.py").write_text(MANY)
+    command = [sys.executable, "-m", "jitney", "check", "many.py:many"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while not process.stdout.readline().startswith(b"  in "):
+            assert process.poll() is None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_a_pipe_of_the_models_own_is_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MANY.replace("* 2000", "* 2")) == 1
+    assert "pipe does not work: BrokenPipeError" in capsys.readouterr().err
+
+
+def test_threads_that_a_model_leaves_behind_do_not_hold_up_the_end(tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(
+        "import threading\nimport time\nimport jitney\n\nthreading.Thread(target=time.sleep, args=(600,)).start()\n\n"
+        "@jitney.deployment(examples=['a'])\ndef busy(texts: list[str]) -> list[str]:\n    return texts\n"
+    )
+    command = [sys.executable, "-m", "jitney", "check", str(tmp_path / "busy.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0 and "busy" in ran.stdout, ran.stderr
+
+
+def test_exit_handlers_that_wait_for_ever_do_not_hold_up_the_end() -> None:
+    program = (
+        "import atexit, sys, time\nfrom jitney.worker import process\nprocess.LEAVES_WITHIN_S = 0.2\n"
+        "atexit.register(time.sleep, 600)\nsys.stdout.close()\nprocess.end_process(7)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 7

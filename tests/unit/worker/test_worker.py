@@ -1,0 +1,286 @@
+"""A worker's life, from its specification to the loop, seen by what it sends to the front."""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from fake_link import FakeBatch, FakeLink, FakeResults
+from jitney.config.layers import Overrides
+from jitney.config.reading import read_overrides
+from jitney.context import cpu_threads, leave
+from jitney.errors import JitneyError
+from jitney.worker.process import SPEC_VARIABLE, THREAD_VARIABLES, Spec, Worker, set_threads
+
+NUMBERS = itertools.count()
+
+GOOD = """
+import jitney
+
+CALLS = []
+
+@jitney.deployment(max_batch_size=4, examples=["one", "two"])
+class Shout:
+    def __init__(self, mark: str = "!") -> None:
+        self.mark = mark
+        self.where = jitney.context()
+
+    def predict(self, texts: list[str]) -> list[str]:
+        CALLS.append(list(texts))
+        return [f"{text.upper()}{self.mark} {self.where.replica} {self.where.device}" for text in texts]
+
+@jitney.deployment
+def whisper(texts: list[str]) -> list[str]:
+    return [text.lower() for text in texts]
+"""
+
+
+@pytest.fixture(autouse=True)
+def afterwards() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    yield
+    leave()
+
+
+def target(folder: Path, source: str) -> str:
+    path = folder / f"worker_target_{next(NUMBERS)}.py"
+    path.write_text(source)
+    return str(path)
+
+
+def spec(target: str, *sets: str) -> Spec:
+    overrides = read_overrides(None, {}, sets)
+    return Spec("unix:/x", "t", 1, target, overrides, 3, 1)
+
+
+def assign(link: FakeLink, deployment: str = "shout", most_items: int | None = None) -> FakeLink:
+    """Let the front say which replica it is to be."""
+    place = {"deployment": deployment, "replica": 2, "device": "cpu", "cpu_threads": 3, "most_items": most_items}
+    link.messages.append(("assign", json.dumps(place).encode()))
+    return link
+
+
+def live(given: Spec, link: FakeLink) -> int:
+    if not link.messages:
+        assign(link)
+    return Worker(cast("Any", link), given, cast("Any", FakeResults)).run()
+
+
+def sent(link: FakeLink) -> list[tuple[str, Any]]:
+    return [(kind, json.loads(body)) for kind, body in link.sent]
+
+
+def told(link: FakeLink) -> list[str]:
+    return [body["stage"] if kind == "progress" else kind for kind, body in sent(link)]
+
+
+def failure(link: FakeLink) -> dict[str, str]:
+    kind, body = sent(link)[-1]
+    assert kind == "failed"
+    return body
+
+
+def test_a_worker_imports_loads_warms_up_and_serves(tmp_path: Path) -> None:
+    link = FakeLink([FakeBatch(1, ["a", "b"])])
+    assert live(spec(target(tmp_path, GOOD), "shout.init.mark=?"), link) == 0
+    assert told(link) == ["importing", "manifest", "loading", "warming", "ready"]
+    assert [outcome.value[1] for outcome in link.outcomes[1]] == [b"A? 2 cpu", b"B? 2 cpu"]
+    assert cpu_threads() == 3
+    ready = sent(link)[-1][1]
+    assert ready["load_s"] >= 0
+    assert ready["warm_s"] >= 0
+
+
+def test_the_manifest_names_every_deployment_of_the_target(tmp_path: Path) -> None:
+    link = FakeLink()
+    place = target(tmp_path, GOOD)
+    live(spec(place), link)
+    manifest = dict(sent(link))["manifest"]
+    assert manifest["target"] == place
+    assert [deployment["name"] for deployment in manifest["deployments"]] == ["shout", "whisper"]
+
+
+def test_warm_up_is_one_item_then_a_full_batch_and_then_each_size_twice(tmp_path: Path) -> None:
+    place, link = target(tmp_path, GOOD), FakeLink()
+    live(spec(place), link)
+    calls = sys.modules[Path(place).stem].CALLS
+    assert [len(call) for call in calls] == [1, 1, 4, 2, 2, 4]
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2, 4]
+
+
+FULL = (
+    GOOD.replace(
+        "CALLS.append(list(texts))",
+        """CALLS.append(list(texts))
+        if len(texts) > ROOM:
+            held = Held()
+            raise MemoryError""",
+    )
+    + """
+class Held:
+    LIVE = 0
+    def __init__(self): Held.LIVE += 1
+    def __del__(self): Held.LIVE -= 1
+"""
+)
+
+
+@pytest.mark.parametrize(("room", "measured"), [(2, [1, 2]), (1, [1])])
+def test_batches_that_do_not_fit_are_left_out_of_the_warm_up(
+    room: int, measured: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, link = target(tmp_path, FULL.replace("ROOM", str(room))), FakeLink()
+    assert live(spec(place), link) == 0
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == measured
+    said = capsys.readouterr().err
+    assert f"WARN shout/2: a batch of 4 is too much for the memory of the device; the largest that ran: {room}" in said
+    assert sys.modules[Path(place).stem].Held.LIVE == 0
+
+
+def test_no_more_is_tried_than_fits_into_a_batch_by_its_cost(tmp_path: Path) -> None:
+    link = assign(FakeLink(), most_items=3)
+    assert live(spec(target(tmp_path, GOOD)), link) == 0
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2, 3]
+
+
+def test_a_size_that_fits_only_once_is_left_out(tmp_path: Path) -> None:
+    source = GOOD.replace(
+        "CALLS.append(list(texts))",
+        """CALLS.append(list(texts))
+        if len(CALLS) == 6:
+            raise MemoryError""",
+    )
+    link = FakeLink()
+    live(spec(target(tmp_path, source)), link)
+    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2]
+
+
+def test_one_item_that_does_not_fit_ends_the_load(tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, FULL.replace("ROOM", "0"))), link) == 1
+    assert failure(link)["stage"] == "warming"
+    assert "one item alone is too much for the memory of the device (MemoryError)" in failure(link)["error"]
+
+
+def test_a_scout_waits_to_be_told_which_replica_it_is(tmp_path: Path) -> None:
+    assigned = {"deployment": "whisper", "replica": 0, "device": None, "cpu_threads": 2}
+    link = FakeLink([FakeBatch(1, ["A"])], [("assign", json.dumps(assigned).encode())])
+    assert live(spec(target(tmp_path, GOOD)), link) == 0
+    assert told(link) == ["importing", "manifest", "loading", "warming", "ready"]
+    assert link.outcomes[1][0].value[1] == b"a"
+    assert cpu_threads() == 2
+
+
+def test_a_scout_that_is_not_needed_ends_well(tmp_path: Path) -> None:
+    link = FakeLink(messages=[("shutdown", b"{}")])
+    assert live(spec(target(tmp_path, GOOD)), link) == 0
+    assert told(link) == ["importing", "manifest"]
+
+
+@pytest.mark.parametrize(
+    ("source", "stage", "error"),
+    [
+        ("import no_such_module_anywhere\n", "importing", "no_such_module_anywhere"),
+        ("raise SystemExit(0)\n", "importing", "exits while being imported"),
+        ("def predict(:\n", "importing", "SyntaxError"),
+        ("x = 1\n", "importing", "no deployments"),
+        (GOOD.replace("self.mark = mark", "raise OSError('no weights')"), "loading", "OSError: no weights"),
+        (GOOD.replace("CALLS.append(list(texts))", "raise SystemExit(3)"), "warming", "SystemExit: 3"),
+        (GOOD.replace("CALLS.append(list(texts))", "return texts * 2"), "warming", "expected 1"),
+    ],
+)
+def test_what_goes_wrong_before_ready_is_told_and_printed(
+    source: str, stage: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, source)), link) == 1
+    body = failure(link)
+    assert body["stage"] == stage
+    assert error in body["error"]
+    assert "\n" not in body["error"]
+    printed = capsys.readouterr().err.strip()
+    if "Traceback" in body["traceback"] or "SyntaxError" in body["traceback"]:
+        assert printed == body["traceback"].strip()
+    else:
+        assert printed == ""  # jitney's own refusal: the front says it, once
+    assert "jitney/worker/" not in body["traceback"]
+
+
+def test_a_deployment_that_has_gone_is_named(tmp_path: Path) -> None:
+    link = assign(FakeLink(), "gone")
+    assert live(spec(target(tmp_path, GOOD)), link) == 1
+    assert "'gone'" in failure(link)["error"]
+
+
+def test_the_specification_is_taken_out_of_the_environment() -> None:
+    given = {
+        "address": "unix:/x", "token": "ab", "worker": 7, "target": "m.py", "cpu_threads": 2, "parent": 1,
+        "overrides": json.loads(read_overrides(None, {}, ["m.max_batch_size=3"]).to_json()),
+    }  # fmt: skip
+    environ = {SPEC_VARIABLE: json.dumps(given), "OTHER": "stays"}
+    taken = Spec.take(environ)
+    assert environ == {"OTHER": "stays"}
+    assert (taken.worker, taken.token, taken.cpu_threads) == (7, "ab", 2)
+    assert isinstance(taken.overrides, Overrides)
+    assert taken.overrides.names().keys() == {"m"}
+
+
+def test_a_worker_started_by_hand_says_what_it_is() -> None:
+    with pytest.raises(JitneyError, match="jitney serve"):
+        Spec.take({})
+
+
+def test_thread_variables_never_override_the_users_own() -> None:
+    environ = {"OMP_NUM_THREADS": "11"}
+    set_threads(3, environ)
+    assert environ.pop("OMP_NUM_THREADS") == "11"
+    assert environ == dict.fromkeys(set(THREAD_VARIABLES) - {"OMP_NUM_THREADS"}, "3")
+
+
+def test_a_wrong_option_is_named_with_the_line_that_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link = FakeLink()
+    source = GOOD.replace("max_batch_size=4", "max_bach_size=4")
+    place = target(tmp_path, source)
+    assert live(spec(place), link) == 1
+    said = failure(link)["error"]
+    assert said.startswith("deployment `shout` (decorator): there is no option `max_bach_size`")
+    assert said.endswith(f"({Path(place).name}, line 6)")
+    assert capsys.readouterr().err == ""  # the front says it, once
+
+
+def test_what_is_printed_follows_the_format_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = target(tmp_path, GOOD.replace("self.mark = mark", "raise OSError('no weights')"))
+    assert Worker(cast("Any", assign(FakeLink())), spec(place), cast("Any", FakeResults), as_json=True).run() == 1
+    [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert line["level"] == "ERROR"
+    assert line["message"].endswith("OSError: no weights")
+    assert "raise OSError" in line["traceback"]
+
+
+@pytest.mark.parametrize("call", ["jitney.Tensor('float31')", "jitney.Image('cat.png')"])
+def test_what_jitney_refuses_is_shown_without_its_own_frames(
+    call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, GOOD.replace("CALLS = []", f"CALLS = [{call}]"))), link) == 1
+    printed = capsys.readouterr().err
+    assert call in printed
+    assert "jitney/types/" not in printed
+    assert "<string>" not in printed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('["one", "two"]', "[3]", "the example 3 is not what predict takes: $: Expected `str`, got `int`"),
+        ('["one", "two"]', '["one", 3]', "the example 3 is not what predict takes"),
+        ("-> list[str]", "-> list[int]", "Expected `int`, got `str`"),
+    ],
+)
+def test_an_example_of_another_type_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, GOOD.replace(old, new, 1))), link) == 1
+    assert message in failure(link)["error"]
+    assert failure(link)["stage"] == "warming"
