@@ -28,8 +28,6 @@ use std::time::Duration;
 pub(crate) trait Dialect: Send + Sync {
     /// What the head of a request says, beside its terms.
     type Head: Send + Sync;
-    /// A body that is no longer compressed or framed.
-    type Message: Send;
     /// What a request asks for beside its items.
     type Asked: Send;
     /// An answer, written.
@@ -52,14 +50,12 @@ pub(crate) trait Dialect: Send + Sync {
     /// Reads the head, and refuses what cannot be answered whatever the body says.
     fn read_head(&self, headers: &HeaderMap) -> Result<Self::Head, Failure>;
 
-    /// The message of a body.
-    fn unpack(&self, head: &Self::Head, body: Chunks) -> impl Future<Output = Result<Self::Message, Failure>> + Send;
-
-    /// How much work it is to decode a message, in bytes that are parsed.
-    fn decode_weight(&self, head: &Self::Head, message: &Self::Message) -> usize;
-
-    /// The items of a message.
-    fn decode(&self, head: &Self::Head, message: Self::Message) -> Result<Decoded<Self::Asked>, RefusedBody>;
+    /// The items of a body, which may be compressed or framed. Work that grows with the body goes through `offload::run`.
+    fn decode(
+        &self,
+        head: &Self::Head,
+        body: Chunks,
+    ) -> impl Future<Output = Result<Decoded<Self::Asked>, RefusedBody>> + Send;
 
     /// How much work it is to write the answers, in bytes that are written anew.
     fn write_weight(&self, head: &Self::Head, asked: &Self::Asked, answers: &[Answer]) -> usize;
@@ -132,11 +128,16 @@ impl Exchange<'_> {
         match self.compute(dialect, headers, body).await {
             Ok(Computed { output, ticket }) => {
                 let mut reply = dialect.reply(output);
-                self.id.stamp(reply.headers_mut(), &ticket.timing);
                 reply.body_mut().count_with(ticket);
                 reply
             }
-            Err((problem, timing)) => problem.reply(D::FORM, self.id, &timing),
+            Err((problem, ticket)) => {
+                let mut reply = problem.reply(D::FORM, self.id);
+                if let Some(ticket) = ticket {
+                    reply.body_mut().count_with(ticket);
+                }
+                reply
+            }
         }
     }
 
@@ -146,12 +147,10 @@ impl Exchange<'_> {
         dialect: &D,
         headers: &HeaderMap,
         body: Upload,
-    ) -> Result<Computed<D::Output>, (Problem, Timing)> {
+    ) -> Result<Computed<D::Output>, (Problem, Option<Ticket>)> {
         let refused = |problem: Problem| {
-            if let Some(deployment) = dialect.deployment() {
-                drop(deployment.refuse(problem.outcome()));
-            }
-            (problem, Timing::default())
+            let ticket = dialect.deployment().map(|deployment| deployment.refuse(problem.outcome()));
+            (problem, ticket)
         };
         let body = IncomingBody { state: self.state, upload: body, allowed: dialect.allowed() };
         let (mut terms, head) = match self.read_head(dialect, headers) {
@@ -163,7 +162,7 @@ impl Exchange<'_> {
         let (state, active) = (self.state, self.active);
         let computing = Computing { state, ledger: active.ledger(), active: Some(active), metadata };
         let computed = computing.compute(dialect, &head, body, received, terms).await;
-        computed.map_err(|(failure, timing)| (failure.into(), timing))
+        computed.map_err(|(failure, ticket)| (failure.into(), ticket))
     }
 
     /// What the head of a request says; refuses it while there is no room for its answer.
@@ -192,7 +191,8 @@ pub(crate) struct Computing<'r> {
 
 impl Computing<'_> {
     /// Decodes a body, computes its items and writes their outcomes. `received` is what the body counts for until it has
-    /// been decoded. The timing of a failure is of what was computed for it.
+    /// been decoded. The ticket of a failure counts it, and has the timing of what was
+    /// computed for it.
     pub(crate) async fn compute<D: Dialect>(
         &self,
         dialect: &D,
@@ -200,15 +200,14 @@ impl Computing<'_> {
         body: Chunks,
         received: Option<Held>,
         terms: RequestTerms,
-    ) -> Result<Computed<D::Output>, (Failure, Timing)> {
-        let decoded = self.decode(dialect, head, body).await;
+    ) -> Result<Computed<D::Output>, (Failure, Option<Ticket>)> {
+        let decoded = dialect.decode(head, body).await;
         drop(received);
         let Decoded { deployment, mut items, timeout, priority, asked } = decoded.map_err(|refused| {
             let RefusedBody { failure, deployment } = refused;
-            if let Some(deployment) = deployment.as_deref().or(dialect.deployment()) {
-                drop(deployment.refuse(failure.outcome));
-            }
-            (failure, Timing::default())
+            let deployment = deployment.as_deref().or(dialect.deployment());
+            let ticket = deployment.map(|deployment| deployment.refuse(failure.outcome));
+            (failure, ticket)
         })?;
         terms.apply(&mut items, &deployment, timeout, priority);
         items.calls_mut().for_each(|call| call.metadata = Some(self.metadata.clone()));
@@ -236,19 +235,8 @@ impl Computing<'_> {
             }
             Err(failure) => {
                 ticket.set_outcome(failure.outcome);
-                Err((failure, ticket.timing))
+                Err((failure, Some(ticket)))
             }
         }
-    }
-
-    async fn decode<D: Dialect>(
-        &self,
-        dialect: &D,
-        head: &D::Head,
-        body: Chunks,
-    ) -> Result<Decoded<D::Asked>, RefusedBody> {
-        let message = dialect.unpack(head, body).await?;
-        let weight = dialect.decode_weight(head, &message);
-        offload::run(weight, || dialect.decode(head, message)).await
     }
 }

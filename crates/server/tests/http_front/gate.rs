@@ -129,3 +129,32 @@ async fn a_page_of_another_origin_may_not() {
     let foreign = all.send("POST /text HTTP/1.1\r\nhost: evil.example\r\norigin: https://any.example\r\ncontent-length: 3\r\n\r\n\"a\"").await;
     assert_eq!(foreign.status, 421);
 }
+
+#[tokio::test]
+async fn every_answer_has_the_id_of_its_request_and_where_its_time_went() {
+    let options = ServerOptions { cors_origin: vec!["https://app.example".into()], ..server_options() };
+    let front = guarded(options).await;
+    let key = "x-api-key: sesame\r\n";
+    let ask = "origin: https://app.example\r\naccess-control-request-method: POST\r\n";
+    let grpc = format!("content-type: application/grpc\r\n{key}");
+    for (route, headers) in [
+        ("POST /text", key),
+        ("POST /text", ""),
+        ("POST /no-such-route", key),
+        ("GET /text", key),
+        ("GET /livez", ""),
+        ("GET /openapi.json", key),
+        ("OPTIONS /text", ask),
+        ("POST /v1/embeddings", key),
+        ("GET /v1/models", key),
+        ("GET /v1/none", key),
+        ("POST /v2/models/text/infer", key),
+        ("GET /v2/health/live", ""),
+        ("POST /inference.GRPCInferenceService/ModelInfer", &grpc),
+    ] {
+        let reply = send(&front, route, &format!("{headers}x-request-id: mine\r\n")).await;
+        assert_eq!(reply.head.matches("x-request-id: mine").count(), 1, "{route} {headers}: {}", reply.head);
+        assert_eq!(reply.head.matches("server-timing: queue;dur=").count(), 1, "{route}: {}", reply.head);
+        assert!(reply.header("x-jitney-batch-size").is_some(), "{route}: {}", reply.head);
+    }
+}

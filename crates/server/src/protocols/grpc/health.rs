@@ -11,7 +11,6 @@ use crate::protocols::grpc::reply::Piece;
 use crate::protocols::grpc::stream::looks;
 use crate::protocols::open_inference::describe;
 use crate::protocols::reply::payload::Reply;
-use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::api_key;
 use crate::values::answer::Failure;
 use hyper::header::HeaderMap;
@@ -46,7 +45,7 @@ pub(crate) fn check(state: &ServerState, asked: &HealthCheckRequest) -> Result<H
 }
 
 /// The status now, and whenever it changes, until the client has heard enough or the server ends.
-pub(crate) fn watch(state: Arc<ServerState>, asked: HealthCheckRequest, id: &RequestId) -> Reply {
+pub(crate) fn watch(state: Arc<ServerState>, asked: HealthCheckRequest) -> Reply {
     let (pieces, sent) = mpsc::channel(1);
     let watching = tokio::spawn(async move {
         let mut looks = looks();
@@ -71,5 +70,5 @@ pub(crate) fn watch(state: Arc<ServerState>, asked: HealthCheckRequest, id: &Req
             }
         }
     });
-    reply::stream(sent, watching.abort_handle(), id)
+    reply::stream(sent, watching.abort_handle())
 }

@@ -81,10 +81,36 @@ pub(crate) struct GrpcAsked {
     response: ModelInferResponse,
 }
 
+impl GrpcInfer<'_> {
+    fn decode_now(
+        &self,
+        deployment: Arc<Deployment>,
+        message: InferMessage,
+    ) -> Result<Decoded<GrpcAsked>, RefusedBody> {
+        let InferMessage { request, raw, bytes } = message;
+        let refused = |failure| RefusedBody { failure, deployment: Some(deployment.clone()) };
+        let (manifest, signature) = (&deployment.manifest, &deployment.signature);
+        let most_rows = room::most_items_of(&self.state.options, bytes);
+        let inference = read(request, raw).and_then(|request| Inference::new(manifest, signature, request, most_rows));
+        let Inference { calls, outputs, id, wishes } = inference.map_err(refused)?;
+        let bytes = calls.iter().map(|call| call.bytes() as usize).sum();
+        let items = RequestItems::new(&deployment, calls.into_iter().map(Ok).collect(), bytes).map_err(refused)?;
+        let mut parameters = write_parameters(&wishes.kept);
+        if wishes.empty_final_response {
+            let choice = ParameterChoice::BoolParam(true);
+            parameters.insert(FINAL.into(), InferParameter { parameter_choice: Some(choice) });
+        }
+        let (model_name, model_version) = (manifest.name.clone(), deployment.version.clone());
+        let response =
+            ModelInferResponse { model_name, model_version, id, parameters, ..ModelInferResponse::default() };
+        let asked = GrpcAsked { signature: signature.clone(), outputs, response };
+        Ok(Decoded { deployment, items, timeout: wishes.timeout, priority: wishes.priority, asked })
+    }
+}
+
 impl Dialect for GrpcInfer<'_> {
     /// How a compressed message is compressed.
     type Head = Option<Coding>;
-    type Message = InferMessage;
     type Asked = GrpcAsked;
     type Output = MessagePieces;
 
@@ -106,7 +132,7 @@ impl Dialect for GrpcInfer<'_> {
         frame::coding(headers)
     }
 
-    async fn unpack(&self, coding: &Option<Coding>, body: Chunks) -> Result<InferMessage, Failure> {
+    async fn decode(&self, coding: &Option<Coding>, body: Chunks) -> Result<Decoded<GrpcAsked>, RefusedBody> {
         let message = if self.is_streamed {
             body
         } else {
@@ -114,36 +140,10 @@ impl Dialect for GrpcInfer<'_> {
         };
         let bytes = message.len();
         let (head, raw) = offload::run(bytes / COPIED, || tear(message)).await?;
-        let request = offload::run(head.len(), || frame::decode(head.into())).await?;
-        Ok(InferMessage { request, raw, bytes })
-    }
-
-    fn decode_weight(&self, _: &Option<Coding>, message: &InferMessage) -> usize {
-        let InferMessage { request, bytes, .. } = message;
-        let found = describe::find(self.state, &request.model_name, &request.model_version);
-        found.map_or(0, |deployment| deployment.signature.weight(*bytes))
-    }
-
-    fn decode(&self, _: &Option<Coding>, message: InferMessage) -> Result<Decoded<GrpcAsked>, RefusedBody> {
-        let InferMessage { request, raw, bytes } = message;
+        let request: ModelInferRequest = offload::run(head.len(), || frame::decode(head.into())).await?;
         let deployment = describe::find(self.state, &request.model_name, &request.model_version)?;
-        let refused = |failure| RefusedBody { failure, deployment: Some(deployment.clone()) };
-        let (manifest, signature) = (&deployment.manifest, &deployment.signature);
-        let most_rows = room::most_items_of(&self.state.options, bytes);
-        let inference = read(request, raw).and_then(|request| Inference::new(manifest, signature, request, most_rows));
-        let Inference { calls, outputs, id, wishes } = inference.map_err(refused)?;
-        let bytes = calls.iter().map(|call| call.bytes() as usize).sum();
-        let items = RequestItems::new(&deployment, calls.into_iter().map(Ok).collect(), bytes).map_err(refused)?;
-        let mut parameters = write_parameters(&wishes.kept);
-        if wishes.empty_final_response {
-            let choice = ParameterChoice::BoolParam(true);
-            parameters.insert(FINAL.into(), InferParameter { parameter_choice: Some(choice) });
-        }
-        let (model_name, model_version) = (manifest.name.clone(), deployment.version.clone());
-        let response =
-            ModelInferResponse { model_name, model_version, id, parameters, ..ModelInferResponse::default() };
-        let asked = GrpcAsked { signature: signature.clone(), outputs, response };
-        Ok(Decoded { deployment, items, timeout: wishes.timeout, priority: wishes.priority, asked })
+        let weight = deployment.signature.weight(bytes);
+        offload::run(weight, || self.decode_now(deployment, InferMessage { request, raw, bytes })).await
     }
 
     fn write_weight(&self, _: &Option<Coding>, _asked: &GrpcAsked, answers: &[Answer]) -> usize {

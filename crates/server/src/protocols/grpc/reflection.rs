@@ -17,7 +17,6 @@ use crate::protocols::grpc::reply;
 use crate::protocols::grpc::reply::Piece;
 use crate::protocols::grpc::stream::{Bounds, Messages, looks, unless_draining};
 use crate::protocols::reply::payload::Reply;
-use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::compression::Coding;
 use jitney_core::tables::outcome::Outcome;
 use prost::Message;
@@ -34,7 +33,7 @@ static FILES: LazyLock<Vec<FileDescriptorProto>> =
     LazyLock::new(|| FileDescriptorSet::decode(DESCRIPTORS).map(|set| set.file).unwrap_or_default());
 
 /// Answers one question after the other.
-pub(crate) fn answer(state: Arc<ServerState>, body: Upload, coding: Option<Coding>, id: &RequestId) -> Reply {
+pub(crate) fn answer(state: Arc<ServerState>, body: Upload, coding: Option<Coding>) -> Reply {
     let (pieces, sent) = mpsc::channel(1);
     let answering = tokio::spawn(async move {
         let mut messages = Messages::new(&state, body, coding, Bounds { most: QUESTION_BYTES, allowed: NOBODY });
@@ -61,7 +60,7 @@ pub(crate) fn answer(state: Arc<ServerState>, body: Upload, coding: Option<Codin
         };
         let _ = pieces.send(Piece::End(end)).await;
     });
-    reply::stream(sent, answering.abort_handle(), id)
+    reply::stream(sent, answering.abort_handle())
 }
 
 fn respond(asked: ServerReflectionRequest) -> ServerReflectionResponse {

@@ -6,8 +6,7 @@ use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use crate::protocols::reply::problem::REASON;
 use crate::protocols::reply::problem::{Problem, WrittenProblem};
-use crate::protocols::reply::request_id::RequestId;
-use crate::values::answer::{Failure, Timing};
+use crate::values::answer::Failure;
 use crate::values::text::shortened;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -90,10 +89,8 @@ pub(crate) fn message(pieces: MessagePieces) -> Reply {
 }
 
 /// An answer that comes in pieces, and whoever makes them: they end together.
-pub(crate) fn stream(pieces: mpsc::Receiver<Piece>, maker: AbortHandle, id: &RequestId) -> Reply {
-    let mut reply = reply(ReplyBody::stream(Box::pin(Stream { pieces, maker, is_ended: false })));
-    id.stamp(reply.headers_mut(), &Timing::default());
-    reply
+pub(crate) fn stream(pieces: mpsc::Receiver<Piece>, maker: AbortHandle) -> Reply {
+    reply(ReplyBody::stream(Box::pin(Stream { pieces, maker, is_ended: false })))
 }
 
 fn reply(payload: ReplyBody) -> Reply {

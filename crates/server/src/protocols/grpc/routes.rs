@@ -19,7 +19,7 @@ use crate::protocols::request::compression::Coding;
 use crate::protocols::request::headers;
 use crate::protocols::request::media::check_transfer_encoding;
 use crate::protocols::request::terms::RequestTerms;
-use crate::values::answer::{Failure, Timing};
+use crate::values::answer::Failure;
 use hyper::Request;
 use hyper::header::HeaderMap;
 use jitney_core::tables::outcome::Outcome;
@@ -53,7 +53,7 @@ pub(crate) async fn answer(
         }
         _ => {}
     }
-    let call = match Question::new(state, id, &head.headers) {
+    let call = match Question::new(state, &head.headers) {
         Ok(question) => question,
         Err(failure) => return Err(Problem::from(failure).instead_of(&body)),
     };
@@ -69,10 +69,10 @@ pub(crate) async fn answer(
         (health::SERVICE, "Watch") => {
             let asked = call.receive(body).await?;
             health::check_key(state, &head.headers, &asked)?;
-            Ok(health::watch(state.clone(), asked, id))
+            Ok(health::watch(state.clone(), asked))
         }
         (reflection::V1 | reflection::V1_ALPHA, "ServerReflectionInfo") => {
-            Ok(reflection::answer(state.clone(), body, call.coding, id))
+            Ok(reflection::answer(state.clone(), body, call.coding))
         }
         _ => Err(unknown(path).instead_of(&body)),
     }
@@ -87,16 +87,15 @@ fn unknown(path: &str) -> Problem {
 /// A call that asks for what the front knows, and whose message has not been read.
 struct Question<'a> {
     state: &'a ServerState,
-    id: &'a RequestId,
     timeout: Option<Duration>,
     coding: Option<Coding>,
 }
 
 impl<'a> Question<'a> {
-    fn new(state: &'a ServerState, id: &'a RequestId, headers: &HeaderMap) -> Result<Question<'a>, Failure> {
+    fn new(state: &'a ServerState, headers: &HeaderMap) -> Result<Question<'a>, Failure> {
         check_transfer_encoding(headers)?;
         let timeout = RequestTerms::new(headers, head::timeout(headers)?)?.timeout;
-        Ok(Question { state, id, timeout, coding: frame::coding(headers)? })
+        Ok(Question { state, timeout, coding: frame::coding(headers)? })
     }
 
     /// Its message.
@@ -117,12 +116,10 @@ impl<'a> Question<'a> {
         M: Message + Default,
         A: Message,
     {
-        let (state, id) = (self.state, self.id);
+        let state = self.state;
         let asked = self.receive(body).await?;
         let pieces = frame::message(&answer(state, asked)?)?;
-        let mut reply = reply::message(pieces);
-        id.stamp(reply.headers_mut(), &Timing::default());
-        Ok(reply)
+        Ok(reply::message(pieces))
     }
 
     async fn describe(self, method: &str, body: Upload) -> Result<Reply, Problem> {

@@ -238,7 +238,7 @@ pub(crate) fn answer(
         let trailers = ended.map_or_else(reply::ok, |failure| reply::failed(&failure));
         let _ = pieces.send(Piece::End(trailers)).await;
     });
-    reply::stream(sent, running.abort_handle(), id)
+    reply::stream(sent, running.abort_handle())
 }
 
 /// Starts what comes, until the stream, its time or the server ends.

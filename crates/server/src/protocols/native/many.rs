@@ -1,5 +1,6 @@
 //! `POST /{deployment}/batch`: many items in, as many outcomes out, in their order.
 
+use crate::base::offload;
 use crate::engine::deployment::Deployment;
 use crate::engine::request::{Answers, RequestItems};
 use crate::engine::server_state::ServerState;
@@ -46,11 +47,25 @@ pub(crate) struct ManyHead {
     accept: Accept,
 }
 
+impl Many<'_> {
+    fn decode_now(&self, head: &ManyHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
+        let (manifest, options) = (&self.deployment.manifest, &self.state.options);
+        let most = usize::try_from(options.max_body_bytes).unwrap_or(usize::MAX);
+        let length = body.len();
+        let taken = input::take_many(manifest, head.reading, body, most, room::most_items_of(options, length));
+        let known = input::accepted_many(&manifest.input).iter().copied();
+        let taken = taken.map_err(|failure| input::unsaid(self.headers, known, failure))?;
+        let encoding = render::encoding(&head.accept);
+        let calls = taken.into_iter().map(|taken| taken.map(|taken| taken.call(encoding))).collect();
+        let items = RequestItems::new(&self.deployment, calls, length)?;
+        Ok(Decoded { deployment: self.deployment.clone(), items, timeout: None, priority: None, asked: () })
+    }
+}
+
 impl Dialect for Many<'_> {
     type Head = ManyHead;
-    type Message = Chunks;
     type Asked = ();
-    type Output = (Outcomes, Timing);
+    type Output = Outcomes;
 
     const FORM: ProblemForm = problem::document;
 
@@ -71,50 +86,27 @@ impl Dialect for Many<'_> {
         Ok(ManyHead { reading, accept })
     }
 
-    async fn unpack(&self, _head: &ManyHead, body: Chunks) -> Result<Chunks, Failure> {
-        Ok(body)
-    }
-
-    fn decode_weight(&self, _head: &ManyHead, body: &Chunks) -> usize {
-        body.len().saturating_mul(ITEMS_WEIGH)
-    }
-
-    fn decode(&self, head: &ManyHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
-        let (manifest, options) = (&self.deployment.manifest, &self.state.options);
-        let most = usize::try_from(options.max_body_bytes).unwrap_or(usize::MAX);
-        let length = body.len();
-        let taken = input::take_many(manifest, head.reading, body, most, room::most_items_of(options, length));
-        let known = input::accepted_many(&manifest.input).iter().copied();
-        let taken = taken.map_err(|failure| input::unsaid(self.headers, known, failure))?;
-        let encoding = render::encoding(&head.accept);
-        let calls = taken.into_iter().map(|taken| taken.map(|taken| taken.call(encoding))).collect();
-        let items = RequestItems::new(&self.deployment, calls, length)?;
-        Ok(Decoded { deployment: self.deployment.clone(), items, timeout: None, priority: None, asked: () })
+    async fn decode(&self, head: &ManyHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
+        offload::run(body.len().saturating_mul(ITEMS_WEIGH), || self.decode_now(head, body)).await
     }
 
     fn write_weight(&self, _head: &ManyHead, (): &(), answers: &[Answer]) -> usize {
         request::weight(answers, |part| part.data.len())
     }
 
-    fn write(
-        &self,
-        head: &ManyHead,
-        (): (),
-        answers: Answers,
-        timing: &Timing,
-    ) -> Result<Written<(Outcomes, Timing)>, Failure> {
+    fn write(&self, head: &ManyHead, (): (), answers: Answers, _timing: &Timing) -> Result<Written<Outcomes>, Failure> {
         let results = answers.into_iter().map(|answer| answer.result).collect();
         let outcomes = outcomes::write(results, &head.accept, &self.id.text())?;
         let outcome = outcomes.all_failed.as_ref().map_or(Outcome::Ok, |first| first.outcome);
-        Ok(Written { output: (outcomes, *timing), outcome })
+        Ok(Written { output: outcomes, outcome })
     }
 
-    fn reply(&self, (outcomes, timing): (Outcomes, Timing)) -> Reply {
+    fn reply(&self, outcomes: Outcomes) -> Reply {
         let Outcomes { media, body, failed, all_failed } = outcomes;
         let mut reply = match all_failed {
             None => Response::new(ReplyBody::from(body)),
             Some(first) => {
-                let mut reply = Problem::from(first).reply(problem::document, self.id, &timing);
+                let mut reply = Problem::from(first).reply(problem::document, self.id);
                 *reply.body_mut() = ReplyBody::from(body);
                 reply
             }

@@ -1,5 +1,6 @@
 //! `POST /{deployment}`: one item in, one answer out.
 
+use crate::base::offload;
 use crate::engine::deployment::Deployment;
 use crate::engine::request::{Answers, RequestItems};
 use crate::engine::server_state::ServerState;
@@ -42,11 +43,25 @@ impl One<'_> {
     fn explained(&self, failure: Failure) -> Failure {
         input::unsaid(self.headers, input::accepted(&self.deployment.manifest.input), failure)
     }
+
+    fn decode_now(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
+        let manifest = &self.deployment.manifest;
+        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let length = body.len();
+        let taken = match head.reading {
+            Reading::Form => form::read(manifest, self.headers, body, most),
+            reading => input::take(manifest, reading, body, most),
+        };
+        // There is no need to guess what an empty body is.
+        let taken = taken.map_err(|failure| if length == 0 { failure } else { self.explained(failure) })?;
+        let call = taken.call(render::encoding(&head.accept));
+        let items = RequestItems::new(&self.deployment, smallvec![Ok(call)], length)?;
+        Ok(Decoded { deployment: self.deployment.clone(), items, timeout: None, priority: None, asked: () })
+    }
 }
 
 impl Dialect for One<'_> {
     type Head = OneHead;
-    type Message = Chunks;
     type Asked = ();
     type Output = Rendered;
 
@@ -69,27 +84,9 @@ impl Dialect for One<'_> {
         Ok(OneHead { reading, accept })
     }
 
-    async fn unpack(&self, _head: &OneHead, body: Chunks) -> Result<Chunks, Failure> {
-        Ok(body)
-    }
-
-    fn decode_weight(&self, head: &OneHead, body: &Chunks) -> usize {
-        input::weight(&self.deployment.manifest, head.reading, body.len())
-    }
-
-    fn decode(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
-        let manifest = &self.deployment.manifest;
-        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
-        let length = body.len();
-        let taken = match head.reading {
-            Reading::Form => form::read(manifest, self.headers, body, most),
-            reading => input::take(manifest, reading, body, most),
-        };
-        // There is no need to guess what an empty body is.
-        let taken = taken.map_err(|failure| if length == 0 { failure } else { self.explained(failure) })?;
-        let call = taken.call(render::encoding(&head.accept));
-        let items = RequestItems::new(&self.deployment, smallvec![Ok(call)], length)?;
-        Ok(Decoded { deployment: self.deployment.clone(), items, timeout: None, priority: None, asked: () })
+    async fn decode(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
+        let weight = input::weight(&self.deployment.manifest, head.reading, body.len());
+        offload::run(weight, || self.decode_now(head, body)).await
     }
 
     fn write_weight(&self, head: &OneHead, (): &(), answers: &[Answer]) -> usize {

@@ -1,5 +1,6 @@
 //! `POST /v2/models/{model}/infer`: one request, of one or many rows, and its answer.
 
+use crate::base::offload;
 use crate::engine::deployment::Deployment;
 use crate::engine::request::{Answers, RequestItems};
 use crate::engine::server_state::ServerState;
@@ -62,9 +63,23 @@ pub(crate) struct RestBody {
     coding: Option<Coding>,
 }
 
+impl RestInfer<'_> {
+    fn decode_now(&self, head: &RestHead, body: Chunks) -> Result<Decoded<RestAsked>, RefusedBody> {
+        let deployment = self.deployment.clone();
+        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let most_rows = room::most_items_of(&self.state.options, body.len());
+        let Infer { request, binary } = read::read(&deployment.signature, body, head.json_bytes, most)?;
+        let inference = Inference::new(&deployment.manifest, &deployment.signature, request, most_rows)?;
+        let Inference { calls, outputs, id, wishes } = inference;
+        let bytes = calls.iter().map(|call| call.bytes() as usize).sum();
+        let items = RequestItems::new(&deployment, calls.into_iter().map(Ok).collect(), bytes)?;
+        let asked = RestAsked { id, kept: wishes.kept, outputs, binary };
+        Ok(Decoded { deployment, items, timeout: wishes.timeout, priority: wishes.priority, asked })
+    }
+}
+
 impl Dialect for RestInfer<'_> {
     type Head = RestHead;
-    type Message = Chunks;
     type Asked = RestAsked;
     type Output = RestBody;
 
@@ -91,28 +106,13 @@ impl Dialect for RestInfer<'_> {
         Ok(RestHead { coding, json_bytes: json_bytes.transpose()?, of_answer })
     }
 
-    async fn unpack(&self, head: &RestHead, body: Chunks) -> Result<Chunks, Failure> {
-        let Some(coding) = head.coding else { return Ok(body) };
-        let most = self.state.options.max_body_bytes;
-        Ok(compression::inflate(coding, body, most, self.state).await?.into())
-    }
-
-    fn decode_weight(&self, head: &RestHead, body: &Chunks) -> usize {
+    async fn decode(&self, head: &RestHead, mut body: Chunks) -> Result<Decoded<RestAsked>, RefusedBody> {
+        if let Some(coding) = head.coding {
+            body = compression::inflate(coding, body, self.state.options.max_body_bytes, self.state).await?.into();
+        }
         let json_bytes = head.json_bytes.unwrap_or(body.len());
-        json_bytes + self.deployment.signature.weight(body.len().saturating_sub(json_bytes))
-    }
-
-    fn decode(&self, head: &RestHead, body: Chunks) -> Result<Decoded<RestAsked>, RefusedBody> {
-        let deployment = self.deployment.clone();
-        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
-        let most_rows = room::most_items_of(&self.state.options, body.len());
-        let Infer { request, binary } = read::read(&deployment.signature, body, head.json_bytes, most)?;
-        let inference = Inference::new(&deployment.manifest, &deployment.signature, request, most_rows)?;
-        let Inference { calls, outputs, id, wishes } = inference;
-        let bytes = calls.iter().map(|call| call.bytes() as usize).sum();
-        let items = RequestItems::new(&deployment, calls.into_iter().map(Ok).collect(), bytes)?;
-        let asked = RestAsked { id, kept: wishes.kept, outputs, binary };
-        Ok(Decoded { deployment, items, timeout: wishes.timeout, priority: wishes.priority, asked })
+        let weight = json_bytes + self.deployment.signature.weight(body.len().saturating_sub(json_bytes));
+        offload::run(weight, || self.decode_now(head, body)).await
     }
 
     fn write_weight(&self, head: &RestHead, asked: &RestAsked, answers: &[Answer]) -> usize {

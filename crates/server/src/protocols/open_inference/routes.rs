@@ -12,7 +12,6 @@ use crate::protocols::reply::problem::Problem;
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::body;
 use crate::protocols::request::object::Object;
-use crate::values::answer::Timing;
 use crate::values::text::decoded;
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
@@ -48,14 +47,11 @@ pub(crate) async fn answer(
         let exchange = Exchange { state, id, active };
         return Ok(exchange.answer(&RestInfer { state, deployment }, &head.headers, body).await);
     }
-    let mut reply = if pieces == ["repository", "index"] {
+    if pieces == ["repository", "index"] {
         allow(&request, &[Method::POST], "POST").map_err(|problem| problem.instead_of(request.body()))?;
-        index(state, request).await?
-    } else {
-        page(state, &request, &pieces, (model, version, rest)).map_err(|problem| problem.instead_of(request.body()))?
-    };
-    id.stamp(reply.headers_mut(), &Timing::default());
-    Ok(reply)
+        return index(state, request).await;
+    }
+    page(state, &request, &pieces, (model, version, rest)).map_err(|problem| problem.instead_of(request.body()))
 }
 
 fn page(

@@ -1,5 +1,6 @@
 //! `POST /v1/embeddings`: texts or tokens in, vectors out, each an item of its own.
 
+use crate::base::offload;
 use crate::engine::deployment::Deployment;
 use crate::engine::request;
 use crate::engine::request::{Answers, RequestItems};
@@ -51,9 +52,20 @@ pub(crate) struct VectorsAsked {
     dimensions: Option<u32>,
 }
 
+impl Embeddings<'_> {
+    fn decode_now(&self, mut body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {
+        let bytes = body.contiguous();
+        let body = Body::read(bytes)?;
+        let (deployment, task) = find(self.state, &body.model)?;
+        let decoded = decode(self.state, bytes, &body, (&body.model, &deployment, task));
+        let (items, asked) =
+            decoded.map_err(|failure| RefusedBody { failure, deployment: Some(deployment.clone()) })?;
+        Ok(Decoded { deployment, items, timeout: None, priority: None, asked })
+    }
+}
+
 impl Dialect for Embeddings<'_> {
     type Head = ();
-    type Message = Chunks;
     type Asked = VectorsAsked;
     type Output = Vec<u8>;
 
@@ -79,22 +91,8 @@ impl Dialect for Embeddings<'_> {
         Err(Failure::new(Outcome::UnsupportedMediaType, detail))
     }
 
-    async fn unpack(&self, (): &(), body: Chunks) -> Result<Chunks, Failure> {
-        Ok(body)
-    }
-
-    fn decode_weight(&self, (): &(), body: &Chunks) -> usize {
-        body.len()
-    }
-
-    fn decode(&self, (): &(), mut body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {
-        let bytes = body.contiguous();
-        let body = Body::read(bytes)?;
-        let (deployment, task) = find(self.state, &body.model)?;
-        let decoded = decode(self.state, bytes, &body, (&body.model, &deployment, task));
-        let (items, asked) =
-            decoded.map_err(|failure| RefusedBody { failure, deployment: Some(deployment.clone()) })?;
-        Ok(Decoded { deployment, items, timeout: None, priority: None, asked })
+    async fn decode(&self, (): &(), body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {
+        offload::run(body.len(), || self.decode_now(body)).await
     }
 
     fn write_weight(&self, (): &(), _asked: &VectorsAsked, answers: &[Answer]) -> usize {

@@ -10,7 +10,6 @@ use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::headers::quoted;
-use crate::values::answer::Timing;
 use hyper::{Method, Request};
 use jitney_core::tables::outcome::Outcome;
 
@@ -40,9 +39,7 @@ pub(crate) async fn answer(
             None => Err(no_route(path)),
         },
     };
-    let mut reply = page.map_err(|problem| problem.instead_of(request.body()))?;
-    id.stamp(reply.headers_mut(), &Timing::default());
-    Ok(reply)
+    page.map_err(|problem| problem.instead_of(request.body()))
 }
 
 fn no_route(path: &str) -> Problem {

@@ -60,6 +60,8 @@ pub(crate) fn write(mut items: Vec<ItemValues>, accept: &Accept, request_id: &st
     if failed == items.len() && failed > 0 {
         return Ok(nothing_but_problems(items, request_id));
     }
+    // A request that has nothing but problems is one line in the log, which its reply writes.
+    items.iter().filter_map(|item| item.as_ref().err()).for_each(|failure| failure_log::tell(request_id, failure));
     Ok(Outcomes { media, body, failed, all_failed: None })
 }
 
@@ -164,7 +166,6 @@ impl Writer<'_> {
             }
         }
         if let Err(failure) = item {
-            failure_log::tell(request_id, failure);
             self.problem(&Failed { problem: ProblemDocument::of(failure, request_id) });
         }
     }

@@ -4,6 +4,7 @@ use crate::engine::deployment::Ticket;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::backlog;
 use crate::protocols::connection::socket::{Active, Activity};
+use crate::values::answer::Timing;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::Response;
@@ -66,6 +67,11 @@ impl ReplyBody {
     /// Counts the request with this body.
     pub(crate) fn count_with(&mut self, ticket: Ticket) {
         self.ticket = Some(ticket);
+    }
+
+    /// Where the time of its request went: zeros if the engine never had it.
+    pub(crate) fn timing(&self) -> Timing {
+        self.ticket.as_ref().map(|ticket| ticket.timing).unwrap_or_default()
     }
 
     /// Bytes of an answer in one piece; of a stream nobody knows.

@@ -6,7 +6,7 @@ use crate::protocols::reply::failure_log;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use crate::protocols::reply::request_id::RequestId;
-use crate::values::answer::{Failure, Timing};
+use crate::values::answer::Failure;
 use crate::values::text::quoted;
 use http_body::Body as _;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -124,7 +124,7 @@ impl Problem {
 
     /// The answer, in the form of a protocol. What all protocols say alike (`retry-after`, `x-jitney-reason`, …) is not the
     /// form's business.
-    pub(crate) fn reply(self, form: ProblemForm, id: &RequestId, timing: &Timing) -> Reply {
+    pub(crate) fn reply(self, form: ProblemForm, id: &RequestId) -> Reply {
         let id_text = id.text();
         failure_log::tell(&id_text, &self.failure);
         let WrittenProblem { status, media, body, headers: own } = form(&self, &id_text);
@@ -152,7 +152,6 @@ impl Problem {
         if close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        id.stamp(headers, timing);
         reply
     }
 }
@@ -197,11 +196,8 @@ mod tests {
     #[test]
     fn every_outcome_has_an_answer() {
         for &outcome in Outcome::ALL {
-            let reply = Problem::new(outcome, "what, which value, what to do").reply(
-                document,
-                &RequestId::fresh(),
-                &Timing::default(),
-            );
+            let problem = Problem::new(outcome, "what, which value, what to do");
+            let reply = problem.reply(document, &RequestId::fresh());
             assert_eq!(reply.status().as_u16(), outcome.http_status());
             assert_eq!(reply.headers()[REASON], outcome.reason());
             assert_eq!(reply.headers().get(SHOULD_RETRY).is_some(), outcome.retry() == Retry::Never);
@@ -212,10 +208,8 @@ mod tests {
     fn an_author_chooses_among_error_statuses_only() {
         for (chosen, status) in [(Some(418), 418), (Some(200), 422), (Some(700), 422), (None, 422)] {
             let failure = Failure { status: chosen, ..Failure::new(Outcome::InvalidInput, "") };
-            assert_eq!(
-                Problem::from(failure).reply(document, &RequestId::fresh(), &Timing::default()).status().as_u16(),
-                status
-            );
+            let reply = Problem::from(failure).reply(document, &RequestId::fresh());
+            assert_eq!(reply.status().as_u16(), status);
         }
     }
 }

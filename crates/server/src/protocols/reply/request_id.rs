@@ -57,7 +57,7 @@ impl RequestId {
 
     /// Writes the id, where the time went and how many rode along: one allocation for all values. What was refused before
     /// it waited or rode says so with zeros.
-    pub(crate) fn stamp(&self, headers: &mut HeaderMap, timing: &Timing) {
+    pub(crate) fn write_headers(&self, headers: &mut HeaderMap, timing: &Timing) {
         let mut text = Vec::with_capacity(96);
         if let RequestId::Fresh(number) = self {
             text.extend_from_slice(&hex(*number));
@@ -133,7 +133,7 @@ mod tests {
             model: Duration::from_secs(5),
             batch_size: 64,
         };
-        RequestId::fresh().stamp(&mut headers, &timing);
+        RequestId::fresh().write_headers(&mut headers, &timing);
         assert_eq!(headers["server-timing"], "queue;dur=1.234, batch;dur=0.100, model;dur=5000.000");
         assert_eq!(headers["x-jitney-batch-size"], "64");
     }

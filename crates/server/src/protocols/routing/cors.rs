@@ -48,7 +48,7 @@ impl Origins<'_> {
     }
 
     /// Lets the page that asked read this answer, if it may.
-    pub(crate) fn stamp(self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
+    pub(crate) fn let_read(self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         if self.0.is_empty() {
             return;
         }

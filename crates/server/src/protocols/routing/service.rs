@@ -20,7 +20,6 @@ use crate::protocols::routing::gate;
 use crate::protocols::routing::gate::GateStop;
 use crate::protocols::routing::protocol::Protocol;
 use crate::protocols::{grpc, open_inference, openai};
-use crate::values::answer::Timing;
 use crate::values::text::decoded;
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -106,18 +105,18 @@ async fn answer(state: &Arc<ServerState>, own_host: Option<&str>, request: Reque
     let request = Request::from_parts(head, body);
     let mut reply = match passed {
         Ok(()) => dispatch(state, protocol, request, &id, active).await,
-        Err(GateStop::Answered(mut reply)) => {
-            id.stamp(reply.headers_mut(), &Timing::default());
-            *reply
-        }
+        Err(GateStop::Answered(reply)) => *reply,
         Err(GateStop::Refused(problem)) => {
             if protocol == Protocol::Native && request.method() == Method::POST {
                 called(state, &request).inspect(|(deployment, _)| drop(deployment.refuse(problem.outcome())));
             }
-            problem.instead_of(request.body()).reply(protocol.form(), &id, &Timing::default())
+            problem.instead_of(request.body()).reply(protocol.form(), &id)
         }
     };
-    Origins(&state.options.cors_origin).stamp(origin.as_ref(), reply.headers_mut());
+    // The one place for all protocols: an answer that is made elsewhere comes through here too.
+    let timing = reply.body().timing();
+    id.write_headers(reply.headers_mut(), &timing);
+    Origins(&state.options.cors_origin).let_read(origin.as_ref(), reply.headers_mut());
     if let (true, Some(length)) = (is_head, reply.body().len()) {
         *reply.body_mut() = ReplyBody::from(Bytes::new());
         reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
@@ -140,7 +139,7 @@ async fn dispatch(
         Protocol::OpenInference => Box::pin(open_inference::routes::answer(state, request, id, active)).await,
         Protocol::Grpc => Box::pin(grpc::routes::answer(state, request, id, active)).await,
     };
-    result.unwrap_or_else(|problem| problem.reply(protocol.form(), id, &Timing::default()))
+    result.unwrap_or_else(|problem| problem.reply(protocol.form(), id))
 }
 
 /// jitney's own routes.
@@ -158,9 +157,7 @@ async fn route(
             Shape::Many => Box::pin(exchange.answer(&Many { state, deployment, headers, id }, headers, body)).await,
         });
     }
-    let mut reply = Box::pin(page(state, &request)).await.map_err(|problem| problem.instead_of(request.body()))?;
-    id.stamp(reply.headers_mut(), &Timing::default());
-    Ok(reply)
+    Box::pin(page(state, &request)).await.map_err(|problem| problem.instead_of(request.body()))
 }
 
 /// How many items a route takes at once.
