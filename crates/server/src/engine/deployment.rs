@@ -1,11 +1,13 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
 pub mod statistics;
+pub mod ticket;
 
 use crate::base::ledger::{Account, Held};
 use crate::base::offload;
 use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::statistics::Statistics;
+use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::large_request::pieces::Pieces;
 use crate::engine::large_request::replica_count::ReplicaCount;
 use crate::engine::large_request::turns::{ITEM_BYTES, Later};
@@ -24,7 +26,7 @@ use jitney_core::request::{ItemId, ReplicaId};
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
-use prometheus::{Histogram, IntCounter};
+use prometheus::Histogram;
 use smallvec::SmallVec;
 use std::io;
 use std::sync::Arc;
@@ -91,26 +93,14 @@ pub struct Deployment {
     /// How many replicas work now; its engine keeps it true.
     pub replicas: ReplicaCount,
     inbound: mpsc::UnboundedSender<Inbound>,
-    ended: Arc<Ended>,
+    pub(crate) outcomes: Arc<OutcomeCounts>,
+    seconds: Histogram,
+    statistics: Arc<Statistics>,
     later: Arc<Later>,
     /// Items that wait or are computed: their number.
     pub(crate) in_flight: Account,
     /// For its clock: whoever polls a call may be no thread of it.
     runtime: Handle,
-}
-
-/// Counts how requests end: the one place, for every protocol.
-#[derive(Debug)]
-struct Ended {
-    outcomes: Vec<IntCounter>,
-    seconds: Histogram,
-    statistics: Statistics,
-}
-
-impl Ended {
-    fn count(&self, outcome: Outcome) {
-        self.outcomes[outcome as usize].inc();
-    }
 }
 
 impl Deployment {
@@ -120,10 +110,9 @@ impl Deployment {
         inbound: mpsc::UnboundedSender<Inbound>,
         telemetry: &Telemetry,
     ) -> Deployment {
-        let outcomes = telemetry.outcomes(&manifest.name);
+        let outcomes = OutcomeCounts::new(telemetry, &manifest.name);
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
         let signature = Arc::new(Signature::of(&manifest));
-        let ended = Arc::new(Ended { outcomes, seconds, statistics: Statistics::default() });
         let account = Account::default();
         telemetry.show_account(metrics::LATER_BYTES, &[&manifest.name], &account);
         let later = Arc::new(Later::new(account, manifest.options.max_queued_bytes));
@@ -135,7 +124,9 @@ impl Deployment {
             signature,
             replicas,
             inbound,
-            ended,
+            outcomes,
+            seconds,
+            statistics: Arc::default(),
             later,
             in_flight,
             runtime: Handle::current(),
@@ -284,41 +275,19 @@ impl Deployment {
 
     /// What it has done so far.
     pub fn statistics(&self) -> &Statistics {
-        &self.ended.statistics
+        &self.statistics
     }
 
     fn answered(&self, started: Instant, outcome: Outcome, timing: Timing) -> Ticket {
         let length = started.elapsed();
-        self.ended.seconds.observe(length.as_secs_f64());
-        self.ended.statistics.ended(outcome == Outcome::Ok, length, &timing);
-        Ticket { ended: self.ended.clone(), outcome, timing }
+        self.seconds.observe(length.as_secs_f64());
+        self.statistics.ended(outcome == Outcome::Ok, length, &timing);
+        self.outcomes.ended(outcome, timing)
     }
 
     /// A request that ended before the engine had it, e.g. because its body is malformed.
     pub fn refuse(&self, outcome: Outcome) -> Ticket {
-        Ticket { ended: self.ended.clone(), outcome, timing: Timing::default() }
-    }
-}
-
-/// A request that has ended; counted when this is dropped, which may be with the body of its answer.
-#[derive(Debug)]
-pub struct Ticket {
-    ended: Arc<Ended>,
-    outcome: Outcome,
-    /// Where the time of its slowest item went.
-    pub timing: Timing,
-}
-
-impl Ticket {
-    /// How the request is counted: an answer may turn out to be impossible to write.
-    pub fn set_outcome(&mut self, outcome: Outcome) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.ended.count(self.outcome);
+        self.outcomes.refuse(outcome)
     }
 }
 
@@ -340,7 +309,7 @@ fn no_room(answers: &[Answer]) -> Option<Duration> {
 /// answer.
 struct CancelOnDrop {
     inbound: mpsc::UnboundedSender<Inbound>,
-    ended: Arc<Ended>,
+    outcomes: Arc<OutcomeCounts>,
     /// Those that the engine has and that are without an answer, the next one last.
     ids: SmallVec<[ItemId; 1]>,
     is_armed: bool,
@@ -348,7 +317,7 @@ struct CancelOnDrop {
 
 impl CancelOnDrop {
     fn new(deployment: &Deployment, ids: SmallVec<[ItemId; 1]>) -> CancelOnDrop {
-        CancelOnDrop { inbound: deployment.inbound.clone(), ended: deployment.ended.clone(), ids, is_armed: true }
+        CancelOnDrop { inbound: deployment.inbound.clone(), outcomes: deployment.outcomes.clone(), ids, is_armed: true }
     }
 
     fn disarm(mut self) {
@@ -361,7 +330,7 @@ impl Drop for CancelOnDrop {
         if !self.is_armed {
             return;
         }
-        self.ended.count(Outcome::Cancelled);
+        self.outcomes.count(Outcome::Cancelled);
         for &id in &self.ids {
             // The engine may be gone; then nobody computes the item either.
             let _ = self.inbound.send(Inbound::Cancel(id));

@@ -5,8 +5,9 @@ use crate::base::ledger::Ledger;
 use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::engine::deployment::Deployment;
+use crate::engine::deployment::ticket::Ticket;
 use crate::engine::large_request::turns::ITEM_BYTES;
-use crate::engine::request::{Answers, RequestItems};
+use crate::engine::request::{Answers, RequestItems, RequestOutcomes};
 use crate::engine::{request, room};
 use crate::items::arrays::parameter;
 use crate::items::document::{Document, invalid};
@@ -49,23 +50,34 @@ pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: Terms) -> Re
 
 /// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
 pub async fn run(deployment: &Deployment, items: Vec<Parts>, terms: Terms) -> Vec<Answer> {
-    run_with(deployment, items, terms, None).await
+    run_with(deployment, items, terms, None).await.0
 }
 
-async fn run_with(deployment: &Deployment, items: Vec<Parts>, terms: Terms, ledger: Option<&Ledger>) -> Vec<Answer> {
+async fn run_with(
+    deployment: &Deployment,
+    items: Vec<Parts>,
+    terms: Terms,
+    ledger: Option<&Ledger>,
+) -> (Vec<Answer>, Ticket) {
     let (manifest, count) = (&deployment.manifest, items.len());
     let bytes = items.iter().flatten().map(|part| part.data.len()).sum();
     let of_items = if count > 1 { count * ITEM_BYTES } else { 0 };
     let weight = of_items + items.iter().map(|parts| weight(manifest, parts)).sum::<usize>();
+    let arriving = deployment.outcomes.arrive();
     let decoded = offload::run(weight, || {
         let calls = items.into_iter().map(|parts| call(manifest, parts, terms)).collect();
         RequestItems::new(deployment, calls, bytes)
-    });
-    let answers = match decoded.await {
-        Ok(items) => request::run(deployment, items, ledger).await.answers,
-        Err(failure) => Err(refused(deployment, failure)),
+    })
+    .await;
+    arriving.end();
+    let RequestOutcomes { answers, ticket } = match decoded {
+        Ok(items) => request::run(deployment, items, ledger).await,
+        Err(failure) => {
+            let ticket = deployment.refuse(failure.outcome);
+            RequestOutcomes { answers: Err(failure), ticket }
+        }
     };
-    answers.map_or_else(|failure| vec![Answer::failed(failure); count], Answers::into_vec)
+    (answers.map_or_else(|failure| vec![Answer::failed(failure); count], Answers::into_vec), ticket)
 }
 
 /// The same for a program that dials the server: its answers wait in the server's memory until it takes them.
@@ -78,19 +90,17 @@ pub(crate) async fn run_remote(
     let count = items.len();
     let no_room = |failure| vec![Answer::failed(failure); count];
     if let Err(failure) = room::check(ledger, options) {
-        return no_room(refused(deployment, failure));
+        drop(deployment.refuse(failure.outcome));
+        return no_room(failure);
     }
-    let answers = run_with(deployment, items, terms, Some(ledger)).await;
+    let (answers, mut ticket) = run_with(deployment, items, terms, Some(ledger)).await;
     match room::check(ledger, options) {
         Ok(()) => answers,
-        Err(failure) => no_room(failure),
+        Err(failure) => {
+            ticket.set_outcome(failure.outcome);
+            no_room(failure)
+        }
     }
-}
-
-/// Counts a request that never reached the engine.
-fn refused(deployment: &Deployment, failure: Failure) -> Failure {
-    drop(deployment.refuse(failure.outcome));
-    failure
 }
 
 /// How much work it is to make a call of these values, in bytes that are parsed.
@@ -150,4 +160,52 @@ fn evaluate(
     terms: impl FnOnce(&DeploymentManifest) -> Result<(GroupKey, u64), Failure>,
 ) -> Result<(GroupKey, u64), Failure> {
     if fields::asks(manifest) { terms(manifest) } else { Ok((GroupKey::default(), 1)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::telemetry::Telemetry;
+    use crate::engine::deployment::Inbound;
+    use crate::engine::server_state::ServerState;
+    use crate::open_inference::tests::manifest;
+    use crate::values::chunks::Chunks;
+    use bytes::Bytes;
+    use smallvec::smallvec;
+    use std::sync::Arc;
+    use tokio::sync::mpsc;
+
+    fn counted(telemetry: &Telemetry) -> Vec<String> {
+        let text = telemetry.text();
+        let lines =
+            text.lines().filter_map(|line| line.strip_prefix("jitney_requests_total{deployment=\"demo\",outcome="));
+        lines.filter(|line| !line.ends_with(" 0")).map(str::to_owned).collect()
+    }
+
+    /// The program took no answers while this one was computed: it gets a refusal, and that is what is counted.
+    #[tokio::test]
+    async fn an_answer_that_finds_no_room_is_counted_as_refused() {
+        let state = ServerState::for_test(1 << 20);
+        let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let mut manifest = manifest(text.clone(), text, serde_json::json!({}));
+        manifest.name = "demo".into();
+        let (inbound, mut engine) = mpsc::unbounded_channel();
+        let deployment = Deployment::new(Arc::new(manifest), inbound, &state.telemetry);
+        let ledger = state.ledger.connection();
+        let item = smallvec![Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) }];
+        let answering = run_remote(&deployment, vec![item], Terms::default(), (&ledger, &state.options));
+        let computing = async {
+            let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("an item") };
+            let untaken = ledger.untaken.hold(usize::try_from(state.options.max_receiving_bytes).unwrap() * 2);
+            reply.end(Answer {
+                result: Ok(smallvec![]),
+                timing: crate::values::answer::Timing::default(),
+                tokens: None,
+            });
+            untaken
+        };
+        let (answers, _untaken) = tokio::join!(answering, computing);
+        assert_eq!(answers[0].outcome(), Outcome::QueueBytesFull);
+        assert_eq!(counted(&state.telemetry), [r#""queue_bytes_full"} 1"#]);
+    }
 }

@@ -4,7 +4,8 @@
 use crate::base::ledger::{Held, Ledger};
 use crate::base::offload;
 use crate::base::offload::COPIED;
-use crate::engine::deployment::{Deployment, Ticket};
+use crate::engine::deployment::Deployment;
+use crate::engine::deployment::ticket::Ticket;
 use crate::engine::large_request::turns::ITEM_BYTES;
 use crate::engine::room;
 use crate::values::answer::{Answer, Failure, OutputPart};
@@ -65,6 +66,7 @@ pub(crate) async fn run(deployment: &Deployment, request: RequestItems, ledger: 
         return RequestOutcomes { answers: Ok(smallvec![answer]), ticket };
     }
     let weight = items.len() * ITEM_BYTES;
+    let arriving = deployment.outcomes.arrive();
     let (calls, refused) = offload::run(weight, || {
         let mut calls = Vec::with_capacity(items.len());
         let refused = items.into_iter().map(|item| item.map(|call| calls.push(call)).err());
@@ -72,6 +74,7 @@ pub(crate) async fn run(deployment: &Deployment, request: RequestItems, ledger: 
         (calls, refused)
     })
     .await;
+    arriving.end();
     if calls.is_empty() {
         let outcome = refused.iter().flatten().next().map_or(Outcome::Ok, |first| first.outcome);
         let answers = refused.into_iter().flatten().map(Answer::failed).collect();

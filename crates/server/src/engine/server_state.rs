@@ -6,6 +6,7 @@ use crate::base::refusal_pacing::RefusalPacing;
 use crate::base::telemetry::Telemetry;
 use crate::engine::catalogue::Catalogue;
 use crate::engine::deployment::Deployment;
+use crate::engine::deployment::ticket::{OutcomeCounts, UNKNOWN};
 use crate::engine::readiness::Readiness;
 use crate::values::answer::Failure;
 use jitney_core::config::options::ServerOptions;
@@ -32,6 +33,8 @@ pub struct ServerState {
     pub created: SystemTime,
     /// The memory that clients make the server hold.
     pub ledger: Ledger,
+    /// Counts requests whose deployment is unknown: what names it never arrived, or it is not there.
+    pub(crate) unknown: Arc<OutcomeCounts>,
     /// When refusals may leave.
     pub(crate) refusing: RefusalPacing,
     /// `None` until all targets have been imported. The lock is only taken to copy or to replace the pointer.
@@ -65,6 +68,7 @@ impl ServerState {
             created: SystemTime::now(),
             refusing: RefusalPacing::new(),
             ledger,
+            unknown: OutcomeCounts::new(&telemetry, UNKNOWN),
             telemetry,
             catalogue: RwLock::new(None),
             readiness: watch::Sender::new(Arc::new(Readiness::importing())),

@@ -3,7 +3,8 @@
 
 use crate::base::ledger::{Held, Ledger};
 use crate::base::offload;
-use crate::engine::deployment::{Deployment, Ticket};
+use crate::engine::deployment::Deployment;
+use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::request::{Answers, RequestItems, RequestOutcomes};
 use crate::engine::server_state::ServerState;
 use crate::engine::{request, room};
@@ -109,6 +110,11 @@ impl<Output> Written<Output> {
     }
 }
 
+/// Where a request is counted whose body has not been read.
+fn counts<'a, D: Dialect>(dialect: &'a D, state: &'a ServerState) -> &'a Arc<OutcomeCounts> {
+    dialect.deployment().map_or(&state.unknown, |deployment| &deployment.outcomes)
+}
+
 /// An answer that has been written and not been sent.
 pub(crate) struct Computed<Output> {
     pub(crate) output: Output,
@@ -133,9 +139,7 @@ impl Exchange<'_> {
             }
             Err((problem, ticket)) => {
                 let mut reply = problem.reply(D::FORM, self.id);
-                if let Some(ticket) = ticket {
-                    reply.body_mut().count_with(ticket);
-                }
+                reply.body_mut().count_with(ticket);
                 reply
             }
         }
@@ -147,17 +151,24 @@ impl Exchange<'_> {
         dialect: &D,
         headers: &HeaderMap,
         body: Upload,
-    ) -> Result<Computed<D::Output>, (Problem, Option<Ticket>)> {
+    ) -> Result<Computed<D::Output>, (Problem, Ticket)> {
         let refused = |problem: Problem| {
-            let ticket = dialect.deployment().map(|deployment| deployment.refuse(problem.outcome()));
+            let ticket = counts(dialect, self.state).refuse(problem.outcome());
             (problem, ticket)
         };
+        let arriving = counts(dialect, self.state).arrive();
         let body = IncomingBody { state: self.state, upload: body, allowed: dialect.allowed() };
         let (mut terms, head) = match self.read_head(dialect, headers) {
             Ok(read) => read,
-            Err(failure) => return Err(refused(body.refuse(failure).await)),
+            Err(failure) => {
+                let problem = body.refuse(failure).await;
+                arriving.end();
+                return Err(refused(problem));
+            }
         };
-        let (body, received) = body.receive(&mut terms).await.map_err(refused)?;
+        let received = body.receive(&mut terms).await;
+        arriving.end();
+        let (body, received) = received.map_err(refused)?;
         let metadata = Arc::new(headers::metadata(self.id, headers));
         let (state, active) = (self.state, self.active);
         let computing = Computing { state, ledger: active.ledger(), active: Some(active), metadata };
@@ -200,13 +211,16 @@ impl Computing<'_> {
         body: Chunks,
         received: Option<Held>,
         terms: RequestTerms,
-    ) -> Result<Computed<D::Output>, (Failure, Option<Ticket>)> {
+    ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
+        let counts = counts(dialect, self.state);
+        let arriving = counts.arrive();
         let decoded = dialect.decode(head, body).await;
+        arriving.end();
         drop(received);
         let Decoded { deployment, mut items, timeout, priority, asked } = decoded.map_err(|refused| {
             let RefusedBody { failure, deployment } = refused;
-            let deployment = deployment.as_deref().or(dialect.deployment());
-            let ticket = deployment.map(|deployment| deployment.refuse(failure.outcome));
+            let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
+            let ticket = counts.refuse(failure.outcome);
             (failure, ticket)
         })?;
         terms.apply(&mut items, &deployment, timeout, priority);
@@ -235,7 +249,7 @@ impl Computing<'_> {
             }
             Err(failure) => {
                 ticket.set_outcome(failure.outcome);
-                Err((failure, Some(ticket)))
+                Err((failure, ticket))
             }
         }
     }

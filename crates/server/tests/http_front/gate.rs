@@ -46,7 +46,7 @@ async fn every_route_but_the_probes_asks_for_a_key() {
         assert_ne!(send(&front, route, "").await.status, 401, "{route}");
     }
     let metrics = send(&front, "GET /metrics", "x-api-key: other\r\n").await;
-    assert!(metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"unauthorized\"} 4"));
+    assert!(metrics.text().contains("jitney_requests_total{deployment=\"text\",outcome=\"unauthorized\"} 8"));
     let open = guarded(ServerOptions { open_metrics: true, ..server_options() }).await;
     assert_eq!((send(&open, "GET /metrics", "").await.status, send(&open, "GET /config", "").await.status), (200, 401));
 }

@@ -4,6 +4,7 @@
 mod arrays;
 mod batch;
 mod catalogue;
+mod counting;
 mod floods;
 mod framing;
 mod gate;

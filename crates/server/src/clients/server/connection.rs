@@ -154,8 +154,11 @@ impl Connection {
             let Some(frame) = frame else { return Ok(false) };
             match frame.kind {
                 Kind::Call if is_stopping => {
-                    let Request { id, items, .. } = call_frame::read_call(&frame, max_items)?;
+                    let Request { id, deployment, items, .. } = call_frame::read_call(&frame, max_items)?;
                     let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
+                    let deployment = self.state.deployment(&deployment);
+                    let counts = deployment.as_ref().map_or(&self.state.unknown, |deployment| &deployment.outcomes);
+                    drop(counts.refuse(failure.outcome));
                     self.send(answer_frames::answers(id, &vec![Answer::failed(failure); items.len()]));
                 }
                 Kind::Call => {
@@ -217,6 +220,7 @@ impl Connection {
         let (state, ledger, backlog) = (self.state.clone(), self.ledger.clone(), self.backlog.clone());
         let Some(found) = found else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
+            drop(self.state.unknown.refuse(failure.outcome));
             let refused = Answer::failed(failure);
             self.send(answer_frames::until_written(answer_frames::answers(id, &vec![refused; items.len()]), permit));
             return Ok(());

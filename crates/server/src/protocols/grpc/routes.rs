@@ -185,6 +185,12 @@ impl<'a> Question<'a> {
     }
 }
 
+/// Methods that compute items.
+pub(crate) fn is_call(path: &str) -> bool {
+    let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE));
+    matches!(method, Some("/ModelInfer" | "/ModelStreamInfer"))
+}
+
 /// Methods that answer without a key.
 pub(crate) fn is_probe(path: &str) -> bool {
     matches!(path, "/inference.GRPCInferenceService/ServerLive" | "/inference.GRPCInferenceService/ServerReady")

@@ -267,6 +267,14 @@ async fn read(
         let Ok(message) = message else {
             return Err(Failure::new(Outcome::DeadlineExceeded, "the time of the stream is over"));
         };
+        // A client that leaves between two messages has cancelled nothing.
+        let is_refused = |failure: &&Failure| failure.outcome != Outcome::Cancelled;
+        message
+            .as_ref()
+            .err()
+            .filter(is_refused)
+            .iter()
+            .for_each(|failure| drop(state.unknown.refuse(failure.outcome)));
         let Some(message) = message? else { return Ok(()) };
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         let terms = Terms { request: RequestTerms { timeout, ..terms.request }, ..terms.clone() };
@@ -288,7 +296,10 @@ async fn compute(
     message: Packed,
     terms: Terms,
 ) -> Result<MessagePieces, Failure> {
-    let message = message.plain(&state).await?;
+    let arriving = state.unknown.arrive();
+    let plain = message.plain(&state).await;
+    arriving.end();
+    let message = plain.inspect_err(|failure| drop(state.unknown.refuse(failure.outcome)))?;
     let infer = GrpcInfer { state: &state, is_streamed: true };
     let failure = match room::check(&ledger, &state.options) {
         Ok(()) => {
@@ -299,7 +310,10 @@ async fn compute(
                 Err((failure, _)) => failure,
             }
         }
-        Err(failure) => failure,
+        Err(failure) => {
+            drop(state.unknown.refuse(failure.outcome));
+            failure
+        }
     };
     if terms.is_strict {
         return Err(failure);

@@ -1,5 +1,6 @@
 //! The Open Inference Protocol over REST: everything below `/v2`.
 
+use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::items::document::json_fault;
 use crate::protocols::connection::socket::Active;
@@ -19,6 +20,7 @@ use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 const READ: &str = "GET, HEAD";
 
@@ -139,6 +141,17 @@ fn readiness(state: &ServerState, mut body: Value, ready: bool) -> Reply {
         reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(state.loading_retry_after().as_secs().max(1)));
     }
     reply
+}
+
+/// The deployment that this path of a call names.
+pub(crate) fn deployment(state: &ServerState, path: &str) -> Option<Arc<Deployment>> {
+    let pieces: Vec<&str> = path.split('/').skip(2).filter(|piece| !piece.is_empty()).collect();
+    let (model, version) = match &pieces[..] {
+        ["models", model, "infer"] => (model, ""),
+        ["models", model, "versions", version, "infer"] => (model, *version),
+        _ => return None,
+    };
+    describe::find(state, &decoded(model)?, &decoded(version)?).ok()
 }
 
 /// Routes that answer without a key.

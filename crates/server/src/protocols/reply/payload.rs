@@ -1,6 +1,6 @@
 //! The body of an answer: one piece of known length, or a stream that ends with trailers.
 
-use crate::engine::deployment::Ticket;
+use crate::engine::deployment::ticket::Ticket;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::backlog;
 use crate::protocols::connection::socket::{Active, Activity};

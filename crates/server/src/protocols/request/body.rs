@@ -13,6 +13,7 @@ use http_body::Body as _;
 use hyper::body::Frame;
 use jitney_core::tables::outcome::Outcome;
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -143,10 +144,18 @@ async fn next(body: &mut Upload, wait: Option<&Wait>) -> Result<Option<Option<By
                 let detail = format!(
                     "the body ended early or is framed wrongly ({error}); send it whole, with the length that it declares"
                 );
-                return Err(Problem::new(Outcome::MalformedBody, detail).close());
+                let outcome = if has_left(&error) { Outcome::Cancelled } else { Outcome::MalformedBody };
+                return Err(Problem::new(outcome, detail).close());
             }
         }
     }
+}
+
+/// Whether a body cannot be read because its client has closed the connection.
+fn has_left(error: &hyper::Error) -> bool {
+    let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    error.is_incomplete_message() || source.is_some_and(|source| gone.contains(&source.kind()))
 }
 
 /// How long to wait for a piece.

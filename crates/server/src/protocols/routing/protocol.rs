@@ -4,9 +4,12 @@
 use crate::protocols::reply::problem;
 use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::{grpc, open_inference, openai};
-use hyper::Request;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request};
 use jitney_core::config::options::ServerOptions;
+
+/// Routes of jitney's own protocol that no deployment has.
+const PAGES: [&str; 7] = ["/", "/livez", "/readyz", "/metrics", "/config", "/docs", "/openapi.json"];
 
 /// A protocol of the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,17 @@ impl Protocol {
             Protocol::OpenInference => open_inference::routes::is_probe(path),
             Protocol::Grpc => grpc::routes::is_probe(path),
         }
+    }
+
+    /// Whether a request asks for items to be computed: those are counted by their outcome.
+    pub(crate) fn is_call(self, method: &Method, path: &str) -> bool {
+        method == Method::POST
+            && match self {
+                Protocol::Native => !PAGES.contains(&path),
+                Protocol::OpenAi => path.trim_end_matches('/') == "/v1/embeddings",
+                Protocol::OpenInference => path.trim_end_matches('/').ends_with("/infer"),
+                Protocol::Grpc => grpc::routes::is_call(path),
+            }
     }
 
     /// How this protocol writes problems.

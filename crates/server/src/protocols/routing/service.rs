@@ -100,6 +100,7 @@ async fn answer(state: &Arc<ServerState>, own_host: Option<&str>, request: Reque
         Protocol::of(&request, |name| state.catalogue().is_none_or(|catalogue| catalogue.get(name).is_some()));
     let origin = request.headers().get(ORIGIN).cloned();
     let is_head = request.method() == Method::HEAD;
+    let is_call = protocol.is_call(request.method(), request.uri().path());
     let (head, body) = request.into_parts();
     let passed = gate::pass(state, own_host, protocol, &head);
     let request = Request::from_parts(head, body);
@@ -107,10 +108,12 @@ async fn answer(state: &Arc<ServerState>, own_host: Option<&str>, request: Reque
         Ok(()) => dispatch(state, protocol, request, &id, active).await,
         Err(GateStop::Answered(reply)) => *reply,
         Err(GateStop::Refused(problem)) => {
-            if protocol == Protocol::Native && request.method() == Method::POST {
-                called(state, &request).inspect(|(deployment, _)| drop(deployment.refuse(problem.outcome())));
-            }
-            problem.instead_of(request.body()).reply(protocol.form(), &id)
+            let deployment = is_call.then(|| named(state, protocol, &request)).flatten();
+            let counts = deployment.as_ref().map_or(&state.unknown, |deployment| &deployment.outcomes);
+            let ticket = is_call.then(|| counts.refuse(problem.outcome()));
+            let mut reply = problem.instead_of(request.body()).reply(protocol.form(), &id);
+            ticket.into_iter().for_each(|ticket| reply.body_mut().count_with(ticket));
+            reply
         }
     };
     // The one place for all protocols: an answer that is made elsewhere comes through here too.
@@ -132,6 +135,7 @@ async fn dispatch(
     id: &RequestId,
     active: &Active,
 ) -> Reply {
+    let is_call = protocol.is_call(request.method(), request.uri().path());
     let result = match protocol {
         Protocol::Native => route(state, request, id, active).await,
         // On the heap: what they need should not make the future of every request larger.
@@ -139,7 +143,13 @@ async fn dispatch(
         Protocol::OpenInference => Box::pin(open_inference::routes::answer(state, request, id, active)).await,
         Protocol::Grpc => Box::pin(grpc::routes::answer(state, request, id, active)).await,
     };
-    result.unwrap_or_else(|problem| problem.reply(protocol.form(), id))
+    result.unwrap_or_else(|problem| {
+        // The exchange counts what it begins. It did not begin this one: its deployment is not there, or not known yet.
+        let ticket = is_call.then(|| state.unknown.refuse(problem.outcome()));
+        let mut reply = problem.reply(protocol.form(), id);
+        ticket.into_iter().for_each(|ticket| reply.body_mut().count_with(ticket));
+        reply
+    })
 }
 
 /// jitney's own routes.
@@ -176,6 +186,16 @@ fn called(state: &ServerState, request: &Request<Upload>) -> Option<(Arc<Deploym
     match name.strip_suffix(MANY) {
         Some(name) => Some((state.deployment(name)?, Shape::Many)),
         None => Some((state.deployment(&name)?, Shape::One)),
+    }
+}
+
+/// The deployment that the path of a call names.
+fn named(state: &ServerState, protocol: Protocol, request: &Request<Upload>) -> Option<Arc<Deployment>> {
+    match protocol {
+        Protocol::Native => called(state, request).map(|(deployment, _)| deployment),
+        Protocol::OpenInference => open_inference::routes::deployment(state, request.uri().path()),
+        // Their messages name it.
+        Protocol::OpenAi | Protocol::Grpc => None,
     }
 }
 
