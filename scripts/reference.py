@@ -43,10 +43,10 @@ def metrics() -> str:
     words = (
         "The metrics of `/metrics`. Labels come from closed sets. `jitney_requests_total` counts requests. It does\n"
         "not count items that fail inside an answered `/batch` request: `x-jitney-failed` of that answer has their\n"
-        "number. All protocols count in the same way: each request that asks for items is counted once, also one that is\n"
-        "refused for its key or its size, or whose client leaves while it sends. If its deployment is not known yet,\n"
-        'or is not served, its label is `deployment="(unknown)"`. A program that is refused when it dials has sent no\n'
-        "request. The [guide](../guide.md#batch-policies) explains each `reason` of `jitney_batches_total`."
+        "number. All protocols count in the same way: each request that asks for items is counted once, also one\n"
+        "that is refused for its key or its size, or whose client leaves while it sends. If its deployment is not\n"
+        'known yet, or is not served, its label is `deployment="(unknown)"`. A program that is refused when it dials\n'
+        "has sent no request. The [guide](../guide.md#batch-policies) explains each `reason` of `jitney_batches_total`."
     )
     return f"# Metrics\n\n{NOTE}\n{words}\n\n{table(['name', 'kind', 'labels', 'meaning'], rows)}"
 

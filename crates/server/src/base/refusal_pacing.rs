@@ -2,6 +2,7 @@
 //! thousand of them are a round of several milliseconds, in which a batch that is done waits for its place, and the model
 //! for its next one.
 
+use jitney_core::tables::outcome::Outcome;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -14,6 +15,12 @@ const REFUSAL_GAP: Duration = Duration::from_micros(40);
 const REFUSAL_SLACK: Duration = Duration::from_millis(4);
 /// No refusal waits for longer.
 const REFUSAL_LONGEST: Duration = Duration::from_secs(1);
+
+/// Whether an answer with this outcome says that the client should come back: those leave at a bounded rate. What says
+/// that a request is wrong, or that a model failed, leaves at once.
+pub(crate) fn is_refusal(outcome: Outcome) -> bool {
+    matches!(outcome.http_status(), 429 | 503)
+}
 
 /// When the next one may leave.
 #[derive(Debug)]
@@ -60,6 +67,15 @@ impl RefusalPacing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_had_no_place_waits() {
+        use Outcome::{
+            DeadlineExceeded, InvalidInput, ModelFailed, NotFound, Ok, QueueBytesFull, QueueFull, Unavailable,
+        };
+        assert!([QueueFull, QueueBytesFull, Unavailable].into_iter().all(is_refusal));
+        assert!(![Ok, InvalidInput, ModelFailed, NotFound, DeadlineExceeded].into_iter().any(is_refusal));
+    }
 
     #[test]
     fn a_few_leave_at_once_and_more_one_after_the_other_but_none_much_later() {

@@ -10,9 +10,8 @@ use crate::engine::large_request::turns::ITEM_BYTES;
 use crate::engine::request::{Answers, RequestItems, RequestOutcomes};
 use crate::engine::{request, room};
 use crate::items::arrays::parameter;
-use crate::items::document::{Document, invalid};
+use crate::items::document::invalid;
 use crate::items::fields;
-use crate::items::fields::Item;
 use crate::values::answer::{Answer, Failure};
 use crate::values::call::next_item_id;
 use crate::values::call::{Call, Encoding, Part};
@@ -21,7 +20,6 @@ use jitney_core::config::manifest::{DeploymentManifest, InputKind};
 use jitney_core::config::options::ServerOptions;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::Priority;
-use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
 use std::pin::Pin;
 use std::time::Duration;
@@ -117,30 +115,12 @@ fn weight(manifest: &DeploymentManifest, parts: &[Part]) -> usize {
 fn ask(manifest: &DeploymentManifest, parts: &mut Parts) -> Result<(GroupKey, u64), Failure> {
     if manifest.input.kind == InputKind::Arrays {
         check_arrays(manifest, parts)?;
-        return evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Arrays(parts)));
+        return fields::of_arrays(manifest, parts);
     }
     let [part] = &mut parts[..] else {
         return Err(invalid("$", &format!("expected one value, got {} parts", parts.len())));
     };
-    match part.tag {
-        Tag::Tensor => Err(invalid("$", "expected a value, got an array")),
-        Tag::Bytes => evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Bytes(part.data.len()))),
-        Tag::Text => {
-            let text = std::str::from_utf8(part.data.contiguous());
-            let text = text.map_err(|_| Failure::new(Outcome::MalformedBody, "the text is not UTF-8"))?;
-            evaluate(manifest, |manifest| fields::evaluate(manifest, Item::Text(text)))
-        }
-        Tag::Json | Tag::Msgpack => {
-            let base64 = matches!(manifest.input.kind, InputKind::Bytes | InputKind::Image);
-            let (is_json, bytes) = (part.tag == Tag::Json, part.data.contiguous());
-            let item = if is_json {
-                Item::Document(Document::Json(bytes), base64)
-            } else {
-                Item::Document(Document::Msgpack(bytes), false)
-            };
-            evaluate(manifest, |manifest| fields::evaluate(manifest, item))
-        }
-    }
+    fields::of_value(manifest, part.tag, &mut part.data)
 }
 
 fn check_arrays(manifest: &DeploymentManifest, parts: &[Part]) -> Result<(), Failure> {
@@ -155,13 +135,6 @@ fn check_arrays(manifest: &DeploymentManifest, parts: &[Part]) -> Result<(), Fai
     Ok(())
 }
 
-fn evaluate(
-    manifest: &DeploymentManifest,
-    terms: impl FnOnce(&DeploymentManifest) -> Result<(GroupKey, u64), Failure>,
-) -> Result<(GroupKey, u64), Failure> {
-    if fields::asks(manifest) { terms(manifest) } else { Ok((GroupKey::default(), 1)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +144,7 @@ mod tests {
     use crate::open_inference::tests::manifest;
     use crate::values::chunks::Chunks;
     use bytes::Bytes;
+    use jitney_core::tables::outcome::Outcome;
     use smallvec::smallvec;
     use std::sync::Arc;
     use tokio::sync::mpsc;

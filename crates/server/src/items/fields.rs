@@ -5,7 +5,9 @@ use crate::items::document::{Document, invalid};
 use crate::items::skip::Skip;
 use crate::values::answer::Failure;
 use crate::values::call::Part;
-use jitney_core::config::manifest::{DeploymentManifest, Scalar, Source, Term};
+use crate::values::chunks::Chunks;
+use crate::values::tensor::Tag;
+use jitney_core::config::manifest::{DeploymentManifest, InputKind, Scalar, Source, Term};
 use jitney_core::queue::group_key::{GroupKey, KeyPart};
 use jitney_core::tables::outcome::Outcome;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -32,6 +34,32 @@ pub enum Item<'a> {
 /// Whether anything must be asked about the items of this deployment.
 pub fn asks(manifest: &DeploymentManifest) -> bool {
     !manifest.group_by.is_empty() || manifest.cost.is_some() || manifest.input.arrays.iter().any(parameter::is_open)
+}
+
+/// The group key and the cost of an item that is one value. Text must be UTF-8, also where nothing is asked about it.
+pub(crate) fn of_value(manifest: &DeploymentManifest, tag: Tag, data: &mut Chunks) -> Result<(GroupKey, u64), Failure> {
+    let is_base64 = matches!(manifest.input.kind, InputKind::Bytes | InputKind::Image);
+    let item = match tag {
+        Tag::Tensor => return Err(invalid("$", "expected a value, got an array")),
+        Tag::Text => Item::Text(text(data.contiguous())?),
+        _ if !asks(manifest) => return Ok((GroupKey::default(), 1)),
+        Tag::Bytes => Item::Bytes(data.len()),
+        Tag::Json => Item::Document(Document::Json(data.contiguous()), is_base64),
+        Tag::Msgpack => Item::Document(Document::Msgpack(data.contiguous()), false),
+    };
+    if asks(manifest) { evaluate(manifest, item) } else { Ok((GroupKey::default(), 1)) }
+}
+
+/// The same for an item that is arrays, one per parameter.
+pub(crate) fn of_arrays(manifest: &DeploymentManifest, parts: &[Part]) -> Result<(GroupKey, u64), Failure> {
+    if asks(manifest) { evaluate(manifest, Item::Arrays(parts)) } else { Ok((GroupKey::default(), 1)) }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Failure> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let detail = format!("the text is not UTF-8: byte {} is wrong; encode it as UTF-8", error.valid_up_to());
+        Failure::new(Outcome::MalformedBody, detail)
+    })
 }
 
 /// The group key and the cost of one item.

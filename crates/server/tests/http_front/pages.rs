@@ -1,6 +1,7 @@
 //! Probes, metrics, configuration, docs.
 
-use crate::support::{Front, server_options};
+use crate::support::{Front, manifests, server_options, watched};
+use jitney_server::engine::deployment::Inbound;
 use jitney_server::engine::readiness::Readiness;
 
 fn get(path: &str) -> String {
@@ -79,4 +80,24 @@ async fn the_description_of_the_api_says_what_is_taken() {
     }
     assert_eq!(parameter("RequestId").get("maxLength"), None, "a longer one is replaced, not refused");
     assert!(!api["components"]["schemas"]["EmbeddingList"].to_string().contains("null"), "vectors have no null");
+}
+
+/// Engines that are busy answer late: a page asks all of them before it waits for one.
+#[tokio::test]
+async fn pages_ask_all_engines_at_once() {
+    for path in ["/config", "/metrics"] {
+        let (engine, mut messages) = watched();
+        let front = Front::with(server_options(), engine).await;
+        let page = get(path);
+        let reply = front.send(&page);
+        let engines = async {
+            let mut asked = Vec::new();
+            while asked.len() < manifests().len() {
+                let Some(Inbound::Explain(reply)) = messages.recv().await else { panic!("a question") };
+                asked.push(reply);
+            }
+            assert!(asked.iter().all(|reply| !reply.is_closed()), "nobody has been given up before all were asked");
+        };
+        assert_eq!(tokio::join!(reply, engines).0.status, 200, "{path}");
+    }
 }

@@ -68,6 +68,11 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// How the request ended.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     /// How the request is counted: an answer may turn out to be impossible to write.
     pub fn set_outcome(&mut self, outcome: Outcome) {
         self.outcome = outcome;

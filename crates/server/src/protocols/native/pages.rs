@@ -1,15 +1,19 @@
 //! What the front says of itself: probes, metrics, configuration, the docs page. None of it waits for a model.
 
 use crate::base::openmetrics;
+use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::reply::accept::Accept;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
+use jitney_core::scheduler::explanation::Explanation;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 const DOCS: &str = include_str!("docs.html");
 
@@ -90,9 +94,7 @@ pub(crate) fn readyz(state: &ServerState) -> Reply {
 /// `GET /metrics`, in the Prometheus text format unless the scraper prefers `OpenMetrics`.
 pub(crate) async fn metrics(state: &ServerState, headers: &HeaderMap) -> Reply {
     // What fades when nobody comes is as of now.
-    for deployment in state.deployments() {
-        deployment.explain().await;
-    }
+    explain_all(state).await;
     let (text, accept) = (state.telemetry.text(), Accept::of(headers));
     if accept.quality("application/openmetrics-text") > accept.quality("text/plain") {
         return reply(openmetrics::MEDIA, openmetrics::from_prometheus(&text).into_bytes());
@@ -100,10 +102,19 @@ pub(crate) async fn metrics(state: &ServerState, headers: &HeaderMap) -> Reply {
     reply("text/plain; version=0.0.4; charset=utf-8", text.into_bytes())
 }
 
+/// What every engine has learned and decided. All are asked at once: together they take as long as the slowest.
+async fn explain_all(state: &ServerState) -> Vec<(Arc<Deployment>, Option<Explanation>)> {
+    let asked = state.deployments().into_iter().map(|deployment| async {
+        let explanation = deployment.explain().await;
+        (deployment, explanation)
+    });
+    join_all(asked).await
+}
+
 /// `GET /config`
 pub(crate) async fn config(state: &ServerState) -> Reply {
     let mut deployments = Map::new();
-    for deployment in state.deployments() {
+    for (deployment, batches) in explain_all(state).await {
         let manifest = &deployment.manifest;
         let summary = json!({
             "doc": manifest.doc,
@@ -115,7 +126,7 @@ pub(crate) async fn config(state: &ServerState) -> Reply {
             "task": manifest.task,
             "group_by": manifest.group_by,
             "cost": manifest.cost,
-            "batches": deployment.explain().await,
+            "batches": batches,
         });
         deployments.insert(manifest.name.clone(), summary);
     }

@@ -8,6 +8,7 @@ use crate::values::answer::Timing;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::Response;
+use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
@@ -67,6 +68,11 @@ impl ReplyBody {
     /// Counts the request with this body.
     pub(crate) fn count_with(&mut self, ticket: Ticket) {
         self.ticket = Some(ticket);
+    }
+
+    /// How its request ended; `None` of an answer that asked for no items.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.ticket.as_ref().map(Ticket::outcome)
     }
 
     /// Where the time of its request went: zeros if the engine never had it.

@@ -4,7 +4,6 @@ use crate::base::offload::COPIED;
 use crate::items::arrays::{files, lists, npy};
 use crate::items::document::{Document, check_mark, is_marked};
 use crate::items::fields;
-use crate::items::fields::Item;
 use crate::items::many;
 use crate::items::many::Format;
 use crate::protocols::request::media::BodyType;
@@ -140,19 +139,14 @@ pub(crate) fn take(
     let specs = &manifest.input.arrays;
     let parts: SmallVec<[Part; 1]> = match reading {
         Reading::As(tag) => {
-            if tag == Tag::Text {
-                check_text(&mut body)?;
-            } else if body.is_empty() && matches!(tag, Tag::Json | Tag::Msgpack) {
+            if body.is_empty() && matches!(tag, Tag::Json | Tag::Msgpack) {
                 return Err(Failure::new(Outcome::MalformedBody, "the body is empty; send one item"));
             }
             if tag == Tag::Json {
                 body.0.first().map_or(Ok(()), |first| check_mark(first))?;
             }
-            let (group, cost) = if fields::asks(manifest) {
-                ask(manifest, tag, &mut body).map_err(|failure| hinted(failure, manifest.input.kind, tag, &body))?
-            } else {
-                (GroupKey::default(), 1)
-            };
+            let asked = fields::of_value(manifest, tag, &mut body);
+            let (group, cost) = asked.map_err(|failure| hinted(failure, manifest.input.kind, tag, &body))?;
             return Ok(DecodedItem { parts: smallvec![Part { tag, tensor: None, data: body }], group, cost });
         }
         Reading::JsonArrays => lists::from_document(specs, Document::Json(body.contiguous()), most)?,
@@ -233,22 +227,8 @@ pub(crate) fn take_many(
 
 /// Arrays, with what is asked about them.
 pub(crate) fn arrays_taken(manifest: &DeploymentManifest, parts: SmallVec<[Part; 1]>) -> Result<DecodedItem, Failure> {
-    let (group, cost) = if fields::asks(manifest) {
-        fields::evaluate(manifest, Item::Arrays(&parts))?
-    } else {
-        (GroupKey::default(), 1)
-    };
+    let (group, cost) = fields::of_arrays(manifest, &parts)?;
     Ok(DecodedItem { parts, group, cost })
-}
-
-fn check_text(body: &mut Chunks) -> Result<(), Failure> {
-    let bytes = body.contiguous();
-    std::str::from_utf8(bytes).map(|_| ()).map_err(|error| {
-        Failure::new(
-            Outcome::MalformedBody,
-            format!("the body is not UTF-8 text: byte {} is wrong; encode it as UTF-8", error.valid_up_to()),
-        )
-    })
 }
 
 /// What a body that is no JSON may be instead. The worker says the same of those that only it looks into.
@@ -267,18 +247,4 @@ fn hinted(failure: Failure, kind: InputKind, tag: Tag, body: &Chunks) -> Failure
         return failure;
     }
     Failure { detail: format!("{} ({hint})", failure.detail), ..failure }
-}
-
-fn ask(manifest: &DeploymentManifest, tag: Tag, body: &mut Chunks) -> Result<(GroupKey, u64), Failure> {
-    let base64 = matches!(manifest.input.kind, InputKind::Bytes | InputKind::Image);
-    if tag == Tag::Bytes {
-        return fields::evaluate(manifest, Item::Bytes(body.len()));
-    }
-    let bytes = body.contiguous();
-    let item = match tag {
-        Tag::Msgpack => Item::Document(Document::Msgpack(bytes), false),
-        Tag::Text => Item::Text(std::str::from_utf8(bytes).unwrap_or_default()),
-        _ => Item::Document(Document::Json(bytes), base64),
-    };
-    fields::evaluate(manifest, item)
 }

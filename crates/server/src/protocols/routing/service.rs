@@ -1,5 +1,6 @@
 //! From a request to the function that answers it: through the gate, to its protocol, and there by path and method.
 
+use crate::base::refusal_pacing::is_refusal;
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::listen::{self, Listener};
@@ -13,7 +14,7 @@ use crate::protocols::native::pages;
 use crate::protocols::openapi::document;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
-use crate::protocols::reply::problem::{Problem, REASON};
+use crate::protocols::reply::problem::Problem;
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::routing::cors::Origins;
 use crate::protocols::routing::gate;
@@ -74,7 +75,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let request = request.map(|body| Upload::new(body, http2, activity.ledger.received.clone()));
         Box::pin(async move {
             let mut reply = answer(&state, own_host.as_deref(), request, &active).await;
-            if reply.headers().contains_key(REASON) {
+            if reply.body().outcome().is_some_and(is_refusal) {
                 state.refusing.turn().await;
             }
             if reply.headers().contains_key(CONNECTION) {
