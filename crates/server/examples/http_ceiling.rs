@@ -8,7 +8,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jitney_core::config::manifest::DeploymentManifest;
-use jitney_core::config::options::ServerOptions;
+use jitney_core::config::options::{DeploymentOptions, ServerOptions};
 use jitney_server::base::telemetry::Telemetry;
 use jitney_server::engine::deployment::{Deployment, Inbound};
 use jitney_server::engine::server_state::ServerState;
@@ -53,21 +53,17 @@ async fn bare(port: &str) {
 }
 
 async fn front(port: &str) {
-    let options: ServerOptions = serde_json::from_value(json!({
-        "listen": [format!("tcp:127.0.0.1:{port}")], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null,
-        "open_metrics": false, "show_errors": false, "cors_origin": [], "max_body_bytes": 67_108_864,
-        "max_receiving_bytes": 268_435_456, "max_connections": 20_000, "header_timeout_s": 10.0, "body_timeout_s": 20.0,
-        "idle_timeout_s": 75.0, "drain_grace_s": 0.0, "drain_timeout_s": 30.0, "log_format": "text", "log_level": "info",
-    }))
-    .unwrap();
+    let options = ServerOptions {
+        listen: vec![format!("tcp:127.0.0.1:{port}")],
+        max_body_bytes: 64 << 20,
+        max_receiving_bytes: 256 << 20,
+        max_connections: 20_000,
+        ..ServerOptions::for_test()
+    };
     let manifest: DeploymentManifest = serde_json::from_value(json!({
         "name": "echo", "doc": "", "option_sources": {}, "group_by": [], "cost": null, "examples": [],
         "input": { "kind": "object", "arrays": [], "schema": {} }, "output": { "kind": "object", "arrays": [], "schema": {} },
-        "options": {
-            "max_batch_size": 32, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
-            "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 4096, "max_queued_bytes": 268_435_456, "max_wait_s": null, "request_timeout_s": 60.0,
-            "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0, "retry": true, "batched": true, "max_pixels": 1, "max_answer_bytes": 67_108_864,
-        },
+        "options": DeploymentOptions::for_test(),
     }))
     .unwrap();
     let listeners = listen::bind(&options.listen).await.unwrap();

@@ -87,3 +87,60 @@ pub struct ServerOptions {
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: String,
 }
+
+impl DeploymentOptions {
+    /// The options of a test, which replaces those that it is about. The defaults of users are in Python.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn for_test() -> DeploymentOptions {
+        DeploymentOptions {
+            max_batch_size: 32,
+            max_batch_cost: None,
+            policy: "eager".into(),
+            max_batch_delay_ms: 0.0,
+            latency_target_ms: None,
+            replicas: 1,
+            min_ready_replicas: 1,
+            devices: vec![],
+            openai_names: vec![],
+            max_queued_items: 4096,
+            max_queued_bytes: 1 << 28,
+            max_wait_s: None,
+            request_timeout_s: 60.0,
+            batch_timeout_s: 60.0,
+            load_timeout_s: 600.0,
+            priority_boost_s: 1.0,
+            retry: true,
+            batched: true,
+            max_pixels: 1 << 26,
+            max_answer_bytes: 64 << 20,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// The options of a test, which replaces those that it is about. The defaults of users are in Python.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn for_test() -> ServerOptions {
+        ServerOptions {
+            listen: vec!["tcp:127.0.0.1:0".into()],
+            listen_programs: vec![],
+            allow_unauthenticated: false,
+            api_keys_file: None,
+            open_metrics: false,
+            show_errors: false,
+            cors_origin: vec![],
+            max_body_bytes: 1 << 20,
+            max_receiving_bytes: 4 << 20,
+            max_connections: 100,
+            header_timeout_s: 10.0,
+            body_timeout_s: 10.0,
+            idle_timeout_s: 30.0,
+            drain_grace_s: 0.0,
+            drain_timeout_s: 10.0,
+            log_format: "text".into(),
+            log_level: "info".into(),
+        }
+    }
+}

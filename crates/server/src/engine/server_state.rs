@@ -47,13 +47,13 @@ impl ServerState {
     /// One that serves nothing yet.
     #[cfg(test)]
     pub(crate) fn for_test(max_body_bytes: u64) -> ServerState {
-        let options = serde_json::json!({
-            "listen": [], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null, "open_metrics": false, "show_errors": false,
-            "cors_origin": [], "max_body_bytes": max_body_bytes, "max_receiving_bytes": 1 << 20, "max_connections": 1,
-            "header_timeout_s": 1.0, "body_timeout_s": 1.0, "idle_timeout_s": 1.0, "drain_grace_s": 0.0,
-            "drain_timeout_s": 1.0, "log_format": "text", "log_level": "info",
-        });
-        ServerState::new(serde_json::from_value(options).unwrap(), Arc::new(Telemetry::new()))
+        let options = ServerOptions {
+            max_body_bytes,
+            max_receiving_bytes: 1 << 20,
+            body_timeout_s: 1.0,
+            ..ServerOptions::for_test()
+        };
+        ServerState::new(options, Arc::new(Telemetry::new()))
     }
 
     /// A state that is still loading.

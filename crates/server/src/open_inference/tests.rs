@@ -13,6 +13,7 @@ use crate::values::chunks::Chunks;
 use crate::values::tensor::{Dtype, Tag, TensorType};
 use bytes::Bytes;
 use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::config::options::DeploymentOptions;
 use jitney_core::queue::group_key::KeyPart;
 use jitney_core::tables::outcome::Outcome;
 use proptest::prelude::*;
@@ -22,12 +23,7 @@ use serde_json::{Value, json};
 pub(crate) fn manifest(input: Value, output: Value, more: Value) -> DeploymentManifest {
     let mut manifest = json!({
         "name": "m", "doc": "", "option_sources": {}, "group_by": [], "cost": null, "examples": [], "input": input, "output": output,
-        "options": {
-            "max_batch_size": 32, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "replicas": 1,
-            "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 4096, "max_queued_bytes": 1 << 28,
-            "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0,
-            "retry": true, "batched": true, "max_pixels": 1, "max_answer_bytes": 67_108_864,
-        },
+        "options": DeploymentOptions::for_test(),
     });
     for (key, value) in more.as_object().unwrap() {
         match value {

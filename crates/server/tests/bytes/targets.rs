@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use jitney_core::config::manifest::{ArraySpec, DeploymentManifest, InputKind};
+use jitney_core::config::options::DeploymentOptions;
 use jitney_server::items::arrays::{files, lists};
 use jitney_server::items::document::Document;
 use jitney_server::items::fields::{Item, evaluate};
@@ -136,12 +137,7 @@ static MANIFEST: LazyLock<DeploymentManifest> = LazyLock::new(|| {
     let field = |name, types: &[&str], default: serde_json::Value| json!({"source": {"field": {"name": name, "types": types, "default": default, "literals": []}}, "edges": null});
     let manifest = json!({
         "name": "d", "doc": "", "option_sources": {}, "examples": [],
-        "options": {
-            "max_batch_size": 4, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
-            "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
-            "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
-            "retry": true, "batched": true, "max_pixels": 1 << 20, "max_answer_bytes": 67_108_864,
-        },
+        "options": DeploymentOptions::for_test(),
         "input": {"kind": "object", "arrays": [], "schema": true},
         "output": {"kind": "object", "arrays": [], "schema": true},
         "group_by": [

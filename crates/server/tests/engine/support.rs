@@ -41,28 +41,7 @@ pub(crate) const NAME: &str = "d";
 
 fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
     let any = || serde_json_value::Value::Bool(true);
-    let mut options = DeploymentOptions {
-        max_batch_size: 8,
-        max_batch_cost: None,
-        policy: "eager".into(),
-        max_batch_delay_ms: 0.0,
-        latency_target_ms: None,
-        replicas: 1,
-        min_ready_replicas: 1,
-        devices: vec![],
-        openai_names: vec![],
-        max_queued_items: 4096,
-        max_queued_bytes: 1 << 28,
-        max_wait_s: None,
-        request_timeout_s: 60.0,
-        batch_timeout_s: 100.0,
-        load_timeout_s: 600.0,
-        priority_boost_s: 1.0,
-        retry: true,
-        batched: true,
-        max_pixels: 1 << 26,
-        max_answer_bytes: 64 << 20,
-    };
+    let mut options = DeploymentOptions { max_batch_size: 8, batch_timeout_s: 100.0, ..DeploymentOptions::for_test() };
     tweak(&mut options);
     DeploymentManifest {
         name: NAME.into(),

@@ -1,7 +1,7 @@
 //! A supervisor whose workers are fakes.
 
 use bytes::Bytes;
-use jitney_core::config::options::ServerOptions;
+use jitney_core::config::options::{DeploymentOptions, ServerOptions};
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::Priority;
 use jitney_server::base::fatal::Fatal;
@@ -37,13 +37,7 @@ pub(crate) fn fake_worker() -> String {
 }
 
 pub(crate) fn server_options() -> ServerOptions {
-    serde_json::from_value(json!({
-        "listen": ["tcp:127.0.0.1:0"], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null,
-        "open_metrics": false, "show_errors": false, "cors_origin": [], "max_body_bytes": 1 << 20,
-        "max_receiving_bytes": 1 << 22, "max_connections": 10, "header_timeout_s": 10.0, "body_timeout_s": 10.0,
-        "idle_timeout_s": 30.0, "drain_grace_s": 0.0, "drain_timeout_s": 10.0, "log_format": "text", "log_level": "info",
-    }))
-    .unwrap()
+    ServerOptions { max_connections: 10, ..ServerOptions::for_test() }
 }
 
 pub(crate) fn settings(server: &ServerOptions, targets: Vec<Target>, python: &str, cores: u32) -> Settings {
@@ -53,12 +47,8 @@ pub(crate) fn settings(server: &ServerOptions, targets: Vec<Target>, python: &st
 
 /// A target with one deployment, whose options differ from the usual ones in `options`.
 pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
-    let mut all = json!({
-        "max_batch_size": 4, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
-        "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 64, "max_queued_bytes": 1 << 20,
-        "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 60.0, "priority_boost_s": 1.0,
-        "retry": true, "batched": true, "max_pixels": 1 << 20, "max_answer_bytes": 67_108_864,
-    });
+    let all = DeploymentOptions { max_batch_size: 4, load_timeout_s: 60.0, ..DeploymentOptions::for_test() };
+    let mut all = serde_json::to_value(all).unwrap();
     let Value::Object(options) = options else { panic!("options are an object") };
     all.as_object_mut().unwrap().extend(options);
     let manifest = json!({"target": name, "deployments": [{

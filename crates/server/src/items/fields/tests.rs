@@ -6,12 +6,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> DeploymentManifest {
-    let options: DeploymentOptions = serde_json::from_value(json!({
-        "max_batch_size": 1, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "latency_target_ms": null, "replicas": 1,
-        "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 1, "max_queued_bytes": 1, "max_wait_s": null, "request_timeout_s": 1.0,
-        "batch_timeout_s": 1.0, "load_timeout_s": 1.0, "priority_boost_s": 1.0, "retry": true, "batched": true, "max_pixels": 1, "max_answer_bytes": 67_108_864,
-    }))
-    .unwrap();
+    let options = DeploymentOptions::for_test();
     DeploymentManifest {
         name: "x".into(),
         doc: String::new(),

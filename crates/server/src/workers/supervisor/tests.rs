@@ -9,9 +9,10 @@ use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backend::{Backend, WorkerSpec};
 use crate::workers::engines::Served;
 use crate::workers::placement::plan::Assignment;
-use crate::workers::settings::Settings;
+use crate::workers::settings::{Settings, Target};
 use crate::workers::slot::Slot;
 use crate::workers::supervisor::state::{Stop, Supervisor};
+use jitney_core::config::options::ServerOptions;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
 use jitney_core::supervisor::event::{Cause, Command, Event};
@@ -73,12 +74,7 @@ struct Rig {
 }
 
 async fn rig() -> Rig {
-    let settings = json!({"targets": [], "python": "none", "cores": 1, "server": {
-        "listen": [], "listen_programs": [], "allow_unauthenticated": false, "api_keys_file": null, "open_metrics": false, "show_errors": false,
-        "cors_origin": [], "max_body_bytes": 1, "max_receiving_bytes": 1, "max_connections": 1, "header_timeout_s": 1.0,
-        "body_timeout_s": 1.0, "idle_timeout_s": 1.0, "drain_grace_s": 0.0, "drain_timeout_s": 1.0, "log_format": "text",
-        "log_level": "info",
-    }});
+    let settings = json!({"targets": [], "python": "none", "cores": 1, "server": ServerOptions::for_test()});
     let settings: Settings = serde_json::from_value(settings).unwrap();
     let (state, folder) = (Arc::new(settings.state()), tempfile::tempdir().unwrap());
     let backend = FakeBackend::default();
@@ -134,11 +130,21 @@ async fn a_worker_whose_process_is_gone_gets_nothing_more_while_its_last_message
     assert!(matches!(rig.told.try_recv().unwrap(), Inbound::Lost(WORKER, Loss::Crashed)));
 }
 
+impl Rig {
+    /// Its worker is the one that imports this target, and has no deployment yet.
+    fn import(&mut self, target: &str) {
+        let target = Target { target: target.into(), overrides: serde_json::Value::Null };
+        let settings = Arc::get_mut(&mut self.supervisor.settings).expect("nobody else has the settings");
+        settings.targets.push(target);
+        self.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60));
+    }
+}
+
 #[tokio::test]
 async fn why_a_worker_failed_is_heard_although_its_process_ended_before_its_connection_was_accepted() {
     let mut rig = rig().await;
     let worker = ReplicaId(2);
-    rig.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60));
+    rig.import("a.py");
     rig.supervisor.slots[0].begin(worker, 1);
     let now = rig.supervisor.clock.now();
     rig.supervisor.slots[0].life.tick(now);
@@ -153,7 +159,7 @@ async fn why_a_worker_failed_is_heard_although_its_process_ended_before_its_conn
 async fn a_process_that_ends_without_a_connection_is_waited_for_only_a_moment() {
     let mut rig = rig().await;
     let worker = ReplicaId(2);
-    rig.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60));
+    rig.import("a.py");
     rig.supervisor.slots[0].begin(worker, 1);
     let now = rig.supervisor.clock.now();
     rig.supervisor.slots[0].life.tick(now);

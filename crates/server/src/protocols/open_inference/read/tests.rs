@@ -1,5 +1,6 @@
 use super::*;
 use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::config::options::DeploymentOptions;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -10,12 +11,7 @@ fn signature(arrays: &[(&str, &str, Value)], batched: bool) -> Signature {
         "name": "m", "doc": "", "option_sources": {}, "group_by": [], "cost": null, "examples": [],
         "input": { "kind": if arrays.is_empty() { "text" } else { "arrays" }, "name": "texts", "arrays": arrays, "schema": true },
         "output": { "kind": "any", "arrays": [], "schema": true },
-        "options": {
-            "max_batch_size": 32, "max_batch_cost": null, "policy": "eager", "max_batch_delay_ms": 0.0, "replicas": 1,
-            "min_ready_replicas": 1, "devices": [], "openai_names": [], "max_queued_items": 4096, "max_queued_bytes": 1 << 28,
-            "max_wait_s": null, "request_timeout_s": 60.0, "batch_timeout_s": 60.0, "load_timeout_s": 600.0, "priority_boost_s": 1.0,
-            "retry": true, "batched": batched, "max_pixels": 1, "max_answer_bytes": 67_108_864,
-        },
+        "options": DeploymentOptions { batched, ..DeploymentOptions::for_test() },
     }))
     .unwrap();
     Signature::of(&manifest)
