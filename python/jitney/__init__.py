@@ -13,7 +13,6 @@ class Embedder:
 from typing import TYPE_CHECKING, Any
 
 from jitney.context import Context, context, cpu_threads
-from jitney.deployments.deployment import Deployment, deployment
 from jitney.errors import (
     Cancelled,
     ConfigError,
@@ -47,40 +46,63 @@ from jitney.errors import (
     WorkerLost,
     WouldBeLate,
 )
-from jitney.signature.grouping import bucket, length
-from jitney.types.arrays import Embeddings, Tensor
-from jitney.types.image import Image
 
 if TYPE_CHECKING:
+    from jitney.deployments.deployment import Deployment, deployment
     from jitney.embedded.connect import connect, connect_sync
     from jitney.embedded.handles import Models, SyncModels
     from jitney.embedded.models import Model, SyncModel
     from jitney.embedded.run import run, run_sync
+    from jitney.signature.grouping import bucket, length
+    from jitney.types.arrays import Embeddings, Tensor
+    from jitney.types.image import Image
+
+    __version__: str
 
 _LATER = {
+    "Deployment": "jitney.deployments.deployment",
+    "Embeddings": "jitney.types.arrays",
+    "Image": "jitney.types.image",
     "Model": "jitney.embedded.models",
     "Models": "jitney.embedded.handles",
     "SyncModel": "jitney.embedded.models",
     "SyncModels": "jitney.embedded.handles",
+    "Tensor": "jitney.types.arrays",
+    "bucket": "jitney.signature.grouping",
     "connect": "jitney.embedded.connect",
     "connect_sync": "jitney.embedded.connect",
+    "deployment": "jitney.deployments.deployment",
+    "length": "jitney.signature.grouping",
     "run": "jitney.embedded.run",
     "run_sync": "jitney.embedded.run",
 }
-"""What only a program with an engine needs, by the module that has it: a worker does without."""
+"""Modules of the public names that are imported at first use: a client needs no deployment, a worker no engine."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'jitney' has no attribute {name!r}")
     import importlib  # noqa: PLC0415 - as late as what it imports
 
-    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    if name == "__version__":
+        value = _version()
+    elif name in _LATER:
+        value = getattr(importlib.import_module(_LATER[name]), name)
+    else:
+        raise AttributeError(f"module 'jitney' has no attribute {name!r}")
+    globals()[name] = value
     return value
 
 
+def _version() -> str:
+    from importlib import metadata  # noqa: PLC0415 - takes half as long as all of jitney
+
+    try:
+        return metadata.version("jitney")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, "__version__"})
 
 
 __all__ = [
@@ -124,6 +146,7 @@ __all__ = [
     "WorkerBroken",
     "WorkerLost",
     "WouldBeLate",
+    "__version__",
     "bucket",
     "connect",
     "connect_sync",

@@ -143,16 +143,12 @@ def test_a_key_is_sent_and_never_written(tmp_path: Path, serve: Serve) -> None:
     url = f"http://127.0.0.1:{server.port}/shout"
     arguments = (url, *SHORT, "--input", items(tmp_path, "a"))
     _, said = bench(tmp_path, *arguments, code=2)
-    assert "JITNEY_API_KEY" in said
-    made, said = bench(tmp_path, *arguments, environment={"JITNEY_API_KEY": "sesame"})
+    assert "JITNEY_CLIENT_KEY" in said
+    made, said = bench(tmp_path, *arguments, environment={"JITNEY_CLIENT_KEY": "sesame"})
     assert made["runs"][0]["requests"]["answered"] > 0
     assert "sesame" not in json.dumps(made) + said
-    _, said = bench(tmp_path, *arguments, code=2, environment={"JITNEY_API_KEY": "mustard"})
-    assert (
-        "does not take the API key that it was sent" in said
-        and "mustard" not in said
-        and "set JITNEY_API_KEY" not in said
-    )
+    _, said = bench(tmp_path, *arguments, code=2, environment={"JITNEY_CLIENT_KEY": "mustard"})
+    assert "does not take the API key" in said and "mustard" not in said and "set JITNEY_CLIENT_KEY" not in said
 
 
 def test_an_input_that_the_model_does_not_take_is_told_before_the_load(tmp_path: Path, serve: Serve) -> None:

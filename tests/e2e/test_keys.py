@@ -73,11 +73,11 @@ def test_the_line_to_try_has_a_place_for_the_key(serve: Serve, tmp_path: Path) -
     server = serve(str(tmp_path / "shout.py"), environment={"JITNEY_API_KEYS": KEY})
     until(lambda: "try: curl" in server.log(), "the line is there")
     line = next(line for line in server.log().splitlines() if "try: curl" in line).partition("try: ")[2]
-    ran = subprocess.run(line, shell=True, env=os.environ | {"JITNEY_API_KEY": KEY}, capture_output=True, check=True)
+    ran = subprocess.run(line, shell=True, env=os.environ | {"JITNEY_CLIENT_KEY": KEY}, capture_output=True, check=True)
     assert ran.stdout == b'"A"', line
 
 
 def test_the_key_of_a_caller_is_not_taken_for_one_of_the_server(serve: Serve) -> None:
-    server = serve("sleepy.py", environment={"JITNEY_API_KEY": KEY})
+    server = serve("sleepy.py", environment={"JITNEY_CLIENT_KEY": KEY})
     assert server.post("/sleepy", "ab").status == 200
     assert "set JITNEY_API_KEYS" in server.log() and KEY not in server.log()

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from jitney_bench.options import (
-    API_KEY,
     ARRIVALS,
     BURST,
+    CLIENT_KEY,
     CONNECTIONS,
     DURATION_S,
     LONGEST_S,
@@ -102,7 +102,9 @@ def _add_inputs(group: Any) -> None:
     )
     group.add_argument("--content-type", metavar="TYPE", help="of the inputs (default: by the file's name)")
     group.add_argument("--header", action="append", default=[], metavar="NAME: VALUE", help="further one; repeatable")
-    group.add_argument("--key-file", metavar="FILE", help=f"holds the API key; {API_KEY} in the environment does too")
+    group.add_argument(
+        "--key-file", metavar="FILE", help=f"holds the API key; {CLIENT_KEY} in the environment does too"
+    )
 
 
 def _of(

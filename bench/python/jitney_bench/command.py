@@ -12,7 +12,7 @@ from jitney.errors import ConfigError
 from jitney_bench import session
 from jitney_bench.measure import error_share, try_out
 from jitney_bench.options import (
-    API_KEY,
+    CLIENT_KEY,
     DURATION_S,
     POINT_S,
     POINT_WARMUP_S,
@@ -146,10 +146,12 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
     if arguments.where is None:
         raise ConfigError("say what to measure: jitney bench TARGET or jitney bench URL")
     headers = [_header(text) for text in arguments.header]
-    key = read_key(arguments.key_file, os.environ.get(API_KEY))
+    key = read_key(arguments.key_file, os.environ.get(CLIENT_KEY))
     if key is not None:
         if any(name == "authorization" for name, _ in headers):
-            raise ConfigError(f"--header authorization is sent for the API key ({API_KEY}, --key-file): leave one away")
+            raise ConfigError(
+                f"--header authorization is sent for the API key ({CLIENT_KEY}, --key-file): leave one away"
+            )
         headers.append(("authorization", f"Bearer {key}"))
     serve = [part for text in arguments.sets for part in ("--set", text)]
     if arguments.config is not None:

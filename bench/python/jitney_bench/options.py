@@ -19,7 +19,7 @@ LONGEST_S = 86_400
 DURATION_S, WARMUP_S = 10, 2
 POINT_S, POINT_WARMUP_S = 3, 1
 """Of each load of a sweep."""
-API_KEY = "JITNEY_API_KEY"
+CLIENT_KEY = "JITNEY_CLIENT_KEY"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from jitney.errors import ConfigError
 from jitney.front.targets import find_target
 
 from jitney_bench.measure import Subject
-from jitney_bench.options import API_KEY
+from jitney_bench.options import CLIENT_KEY
 from jitney_bench.requests import inputs, protocols
 from jitney_bench.requests.inputs import Item
 from jitney_bench.server.address import Address
@@ -63,7 +63,9 @@ def read_key(file: str | None, environment: str | None) -> str | None:
     """Return the API key: the first line of a file, or what the environment holds."""
     if file is None:
         if environment is not None and not (environment.isascii() and environment.isprintable()):
-            raise ConfigError(f"{API_KEY} holds a line break, or what is not ASCII; set it to the key and nothing else")
+            raise ConfigError(
+                f"{CLIENT_KEY} holds a line break, or what is not ASCII; set it to the key and nothing else"
+            )
         return environment or None
     try:
         lines = Path(file).read_text().split()

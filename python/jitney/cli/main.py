@@ -2,11 +2,11 @@
 
 import argparse
 import difflib
-import importlib.metadata
 import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+import jitney
 from jitney.cli import bench, models, serve
 from jitney.cli.check import command as check
 from jitney.config.options import deployment_options
@@ -91,7 +91,7 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
         description="Serves any Python model to many clients at once and keeps the accelerator full.",
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"jitney {_version()}")
+    top.add_argument("--version", action="version", version=f"jitney {jitney.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     parsers: dict[str, argparse.ArgumentParser] = {"": top}
     for name, command in COMMANDS.items():
@@ -105,13 +105,6 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
         command.add_arguments(parser)
         parsers[name] = parser
     return parsers
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("jitney")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _flags(parser: argparse.ArgumentParser) -> Iterable[str]:

@@ -79,7 +79,7 @@ def connect(place: str, *, key: str | None = None, timeout_s: float = 30.0) -> C
     """Call the models of a server: `async with jitney.connect("unix:/run/models.sock") as models`.
 
     `place` is one of the server's `--listen-programs`: unix:PATH, or tcp:HOST:PORT, which needs a `key` (default:
-    JITNEY_API_KEY). Disconnected if nothing answers within `timeout_s`. Later a lost server is dialled again with
+    JITNEY_CLIENT_KEY). Disconnected if nothing answers within `timeout_s`. Later a lost server is dialled again with
     back-off; until it is back, calls fail with Disconnected at once.
     """
     return Connect(place, key, timeout_s)

@@ -16,7 +16,7 @@ from jitney.errors import ConfigError, TargetError
 from jitney.front.targets import find_target
 
 API_KEYS = "JITNEY_API_KEYS"
-CLIENT_KEY = "JITNEY_API_KEY"
+CLIENT_KEY = "JITNEY_CLIENT_KEY"
 """What a program sends that calls a server with keys."""
 DEFAULT_FILE = "jitney.toml"
 DEFAULT_HOST = "127.0.0.1"

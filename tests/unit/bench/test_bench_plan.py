@@ -126,7 +126,7 @@ def test_a_key_is_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["open\nsesame", "s\xe9same"])
 def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="JITNEY_API_KEY holds") as raised:
+    with pytest.raises(ConfigError, match="JITNEY_CLIENT_KEY holds") as raised:
         read_key(None, key)
     assert key not in str(raised.value)
     (tmp_path / "key").write_text(key)

@@ -147,10 +147,10 @@ class Address:
         if status == UNAUTHORIZED:
             if any(name in ("authorization", "x-api-key") for name, _ in self.headers):
                 raise ServerError(
-                    f"{self.url} does not take the API key that it was sent (JITNEY_API_KEY, --key-file or --header): "
+                    f"{self.url} does not take the API key of JITNEY_CLIENT_KEY, --key-file or --header: "
                     "it must be one of the server's JITNEY_API_KEYS, or of its --api-keys-file"
                 )
-            raise ServerError(f"{self.url} asks for an API key: set JITNEY_API_KEY, or say --key-file FILE")
+            raise ServerError(f"{self.url} asks for an API key: set JITNEY_CLIENT_KEY, or say --key-file FILE")
         if status == MISDIRECTED or (is_ours and status != HTTP_OK):
             raise ServerError(f"{refused(self.url, path, status, body)}; is one of --header the reason?")
         try:

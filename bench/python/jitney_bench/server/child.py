@@ -28,7 +28,7 @@ class Child:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         # Keys are for clients; a server that only its parent can reach needs none.
         environment = {
-            name: value for name, value in os.environ.items() if name not in ("JITNEY_API_KEY", "JITNEY_API_KEYS")
+            name: value for name, value in os.environ.items() if name not in ("JITNEY_CLIENT_KEY", "JITNEY_API_KEYS")
         }
         self._process = subprocess.Popen(
             # At this level the log says where it listens, whatever environment and file want of it.

@@ -56,7 +56,7 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let keys = Keys::load(settings.api_keys.0.as_deref(), file).map_err(Fatal::new)?.map(Arc::new);
     if keys.is_none() && settings.has_client_key {
         tracing::warn!(
-            "JITNEY_API_KEY is what a program sends that calls; this server asks for no key: set JITNEY_API_KEYS for that"
+            "JITNEY_CLIENT_KEY is what a program sends that calls; this server asks for no key: set JITNEY_API_KEYS for that"
         );
     }
     listen::check_reach(&options.listen, options.allow_unauthenticated || keys.is_some()).map_err(Fatal::new)?;

@@ -20,7 +20,7 @@ pub fn curl_line(address: &str, manifest: &DeploymentManifest, has_keys: bool) -
             format!("-H 'content-type: application/json' -d '{}'", example.replace('\'', r"'\''"))
         }
     };
-    let key = if has_keys { "-H \"x-api-key: $JITNEY_API_KEY\" " } else { "" };
+    let key = if has_keys { "-H \"x-api-key: $JITNEY_CLIENT_KEY\" " } else { "" };
     Some(format!("curl -s {socket}{url} {key}{body}"))
 }
 

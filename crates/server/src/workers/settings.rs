@@ -27,7 +27,7 @@ pub struct Settings {
     /// `JITNEY_API_KEYS`, which no worker inherits.
     #[serde(default)]
     pub api_keys: ApiKeys,
-    /// Whether `JITNEY_API_KEY` is set, which is what programs send and no server takes.
+    /// Whether `JITNEY_CLIENT_KEY` is set, which is what programs send and no server takes.
     #[serde(default)]
     pub has_client_key: bool,
     /// Whether the targets are being worked on: SIGUSR1 says that their files have changed.

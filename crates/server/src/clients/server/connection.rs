@@ -191,8 +191,8 @@ impl Connection {
         let keys = self.state.keys.as_ref();
         if keys.is_some_and(|keys| !dial.key.as_ref().is_some_and(|key| keys.allows(key.as_bytes()))) {
             let why = match dial.key {
-                Some(_) => "the key (key=, or JITNEY_API_KEY) is none of this server's",
-                None => "this server asks for a key: pass key=, or set JITNEY_API_KEY",
+                Some(_) => "the key (key=, or JITNEY_CLIENT_KEY) is none of this server's",
+                None => "this server asks for a key: pass key=, or set JITNEY_CLIENT_KEY",
             };
             let why = why.to_owned();
             self.send_json(Kind::Refused, &Refused { why, is_temporary: false });
