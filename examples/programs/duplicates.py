@@ -26,8 +26,7 @@ class Triples:
 def main(path: str) -> None:
     lines = [line.strip() for line in Path(path).read_text().splitlines() if len(line.strip()) > 30]
     with jitney.run_sync(Triples, options={"triples.replicas": 2}) as models:
-        answers = models[Triples].many(lines)
-    vectors = np.stack([answer for answer in answers if not isinstance(answer, jitney.RequestError)])
+        vectors = np.stack(models[Triples].many(lines))
     similarity = np.triu(vectors @ vectors.T, k=1)
     first, second = np.unravel_index(int(similarity.argmax()), similarity.shape)
     print(f"{len(lines)} lines; most similar ({similarity.max():.2f}):")

@@ -64,17 +64,34 @@ def test_many_keeps_order_and_each_item_fails_alone() -> None:
     async def main() -> None:
         async with jitney.run(app("strict"), app("poison")) as models:
             orders: list[object] = [{"name": "bread"}, {"name": "nothing"}, {"count": 2}, {"name": "tea", "count": 3}]
-            bread, nothing, nameless, tea = await models.strict.many(orders)
+            bread, nothing, nameless, tea = await models.strict.many(orders, return_exceptions=True)
             assert (bread, tea) == ("1 bread", "3 tea")
             assert isinstance(nothing, jitney.InvalidInput) and nothing.status == 422
             assert isinstance(nameless, jitney.InvalidInput) and "name" in nameless.message
-            one, wrong, raised = await models.poison.many(["abc", 7, "raise"])
+            one, wrong, raised = await models.poison.many(["abc", 7, "raise"], return_exceptions=True)
             assert one == "cba"
             assert isinstance(wrong, jitney.InvalidInput)
             assert isinstance(raised, jitney.ModelFailed)
             assert await models.strict.many([]) == []
 
     asyncio.run(main())
+
+
+def test_many_raises_the_first_failure() -> None:
+    async def main() -> None:
+        async with jitney.run(app("strict"), app("poison")) as models:
+            with pytest.raises(jitney.InvalidInput) as first:
+                await models.strict.many([{"name": "bread"}, {"name": "nothing"}, {"count": 2}])
+            assert first.value.status == 422 and "name" not in first.value.message
+            with pytest.raises(jitney.ModelFailed):
+                await models.poison.many(["abc", "raise", "de"])
+            assert await models.poison.many(["abc", "de"]) == ["cba", "ed"]
+
+    asyncio.run(main())
+    with jitney.run_sync(app("noop")) as models:
+        assert models.shout.many(["a", "b"]) == ["A", "B"]
+        with pytest.raises(jitney.InvalidInput, match="surrogates"):
+            models.shout.many(["a", "\ud800"])
 
 
 def test_what_predict_raises_arrives_with_its_words(capfd: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +189,7 @@ def test_threads_share_batches_through_the_blocking_twin(witness: Witness) -> No
         assert list(pool.map(models.sleepy, [f"text {n}" for n in range(200)])) == [
             f"text {n}"[::-1] for n in range(200)
         ]
-        assert models.sleepy.many(["a b", 3])[0] == "b a"
+        assert models.sleepy.many(["a b", 3], return_exceptions=True)[0] == "b a"
     assert len(witness.calls()) < 150
 
 
@@ -232,7 +249,7 @@ def test_what_cannot_be_sent_is_the_callers_mistake() -> None:
     with jitney.run_sync(app("noop"), app("arrays")) as models:
         with pytest.raises(jitney.InvalidInput, match="surrogates"):
             models.shout("\ud800")
-        wrong, right = models.shout.many(["\ud800", "ü"])
+        wrong, right = models.shout.many(["\ud800", "ü"], return_exceptions=True)
         assert isinstance(wrong, jitney.InvalidInput) and right == "Ü"
         with pytest.raises(jitney.InvalidInput, match="surrogates"):
             models.noop("\ud800")
@@ -246,7 +263,9 @@ def test_a_call_after_the_block_is_told_that_it_has_ended() -> None:
         assert shout("a") == "A"
     with pytest.raises(jitney.Draining, match="`with` block of this engine has ended"):
         shout("a")
-    [error] = shout.many(["a"])
+    with pytest.raises(jitney.Draining):
+        shout.many(["a"])
+    [error] = shout.many(["a"], return_exceptions=True)
     assert isinstance(error, jitney.Draining)
 
     async def main() -> None:

@@ -77,7 +77,10 @@ def test_a_program_calls_as_if_the_engine_were_its_own(serve: Serve) -> None:
             assert await models.shout("hello") == "HELLO"
             big = np.random.default_rng(0).random((500, 500), np.float32)
             np.testing.assert_array_equal(await models.double(big), big * 2)
-            bread, nothing, nameless = await models.strict.many([{"name": "bread"}, {"name": "nothing"}, {"count": 2}])
+            orders = [{"name": "bread"}, {"name": "nothing"}, {"count": 2}]
+            with pytest.raises(jitney.InvalidInput, match="nobody sells"):
+                await models.strict.many(orders)
+            bread, nothing, nameless = await models.strict.many(orders, return_exceptions=True)
             assert bread == "1 bread"
             assert isinstance(nothing, jitney.InvalidInput) and nothing.http_status == 422
             assert isinstance(nameless, jitney.InvalidInput) and "name" in nameless.message

@@ -60,6 +60,15 @@ def words(texts: list[str]) -> jitney.Embeddings: ...
 def priced(texts: list[str]) -> list[Picture | jitney.InvalidInput]: ...
 
 
+@jitney.deployment(batched=False)
+class Single:
+    def predict(self, text: str) -> Picture | jitney.InvalidInput: ...
+
+
+@jitney.deployment(batched=False)
+def single(text: str) -> Picture | jitney.InvalidInput: ...
+
+
 async def main() -> None:
     async with jitney.run(Embedder, Painter, Double, shout, "other.py") as models:
         reveal_type(models.other)
@@ -70,6 +79,7 @@ async def main() -> None:
         reveal_type(await models[Embedder]("x"))
         reveal_type(await models[Double](np.ones(3)))
         reveal_type(await models[shout].many(["x"]))
+        reveal_type(await models[shout].many(["x"], return_exceptions=True))
         await models[shout](3)
         reveal_type(models[Words])
         reveal_type(models[Priced])
@@ -81,6 +91,10 @@ async def main() -> None:
         reveal_type(sync[Priced](Prompt("a bus")))
         reveal_type(sync[words]("x"))
         reveal_type(sync[priced]("x"))
+        reveal_type(sync[Priced].many([Prompt("a bus")]))
+        reveal_type(sync[priced].many(["x"], return_exceptions=True))
+        reveal_type(sync[Single]("x"))
+        reveal_type(sync[single]("x"))
     model: jitney.Model[str, np.ndarray]
 """
 
@@ -101,6 +115,7 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         "str",
         array,
         array,
+        "list[str]",
         "list[str | RequestError]",
         f"Model[str, {array}]",
         "Model[Prompt, Picture]",
@@ -110,6 +125,10 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         array,
         "Picture",
         array,
+        "Picture",
+        "list[Picture]",
+        "list[Picture | RequestError]",
+        "Picture",
         "Picture",
     ]
     errors = [d["message"] for d in found if d["severity"] == "error" and "list" not in d["message"]]

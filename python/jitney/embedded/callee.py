@@ -62,8 +62,10 @@ class Callee:
             return EngineFailed(why)
         return error
 
-    def write_each(self, items: Iterable[Any]) -> tuple[list[tuple[int, Any]], dict[int, RequestError]]:
-        """Write many items; for an item that cannot be sent, return the error by its index."""
+    def write_each(
+        self, items: Iterable[Any], *, return_exceptions: bool
+    ) -> tuple[list[tuple[int, Any]], dict[int, RequestError]]:
+        """Write many items. Return the errors of items that cannot be sent by their index, or raise the first one."""
         if isinstance(items, (str, bytes, bytearray, memoryview)):  # their items are letters and numbers
             kind = type(cast("object", items)).__name__
             raise TypeError(f"many takes a list of items, not a {kind}; one item alone: models.{self.name}(item)")
@@ -73,12 +75,17 @@ class Callee:
             try:
                 written.append(self.write(item))
             except RequestError as error:
+                if not return_exceptions:
+                    raise
                 refused[place] = error
         return written, refused
 
 
-def together(answers: list[Any], refused: dict[int, RequestError]) -> list[Any]:
-    """Put the exceptions of refused items among the answers, at their places."""
+def together(answers: list[Any], refused: dict[int, RequestError], *, return_exceptions: bool) -> list[Any]:
+    """Put the exceptions of refused items among the answers, at their places, or raise the first exception."""
     for place, error in sorted(refused.items()):
         answers.insert(place, error)
+    failed = None if return_exceptions else next((each for each in answers if isinstance(each, Exception)), None)
+    if failed is not None:
+        raise failed
     return answers

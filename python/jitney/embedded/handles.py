@@ -53,10 +53,10 @@ class PredictsArray(Protocol[I, Out_co]):
 
 
 class PredictsStacked(Protocol[In_contra, Out_co]):
-    """A class whose `predict` takes a stacked array and returns an array."""
+    """A class whose `predict` takes a stacked array and returns an array, or takes one item and returns one answer."""
 
-    def predict(self, items: In_contra, /) -> Out_co:
-        """Take n rows, return n rows."""
+    def predict(self, items: In_contra, /) -> Out_co | InvalidInput:
+        """Take n rows and return n rows, or one item and its answer."""
         ...
 
 
@@ -143,7 +143,7 @@ class Models(_Handles[Model[Any, Any]]):
     @overload
     def __getitem__(self, key: Callable[[list[I]], O]) -> Model[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[I], O]) -> Model[I, O]: ...
+    def __getitem__(self, key: Callable[[I], O | InvalidInput]) -> Model[I, O]: ...
     @overload
     def __getitem__(self, key: Callable[..., Any]) -> Model[Any, Any]: ...
     def __getitem__(self, key: object) -> Model[Any, Any]:
@@ -178,7 +178,7 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     @overload
     def __getitem__(self, key: Callable[[list[I]], O]) -> SyncModel[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[I], O]) -> SyncModel[I, O]: ...
+    def __getitem__(self, key: Callable[[I], O | InvalidInput]) -> SyncModel[I, O]: ...
     @overload
     def __getitem__(self, key: Callable[..., Any]) -> SyncModel[Any, Any]: ...
     def __getitem__(self, key: object) -> SyncModel[Any, Any]:

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from time import monotonic
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from jitney.context import available_cores
 from jitney.embedded.callee import Callee, together
@@ -66,16 +66,44 @@ class Model(Generic[In_contra, Out_co]):
             raise
         return self._callee.one(raw) if raw[0] == FAILED else self._read(raw)
 
+    @overload
     async def many(
-        self, items: Iterable[In_contra], *, timeout_s: float | None = None, priority: Priority = "normal"
-    ) -> list[Out_co | RequestError]:
-        """Run the items of one request, admitted together: an answer or an exception each, in their order."""
+        self,
+        items: Iterable[In_contra],
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        return_exceptions: Literal[False] = False,
+    ) -> list[Out_co]: ...
+    @overload
+    async def many(
+        self,
+        items: Iterable[In_contra],
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        return_exceptions: bool,
+    ) -> list[Out_co | RequestError]: ...
+    async def many(
+        self,
+        items: Iterable[In_contra],
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        return_exceptions: bool = False,
+    ) -> Any:
+        """Run the items of one request, admitted together; returns their answers in order.
+
+        Raises the first failure after all items have ended; for an item that cannot be sent, before any is sent.
+        With `return_exceptions` a failed item is its exception in the list.
+        """
+        write = partial(self._callee.write_each, return_exceptions=return_exceptions)
         if self._callee.takes_images:
-            (written, refused), timeout_s = await _on_image_thread(self._callee.write_each, items, timeout_s)
+            (written, refused), timeout_s = await _on_image_thread(write, items, timeout_s)
         else:
-            written, refused = self._callee.write_each(items)
+            written, refused = write(items)
         if not written:
-            return together([], refused)
+            return together([], refused, return_exceptions=return_exceptions)
         mailbox = self._mailboxes.mailbox()
         future, number = mailbox.call_many(self._entrance, written, timeout_s, priority)
         try:
@@ -83,7 +111,7 @@ class Model(Generic[In_contra, Out_co]):
         except BaseException:
             mailbox.cancel(number)
             raise
-        return together(self._callee.each(raws), refused)
+        return together(self._callee.each(raws), refused, return_exceptions=return_exceptions)
 
     def __repr__(self) -> str:
         return f"<jitney.Model {self._callee.name}>"
@@ -100,13 +128,40 @@ class SyncModel(Generic[In_contra, Out_co]):
         tag, data = self._callee.write(item)
         return self._callee.one(self._callee.entrance.call_and_wait(tag, data, timeout_s, priority))
 
+    @overload
     def many(
-        self, items: Iterable[In_contra], *, timeout_s: float | None = None, priority: Priority = "normal"
-    ) -> list[Out_co | RequestError]:
-        """Run the items of one request, admitted together: an answer or an exception each, in their order."""
-        written, refused = self._callee.write_each(items)
+        self,
+        items: Iterable[In_contra],
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        return_exceptions: Literal[False] = False,
+    ) -> list[Out_co]: ...
+    @overload
+    def many(
+        self,
+        items: Iterable[In_contra],
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        return_exceptions: bool,
+    ) -> list[Out_co | RequestError]: ...
+    def many(
+        self,
+        items: Iterable[In_contra],
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        return_exceptions: bool = False,
+    ) -> Any:
+        """Run the items of one request, admitted together; returns their answers in order.
+
+        Raises the first failure after all items have ended; for an item that cannot be sent, before any is sent.
+        With `return_exceptions` a failed item is its exception in the list.
+        """
+        written, refused = self._callee.write_each(items, return_exceptions=return_exceptions)
         raws = self._callee.entrance.call_many_and_wait(written, timeout_s, priority) if written else []
-        return together(self._callee.each(raws), refused)
+        return together(self._callee.each(raws), refused, return_exceptions=return_exceptions)
 
     def __repr__(self) -> str:
         return f"<jitney.SyncModel {self._callee.name}>"
