@@ -6,9 +6,10 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, Unpack, cast, overload
 
 from jitney.config.init_arguments import constructor_arguments
+from jitney.config.keywords import DeploymentKeywords
 from jitney.config.layers import SERVER
 from jitney.config.option import parse, unknown
 from jitney.config.options import deployment_options
@@ -114,7 +115,7 @@ def deployment(
     cost: grouping.Term | None = None,
     task: str | None = None,
     examples: Sequence[Any] = (),
-    **options: Any,
+    **options: Unpack[DeploymentKeywords],
 ) -> Callable[[_Served], _Served]: ...
 def deployment(obj: Any = None, /, **options: Any) -> Any:
     """Serve a class that has `predict`, or a function that is one. The class or function stays what it was.

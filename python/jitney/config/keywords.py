@@ -1,0 +1,54 @@
+"""Options as keyword arguments, with their types: an editor completes them, and a type checker knows them.
+
+The tables in `options` are what counts at run time. A test compares both.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+
+class DeploymentKeywords(TypedDict, total=False):
+    """The options of a deployment, as `@jitney.deployment(...)` takes them."""
+
+    max_batch_size: int
+    max_batch_cost: int | None
+    policy: Literal["auto", "eager", "fixed"] | None
+    max_batch_delay_ms: float
+    latency_target_ms: float | None
+    replicas: int
+    min_ready_replicas: int
+    devices: Sequence[str]
+    openai_names: Sequence[str]
+    max_queued_items: int
+    max_queued_bytes: int
+    max_wait_s: float | None
+    request_timeout_s: float
+    batch_timeout_s: float
+    load_timeout_s: float
+    priority_boost_s: float
+    retry: bool
+    batched: bool
+    max_pixels: int
+    max_answer_bytes: int
+
+
+class ServerKeywords(TypedDict, total=False):
+    """The options of a server, as `jitney.serve(...)` takes them."""
+
+    listen: Sequence[str]
+    listen_programs: Sequence[str]
+    allow_unauthenticated: bool
+    api_keys_file: str | None
+    open_metrics: bool
+    show_errors: bool
+    cors_origin: Sequence[str]
+    max_body_bytes: int
+    max_receiving_bytes: int
+    max_connections: int
+    header_timeout_s: float
+    body_timeout_s: float
+    idle_timeout_s: float
+    drain_grace_s: float
+    drain_timeout_s: float
+    log_format: Literal["text", "json"]
+    log_level: Literal["error", "warn", "info", "debug", "trace"]
