@@ -203,11 +203,13 @@ class Entrance:
     buffer), else an object with a buffer; a large buffer is lent, and must not change until the call has ended.
     """
 
-    def call_and_wait(self, tag: int, data: object, timeout_s: float | None, priority: str) -> _Raw:
+    def call_and_wait(
+        self, tag: int, data: object, timeout_s: float | None, priority: str, request_id: str | None
+    ) -> _Raw:
         """Run one item and wait for its answer on this thread, without the interpreter lock."""
 
     def call_many_and_wait(
-        self, items: Sequence[tuple[int, object]], timeout_s: float | None, priority: str
+        self, items: Sequence[tuple[int, object]], timeout_s: float | None, priority: str, request_id: str | None
     ) -> list[_Raw]:
         """Run the items of one request and wait for all answers, in order."""
 
@@ -221,12 +223,23 @@ class Mailbox:
         """Return the number of calls that are under way."""
 
     def call(
-        self, entrance: Entrance, tag: int, data: object, timeout_s: float | None, priority: str
+        self,
+        entrance: Entrance,
+        tag: int,
+        data: object,
+        timeout_s: float | None,
+        priority: str,
+        request_id: str | None,
     ) -> tuple[Future[_Raw], int]:
         """Begin to run one item; returns a future of the loop, and the number by which to cancel."""
 
     def call_many(
-        self, entrance: Entrance, items: Sequence[tuple[int, object]], timeout_s: float | None, priority: str
+        self,
+        entrance: Entrance,
+        items: Sequence[tuple[int, object]],
+        timeout_s: float | None,
+        priority: str,
+        request_id: str | None,
     ) -> tuple[Future[list[_Raw]], int]:
         """Begin to run the items of one request."""
 

@@ -83,6 +83,8 @@ class RequestError(JitneyError):
 
     reason: ClassVar[str] = "internal"
     """The stable name in the table of outcomes."""
+    request_id: str | None = None
+    """The id of the call that failed, next to which the log has the traceback; None if it did not reach the engine."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -29,6 +29,7 @@ from starlette.routing import Mount
 
 from jitney.embedded.connect import connect as connect_to
 from jitney.embedded.handles import Models
+from jitney.embedded.models import REQUEST_ID
 from jitney.embedded.run import Target, run
 from jitney.errors import InvalidOutput, JitneyError, ModelFailed, Overloaded, RequestError, Unavailable
 
@@ -111,6 +112,8 @@ def model(key: str | type[Any] | Callable[..., Any]) -> Any:
         models: Models | None = getattr(connection.state, "jitney", getattr(connection.app.state, "jitney", None))
         if models is None:
             raise RuntimeError("no models run: call jitney.fastapi.install(app, ...), and start the app's lifespan")
+        # Each request has its own context: what its handler calls has its id.
+        REQUEST_ID.set(_request_id(connection))
         return cast("Any", models[key])
 
     return Depends(find)
@@ -122,10 +125,12 @@ def http_error(error: RequestError, request_id: str = "", *, show: bool = False)
     What a model's exception says may hold paths, queries and inputs of others. It goes to the log (`logging`, "jitney")
     next to the id of the request, and the client gets the id; with `show` the client gets the words too.
     """
-    request_id = request_id or token_hex(8)
+    request_id = request_id or error.request_id or token_hex(8)
     detail, headers = error.message, {"x-jitney-reason": error.reason, "x-request-id": request_id}
     if isinstance(error, (ModelFailed, InvalidOutput)):
-        _LOG.error("request %s: %s: %s", request_id, error.reason, error.message)
+        # The worker's log has the id of the call, which is another one if the handler named one.
+        call = f" (call {error.request_id})" if error.request_id not in (None, request_id) else ""
+        _LOG.error("request %s%s: %s: %s", request_id, call, error.reason, error.message)
         if not show:
             detail = f"the model failed on this input; the log says why, next to the request id {request_id}"
     if isinstance(error, (Overloaded, Unavailable)) and error.retry_after_s is not None and error.retry_after_s >= 1:
@@ -151,11 +156,16 @@ async def _answer(connection: HTTPConnection, error: Exception) -> Any:
     }
     if JitneyError in handlers:
         return await _call(handlers[JitneyError], connection, error)
-    given = connection.headers.get("x-request-id", "")
-    is_fit = 1 <= len(given) <= _LONGEST_ID and given.isascii() and given.isprintable()
-    answered = http_error(error, given if is_fit else "", show=connection.app.debug)
+    answered = http_error(error, _request_id(connection) or "", show=connection.app.debug)
     handler = next(handlers[key] for key in (answered.status_code, *type(answered).__mro__) if key in handlers)
     return await _call(handler, connection, answered)
+
+
+def _request_id(connection: HTTPConnection) -> str | None:
+    """Return the id that the client gave, if it may be repeated in headers and logs."""
+    given = connection.headers.get("x-request-id", "")
+    is_fit = 1 <= len(given) <= _LONGEST_ID and all("!" <= letter <= "~" for letter in given)
+    return given if is_fit else None
 
 
 async def _call(handler: Callable[..., Any], request: Request, error: Exception) -> Any:

@@ -101,9 +101,26 @@ def test_what_predict_raises_arrives_with_its_words(capfd: pytest.CaptureFixture
                 await models.poison("raise this")
             assert caught.value.http_status == 500
             assert "poison.py" not in str(caught.value)
+            ids.append(caught.value.request_id)
+
+    ids: list[str | None] = []
+    asyncio.run(main())
+    log = capfd.readouterr().err
+    assert "poison.py" in log
+    assert ids[0] and f"(request {ids[0]})" in log
+
+
+def test_a_call_may_have_an_id_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        async with jitney.run(app("poison")) as models:
+            _, raised = await models.poison.many(["fine", "raise this"], request_id="order-7", return_exceptions=True)
+            assert isinstance(raised, jitney.ModelFailed) and raised.request_id == "order-7"
+            for unfit in ("a b", "é", "x" * 129, "two\nlines"):
+                with pytest.raises(ValueError, match="a request id is 1 to 128 characters of visible ASCII"):
+                    await models.poison("fine", request_id=unfit)
 
     asyncio.run(main())
-    assert "poison.py" in capfd.readouterr().err
+    assert "(request order-7)" in capfd.readouterr().err
 
 
 def test_a_cancelled_task_takes_its_item_out_of_the_queue(witness: Witness) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import jitney
 import numpy as np
 import pytest
-from witnesses import Witness, app, until
+from witnesses import Witness, app, until, wait
 
 if TYPE_CHECKING:
     from tests.e2e.harness import Server
@@ -268,7 +268,7 @@ def test_a_document_that_the_program_may_change_is_copied(serve: Serve, witness:
     with jitney.connect_sync(serve.place) as models, ThreadPoolExecutor(1) as pool:
         witness.shut_gate()
         entrance = models.sleepy._callee.entrance  # pyright: ignore[reportPrivateUsage]
-        calling = pool.submit(entrance.call_and_wait, TAG_JSON, document, None, "normal")
+        calling = pool.submit(entrance.call_and_wait, TAG_JSON, document, None, "normal", None)
         asyncio.run(until(lambda: server.items_inside() == 1, "it is inside"))
         document[1:3] = b"longer"  # a BufferError, if the engine still held this memory
         witness.open_gate()
@@ -293,3 +293,15 @@ def test_a_server_may_be_waited_for_as_long_as_it_takes(serve: Serve) -> None:
     serve("noop")
     with jitney.connect_sync(serve.place, timeout_s=float("inf")) as models:
         assert models.shout("hello") == "HELLO"
+
+
+@pytest.mark.parametrize("show", [False, True])
+def test_what_an_exception_says_is_in_the_servers_log_next_to_the_id_of_the_call(serve: Serve, show: bool) -> None:
+    server = serve("poison", arguments=("--show-errors",) if show else ())
+    with jitney.connect_sync(serve.place) as models, pytest.raises(jitney.ModelFailed) as caught:
+        models.poison("raise this", request_id="order-7")
+    words = "the model cannot do raise this"
+    assert caught.value.request_id == "order-7"
+    assert (words in caught.value.message) == show
+    wait(lambda: f"request order-7: model_failed: RuntimeError: {words}" in server.log(), "the server says so")
+    wait(lambda: "(request order-7)" in server.log(), "its worker has the traceback")

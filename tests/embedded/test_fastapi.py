@@ -56,13 +56,16 @@ def test_the_test_client_starts_and_ends_the_models_each_time(witness: Witness) 
 NEUTRAL = "the model failed on this input; the log says why, next to the request id "
 
 
-def test_errors_become_their_statuses(witness: Witness, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_become_their_statuses(
+    witness: Witness, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     options = {"poison.max_queued_items": 1}
     with TestClient(application(options=options)) as client, ThreadPoolExecutor(3) as pool:
         answer = client.get("/reverse", params={"text": "raise"}, headers={"x-request-id": "mine-1"})
         assert (answer.status_code, answer.headers["x-jitney-reason"]) == (500, "model_failed")
         assert answer.json() == {"detail": f"{NEUTRAL}mine-1"} and answer.headers["x-request-id"] == "mine-1"
         assert "request mine-1: model_failed: RuntimeError: the model cannot do raise" in caplog.text
+        assert "(request mine-1)" in capfd.readouterr().err, "the worker's traceback is next to the same id"
         before = len(witness.calls())
         witness.shut_gate()
         held = pool.submit(client.get, "/reverse", params={"text": "held"})

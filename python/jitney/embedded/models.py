@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from functools import cache, partial
 from time import monotonic
 from typing import Any, Final, Generic, Literal, TypeVar, overload
@@ -19,8 +20,15 @@ Priority = Literal["high", "normal", "low"]
 
 _Value = TypeVar("_Value")
 _Written = TypeVar("_Written")
+REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("jitney_request_id", default=None)
+"""The id of calls that name none: in FastAPI that of the HTTP request."""
 _AT_ONCE: Final = 1e-9
 """Seconds that are left to a call whose deadline passed while its images were encoded: it fails as any late call."""
+
+
+def _id(given: str | None) -> str | None:
+    """Return the id of a call; of None the engine makes one."""
+    return REQUEST_ID.get() if given is None else given
 
 
 @cache
@@ -47,18 +55,24 @@ class Model(Generic[In_contra, Out_co]):
         self._write, self._read, self._entrance = callee.write, callee.read, callee.entrance
 
     async def __call__(
-        self, item: In_contra, *, timeout_s: float | None = None, priority: Priority = "normal"
+        self,
+        item: In_contra,
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        request_id: str | None = None,
     ) -> Out_co:
         """Run one item; a RequestError says how it ended if not with an answer. Cancelling the task cancels it.
 
         `timeout_s`: the deadline, in seconds from now (default: the deployment's `request_timeout_s`).
+        `request_id`: what the logs name this call by (default: that of the HTTP request in FastAPI, else a new one).
         """
         if self._callee.takes_images and not isinstance(item, BUFFERS):
             (tag, data), timeout_s = await _on_image_thread(self._write, item, timeout_s)
         else:
             tag, data = self._write(item)
         mailbox = self._mailboxes.mailbox()
-        future, number = mailbox.call(self._entrance, tag, data, timeout_s, priority)
+        future, number = mailbox.call(self._entrance, tag, data, timeout_s, priority, _id(request_id))
         try:
             raw = await future
         except BaseException:
@@ -73,6 +87,7 @@ class Model(Generic[In_contra, Out_co]):
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
+        request_id: str | None = None,
         return_exceptions: Literal[False] = False,
     ) -> list[Out_co]: ...
     @overload
@@ -82,6 +97,7 @@ class Model(Generic[In_contra, Out_co]):
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
+        request_id: str | None = None,
         return_exceptions: bool,
     ) -> list[Out_co | RequestError]: ...
     async def many(
@@ -90,6 +106,7 @@ class Model(Generic[In_contra, Out_co]):
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
+        request_id: str | None = None,
         return_exceptions: bool = False,
     ) -> Any:
         """Run the items of one request, admitted together; returns their answers in order.
@@ -105,7 +122,7 @@ class Model(Generic[In_contra, Out_co]):
         if not written:
             return together([], refused, return_exceptions=return_exceptions)
         mailbox = self._mailboxes.mailbox()
-        future, number = mailbox.call_many(self._entrance, written, timeout_s, priority)
+        future, number = mailbox.call_many(self._entrance, written, timeout_s, priority, _id(request_id))
         try:
             raws = await future
         except BaseException:
@@ -123,10 +140,17 @@ class SyncModel(Generic[In_contra, Out_co]):
     def __init__(self, callee: Callee) -> None:
         self._callee = callee
 
-    def __call__(self, item: In_contra, *, timeout_s: float | None = None, priority: Priority = "normal") -> Out_co:
+    def __call__(
+        self,
+        item: In_contra,
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        request_id: str | None = None,
+    ) -> Out_co:
         """Run one item; a RequestError says how it ended if not with an answer."""
         tag, data = self._callee.write(item)
-        return self._callee.one(self._callee.entrance.call_and_wait(tag, data, timeout_s, priority))
+        return self._callee.one(self._callee.entrance.call_and_wait(tag, data, timeout_s, priority, _id(request_id)))
 
     @overload
     def many(
@@ -135,6 +159,7 @@ class SyncModel(Generic[In_contra, Out_co]):
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
+        request_id: str | None = None,
         return_exceptions: Literal[False] = False,
     ) -> list[Out_co]: ...
     @overload
@@ -144,6 +169,7 @@ class SyncModel(Generic[In_contra, Out_co]):
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
+        request_id: str | None = None,
         return_exceptions: bool,
     ) -> list[Out_co | RequestError]: ...
     def many(
@@ -152,6 +178,7 @@ class SyncModel(Generic[In_contra, Out_co]):
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
+        request_id: str | None = None,
         return_exceptions: bool = False,
     ) -> Any:
         """Run the items of one request, admitted together; returns their answers in order.
@@ -160,7 +187,9 @@ class SyncModel(Generic[In_contra, Out_co]):
         With `return_exceptions` a failed item is its exception in the list.
         """
         written, refused = self._callee.write_each(items, return_exceptions=return_exceptions)
-        raws = self._callee.entrance.call_many_and_wait(written, timeout_s, priority) if written else []
+        raws = (
+            self._callee.entrance.call_many_and_wait(written, timeout_s, priority, _id(request_id)) if written else []
+        )
         return together(self._callee.each(raws), refused, return_exceptions=return_exceptions)
 
     def __repr__(self) -> str:

@@ -197,14 +197,22 @@ def _frombuffer() -> Any:
     return frombuffer
 
 
-def fail(failed: tuple[str, str, str | None, int | None, float | None]) -> NoReturn:
-    """Raise what (reason, detail, field, status, retry after) means."""
+def fail(failed: tuple[str, str, str | None, int | None, float | None, str]) -> NoReturn:
+    """Raise what (reason, detail, field, status, retry after, id of the request) means."""
     raise exception(failed)
 
 
-def exception(failed: tuple[str, str, str | None, int | None, float | None]) -> RequestError:
+def exception(failed: tuple[str, str, str | None, int | None, float | None, str]) -> RequestError:
     """Return the exception of a failed item."""
-    reason, detail, field, status, retry_after_s = failed
+    reason, detail, field, status, retry_after_s, request_id = failed
+    error = _exception(reason, detail, field, status, retry_after_s)
+    error.request_id = request_id
+    return error
+
+
+def _exception(
+    reason: str, detail: str, field: str | None, status: int | None, retry_after_s: float | None
+) -> RequestError:
     kind = BY_REASON.get(reason, InternalError)
     if issubclass(kind, InvalidInput):
         return kind(detail, field=field) if status is None else kind(detail, field=field, status=status)

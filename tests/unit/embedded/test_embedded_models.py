@@ -39,13 +39,13 @@ class FakeEngine:
     def mailbox(self) -> Any:
         """Stand in for the mailbox of the loop: answers at once."""
 
-        def call(_: Any, tag: int, data: Any, timeout_s: float | None, __: str) -> Any:
+        def call(_: Any, tag: int, data: Any, timeout_s: float | None, *__: Any) -> Any:
             self.sent.append((tag, data, timeout_s))
             future = asyncio.get_running_loop().create_future()
             future.set_result((tags.TEXT, "seen", None))
             return future, 1
 
-        def call_many(entrance: Any, items: list[Any], timeout_s: float | None, priority: str) -> Any:
+        def call_many(_: Any, items: list[Any], timeout_s: float | None, *__: Any) -> Any:
             self.sent.append((None, items, timeout_s))
             future = asyncio.get_running_loop().create_future()
             future.set_result([(tags.TEXT, "seen", None) for _ in items])

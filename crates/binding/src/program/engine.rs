@@ -220,11 +220,13 @@ impl Entrance {
         data: &Bound<'py, PyAny>,
         timeout_s: Option<f64>,
         priority: &str,
+        request_id: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let terms = terms(timeout_s, priority)?; // First: what is refused has been lent nothing.
+        let terms = terms(timeout_s, priority, request_id)?; // First: what is refused has been lent nothing.
+        let id = terms.id.clone();
         let answering = self.call(vec![parts(tag, data, None)?], terms);
-        let reply = wait(py, Box::pin(async move { one(answering.await) }))?;
+        let reply = wait(py, Box::pin(async move { one(id, answering.await) }))?;
         crate::buffer::give_back();
         to_python(py, reply)
     }
@@ -236,11 +238,13 @@ impl Entrance {
         items: Vec<RawItem<'py>>,
         timeout_s: Option<f64>,
         priority: &str,
+        request_id: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_process(py)?;
-        let terms = terms(timeout_s, priority)?;
+        let terms = terms(timeout_s, priority, request_id)?;
+        let id = terms.id.clone();
         let answering = self.call(all_parts(items, None)?, terms);
-        let reply = wait(py, Box::pin(async move { Reply::Many(answering.await) }))?;
+        let reply = wait(py, Box::pin(async move { Reply::Many(id, answering.await) }))?;
         crate::buffer::give_back();
         to_python(py, reply)
     }

@@ -9,6 +9,7 @@ use crate::buffer::give_back;
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::engine::program_values::Answering;
 use jitney_server::values::answer::{Answer, Failure};
+use jitney_server::values::call_id::CallId;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -166,6 +167,7 @@ impl Mailbox {
         self.notes.reader.as_raw_fd()
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the last three are the terms of the call, as Python has them")]
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -174,11 +176,13 @@ impl Mailbox {
         data: &Bound<'py, PyAny>,
         timeout_s: Option<f64>,
         priority: &str,
+        request_id: Option<&str>,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
-        let terms = terms(timeout_s, priority)?; // First: what is refused has been lent nothing.
+        let terms = terms(timeout_s, priority, request_id)?; // First: what is refused has been lent nothing.
+        let id = terms.id.clone();
         let answering = entrance.call(vec![parts(tag, data, Some(&self.bell))?], terms);
-        self.begin(py, Box::pin(async move { one(answering.await) }), None)
+        self.begin(py, Box::pin(async move { one(id, answering.await) }), None)
     }
 
     fn call_many<'py>(
@@ -188,12 +192,14 @@ impl Mailbox {
         items: Vec<RawItem<'py>>,
         timeout_s: Option<f64>,
         priority: &str,
+        request_id: Option<&str>,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
         entrance.check_process(py)?;
         let count = items.len();
-        let terms = terms(timeout_s, priority)?;
+        let terms = terms(timeout_s, priority, request_id)?;
+        let id = terms.id.clone();
         let answering: Answering = entrance.call(all_parts(items, Some(&self.bell))?, terms);
-        self.begin(py, Box::pin(async move { Reply::Many(answering.await) }), Some(count))
+        self.begin(py, Box::pin(async move { Reply::Many(id, answering.await) }), Some(count))
     }
 
     /// Waits for the engine to be ready, or to have ended.
@@ -243,8 +249,12 @@ impl Mailbox {
         for waiting in all.into_iter().flatten() {
             let outcome = Outcome::from_reason(reason).unwrap_or(Outcome::Internal);
             let answer = Answer::failed(Failure::new(outcome, detail));
-            let reply =
-                if let Some(count) = waiting.many { Reply::Many(vec![answer; count]) } else { Reply::One(answer) };
+            // The id went with the call: this failure is not one of the model, whose log would name it.
+            let id = CallId::default();
+            let reply = match waiting.many {
+                Some(count) => Reply::Many(id, vec![answer; count]),
+                None => Reply::One(id, answer),
+            };
             tell(py, waiting.future.bind(py), reply);
         }
     }

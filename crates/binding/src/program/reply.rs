@@ -3,6 +3,7 @@
 use super::values::{raw, raws};
 use jitney_server::base::fatal::Fatal;
 use jitney_server::values::answer::Answer;
+use jitney_server::values::call_id::CallId;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -11,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a call ends with.
 pub(crate) enum Reply {
-    One(Answer),
-    Many(Vec<Answer>),
+    One(CallId, Answer),
+    Many(CallId, Vec<Answer>),
     Done(Result<(), Fatal>),
 }
 
@@ -20,18 +21,18 @@ pub(crate) enum Reply {
 pub(crate) type Calling = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// The answer of a call of one item.
-pub(crate) fn one(mut answers: Vec<Answer>) -> Reply {
+pub(crate) fn one(id: CallId, mut answers: Vec<Answer>) -> Reply {
     match answers.pop() {
-        Some(answer) if answers.is_empty() => Reply::One(answer),
-        last => Reply::Many(answers.into_iter().chain(last).collect()),
+        Some(answer) if answers.is_empty() => Reply::One(id, answer),
+        last => Reply::Many(id, answers.into_iter().chain(last).collect()),
     }
 }
 
 /// A reply as Python gets it: a tuple, a list of tuples, or None and (code, text) of what ended.
 pub(crate) fn to_python(py: Python<'_>, reply: Reply) -> PyResult<Bound<'_, PyAny>> {
     Ok(match reply {
-        Reply::One(answer) => raw(py, answer).map(Bound::<PyTuple>::into_any)?,
-        Reply::Many(answers) => raws(py, answers).map(Bound::<PyList>::into_any)?,
+        Reply::One(id, answer) => raw(py, &id, answer).map(Bound::<PyTuple>::into_any)?,
+        Reply::Many(id, answers) => raws(py, &id, answers).map(Bound::<PyList>::into_any)?,
         Reply::Done(Ok(())) => py.None().into_bound(py),
         Reply::Done(Err(fatal)) => (fatal.code, fatal.text).into_pyobject(py)?.into_any(),
     })

@@ -5,6 +5,7 @@ use jitney_core::tables::outcome::Outcome;
 use jitney_server::engine::program_values::Parts;
 use jitney_server::values::answer::{Answer, Failure, OutputPart};
 use jitney_server::values::call::Part;
+use jitney_server::values::call_id::CallId;
 use jitney_server::values::chunks::Chunks;
 use jitney_server::values::tensor::{Dtype, Tag, TensorType};
 use pyo3::exceptions::PyValueError;
@@ -49,7 +50,7 @@ fn array(dtype: &str, shape: &[u64], buffer: &Bound<'_, PyAny>, bell: Option<&Wa
 }
 
 /// An answer as (kind, data, media type): the tag of a value, `NAMED` or `FAILED`.
-pub(crate) fn raw(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyTuple>> {
+pub(crate) fn raw<'py>(py: Python<'py>, id: &CallId, answer: Answer) -> PyResult<Bound<'py, PyTuple>> {
     match answer.result {
         Ok(parts) => match <[OutputPart; 1]>::try_from(parts.into_vec()) {
             Ok([part]) if part.name.is_empty() => {
@@ -59,15 +60,15 @@ pub(crate) fn raw(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyTuple>
             Ok([part]) => named(py, [part]),
             Err(parts) => named(py, parts),
         },
-        Err(failure) => (FAILED, failed(&failure), None::<String>).into_pyobject(py),
+        Err(failure) => (FAILED, failed(&id.text(), &failure), None::<String>).into_pyobject(py),
     }
 }
 
 /// Several answers, each as `raw` has it.
-pub(crate) fn raws(py: Python<'_>, answers: Vec<Answer>) -> PyResult<Bound<'_, PyList>> {
+pub(crate) fn raws<'py>(py: Python<'py>, id: &CallId, answers: Vec<Answer>) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for answer in answers {
-        list.append(raw(py, answer)?)?;
+        list.append(raw(py, id, answer)?)?;
     }
     Ok(list)
 }
@@ -93,11 +94,11 @@ fn value(py: Python<'_>, part: OutputPart) -> PyResult<Bound<'_, PyAny>> {
     Ok(PyBytes::new(py, &part.data).into_any())
 }
 
-type Failed<'a> = (&'static str, &'a str, Option<&'a str>, Option<u16>, Option<f64>);
+type Failed<'a> = (&'static str, &'a str, Option<&'a str>, Option<u16>, Option<f64>, &'a str);
 
-/// (reason, detail, field, status, seconds after which to come back)
-fn failed(failure: &Failure) -> Failed<'_> {
+/// (reason, detail, field, status, seconds after which to come back, id of the request)
+fn failed<'a>(id: &'a str, failure: &'a Failure) -> Failed<'a> {
     let status = failure.status.filter(|_| failure.outcome != Outcome::Ok);
     let retry_after = failure.retry_after.map(|after| after.as_secs_f64());
-    (failure.outcome.reason(), &failure.detail, failure.field.as_deref(), status, retry_after)
+    (failure.outcome.reason(), &failure.detail, failure.field.as_deref(), status, retry_after, id)
 }

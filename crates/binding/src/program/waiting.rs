@@ -3,6 +3,7 @@
 use super::reply::{Calling, Reply, lock};
 use jitney_core::request::Priority;
 use jitney_server::engine::program_values::Terms;
+use jitney_server::values::call_id::CallId;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -51,10 +52,16 @@ pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
 }
 
 /// The options of a call, without its items; `ValueError` if one is invalid.
-pub(crate) fn terms(timeout_s: Option<f64>, priority: &str) -> PyResult<Terms> {
+pub(crate) fn terms(timeout_s: Option<f64>, priority: &str, request_id: Option<&str>) -> PyResult<Terms> {
     let priority = Priority::parse(priority)
         .ok_or_else(|| PyValueError::new_err(format!("a priority is high, normal or low, not {priority:?}")))?;
-    Ok(Terms { timeout: timeout_s.map(length).transpose()?, priority })
+    let id = match request_id {
+        None => CallId::default(),
+        Some(text) => CallId::given(text).ok_or_else(|| {
+            PyValueError::new_err(format!("a request id is 1 to 128 characters of visible ASCII, not {text:?}"))
+        })?,
+    };
+    Ok(Terms { timeout: timeout_s.map(length).transpose()?, priority, id })
 }
 
 /// A time-out in seconds; `ValueError` if it makes no sense.

@@ -12,6 +12,7 @@ use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::Frame;
 use crate::link::frame::table::{TableReader, put_text};
 use crate::values::call::{Call, Encoding, Part};
+use crate::values::call_id::CallId;
 use crate::values::chunks::Chunks;
 use bytes::Bytes;
 use jitney_core::queue::group_key::GroupKey;
@@ -39,9 +40,10 @@ pub(crate) struct Request {
 }
 
 /// The frame of a request.
-pub(crate) fn call(id: u64, deployment: &str, items: Vec<Parts>, terms: Terms) -> Segments {
+pub(crate) fn call(id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms) -> Segments {
     let mut prefix = vec![Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8];
     put_text(&mut prefix, deployment);
+    put_text(&mut prefix, &terms.id.text());
     let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts)).collect();
     let items: Vec<_> =
         calls.iter().map(|call| (call, terms.timeout.map_or(UNSAID, |timeout| timeout.min(LONGEST)))).collect();
@@ -67,6 +69,7 @@ pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, Fram
     let priority = Priority::ALL.get(table.u8()? as usize).copied();
     let priority = priority.ok_or(FrameError::Table("no priority has this number"))?;
     let deployment = table.text()?.to_owned();
+    let id = CallId::given(table.text()?).ok_or(FrameError::Table("no request has such an id"))?;
     let mut ahead = table.clone();
     ahead.u64()?;
     if ahead.u32()? as usize > max_items {
@@ -76,7 +79,7 @@ pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, Fram
         return Err(FrameError::Table("no deployment has so long a name"));
     }
     let payload = frame.payload.to_bytes();
-    let (id, received) = batch_frame::decode_items(&mut table, payload.len())?;
+    let (number, received) = batch_frame::decode_items(&mut table, payload.len())?;
     // Each is copied out if it is small: the same bytes named by many parts would become many.
     let bytes: usize = received.iter().flat_map(|item| &item.parts).map(|part| part.len).sum();
     if bytes > payload.len() {
@@ -84,7 +87,7 @@ pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, Fram
     }
     let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
     let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
-    Ok(Request { id: id.0, deployment, items: items.collect(), terms: Terms { timeout, priority } })
+    Ok(Request { id: number.0, deployment, items: items.collect(), terms: Terms { timeout, priority, id } })
 }
 
 fn owned(part: ReceivedPart, payload: &Bytes) -> Part {
@@ -109,17 +112,21 @@ mod tests {
     #[test]
     fn a_request_arrives_as_it_was_sent() {
         let part = |text: &'static str| Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from(text)) };
-        let terms = Terms { timeout: Some(Duration::from_millis(1500)), priority: Priority::Low };
-        let frame = received(&call(7, "shout", vec![smallvec![part("a")], smallvec![part("bc")]], terms));
+        let timeout = Some(Duration::from_millis(1500));
+        let terms = Terms { timeout, priority: Priority::Low, id: CallId::given("mine").unwrap() };
+        let frame = received(&call(7, "shout", vec![smallvec![part("a")], smallvec![part("bc")]], &terms));
         assert_eq!(frame.kind, Kind::Call);
         let mut request = read_call(&frame, 2).unwrap();
         assert_eq!((request.id, &*request.deployment, request.items.len()), (7, "shout", 2));
-        assert_eq!((request.terms.timeout, request.terms.priority), (terms.timeout, terms.priority));
+        assert_eq!(
+            (request.terms.timeout, request.terms.priority, request.terms.id),
+            (terms.timeout, terms.priority, terms.id)
+        );
         assert_eq!(&request.items[1][0].data.contiguous()[..], b"bc");
-        let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], Terms::default())), 1).unwrap();
+        let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], &Terms::default())), 1).unwrap();
         assert_eq!(unsaid.terms.timeout, None);
         let terms = Terms { timeout: Some(Duration::from_secs(1_000_000_000)), ..Terms::default() };
-        let longest = read_call(&received(&call(9, "x", vec![smallvec![part("a")]], terms)), 1).unwrap();
+        let longest = read_call(&received(&call(9, "x", vec![smallvec![part("a")]], &terms)), 1).unwrap();
         assert_eq!(longest.terms.timeout, Some(LONGEST), "as good as no limit, and not the value for silence");
         assert!(read_call(&frame, 1).is_err(), "one item too many");
     }
@@ -129,7 +136,7 @@ mod tests {
         let part = |data: Bytes| Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(data) };
         let bytes = Bytes::from(vec![7; 5_000]);
         let frame =
-            received(&call(1, "x", vec![smallvec![part(bytes.clone())], smallvec![part(bytes)]], Terms::default()));
+            received(&call(1, "x", vec![smallvec![part(bytes.clone())], smallvec![part(bytes)]], &Terms::default()));
         assert!(read_call(&frame, 2).is_ok());
         let payload = frame.payload.to_bytes();
         // The second part's place in the table: the first part's bytes instead of the second's.
@@ -141,14 +148,14 @@ mod tests {
         table[offset..offset + 8].fill(0);
         let twice = Frame { table: table.into(), payload: payload.slice(..5_000).into(), ..frame };
         assert!(read_call(&twice, 2).unwrap_err().to_string().contains("overlap"));
-        let long = received(&call(1, &"x".repeat(LONGEST_NAME + 1), vec![], Terms::default()));
+        let long = received(&call(1, &"x".repeat(LONGEST_NAME + 1), vec![], &Terms::default()));
         assert!(read_call(&long, 2).is_err(), "each item would be answered with it");
     }
 
     #[test]
     fn a_table_that_ends_early_is_refused_wherever_it_is_cut() {
         let part = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from("text")) };
-        let frame = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
+        let frame = received(&call(1, "a", vec![smallvec![part]], &Terms::default()));
         for cut in 0..frame.table.len() {
             assert!(read_call(&Frame { table: frame.table.slice(..cut), ..frame.clone() }, 9).is_err(), "cut at {cut}");
         }
@@ -166,7 +173,7 @@ mod tests {
             let _ = read_call(&frame(table.clone()), 9);
             // Nearly right is where a reader goes wrong.
             let part = Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(Bytes::from(payload.clone())) };
-            let whole = received(&call(1, "a", vec![smallvec![part]], Terms::default()));
+            let whole = received(&call(1, "a", vec![smallvec![part]], &Terms::default()));
             table = whole.table.to_vec();
             let at = at % table.len();
             table[at] = byte;

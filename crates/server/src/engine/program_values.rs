@@ -15,6 +15,8 @@ use crate::items::fields;
 use crate::values::answer::{Answer, Failure};
 use crate::values::call::next_item_id;
 use crate::values::call::{Call, Encoding, Part};
+use crate::values::call_id::CallId;
+use crate::values::metadata::Metadata;
 use crate::values::tensor::Tag;
 use jitney_core::config::manifest::{DeploymentManifest, InputKind};
 use jitney_core::config::options::ServerOptions;
@@ -22,6 +24,7 @@ use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::Priority;
 use smallvec::SmallVec;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The parts of one item: one, or one per array parameter.
@@ -31,16 +34,18 @@ pub type Parts = SmallVec<[Part; 1]>;
 pub type Answering = Pin<Box<dyn Future<Output = Vec<Answer>> + Send>>;
 
 /// What a caller says beside the items.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// From now; `None` is the deployment's `request_timeout_s`.
     pub timeout: Option<Duration>,
     /// The class of the request.
     pub priority: Priority,
+    /// What the logs name it by.
+    pub id: CallId,
 }
 
 /// A call of these values, if they are what the deployment takes.
-pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: Terms) -> Result<Call, Failure> {
+pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> Result<Call, Failure> {
     let (group, cost) = ask(manifest, &mut parts)?;
     let (timeout, priority) = (terms.timeout, terms.priority);
     Ok(Call { id: next_item_id(), parts, encoding: Encoding::Msgpack, group, cost, timeout, priority, metadata: None })
@@ -63,13 +68,17 @@ async fn run_with(
     let weight = of_items + items.iter().map(|parts| weight(manifest, parts)).sum::<usize>();
     let arriving = deployment.outcomes.arrive();
     let decoded = offload::run(weight, || {
-        let calls = items.into_iter().map(|parts| call(manifest, parts, terms)).collect();
+        let calls = items.into_iter().map(|parts| call(manifest, parts, &terms)).collect();
         RequestItems::new(deployment, calls, bytes)
     })
     .await;
     arriving.end();
     let RequestOutcomes { answers, ticket } = match decoded {
-        Ok(items) => request::run(deployment, items, ledger).await,
+        Ok(mut items) => {
+            let metadata = Arc::new(Metadata { request_id: terms.id.text().into(), ..Metadata::default() });
+            items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
+            request::run(deployment, items, ledger).await
+        }
         Err(failure) => {
             let ticket = deployment.refuse(failure.outcome);
             RequestOutcomes { answers: Err(failure), ticket }
@@ -146,7 +155,6 @@ mod tests {
     use bytes::Bytes;
     use jitney_core::tables::outcome::Outcome;
     use smallvec::smallvec;
-    use std::sync::Arc;
     use tokio::sync::mpsc;
 
     fn counted(telemetry: &Telemetry) -> Vec<String> {

@@ -133,7 +133,7 @@ mod tests {
     fn item(deployment: &Deployment) -> RequestItems {
         let data = Chunks::from(Bytes::from_static(b"text"));
         let part = Part { tag: Tag::Text, tensor: None, data };
-        let call = call(&deployment.manifest, smallvec![part], Terms::default());
+        let call = call(&deployment.manifest, smallvec![part], &Terms::default());
         RequestItems::new(deployment, smallvec![call], 4).unwrap()
     }
 

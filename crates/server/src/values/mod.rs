@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod call;
+pub mod call_id;
 pub mod chunks;
 pub mod metadata;
 pub mod tensor;

@@ -44,7 +44,7 @@ async fn call(shared: &Shared, deployment: &str, items: Vec<Parts>, terms: Terms
             return Err(Failure::new(Outcome::DeadlineExceeded, detail));
         }
         let id = shared.next.fetch_add(1, Ordering::Relaxed);
-        let frame = call_frame::call(id, deployment, items.clone(), Terms { timeout, ..terms });
+        let frame = call_frame::call(id, deployment, items.clone(), &Terms { timeout, ..terms.clone() });
         if let Some(failure) = too_large(shared, count, bytes, frame.iter().map(Bytes::len).sum()) {
             return Err(failure);
         }

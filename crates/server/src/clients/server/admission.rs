@@ -52,7 +52,7 @@ async fn admit(
 ) {
     let (end, ends) = watch::channel(false);
     let places = Arc::new(Semaphore::new(WORKERS));
-    let workers = Party { connections: Arc::default(), stop: ends, places };
+    let workers = Party { connections: Arc::default(), stop: ends, places, is_own: true };
     let programs: Arc<Mutex<JoinSet<()>>> = Arc::default();
     let share = places_per_listener(listeners.len());
     let mut accepting = JoinSet::new();
@@ -60,7 +60,7 @@ async fn admit(
         let (state, workers) = (state.clone(), workers.clone());
         // Each listener has its own places: clients at one take none from another.
         let places = Arc::new(Semaphore::new(share));
-        let programs = Party { connections: programs.clone(), stop: stop.clone(), places };
+        let programs = Party { connections: programs.clone(), stop: stop.clone(), places, is_own: false };
         // Over TCP a worker looks like any other program, so that listener closes with the stop.
         let closes = (!listener.is_unix()).then(|| stop.clone());
         let open = async move {
@@ -99,6 +99,8 @@ struct Party {
     connections: Arc<Mutex<JoinSet<()>>>,
     stop: watch::Receiver<bool>,
     places: Arc<Semaphore>,
+    /// Whether they are of this server's workers.
+    is_own: bool,
 }
 
 impl Party {
@@ -114,7 +116,7 @@ impl Party {
             refuse(&stream);
             return;
         };
-        let receiving = receive(stream, state, self.stop.clone());
+        let receiving = receive(stream, state, self.stop.clone(), self.is_own);
         connections.spawn(async move {
             let _place = place;
             receiving.await;
@@ -143,16 +145,16 @@ fn refuse(stream: &Stream) {
     tracing::debug!("a program was turned away: all places are taken");
 }
 
-async fn receive(stream: Stream, state: Arc<ServerState>, stop: watch::Receiver<bool>) {
+async fn receive(stream: Stream, state: Arc<ServerState>, stop: watch::Receiver<bool>, is_own: bool) {
     let ended = match stream {
         Stream::Unix(stream) => {
             widen(&stream);
             let (reader, writer) = stream.into_split();
-            Connection::run(reader, writer, state, stop).await
+            Connection::run(reader, writer, state, stop, is_own).await
         }
         Stream::Tcp(stream) => {
             let (reader, writer) = stream.into_split();
-            Connection::run(reader, writer, state, stop).await
+            Connection::run(reader, writer, state, stop, is_own).await
         }
     };
     if let Err(error) = ended {

@@ -19,6 +19,7 @@ use crate::link::frame::writer::write_together;
 use crate::link::liveness::{Life, Watched};
 use crate::protocols::connection::backlog;
 use crate::protocols::connection::backlog::ResponseBacklog;
+use crate::protocols::reply::failure_log;
 use crate::values::answer::{Answer, Failure};
 use bytes::Bytes;
 use jitney_core::tables::outcome::Outcome;
@@ -71,6 +72,8 @@ pub(crate) struct Connection {
     under_way: Arc<UnderWay>,
     places: Arc<Semaphore>,
     pong: Arc<Semaphore>,
+    /// Whether it is a worker of this server, which may read what a model's exceptions say. Any other program is a client.
+    is_own: bool,
 }
 
 impl Connection {
@@ -80,6 +83,7 @@ impl Connection {
         writer: W,
         state: Arc<ServerState>,
         mut stop: watch::Receiver<bool>,
+        is_own: bool,
     ) -> io::Result<()>
     where
         R: AsyncRead + Unpin + Send + 'static,
@@ -99,8 +103,16 @@ impl Connection {
         let ledger = state.ledger.connection();
         let backlog = Arc::new(ResponseBacklog::new(ledger.untaken.clone()));
         let late = backlog.clone();
-        let mut connection =
-            Connection { state, ledger, backlog, outgoing, under_way: Arc::default(), places: places.clone(), pong };
+        let mut connection = Connection {
+            state,
+            ledger,
+            backlog,
+            outgoing,
+            under_way: Arc::default(),
+            places: places.clone(),
+            pong,
+            is_own,
+        };
         let result = tokio::select! {
             result = connection.answer_all(&mut reader, &life, &mut stop) => result,
             // The program has closed its end.
@@ -226,9 +238,17 @@ impl Connection {
             return Ok(());
         };
         let requests = under_way.clone();
+        let hides = !self.is_own && !self.state.options.show_errors;
         let is_new = requests.begin(id, |ticket| {
             let task = tokio::spawn(async move {
-                let answers = program_values::run_remote(&found, items, terms, (&ledger, &state.options)).await;
+                let request_id = terms.id.clone();
+                let mut answers = program_values::run_remote(&found, items, terms, (&ledger, &state.options)).await;
+                for failure in answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()) {
+                    failure_log::tell(&request_id.text(), failure);
+                    if hides {
+                        failure.hide_model_text();
+                    }
+                }
                 if under_way.end(ticket) {
                     let answers = answer_frames::answers(id, &answers);
                     let silence = Duration::try_from_secs_f64(state.options.body_timeout_s).unwrap_or(Duration::MAX);

@@ -101,6 +101,3 @@ pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;
 
 /// Longest `retry-after`: whoever should wait longer should ask again before it relies on our estimate.
 pub(crate) const RETRY_AFTER_MOST_S: u64 = 30;
-
-/// Longest `x-request-id` that is taken over.
-pub(crate) const REQUEST_ID_BYTES: usize = 128;

@@ -1,14 +1,12 @@
 //! The id of a request, and the headers that every answer has.
 
-use crate::protocols::connection::limits::REQUEST_ID_BYTES;
 use crate::values::answer::Timing;
+use crate::values::call_id;
+use crate::values::call_id::hex;
 use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use std::borrow::Cow;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -27,22 +25,13 @@ pub(crate) enum RequestId {
 impl RequestId {
     /// A new one: different from every other of this process, and hard to confuse with those of another.
     pub(crate) fn fresh() -> RequestId {
-        static START: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("request"));
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // An odd factor and xor-shifts map different counts to different ids.
-        let mixed = (NEXT.fetch_add(1, Ordering::Relaxed) ^ *START).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        RequestId::Fresh(mixed ^ (mixed >> 32))
+        RequestId::Fresh(call_id::fresh())
     }
 
     /// The caller's if it is fit to be repeated in headers and logs, else a new one.
     pub(crate) fn of(headers: &HeaderMap) -> RequestId {
         match headers.get(REQUEST_ID) {
-            Some(value)
-                if (1..=REQUEST_ID_BYTES).contains(&value.len())
-                    && value.as_bytes().iter().all(u8::is_ascii_graphic) =>
-            {
-                RequestId::Given(value.clone())
-            }
+            Some(value) if call_id::is_fit(value.as_bytes()) => RequestId::Given(value.clone()),
             _ => RequestId::fresh(),
         }
     }
@@ -84,11 +73,6 @@ impl RequestId {
         headers.insert(SERVER_TIMING, value(id_end, timing_end));
         headers.insert(BATCH_SIZE, value(timing_end, text.len()));
     }
-}
-
-fn hex(number: u64) -> [u8; 16] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    std::array::from_fn(|place| DIGITS[(number >> (60 - 4 * place)) as usize & 15])
 }
 
 /// Milliseconds with three decimals.

@@ -25,7 +25,7 @@ async fn who_waits_for_models_does_not_keep_the_server_from_ending() {
     let (mut near, far) = tokio::io::duplex(1 << 16);
     let (reader, writer) = tokio::io::split(far);
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(Connection::run(reader, writer, Arc::new(ServerState::for_test(1000)), stopped));
+    let serving = tokio::spawn(Connection::run(reader, writer, Arc::new(ServerState::for_test(1000)), stopped, false));
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     stop.send(true).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(5), serving).await;
@@ -40,7 +40,7 @@ async fn a_program_that_shows_no_sign_of_life_loses_its_place() {
         let (_stop, stopped) = watch::channel(false);
         let state = Arc::new(ServerState::for_test(1000));
         state.set_readiness(crate::engine::readiness::Readiness { ready: true, ..Default::default() });
-        let serving = tokio::spawn(Connection::run(reader, writer, state, stopped));
+        let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
         let (_heard, mut near) = tokio::io::split(near);
         near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
         for _ in 0..3 {
@@ -78,7 +78,7 @@ fn answers(frame: &Frame, items: usize) -> (u64, Vec<Answer>) {
 
 fn call_x(id: u64) -> Vec<u8> {
     let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
-    call_frame::call(id, "x", vec![smallvec![text]], program_values::Terms::default()).concat()
+    call_frame::call(id, "x", vec![smallvec![text]], &program_values::Terms::default()).concat()
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn who_waits_for_the_last_answers_hears_that_the_server_lives() {
     let (reader, writer) = tokio::io::split(far);
     let (stop, stopped) = watch::channel(false);
     let (state, mut engine) = serving_x();
-    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped));
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
     let (heard, mut near) = tokio::io::split(near);
     let mut heard = FrameReader::new(heard);
     let mut next = async || heard.next().await.unwrap().unwrap();
@@ -112,7 +112,7 @@ async fn who_asks_and_does_not_listen_is_not_told_again_and_again() {
     let (near, far) = tokio::io::duplex(1 << 10);
     let (reader, writer) = tokio::io::split(far);
     let (_stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(Connection::run(reader, writer, serving_x().0, stopped));
+    let serving = tokio::spawn(Connection::run(reader, writer, serving_x().0, stopped, false));
     let (heard, mut near) = tokio::io::split(near);
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     for _ in 0..5_000 {
@@ -136,8 +136,16 @@ async fn one_number_is_one_request() {
     let pong = Arc::new(Semaphore::new(1));
     let ledger = state.ledger.connection();
     let backlog = Arc::new(ResponseBacklog::new(ledger.untaken.clone()));
-    let connection =
-        Connection { state, ledger, backlog, outgoing, under_way: Arc::default(), places: places.clone(), pong };
+    let connection = Connection {
+        state,
+        ledger,
+        backlog,
+        outgoing,
+        under_way: Arc::default(),
+        places: places.clone(),
+        pong,
+        is_own: false,
+    };
     let call = |id| {
         let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
         let items = vec![smallvec![text]];
@@ -156,7 +164,7 @@ async fn a_program_that_never_reads_its_answers_is_ended() {
     let (_stop, stopped) = watch::channel(false);
     let (state, mut engine) = serving_x();
     let untaken = state.ledger.untaken.clone();
-    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped));
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
     let (_heard, mut near) = tokio::io::split(near);
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     near.write_all(&call_x(1)).await.unwrap();
