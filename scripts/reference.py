@@ -93,8 +93,8 @@ Every option. An unknown name or a value out of range is an error that names the
 ## Options of a deployment
 
 Layers, weakest first: the default; the decorator `@jitney.deployment(…)`; `[deployment.NAME]` in `jitney.toml`; the
-environment as `JITNEY_NAME__OPTION`; the command line as `--set NAME.option=value`. These are allowed only in the
-decorator: {code_only}.
+environment as `JITNEY_NAME__OPTION`; the command line as `--set NAME.option=value`, or as `--option value` if one
+deployment is served. These are allowed only in the decorator: {code_only}.
 
 The other arguments of the decorator are part of the code, and no layer can change them: `name` (the route,
 [guide](../guide.md#writing-a-deployment)), `examples` ([guide](../guide.md#examples-and-warm-up)), `group_by` and

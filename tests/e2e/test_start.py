@@ -42,6 +42,20 @@ def test_wrong_options_are_refused_with_a_suggestion(
         assert word in server.log()
 
 
+def test_options_without_a_name_are_those_of_the_only_deployment(serve: Serve) -> None:
+    server = serve("sleepy.py", arguments=("--replicas", "2", "--max-batch-size", "3"))
+    with server.client() as client:
+        options = client.get("/config").json()["deployments"]["sleepy"]["options"]
+    assert (options["replicas"], options["max_batch_size"]) == (2, 3)
+    assert len(server.workers()) == 2
+
+
+def test_options_without_a_name_are_refused_if_several_deployments_are_served(serve: Serve) -> None:
+    server = serve("noop.py", arguments=("--replicas", "2"), wait=False)
+    assert server.wait_exit() != 0
+    assert "(noop, shout, mirror); write --set noop.replicas=2" in server.log()
+
+
 def test_not_ready_while_loading_and_probes_never_wait(serve: Serve) -> None:
     server = serve("slow_load.py", wait=False, is_gate_shut=True)
     until(lambda: server.calls("load"), "the model begins to load")

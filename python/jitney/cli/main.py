@@ -80,6 +80,8 @@ def _unknown_option(parser: argparse.ArgumentParser, given: str, arguments: list
     option = flag.removeprefix("--").replace("-", "_")
     option = "replicas" if option in _REPLICAS else option
     said = f"{parser.prog} has no option {given!r}"
+    if option in deployment_options() and parser.prog.endswith("serve"):
+        return f"{said}; did you mean '--{option}'?"
     if option in deployment_options() and not deployment_options()[option].in_code_only:
         return f"{said}; options of a deployment go by its name: --set NAME.{option}={value}"
     return said + _hint(flag, _flags(parser), parser.prog)

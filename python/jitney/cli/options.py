@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Mapping
 
-from jitney.config.layers import Option, server_options
+from jitney.config.layers import Option, deployment_options, flag_of, server_options
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +19,30 @@ def add_layers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="file of options (default: jitney.toml, if it is there)")
 
 
+def add_deployment_options(parser: argparse.ArgumentParser) -> None:
+    """Add one flag per option of a deployment. Their values stay text: the table parses them."""
+    group = parser.add_argument_group("options of a deployment, if one is served; of several: --set NAME.OPTION=VALUE")
+    for option in deployment_options().values():
+        if not option.in_code_only:
+            metavar = "|".join(option.choices) or (option.unit or option.base.__name__).upper()
+            metavar = {"TUPLE": "LIST", "BOOL": "true|false"}.get(metavar, metavar).replace(" ", "_")
+            group.add_argument(flag_of(option.name), metavar=metavar, help=_help(option))
+
+
+def given_deployment_options(arguments: argparse.Namespace) -> Mapping[str, str]:
+    """Collect the options of a deployment that were on the command line."""
+    return {
+        option.name: text
+        for option in deployment_options().values()
+        if (text := getattr(arguments, option.name, None)) is not None
+    }
+
+
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """Add one flag per server option."""
     group = parser.add_argument_group("server options")
     for option in server_options().values():
-        flag = f"--{option.name.replace('_', '-')}"
+        flag = flag_of(option.name)
         if option.base is bool:
             group.add_argument(flag, action="store_const", const=True, default=None, help=_help(option))
         elif option.base is tuple:
@@ -41,5 +60,6 @@ def given_server_options(arguments: argparse.Namespace) -> Mapping[str, object]:
 
 def _help(option: Option) -> str:
     default = (",".join(option.default) or "none") if option.base is tuple else option.default
-    known = "" if option.base is bool else f" (default: {default})"
+    has_default = option.base is not bool and "default: " not in option.meaning
+    known = f" (default: {'none' if default is None else default})" if has_default else ""
     return f"{option.meaning}{known}".replace("%", "%%")

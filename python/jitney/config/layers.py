@@ -5,7 +5,7 @@ Nothing is read at import: the file's path, the environment and the `--set` argu
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -28,6 +28,7 @@ __all__ = [
     "SetText",
     "deployment_options",
     "environment_name",
+    "flag_of",
     "resolve",
     "resolve_server",
     "server_options",
@@ -76,6 +77,8 @@ class Overrides:
     sets: Layer = field(default_factory=Layer)
     program: Layer = field(default_factory=Layer)
     """Constructor arguments that a program gives as values; its options are among `sets`."""
+    flags: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Options without a name, such as `--replicas 2`: for the one deployment that is served."""
 
     def give(self, key: str, value: object) -> None:
         """Add an option that a program gives: NAME.option, or the constructor argument NAME.init.ARGUMENT."""
@@ -91,6 +94,23 @@ class Overrides:
         if name == SERVER:
             raise ConfigError(f"options: `{key}`: an engine inside a program has no options of a server")
         self.sets.put(name, option, parse(deployment_options(), (f"`{key}`", "options"), option, value))
+
+    def give_flag(self, key: str, text: str) -> None:
+        """Add an option of the only deployment, as `--replicas 2` gives it."""
+        self.flags[key] = parse(deployment_options(), (flag_of(key), "set"), key, text)
+
+    def check_flags(self, served: Sequence[str], example: str) -> None:
+        """Raise ConfigError if options without a name are given although several things are served.
+
+        `example` is the name of a deployment for the message.
+        """
+        if self.flags and len(served) > 1:
+            key, value = next(iter(self.flags.items()))
+            text = _as_text(value)
+            raise ConfigError(
+                f"{flag_of(key)} {text} is for one deployment, but several are served ({', '.join(served)}); "
+                f"write --set {example}.{key}={text}"
+            )
 
     def to_json(self) -> str:
         """Return the overrides as JSON, for worker processes."""
@@ -155,6 +175,17 @@ class ResolvedServer:
     sources: dict[str, str]
 
 
+def flag_of(key: str) -> str:
+    """Spell an option as the command line does."""
+    return f"--{key.replace('_', '-')}"
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return ",".join(cast("Sequence[str]", value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
 def environment_name(name: str) -> str:
     """Spell a deployment's name as the environment does: "my-model.v2" is MY_MODEL_V2."""
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
@@ -171,7 +202,7 @@ def resolve(name: str, declared: Mapping[str, object], overrides: Overrides) -> 
         "decorator": decorator,
         "file": overrides.file.options.get(name, {}),
         "environment": overrides.environment.options.get(spelled, {}),
-        "set": overrides.sets.options.get(name, {}),
+        "set": {**overrides.flags, **overrides.sets.options.get(name, {})},
     }
     values, sources = _merge(deployment_options(), layers)
     options = DeploymentOptions(**values)

@@ -207,9 +207,12 @@ class Worker:
 
     def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:
         self._enter("importing")
+        deployments = load_target(self._spec.target)
+        names = [deployment.name for deployment in deployments]
+        self._spec.overrides.check_flags(names, names[0])
         pairs = [
             (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides))
-            for deployment in load_target(self._spec.target)
+            for deployment in deployments
         ]
         self._send("manifest", manifest(self._spec.target, pairs))
         return {deployment.name: (deployment, resolved) for deployment, resolved in pairs}

@@ -12,7 +12,7 @@ import pytest
 from jitney.cli.main import main
 from jitney.cli.reload import Reloader
 from jitney.cli.serve import watched
-from jitney.config.layers import server_options
+from jitney.config.layers import deployment_options, server_options
 
 
 class FakeCore(ModuleType):
@@ -52,6 +52,23 @@ def test_serve_hands_its_settings_over_and_returns_the_exit_code(core: FakeCore)
     assert not core.parents
 
 
+def test_options_of_the_only_deployment_are_flags(core: FakeCore) -> None:
+    assert main(["serve", "model.py", "--replicas", "2", "--devices", "cuda:0,cuda:1", "--retry", "false"]) == 7
+    [target] = core.settings[0]["targets"]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+    assert target["overrides"]["flags"] == {"replicas": 2, "devices": ["cuda:0", "cuda:1"], "retry": False}
+
+
+def test_every_option_of_a_deployment_is_a_flag_and_none_is_one_of_the_server(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    text = capsys.readouterr().out
+    flags = [option for option in deployment_options().values() if not option.in_code_only]
+    assert [option.name for option in flags if f"--{option.name.replace('_', '-')} " not in text] == []
+    assert not deployment_options().keys() & server_options().keys()
+
+
 def test_serve_under_reload_follows_its_parent(core: FakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JITNEY_RELOAD_PARENT", "123")
     assert main(["serve", "model.py"]) == 7
@@ -74,9 +91,10 @@ def test_every_server_option_is_a_flag_with_its_meaning(capsys: pytest.CaptureFi
         (["sreve", "model.py"], "did you mean 'serve'?"),
         (["serve", "model.py", "--prot", "1"], "did you mean '--port'?"),
         (["serve", "model.py", "--zzz"], "see jitney serve --help"),
-        (["serve", "model.py", "--max-batch-size", "3"], "--set NAME.max_batch_size=3"),
-        (["serve", "--max-batch-size=3", "model.py"], "--set NAME.max_batch_size=3"),
-        (["serve", "model.py", "--workers", "2"], "--set NAME.replicas=2"),
+        (["check", "model.py", "--max-batch-size", "3"], "--set NAME.max_batch_size=3"),
+        (["serve", "--max-batch-size=3", "model.py", "other.py"], "write --set NAME.max_batch_size=3"),
+        (["serve", "model.py", "--max-batch-size", "0"], "--max-batch-size (set): `max_batch_size`: expected a whole"),
+        (["serve", "model.py", "--workers", "2"], "did you mean '--replicas'?"),
         (["serve", "model.py", "--port", "80x"], "1 to 65535, or 0 for any free port, not '80x'"),
         (["serve", "model.py", "--port", "-1"], "--port"),
         (["serve", "model.py", "--port", "65536"], "1 to 65535"),

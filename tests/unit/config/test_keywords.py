@@ -55,5 +55,5 @@ def test_pyright_knows_each_option_and_its_type(tmp_path: Path) -> None:
     ran = subprocess.run(pyright, cwd=tmp_path, capture_output=True, text=True, check=False)
     lines = PROGRAM.splitlines()
     found: list[dict[str, Any]] = json.loads(ran.stdout)["generalDiagnostics"]
-    errors = {lines[each["range"]["start"]["line"]] for each in found}
+    errors = {lines[int(each["range"]["start"]["line"])] for each in found}
     assert errors == set(lines[-4:]), ran.stdout

@@ -282,3 +282,18 @@ def test_a_program_is_told_of_the_keyword_that_it_wrote() -> None:
         overrides.give(key, value)
     options = resolve("m", {}, overrides).options
     assert (options.devices, options.retry, options.max_batch_size) == (("cuda:0", "cuda:1"), False, 8)
+
+
+def test_a_flag_is_an_option_of_the_only_deployment_and_its_name_is_stronger() -> None:
+    overrides = Overrides()
+    overrides.give_flag("replicas", "2")
+    overrides.give_flag("devices", "cuda:0,cuda:1")
+    overrides.check_flags(["m"], "m")
+    resolved = resolve("m", {"replicas": 4}, Overrides.from_json(overrides.to_json()))
+    assert (resolved.options.replicas, resolved.sources["replicas"]) == (2, "set")
+    assert resolved.options.devices == ("cuda:0", "cuda:1")
+    overrides.sets.put("m", "replicas", 3)
+    assert resolve("m", {}, overrides).options.replicas == 3
+    message = r"--replicas 2 is for one deployment, but several .* \(m, n\); write --set m.replicas=2"
+    with pytest.raises(ConfigError, match=message):
+        overrides.check_flags(["m", "n"], "m")
