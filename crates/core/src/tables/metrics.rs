@@ -1,4 +1,4 @@
-//! Every metric once: name, kind, labels, help. The exporter, the docs and the dashboards read this table.
+//! Every metric once: name, kind, labels, help. The exporter and the reference page read this table.
 
 /// Buckets of durations, in seconds: 100 microseconds to 60 seconds.
 pub const SECONDS: &[f64] = &[
@@ -33,12 +33,33 @@ pub struct Metric {
     pub help: &'static str,
 }
 
+/// A row whose metric is a counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter(pub Metric);
+
+/// A row whose metric is a gauge of whole numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Gauge(pub Metric);
+
+/// A row whose metric is a gauge of any numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Level(pub Metric);
+
+/// A row whose metric is a histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct Histogram(pub Metric);
+
 macro_rules! metrics {
-    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal, $kind:expr, [$($label:literal),*];)+) => {
-        $($(#[doc = $doc])+ pub const $constant: Metric =
-            Metric { name: $name, kind: $kind, labels: &[$($label),*], help: concat!($($doc),+) };)+
+    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal, Kind::$kind:ident $(($buckets:expr))?,
+       [$($label:literal),*];)+) => {
+        $($(#[doc = $doc])+ pub const $constant: $kind = $kind(Metric {
+            name: $name,
+            kind: Kind::$kind $(($buckets))?,
+            labels: &[$($label),*],
+            help: concat!($($doc),+),
+        });)+
         /// The whole table.
-        pub const ALL: &[Metric] = &[$($constant,)+];
+        pub const ALL: &[Metric] = &[$($constant.0,)+];
     };
 }
 

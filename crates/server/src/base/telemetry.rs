@@ -1,4 +1,4 @@
-//! The metrics table of `core`, made recordable. Histograms and counters only; labels are resolved once.
+//! The metrics table of `core`, made recordable. The type of a row says which kind of metric it is; labels are resolved once.
 
 use crate::base::ledger::Account;
 use jitney_core::tables::metrics;
@@ -76,23 +76,23 @@ impl Telemetry {
     }
 
     /// The counter of this row with these label values.
-    pub fn counter(&self, metric: Metric, labels: &[&str]) -> IntCounter {
-        self.counters[metric.name].with_label_values(labels)
+    pub fn counter(&self, metric: metrics::Counter, labels: &[&str]) -> IntCounter {
+        self.counters[metric.0.name].with_label_values(labels)
     }
 
     /// The gauge of this row with these label values.
-    pub fn gauge(&self, metric: Metric, labels: &[&str]) -> IntGauge {
-        self.gauges[metric.name].with_label_values(labels)
+    pub fn gauge(&self, metric: metrics::Gauge, labels: &[&str]) -> IntGauge {
+        self.gauges[metric.0.name].with_label_values(labels)
     }
 
     /// The level of this row with these label values.
-    pub fn level(&self, metric: Metric, labels: &[&str]) -> Gauge {
-        self.levels[metric.name].with_label_values(labels)
+    pub fn level(&self, metric: metrics::Level, labels: &[&str]) -> Gauge {
+        self.levels[metric.0.name].with_label_values(labels)
     }
 
     /// The histogram of this row with these label values.
-    pub fn histogram(&self, metric: Metric, labels: &[&str]) -> prometheus::Histogram {
-        self.histograms[metric.name].with_label_values(labels)
+    pub fn histogram(&self, metric: metrics::Histogram, labels: &[&str]) -> prometheus::Histogram {
+        self.histograms[metric.0.name].with_label_values(labels)
     }
 
     /// One counter per outcome, in the order of `Outcome::ALL`.
@@ -101,7 +101,7 @@ impl Telemetry {
     }
 
     /// Shows an account of the ledger as the gauge of this row with these label values.
-    pub fn show_account(&self, metric: Metric, labels: &[&str], account: &Account) {
+    pub fn show_account(&self, metric: metrics::Gauge, labels: &[&str], account: &Account) {
         let shown = (self.gauge(metric, labels), account.clone());
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).push(shown);
     }

@@ -9,7 +9,7 @@ use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
 use jitney_core::tables::metrics;
-use jitney_core::tables::metrics::Metric;
+use jitney_core::tables::metrics::Gauge;
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::base::clock::Clock;
 use jitney_server::base::telemetry::Telemetry;
@@ -144,7 +144,7 @@ impl Rig {
         self.telemetry.counter(metrics::BATCHES, &[NAME, reason.label()]).get()
     }
 
-    pub(crate) fn gauge(&self, metric: Metric) -> i64 {
+    pub(crate) fn gauge(&self, metric: Gauge) -> i64 {
         self.telemetry.gauge(metric, &[NAME]).get()
     }
 
@@ -160,7 +160,7 @@ impl Rig {
     pub(crate) async fn assert_empty(&self) {
         self.settle().await;
         for metric in [metrics::QUEUED_ITEMS, metrics::QUEUED_BYTES, metrics::LANES, metrics::RUNNING_ITEMS] {
-            assert_eq!(self.gauge(metric), 0, "{}", metric.name);
+            assert_eq!(self.gauge(metric), 0, "{}", metric.0.name);
         }
     }
 }
