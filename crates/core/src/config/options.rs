@@ -1,6 +1,7 @@
 //! The shape and limits of configuration. Defaults live in Python (`jitney.config`), once.
 
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The options of one deployment, all of them: a missing or an unknown key is an error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,7 +89,17 @@ pub struct ServerOptions {
     pub log_level: String,
 }
 
+/// A length of time in seconds; what cannot be counted is without end.
+pub fn length(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
 impl DeploymentOptions {
+    /// A request's deadline when it names none.
+    pub fn request_timeout(&self) -> Duration {
+        length(self.request_timeout_s)
+    }
+
     /// The options of a test, which replaces those that it is about. The defaults of users are in Python.
     #[doc(hidden)]
     #[must_use]
@@ -119,6 +130,11 @@ impl DeploymentOptions {
 }
 
 impl ServerOptions {
+    /// Longest silence inside a body, and of a client that does not read its answer.
+    pub fn body_timeout(&self) -> Duration {
+        length(self.body_timeout_s)
+    }
+
     /// The options of a test, which replaces those that it is about. The defaults of users are in Python.
     #[doc(hidden)]
     #[must_use]

@@ -231,7 +231,7 @@ impl Deployment {
     /// Submits a later piece of a request that began at `started`, when it is its turn. The request was let in, so a piece
     /// that finds no room tries again for as long as the request has time.
     async fn submit_later(&self, started: Instant, pieces: &mut Pieces, guard: &mut CancelOnDrop) -> Vec<Answer> {
-        let default = Duration::try_from_secs_f64(self.manifest.options.request_timeout_s).unwrap_or(Duration::MAX);
+        let default = self.manifest.options.request_timeout();
         let left = |call: &Call| call.timeout.unwrap_or(default).saturating_sub(started.elapsed());
         pieces.set_replicas(self.replicas.get());
         let calls = pieces.cut();

@@ -13,6 +13,7 @@ use crate::run::engine_host::EngineHost;
 use crate::values::answer::{Answer, Failure};
 use crate::workers::settings::Settings;
 use crate::workers::supervisor::state::Stop;
+use jitney_core::config::options::length;
 use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,7 +67,7 @@ pub struct Embedded {
 impl Embedded {
     /// Starts its thread and the workers; `ready` says when they can be called.
     pub fn start(settings: Settings) -> Result<Embedded, Fatal> {
-        let drain_timeout = Duration::try_from_secs_f64(settings.server.drain_timeout_s).unwrap_or(Duration::MAX);
+        let drain_timeout = length(settings.server.drain_timeout_s);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1) // It only moves bytes, and shares the cores with the program that it serves.
             .thread_name("jitney-engine")

@@ -8,6 +8,7 @@ use crate::engine::task::Engine;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::placement::warm_up;
 use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::config::options::length;
 use jitney_core::config::rules::Rules;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Engines {
             engine,
             min_ready: options.min_ready_replicas as usize,
             example_cost: warm_up::example_cost(manifest),
-            load_timeout: Duration::try_from_secs_f64(options.load_timeout_s).unwrap_or(Duration::MAX),
+            load_timeout: length(options.load_timeout_s),
             batch_timeout_s: options.batch_timeout_s,
             max_answer_bytes: options.max_answer_bytes,
             max_batch_size: options.max_batch_size.into(),

@@ -251,7 +251,7 @@ impl Connection {
                 }
                 if under_way.end(ticket) {
                     let answers = answer_frames::answers(id, &answers);
-                    let silence = Duration::try_from_secs_f64(state.options.body_timeout_s).unwrap_or(Duration::MAX);
+                    let silence = state.options.body_timeout();
                     let held = backlog::hold(answers.iter().map(Bytes::len).sum(), &backlog, silence);
                     let _ = outgoing.send(answer_frames::until_written(answers, (permit, held)));
                 }

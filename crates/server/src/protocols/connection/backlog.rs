@@ -1,5 +1,6 @@
 //! Answers that wait for their client to read them: how many bytes they hold, and when they must have been read.
 
+use crate::base::clock;
 use crate::base::ledger::{Account, Held};
 use crate::protocols::connection::limits::{COUNTED_BYTES, TAKE_RATE};
 use bytes::Bytes;
@@ -99,7 +100,7 @@ pub(crate) async fn overdue(backlog: &ResponseBacklog) {
 
 fn end(now: Instant, silence: Duration, waiting: usize) -> Instant {
     let patience = silence.saturating_add(Duration::from_secs_f64(waiting as f64 / TAKE_RATE as f64));
-    now.checked_add(patience).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365))
+    clock::after(now, patience)
 }
 
 #[cfg(test)]

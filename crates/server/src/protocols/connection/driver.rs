@@ -3,6 +3,7 @@
 //! hyper's own header time-out also counts while a kept-alive connection is idle and costs a timer per request, so it is
 //! off; the driver below keeps one lazy timer per connection for all of them.
 
+use crate::base::clock;
 use crate::base::self_wake::SelfWake;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::least_rate::LeastRate;
@@ -12,6 +13,7 @@ use crate::protocols::connection::services::Services;
 use crate::protocols::connection::socket::{Activity, HttpVersion, Seen, Socket, Stream};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use jitney_core::config::options::length;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -160,12 +162,11 @@ struct Limits {
 
 impl Limits {
     fn of(state: &ServerState) -> Limits {
-        let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX);
         let options = &state.options;
         Limits {
-            header: seconds(options.header_timeout_s),
-            idle: seconds(options.idle_timeout_s),
-            write: seconds(options.body_timeout_s),
+            header: length(options.header_timeout_s),
+            idle: length(options.idle_timeout_s),
+            write: length(options.body_timeout_s),
         }
     }
 }
@@ -321,7 +322,7 @@ impl Driver {
             .into_iter()
             .flatten()
             .min()
-            .unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
+            .unwrap_or_else(|| clock::after(Instant::now(), Duration::MAX))
     }
 
     /// Whether a time-out has passed. The timer may ring early, never late: deadlines mostly move away, and moving the

@@ -1,6 +1,7 @@
 //! The least rate at which a client must go on sending. A time-out that every byte sets back would let one byte now and then
 //! hold a connection for ever.
 
+use crate::base::clock;
 use crate::protocols::connection::limits::LEAST_RATE;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,7 +36,7 @@ impl LeastRate {
 
     /// When the client is too slow, unless more comes before.
     pub(crate) fn end(&self) -> Instant {
-        self.since.checked_add(self.window).unwrap_or_else(|| self.since + Duration::from_secs(86_400 * 365))
+        clock::after(self.since, self.window)
     }
 
     /// What a client does that was too slow.

@@ -1,5 +1,6 @@
 //! Streams: messages as they come, and `ModelStreamInfer`, which answers each of them in their order.
 
+use crate::base::clock;
 use crate::base::ledger::{Held, Ledger};
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
@@ -43,8 +44,6 @@ const AT_ONCE: usize = 64;
 
 /// How often a stream looks whether the server is ending.
 const LOOK: Duration = Duration::from_millis(500);
-/// Longer than any stream.
-const FAR_AWAY: Duration = Duration::from_secs(86_400 * 365);
 
 /// What the messages of a stream may be.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +90,7 @@ impl<'a> Messages<'a> {
     pub(crate) async fn next(&mut self) -> Result<Option<Packed>, Failure> {
         let options = &self.state.options;
         let Bounds { most, allowed } = self.bounds;
-        let silence = Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX);
+        let silence = options.body_timeout();
         // The end of its time, and the rate at which it comes, once it has begun.
         let mut begun: Option<(Instant, LeastRate)> = None;
         loop {
@@ -117,7 +116,7 @@ impl<'a> Messages<'a> {
             } else {
                 let start = || {
                     let now = Instant::now();
-                    (now.checked_add(allowed).unwrap_or_else(|| now + FAR_AWAY), LeastRate::new(silence))
+                    (clock::after(now, allowed), LeastRate::new(silence))
                 };
                 let (end, rate) = begun.get_or_insert_with(start);
                 timeout_at(rate.end().min(*end), frame).await.map_err(|_| too_slow(rate, allowed, *end))?
@@ -258,7 +257,7 @@ async fn read(
     loop {
         // A place first: what is read is computed.
         let Ok(place) = started.reserve().await else { return Ok(()) };
-        let late = end.unwrap_or_else(|| Instant::now() + FAR_AWAY);
+        let late = end.unwrap_or_else(|| clock::after(Instant::now(), Duration::MAX));
         let next = async {
             waiting.room().await;
             messages.next().await

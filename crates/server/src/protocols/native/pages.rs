@@ -85,10 +85,15 @@ pub(crate) fn readyz(state: &ServerState) -> Reply {
     let mut answer =
         json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
     if !readiness.ready {
-        *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(state.loading_retry_after().as_secs().max(1)));
+        say_unready(&mut answer, state);
     }
     answer
+}
+
+/// Makes this the answer to a probe of what is not ready.
+pub(crate) fn say_unready(answer: &mut Reply, state: &ServerState) {
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(state.loading_retry_after().as_secs().max(1)));
 }
 
 /// `GET /metrics`, in the Prometheus text format unless the scraper prefers `OpenMetrics`.

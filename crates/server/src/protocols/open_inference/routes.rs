@@ -6,6 +6,7 @@ use crate::items::document::json_fault;
 use crate::protocols::connection::socket::Active;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
+use crate::protocols::native::pages::say_unready;
 use crate::protocols::open_inference::describe;
 use crate::protocols::open_inference::infer::RestInfer;
 use crate::protocols::reply::payload::Reply;
@@ -14,8 +15,7 @@ use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::body;
 use crate::protocols::request::object::Object;
 use crate::values::text::decoded;
-use hyper::header::{HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request};
 use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -137,8 +137,7 @@ fn readiness(state: &ServerState, mut body: Value, ready: bool) -> Reply {
     body["ready"] = ready.into();
     let mut reply = json_reply(&body);
     if !ready {
-        *reply.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(state.loading_retry_after().as_secs().max(1)));
+        say_unready(&mut reply, state);
     }
     reply
 }

@@ -17,7 +17,7 @@ use crate::protocols::reply::render;
 use crate::protocols::reply::value;
 use crate::protocols::request::headers::quoted;
 use crate::protocols::request::input::{DecodedItem, Reading, take};
-use crate::protocols::request::media::{BodyType, body_type, check_content_encoding, content_type};
+use crate::protocols::request::media::{BodyType, body_type, check_content_encoding, content_type, wrong_type};
 use crate::protocols::request::terms::allowed;
 use crate::values::answer::{Answer, Failure, OutputPart, Timing};
 use crate::values::call::Encoding;
@@ -86,9 +86,7 @@ impl Dialect for Embeddings<'_> {
         if matches!(body_type(headers)?, BodyType::Json | BodyType::Unsaid) {
             return Ok(());
         }
-        let got = quoted(content_type(headers));
-        let detail = format!("content-type {got} is not taken here; send application/json");
-        Err(Failure::new(Outcome::UnsupportedMediaType, detail))
+        Err(wrong_type(content_type(headers), &["application/json"]))
     }
 
     async fn decode(&self, (): &(), body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {

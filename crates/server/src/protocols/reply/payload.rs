@@ -90,7 +90,7 @@ impl ReplyBody {
 
     /// Hands the answer over to the connection: what its client does not take is counted, and bounded in time.
     pub(crate) fn hand_over(&mut self, mut active: Active, state: &ServerState, activity: &Arc<Activity>) {
-        let silence = Duration::try_from_secs_f64(state.options.body_timeout_s).unwrap_or(Duration::MAX);
+        let silence = state.options.body_timeout();
         match &mut self.content {
             Content::Whole(data) => {
                 active.reply();

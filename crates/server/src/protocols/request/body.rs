@@ -1,5 +1,6 @@
 //! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
 
+use crate::base::clock;
 use crate::base::ledger::Held;
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
@@ -65,7 +66,7 @@ pub(crate) async fn receive(body: Upload, state: &ServerState, patience: Patienc
 
 /// The body of a request that no model answers, which may take as long as a pause in another body.
 pub(crate) async fn question(body: Upload, state: &ServerState, asked: Option<Duration>) -> Result<Chunks, Problem> {
-    let allowed = Duration::try_from_secs_f64(state.options.body_timeout_s).unwrap_or(Duration::MAX);
+    let allowed = state.options.body_timeout();
     let most = state.options.max_body_bytes.min(QUESTION_BYTES);
     Ok(receive_within(most, body, state, Patience::of(allowed, asked)).await?.chunks)
 }
@@ -174,9 +175,9 @@ async fn slow(
     patience: Patience,
 ) -> Result<(Chunks, Held), Problem> {
     let options = &state.options;
-    let rate = LeastRate::new(Duration::try_from_secs_f64(options.body_timeout_s).unwrap_or(Duration::MAX));
+    let rate = LeastRate::new(options.body_timeout());
     let end = Instant::now().checked_add(patience.total);
-    let end = end.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365));
+    let end = end.unwrap_or_else(|| clock::after(Instant::now(), Duration::MAX));
     let mut wait = Wait { rate, end, patience };
     let is_small = body.size_hint().upper().is_some_and(|left| left <= SMALL_BYTES);
     let mut held = body.account().hold(0);

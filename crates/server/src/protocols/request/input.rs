@@ -6,7 +6,7 @@ use crate::items::document::{Document, check_mark, is_marked};
 use crate::items::fields;
 use crate::items::many;
 use crate::items::many::Format;
-use crate::protocols::request::media::BodyType;
+use crate::protocols::request::media::{BodyType, wrong_type};
 use crate::values::answer::Failure;
 use crate::values::call::next_item_id;
 use crate::values::call::{Call, Encoding, Part};
@@ -82,12 +82,7 @@ pub(crate) fn accepted(input: &Input) -> impl Iterator<Item = &'static str> {
 /// How a body of this type is to be read for this input.
 pub(crate) fn reading(input: &Input, body: BodyType, got: &[u8]) -> Result<Reading, Failure> {
     let row = rows(input).iter().find(|(_, bodies, _)| bodies.contains(&body));
-    row.map(|(.., reading)| *reading).ok_or_else(|| {
-        let known: Vec<&str> = accepted(input).collect();
-        let got = crate::protocols::request::headers::quoted(got);
-        let detail = format!("content-type {got} is not taken here; send one of {}", known.join(", "));
-        Failure::new(Outcome::UnsupportedMediaType, detail)
-    })
+    row.map(|(.., reading)| *reading).ok_or_else(|| wrong_type(got, &accepted(input).collect::<Vec<_>>()))
 }
 
 /// How much work it is to read a body of this length, in bytes that are parsed.
@@ -183,11 +178,7 @@ pub(crate) fn reading_many(input: &Input, body: BodyType, got: &[u8]) -> Result<
         BodyType::Unsaid | BodyType::Json => Ok(ManyReading::List(Format::Json)),
         BodyType::Msgpack => Ok(ManyReading::List(Format::Msgpack)),
         BodyType::Npy if takes.contains(&"application/x-npy") => Ok(ManyReading::Rows),
-        _ => {
-            let got = crate::protocols::request::headers::quoted(got);
-            let detail = format!("content-type {got} is not taken here; send one of {}", takes.join(", "));
-            Err(Failure::new(Outcome::UnsupportedMediaType, detail))
-        }
+        _ => Err(wrong_type(got, takes)),
     }
 }
 

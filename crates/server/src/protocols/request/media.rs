@@ -107,6 +107,13 @@ fn check_encoding(headers: &HeaderMap, name: &HeaderName, plain: &str) -> Result
     Ok(())
 }
 
+/// Refuses a body for its type.
+pub(crate) fn wrong_type(got: &[u8], takes: &[&str]) -> Failure {
+    let choice = if takes.len() > 1 { "one of " } else { "" };
+    let detail = format!("content-type {} is not taken here; send {choice}{}", quoted(got), takes.join(", "));
+    Failure::new(Outcome::UnsupportedMediaType, detail)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -56,7 +56,7 @@ impl RequestTerms {
 
 /// How long requests to this deployment may take.
 pub(crate) fn allowed(manifest: &DeploymentManifest) -> Duration {
-    Duration::try_from_secs_f64(manifest.options.request_timeout_s).unwrap_or(Duration::MAX)
+    manifest.options.request_timeout()
 }
 
 /// The body of a request whose head has been read.
