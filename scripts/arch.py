@@ -31,6 +31,8 @@ RULES = ["crates/core/src", "crates/bench/src/rules"]
 IMPURE = re.compile(r"\bstd::(?:fs|net|thread|process|env|io|os)\b|\b(?:Instant|SystemTime)\b")
 # Paths that exist on one machine only; put together here so that this file does not hold one.
 MACHINE = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(["root", "work", "Users", "home", "mnt"]) + r")/[A-Za-z0-9_]")
+WHERE_TO_CHANGE = ["docs/design/0001-architecture.md", "docs/contributing/README.md"]
+NAMED = re.compile(r"`((?:crates|python|tests|docs|scripts)/[\w./-]+)`(?: \(((?:`[^`]+`(?:, )?)+)\))?")
 GENERATED = {"Cargo.lock", "LICENSE"}
 
 
@@ -166,6 +168,25 @@ def machine_paths(root: Path) -> list[str]:
     return problems
 
 
+def named_files(root: Path) -> list[str]:
+    """Say which files do not exist that the tables for contributors name, and which names are not in them.
+
+    A file is named by its path from the root; the names in brackets after it, as in `a/b.rs` (`c`, `d`), stand in it.
+    """
+    problems: list[str] = []
+    for page in WHERE_TO_CHANGE:
+        rows = [line for line in (root / page).read_text().splitlines() if line.startswith("| ")]
+        for path, names in (match.groups("") for row in rows for match in NAMED.finditer(row)):
+            place = root / path.split("NAME")[0]
+            if not place.exists():
+                problems.append(f"{page}: there is no {path}")
+            elif place.is_file():
+                text = place.read_text()
+                missing = [name for name in re.findall(r"`([^`]+)`", names) if name not in text]
+                problems += [f"{page}: {path} has no {name}" for name in missing]
+    return problems
+
+
 CHECKS: list[Callable[[Path], Iterable[str]]] = [
     crate_edges,
     rust_modules,
@@ -175,6 +196,7 @@ CHECKS: list[Callable[[Path], Iterable[str]]] = [
     folder_sizes,
     versions,
     machine_paths,
+    named_files,
 ]
 
 

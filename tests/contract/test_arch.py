@@ -104,3 +104,16 @@ def test_paths_of_one_machine_are_found(tmp_path: Path) -> None:
     write(tmp_path, "docs/fine.md", "see https://example.org/home/page and ./work/here\n")
     (problem,) = arch.machine_paths(tmp_path)
     assert problem.startswith("docs/guide.md:1:")
+
+
+def test_files_and_names_that_the_tables_for_contributors_have_wrong_are_found(tmp_path: Path) -> None:
+    architecture, contributing = arch.WHERE_TO_CHANGE
+    write(tmp_path, "crates/a/src/here.rs", "fn stamp() {}\n")
+    write(tmp_path, architecture, "| a header | `crates/a/src/here.rs` (`stamp`) and `crates/a/NAME.rs` |\n")
+    write(tmp_path, contributing, "`crates/a/src/gone.rs` stands in no table\n")
+    assert arch.named_files(tmp_path) == []
+    write(tmp_path, contributing, "| a | `crates/a/src/gone.rs` |\n| b | `crates/a/src/here.rs` (`stamp`, `seal`) |\n")
+    assert arch.named_files(tmp_path) == [
+        f"{contributing}: there is no crates/a/src/gone.rs",
+        f"{contributing}: crates/a/src/here.rs has no seal",
+    ]

@@ -92,3 +92,16 @@ pub(crate) fn all_failed_schema() -> Value {
     let more = json!({ "type": "object", "properties": { "outcomes": { "type": "array", "items": failed }, "failed": { "type": "integer" } } });
     json!({ "description": "If every item failed, `outcomes` has the problem of each.", "allOf": [{ "$ref": "#/components/schemas/Problem" }, more] })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocols::routing::cors::EXPOSED;
+
+    #[test]
+    fn pages_of_other_origins_may_read_every_header_of_the_document() {
+        for (name, _) in GOOD.iter().chain(BAD) {
+            assert!(EXPOSED.split(", ").any(|exposed| exposed == *name), "{name} is not in EXPOSED");
+        }
+    }
+}

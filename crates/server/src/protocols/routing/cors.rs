@@ -14,7 +14,8 @@ use hyper::{Method, Response, StatusCode};
 const MAX_AGE: &str = "7200";
 const METHODS: &str = "GET, HEAD, POST, OPTIONS";
 const HEADERS: &str = "authorization, content-type, x-api-key, x-priority, x-request-id, x-request-timeout-ms";
-const EXPOSED: &str = "inference-header-content-length, \
+/// Headers of answers that pages of allowed origins may read.
+pub(crate) const EXPOSED: &str = "inference-header-content-length, \
     retry-after, server-timing, x-jitney-batch-size, x-jitney-failed, x-jitney-reason, x-request-id, x-should-retry";
 
 /// The origins that were allowed; empty if there are none.
