@@ -57,19 +57,19 @@ impl Account {
 
     /// Holds bytes until what is returned is dropped.
     #[must_use]
-    pub fn hold(&self, bytes: usize) -> Held {
-        let mut held = Held { account: self.clone(), bytes: 0 };
+    pub fn hold(&self, bytes: usize) -> CountedBytes {
+        let mut held = CountedBytes { account: self.clone(), bytes: 0 };
         held.add(bytes as u64);
         held
     }
 
     /// Holds bytes if the account then has at most `limit`, or had none: one of any size finds room alone.
-    pub fn hold_within(&self, bytes: usize, limit: u64) -> Option<Held> {
+    pub fn hold_within(&self, bytes: usize, limit: u64) -> Option<CountedBytes> {
         debug_assert!(self.0.whole.is_none(), "a part is bounded by its whole");
         let bytes = bytes as u64;
         let fits = |held: u64| Some(held.saturating_add(bytes)).filter(|&sum| held == 0 || sum <= limit);
         let added = self.0.amount.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-        added.is_ok().then(|| Held { account: self.clone(), bytes })
+        added.is_ok().then(|| CountedBytes { account: self.clone(), bytes })
     }
 
     fn whole(&self) -> &Account {
@@ -79,12 +79,12 @@ impl Account {
 
 /// Bytes that an account holds; given back when this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct CountedBytes {
     account: Account,
     bytes: u64,
 }
 
-impl Held {
+impl CountedBytes {
     /// Adds bytes. Returns whether all parts together are within `limit`, and the others of this part within what is then
     /// free: a connection that receives one body is never refused for its share.
     pub fn grow(&mut self, bytes: usize, limit: u64) -> bool {
@@ -103,7 +103,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.account.0.amount.fetch_sub(self.bytes, Ordering::Relaxed);
         if let Some(whole) = &self.account.0.whole {

@@ -3,14 +3,14 @@
 pub mod statistics;
 pub mod ticket;
 
-use crate::base::ledger::{Account, Held};
+use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
 use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::statistics::Statistics;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::large_request::pieces::Pieces;
 use crate::engine::large_request::replica_count::ReplicaCount;
-use crate::engine::large_request::turns::{ITEM_BYTES, Later};
+use crate::engine::large_request::turns::{ITEM_BYTES, LargeRequests};
 use crate::engine::reply;
 use crate::engine::reply::ReplySender;
 use crate::link::front::events::{BatchEvent, BatchListener};
@@ -96,7 +96,7 @@ pub struct Deployment {
     pub(crate) outcomes: Arc<OutcomeCounts>,
     seconds: Histogram,
     statistics: Arc<Statistics>,
-    later: Arc<Later>,
+    large_requests: Arc<LargeRequests>,
     /// Items that wait or are computed: their number.
     pub(crate) in_flight: Account,
     /// For its clock: whoever polls a call may be no thread of it.
@@ -115,7 +115,7 @@ impl Deployment {
         let signature = Arc::new(Signature::of(&manifest));
         let account = Account::default();
         telemetry.show_account(metrics::LATER_BYTES, &[&manifest.name], &account);
-        let later = Arc::new(Later::new(account, manifest.options.max_queued_bytes));
+        let large_requests = Arc::new(LargeRequests::new(account, manifest.options.max_queued_bytes));
         let (in_flight, replicas) = (Account::default(), ReplicaCount::default());
         let version = FIRST_VERSION.to_owned();
         Deployment {
@@ -127,7 +127,7 @@ impl Deployment {
             outcomes,
             seconds,
             statistics: Arc::default(),
-            later,
+            large_requests,
             in_flight,
             runtime: Handle::current(),
         }
@@ -154,10 +154,10 @@ impl Deployment {
 
     /// Counts what a request of so many items, and bytes of them all, holds until this is dropped; refuses one for which
     /// large ones leave no room. To be asked before its items are kept anywhere.
-    pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<Held>, Failure> {
+    pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<CountedBytes>, Failure> {
         let limits = BatchLimits::from(&self.manifest.options);
         let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
-        self.later.hold(items, bytes, Pieces::first(limits, self.replicas.get(), alike))
+        self.large_requests.hold(items, bytes, Pieces::first(limits, self.replicas.get(), alike))
     }
 
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
@@ -237,7 +237,7 @@ impl Deployment {
         let calls = pieces.cut();
         let longest = || calls.iter().map(left).max().unwrap_or_default();
         loop {
-            let turn = self.later.turn(&self.runtime, longest()).await;
+            let turn = self.large_requests.turn(&self.runtime, longest()).await;
             let (began, waited) = (Instant::now(), started.elapsed());
             let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
             let mut answers = self.submit(piece.collect(), true, guard).await;

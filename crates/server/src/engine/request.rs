@@ -1,7 +1,7 @@
 //! One request from its items to their answers: the same steps for every protocol, for programs that dial the server and
 //! for those that hold the engine.
 
-use crate::base::ledger::{Held, Ledger};
+use crate::base::ledger::{CountedBytes, Ledger};
 use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::engine::deployment::Deployment;
@@ -23,7 +23,7 @@ pub(crate) type Answers = SmallVec<[Answer; 1]>;
 #[derive(Debug)]
 pub(crate) struct RequestItems {
     items: Items,
-    _held: Option<Held>,
+    _held: Option<CountedBytes>,
 }
 
 impl RequestItems {

@@ -1,7 +1,7 @@
 //! One exchange for all protocols: the steps between the head of a request and its answer. A protocol says three things:
 //! how it reads a head, how it decodes items, how it writes their outcomes.
 
-use crate::base::ledger::{Held, Ledger};
+use crate::base::ledger::{CountedBytes, Ledger};
 use crate::base::offload;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
@@ -209,7 +209,7 @@ impl Computing<'_> {
         dialect: &D,
         head: &D::Head,
         body: Chunks,
-        received: Option<Held>,
+        received: Option<CountedBytes>,
         terms: RequestTerms,
     ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
         let counts = counts(dialect, self.state);
@@ -226,7 +226,7 @@ impl Computing<'_> {
         terms.apply(&mut items, &deployment, timeout, priority);
         items.calls_mut().for_each(|call| call.metadata = Some(self.metadata.clone()));
         if let Some(active) = self.active {
-            active.compute();
+            active.body_is_read();
         }
         let outcomes = request::run(&deployment, items, Some(self.ledger)).await;
         let RequestOutcomes { mut answers, mut ticket } = outcomes;

@@ -1,6 +1,6 @@
 //! What large requests keep until its turn comes: bounded, and nobody's turn is longer than a piece.
 
-use crate::base::ledger::{Account, Held};
+use crate::base::ledger::{Account, CountedBytes};
 use crate::values::answer::Failure;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ const COME_BACK: Duration = Duration::from_secs(1);
 
 /// Of one deployment.
 #[derive(Debug)]
-pub(crate) struct Later {
+pub(crate) struct LargeRequests {
     /// Bytes of large requests whose turn has not come.
     account: Account,
     most: u64,
     turns: Arc<Semaphore>,
 }
 
-impl Later {
+impl LargeRequests {
     /// For large requests that may hold so many bytes together, as those may that wait in the queue.
-    pub(crate) fn new(account: Account, max_queued_bytes: u64) -> Later {
-        Later { account, most: max_queued_bytes, turns: Arc::new(Semaphore::new(TURNS)) }
+    pub(crate) fn new(account: Account, max_queued_bytes: u64) -> LargeRequests {
+        LargeRequests { account, most: max_queued_bytes, turns: Arc::new(Semaphore::new(TURNS)) }
     }
 
     /// Counts a request of so many items, and bytes of them all, until this is dropped; or refuses it. A single one always
     /// finds room, and what fits into a first piece, which has so many items at the least, is counted by the queue.
-    pub(crate) fn hold(&self, items: usize, bytes: usize, piece: usize) -> Result<Option<Held>, Failure> {
+    pub(crate) fn hold(&self, items: usize, bytes: usize, piece: usize) -> Result<Option<CountedBytes>, Failure> {
         if items <= FEW && (items <= piece || bytes < SMALL) {
             return Ok(None);
         }
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn large_requests_hold_so_much_together_and_one_alone_what_it_needs() {
-        let later = Later::new(Account::default(), 10_000 * ITEM_BYTES as u64);
-        let hold = |items, bytes| later.hold(items, bytes, 64);
+        let large = LargeRequests::new(Account::default(), 10_000 * ITEM_BYTES as u64);
+        let hold = |items, bytes| large.hold(items, bytes, 64);
         let alone = hold(50_000, 7).expect("nobody else is there");
         let failure = hold(2000, 7).unwrap_err();
         assert_eq!((failure.outcome, failure.retry_after), (Outcome::QueueBytesFull, Some(COME_BACK)));
@@ -81,17 +81,17 @@ mod tests {
         assert!(both.0.is_ok() && both.1.is_ok());
         assert!(hold(2000, 0).is_err());
         drop(both);
-        assert_eq!(later.account.amount(), 0);
+        assert_eq!(large.account.amount(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn turns_are_taken_in_order_until_the_time_of_a_request_is_over() {
-        let later = Later::new(Account::default(), 1);
+        let large = LargeRequests::new(Account::default(), 1);
         let (runtime, second) = (Handle::current(), Duration::from_secs(1));
-        let turns = [later.turn(&runtime, second).await, later.turn(&runtime, second).await];
+        let turns = [large.turn(&runtime, second).await, large.turn(&runtime, second).await];
         assert!(turns.iter().all(Option::is_some));
-        assert!(later.turn(&runtime, second).await.is_none());
+        assert!(large.turn(&runtime, second).await.is_none());
         drop(turns);
-        assert!(later.turn(&runtime, second).await.is_some());
+        assert!(large.turn(&runtime, second).await.is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! Answers that wait for their client to read them: how many bytes they hold, and when they must have been read.
 
 use crate::base::clock;
-use crate::base::ledger::{Account, Held};
+use crate::base::ledger::{Account, CountedBytes};
 use crate::protocols::connection::limits::{COUNTED_BYTES, TAKE_RATE};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -47,7 +47,7 @@ pub(crate) struct Untaken {
     bytes: usize,
     end: Instant,
     backlog: Arc<ResponseBacklog>,
-    _held: Held,
+    _held: CountedBytes,
 }
 
 /// One answer. The protocol drops it when its last byte has been written.

@@ -23,14 +23,14 @@ use tokio::task::JoinSet;
 /// Bound, not yet accepting.
 #[derive(Debug)]
 pub struct Listener {
-    door: Protocol,
+    socket: SocketKind,
     address: String,
     /// The host, as it was asked for, of an address that only this machine can reach.
     own_host: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
-enum Protocol {
+enum SocketKind {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf),
 }
@@ -106,7 +106,7 @@ async fn bind_tcp(address: &str, host: &str, port: u16) -> Result<Listener, Stri
             Ok(listener) => {
                 let local = listener.local_addr().map_or_else(|_| address.to_owned(), |local| format!("tcp:{local}"));
                 let own_host = is_loopback(address).then(|| host.into());
-                return Ok(Listener { door: Protocol::Tcp(listener), address: local, own_host });
+                return Ok(Listener { socket: SocketKind::Tcp(listener), address: local, own_host });
             }
             Err(error) => last = error,
         }
@@ -148,7 +148,7 @@ async fn bind_unix(address: &str, path: &Path) -> Result<Listener, String> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
         .map_err(|error| wrong(error, "cannot be made private"))?;
     let listener = socket.listen(BACKLOG).map_err(|error| wrong(error, "cannot be listened on"))?;
-    Ok(Listener { door: Protocol::Unix(listener, path.to_owned()), address: address.to_owned(), own_host: None })
+    Ok(Listener { socket: SocketKind::Unix(listener, path.to_owned()), address: address.to_owned(), own_host: None })
 }
 
 impl Listener {
@@ -159,26 +159,26 @@ impl Listener {
 
     /// Whether it is a socket in the file system.
     pub(crate) fn is_unix(&self) -> bool {
-        matches!(self.door, Protocol::Unix(..))
+        matches!(self.socket, SocketKind::Unix(..))
     }
 
     /// The next connection.
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
-        match &self.door {
-            Protocol::Tcp(listener) => {
+        match &self.socket {
+            SocketKind::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 // An answer is written in one piece; holding it back for more would only delay it.
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
-            Protocol::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),
+            SocketKind::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),
         }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Protocol::Unix(_, path) = &self.door {
+        if let SocketKind::Unix(_, path) = &self.socket {
             let _ = fs::remove_file(path);
         }
     }

@@ -131,7 +131,7 @@ impl Active {
     }
 
     /// The request has been read whole; only we keep its client waiting.
-    pub(crate) fn compute(&self) {
+    pub(crate) fn body_is_read(&self) {
         self.activity.computing.store(true, Ordering::Relaxed);
     }
 

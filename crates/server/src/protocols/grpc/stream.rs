@@ -1,13 +1,13 @@
 //! Streams: messages as they come, and `ModelStreamInfer`, which answers each of them in their order.
 
 use crate::base::clock;
-use crate::base::ledger::{Held, Ledger};
+use crate::base::ledger::{CountedBytes, Ledger};
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
 use crate::open_inference::messages::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use crate::protocols::connection::least_rate::LeastRate;
 use crate::protocols::connection::upload::Upload;
-use crate::protocols::exchange::{Computed as Answered, Computing};
+use crate::protocols::exchange::{Computed, Computing};
 use crate::protocols::grpc::frame;
 use crate::protocols::grpc::frame::{MessagePieces, PREFIX};
 use crate::protocols::grpc::head::longest_allowed;
@@ -77,7 +77,7 @@ pub(crate) struct Messages<'a> {
     coding: Option<Coding>,
     bounds: Bounds,
     buffer: BytesMut,
-    held: Held,
+    held: CountedBytes,
 }
 
 impl<'a> Messages<'a> {
@@ -175,9 +175,9 @@ pub(crate) fn looks() -> Interval {
 }
 
 /// One request that is being computed; dropping it cancels it.
-struct Computed(JoinHandle<Result<Vec<Counted>, Failure>>);
+struct RunningRequest(JoinHandle<Result<Vec<Counted>, Failure>>);
 
-impl Drop for Computed {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -211,7 +211,7 @@ pub(crate) fn answer(
         let (started, mut computed) = mpsc::channel(AT_ONCE);
         let read = read(&state, body, coding, &terms, end, started, ledger);
         let write = async {
-            while let Some(Computed(running)) = computed.recv().await.as_mut() {
+            while let Some(RunningRequest(running)) = computed.recv().await.as_mut() {
                 let result = running
                     .await
                     .unwrap_or_else(|_| Err(Failure::new(Outcome::Internal, "the server failed on this request")));
@@ -247,7 +247,7 @@ async fn read(
     coding: Option<Coding>,
     terms: &Terms,
     end: Option<Instant>,
-    started: mpsc::Sender<Computed>,
+    started: mpsc::Sender<RunningRequest>,
     ledger: Ledger,
 ) -> Result<(), Failure> {
     let bounds = Bounds { most: state.options.max_body_bytes, allowed: longest_allowed(state) };
@@ -284,7 +284,7 @@ async fn read(
             // Counted where it is computed: it may be long before those before it have been taken.
             compute(state, ledger, message, terms).await.map(|pieces| waiting.add(pieces))
         };
-        place.send(Computed(tokio::spawn(running)));
+        place.send(RunningRequest(tokio::spawn(running)));
     }
 }
 
@@ -305,7 +305,7 @@ async fn compute(
             let computing =
                 Computing { state: &state, ledger: &ledger, active: None, metadata: terms.metadata.clone() };
             match computing.compute(&infer, &None, message.clone(), None, terms.request).await {
-                Ok(Answered { output, .. }) => return Ok(output),
+                Ok(Computed { output, .. }) => return Ok(output),
                 Err((failure, _)) => failure,
             }
         }

@@ -1,7 +1,7 @@
 //! What a stream holds: requests that are computed, and answers that the connection has not asked for. Both are counted
 //! for the whole server, and bound how much further the stream is read.
 
-use crate::base::ledger::{Held, Ledger};
+use crate::base::ledger::{CountedBytes, Ledger};
 use crate::protocols::grpc::frame::MessagePieces;
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -51,7 +51,7 @@ impl Waiting {
 pub(crate) struct CountedRequest {
     length: usize,
     bytes: watch::Sender<usize>,
-    _held: Held,
+    _held: CountedBytes,
 }
 
 impl Drop for CountedRequest {
@@ -65,7 +65,7 @@ impl Drop for CountedRequest {
 pub(crate) struct Counted {
     piece: Bytes,
     bytes: watch::Sender<usize>,
-    _held: Held,
+    _held: CountedBytes,
 }
 
 impl Counted {

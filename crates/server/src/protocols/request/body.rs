@@ -1,7 +1,7 @@
 //! Receives a body: bounded in size, in time, and in the memory that all bodies together hold while they arrive.
 
 use crate::base::clock;
-use crate::base::ledger::Held;
+use crate::base::ledger::CountedBytes;
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::least_rate::LeastRate;
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) struct Received {
     pub(crate) chunks: Chunks,
     /// What it counts for, until it has been looked into: parsing is slower than sending.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<CountedBytes>,
     /// When waiting for it began; `None` if it was all there with its head.
     pub(crate) waited_since: Option<std::time::Instant>,
 }
@@ -173,7 +173,7 @@ async fn slow(
     first: Option<Bytes>,
     state: &ServerState,
     patience: Patience,
-) -> Result<(Chunks, Held), Problem> {
+) -> Result<(Chunks, CountedBytes), Problem> {
     let options = &state.options;
     let rate = LeastRate::new(options.body_timeout());
     let end = Instant::now().checked_add(patience.total);

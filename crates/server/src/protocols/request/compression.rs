@@ -1,6 +1,6 @@
 //! Compression of bodies, in both directions. What comes in is inflated up to the limit of a body, and not a byte beyond.
 
-use crate::base::ledger::Held;
+use crate::base::ledger::CountedBytes;
 use crate::base::offload;
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
@@ -100,7 +100,7 @@ struct Inflating<'a> {
     packed: usize,
     inflated: Vec<u8>,
     spent: Duration,
-    held: Held,
+    held: CountedBytes,
     most: u64,
     state: &'a ServerState,
 }

@@ -1,6 +1,6 @@
 //! What a request asks for of time and rank, and its body, which may use some of that time.
 
-use crate::base::ledger::Held;
+use crate::base::ledger::CountedBytes;
 use crate::engine::deployment::Deployment;
 use crate::engine::request::RequestItems;
 use crate::engine::server_state::ServerState;
@@ -70,7 +70,7 @@ pub(crate) struct IncomingBody<'a> {
 impl IncomingBody<'_> {
     /// The body, which counts as being received until it has been decoded. One that took its time has used some of the
     /// request's.
-    pub(crate) async fn receive(self, terms: &mut RequestTerms) -> Result<(Chunks, Option<Held>), Problem> {
+    pub(crate) async fn receive(self, terms: &mut RequestTerms) -> Result<(Chunks, Option<CountedBytes>), Problem> {
         let patience = Patience::of(self.allowed, terms.timeout);
         let received = body::receive(self.upload, self.state, patience).await?;
         if let Some(start) = received.waited_since {
