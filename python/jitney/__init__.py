@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from jitney.embedded.connect import connect, connect_sync
     from jitney.embedded.handles import Models, SyncModels
     from jitney.embedded.models import Model, SyncModel
-    from jitney.embedded.run import run, run_sync
+    from jitney.embedded.run import Engine, SyncEngine, run, run_sync
+    from jitney.embedded.serve import serve
     from jitney.signature.grouping import bucket, length
     from jitney.types.arrays import Embeddings, Tensor
     from jitney.types.image import Image
@@ -62,9 +63,11 @@ if TYPE_CHECKING:
 _LATER = {
     "Deployment": "jitney.deployments.deployment",
     "Embeddings": "jitney.types.arrays",
+    "Engine": "jitney.embedded.run",
     "Image": "jitney.types.image",
     "Model": "jitney.embedded.models",
     "Models": "jitney.embedded.handles",
+    "SyncEngine": "jitney.embedded.run",
     "SyncModel": "jitney.embedded.models",
     "SyncModels": "jitney.embedded.handles",
     "Tensor": "jitney.types.arrays",
@@ -75,6 +78,7 @@ _LATER = {
     "length": "jitney.signature.grouping",
     "run": "jitney.embedded.run",
     "run_sync": "jitney.embedded.run",
+    "serve": "jitney.embedded.serve",
 }
 """Modules of the public names that are imported at first use: a client needs no deployment, a worker no engine."""
 
@@ -116,6 +120,7 @@ __all__ = [
     "Disconnected",
     "Draining",
     "Embeddings",
+    "Engine",
     "EngineFailed",
     "Image",
     "InternalError",
@@ -135,6 +140,7 @@ __all__ = [
     "QueueBytesFull",
     "QueueFull",
     "RequestError",
+    "SyncEngine",
     "SyncModel",
     "SyncModels",
     "TargetError",
@@ -156,4 +162,5 @@ __all__ = [
     "length",
     "run",
     "run_sync",
+    "serve",
 ]

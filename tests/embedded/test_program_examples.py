@@ -66,11 +66,24 @@ def test_the_script_finds_lines_that_are_alike(tmp_path: Path) -> None:
     assert "nothing like" not in ran.stdout
 
 
+AGAIN = (
+    "before = models.shout",
+    "the cell itself",
+    "try:\n    await before('again')\nexcept jitney.Draining:\n    print('the engine before is closed')",
+)
+
+
 def test_the_notebook_runs(tmp_path: Path) -> None:
     notebook: Any = cast("Any", nbformat).read(PROGRAMS / "notebook.ipynb", as_version=4)
+    (place,) = [place for place, cell in enumerate(notebook.cells) if "engine.start()" in cell.source]
+    # The cell is run again, as users do: the engine before must be closed.
+    twice = [{**notebook.cells[place], "id": f"again{n}", "source": source} for n, source in enumerate(AGAIN)]
+    twice[1]["source"] = notebook.cells[place].source
+    notebook.cells[place + 1 : place + 1] = map(cast("Any", nbformat).from_dict, twice)
     client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = json.dumps([cell.get("outputs", []) for cell in notebook.cells])
     assert "A SMALL BUS" in outputs
     assert "InvalidInput('expected str, got int')" in outputs
     assert "%%writefile" in outputs
+    assert "the engine before is closed" in outputs

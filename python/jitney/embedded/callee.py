@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from jitney.embedded.classes import deployment_of
+from jitney.deployments.classes import deployment_of
 from jitney.embedded.values import FAILED, Read, Write, exception, reader, writer
 from jitney.errors import Draining, EngineFailed, InternalError, RequestError
 

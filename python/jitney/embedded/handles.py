@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
+from jitney.deployments.classes import deployment_of
 from jitney.embedded.callee import Callee, Engine
-from jitney.embedded.classes import deployment_of
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.embedded.models import In_contra, Model, Out_co, SyncModel
 from jitney.errors import Disconnected, InvalidInput, NotFound

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import signal
+from collections.abc import Sequence
 
 from jitney.front.settings import API_KEYS, Settings
 
 
-def serve(settings: Settings, *, renews: bool = False) -> int:
-    """Hand this process to the Rust server; returns the exit code. `renews` as `Settings.to_json` has it."""
+def serve(settings: Settings, *, path: Sequence[str] = (), renews: bool = False) -> int:
+    """Hand this process to the Rust server; returns the exit code. `path`, `renews`: as in `Settings.to_json`."""
     for descriptor in range(3):  # closed ones would be taken by sockets, which would then be written to as stderr
         with contextlib.suppress(OSError):
             os.fstat(descriptor)
@@ -27,4 +28,4 @@ def serve(settings: Settings, *, renews: bool = False) -> int:
 
     # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _core.serve(settings.to_json(renews=renews))
+    return _core.serve(settings.to_json(path, renews=renews))
