@@ -274,6 +274,22 @@ def test_compressed_messages_are_read_and_bombs_refused(server: Server, channel:
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "inflated" in caught.value.details()
 
 
+def test_calls_that_end_before_their_model_is_known_are_counted(serve: Serve) -> None:
+    server = serve("tensors.py", arguments=("--max-body-bytes", "1000"))
+
+    def count(outcome: str) -> float:
+        return server.metric("jitney_requests_total", deployment="(unknown)", outcome=outcome)
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        infer = channel.unary_unary(f"/{SERVICE}/ModelInfer")
+        with pytest.raises(grpc.RpcError):
+            infer(b"\0" * 2000, timeout=60)
+        assert count("too_large") == 1
+        with pytest.raises(grpc.RpcError):
+            infer(b"\xff\xff", timeout=60)
+        assert count("malformed_body") == 1
+
+
 def test_wrong_calls_have_their_status_and_disturb_nobody(channel: grpc.Channel) -> None:
     code = grpc.StatusCode
     for method, message, status in [

@@ -36,7 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 /// An engine that is alive answers in microseconds; nobody who looks is kept waiting for one that is not.
-const EXPLAINS_WITHIN: Duration = Duration::from_millis(500);
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 /// A later piece of a request that finds no room tries again after this long, or earlier.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -73,6 +73,8 @@ pub enum Inbound {
     CrashLooping,
     /// Somebody wants to know what was learned and decided.
     Explain(oneshot::Sender<Explanation>),
+    /// Metrics of what was learned are wanted as of now: arrivals fade although nothing happens.
+    ShowLearned(oneshot::Sender<()>),
 }
 
 impl BatchListener for mpsc::UnboundedSender<Inbound> {
@@ -152,8 +154,9 @@ impl Deployment {
         (answer, ticket)
     }
 
-    /// Counts what a request of so many items, and bytes of them all, holds until this is dropped; refuses one for which
-    /// large ones leave no room. To be asked before its items are kept anywhere.
+    /// Counts the memory of a large request until what is returned is dropped: `bytes` of all its items together, and what
+    /// each item takes beside. `None` for a request that fits into its first piece: the queue counts that. Fails if large
+    /// requests together leave no room, so call it before the items are stored.
     pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<CountedBytes>, Failure> {
         let limits = BatchLimits::from(&self.manifest.options);
         let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
@@ -263,14 +266,23 @@ impl Deployment {
 
     /// What its engine has learned and decided; `None` if that does not answer soon.
     pub async fn explain(&self) -> Option<Explanation> {
-        tokio::time::timeout(EXPLAINS_WITHIN, self.explaining()?).await.ok()?.ok()
-    }
-
-    /// The same, as soon as the engine answers; its metrics are as of then.
-    pub fn explaining(&self) -> Option<oneshot::Receiver<Explanation>> {
         let (reply, answer) = oneshot::channel();
         self.inbound.send(Inbound::Explain(reply)).ok()?;
-        Some(answer)
+        tokio::time::timeout(ANSWERS_WITHIN, answer).await.ok()?.ok()
+    }
+
+    /// Brings its metrics up to date, unless its engine does not answer soon.
+    pub async fn show_learned(&self) {
+        if let Some(shown) = self.showing_learned() {
+            let _ = tokio::time::timeout(ANSWERS_WITHIN, shown).await;
+        }
+    }
+
+    /// The same without a limit of time; `None` if its engine has ended.
+    pub fn showing_learned(&self) -> Option<oneshot::Receiver<()>> {
+        let (reply, shown) = oneshot::channel();
+        self.inbound.send(Inbound::ShowLearned(reply)).ok()?;
+        Some(shown)
     }
 
     /// What it has done so far.

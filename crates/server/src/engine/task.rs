@@ -166,10 +166,11 @@ impl Engine {
             }
             Inbound::Drain => self.scheduler.drain(),
             Inbound::CrashLooping => self.scheduler.crash_looping(),
-            Inbound::Explain(reply) => {
+            // Whoever asked may have gone away.
+            Inbound::Explain(reply) => drop(reply.send(self.scheduler.explain(now))),
+            Inbound::ShowLearned(reply) => {
                 self.show_learned(now);
-                // Whoever asked may have gone away.
-                drop(reply.send(self.scheduler.explain(now)));
+                let _ = reply.send(());
             }
         }
     }

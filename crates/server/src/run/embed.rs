@@ -103,7 +103,7 @@ impl Embedded {
     /// Everything in the Prometheus text format, as of now. Blocks for as long as the engine needs to answer.
     pub fn metrics(&self) -> Vec<u8> {
         for deployment in self.state.deployments() {
-            drop(deployment.explaining().map(oneshot::Receiver::blocking_recv));
+            let _ = deployment.showing_learned().map(oneshot::Receiver::blocking_recv);
         }
         self.state.telemetry.text().into_bytes()
     }

@@ -93,10 +93,14 @@ async fn pages_ask_all_engines_at_once() {
         let engines = async {
             let mut asked = Vec::new();
             while asked.len() < manifests().len() {
-                let Some(Inbound::Explain(reply)) = messages.recv().await else { panic!("a question") };
-                asked.push(reply);
+                asked.push(messages.recv().await.expect("a question"));
             }
-            assert!(asked.iter().all(|reply| !reply.is_closed()), "nobody has been given up before all were asked");
+            let waits = |question: &Inbound| match question {
+                Inbound::Explain(reply) => !reply.is_closed(),
+                Inbound::ShowLearned(reply) => !reply.is_closed(),
+                other => panic!("{other:?}"),
+            };
+            assert!(asked.iter().all(waits), "no engine has been given up before all were asked");
         };
         assert_eq!(tokio::join!(reply, engines).0.status, 200, "{path}");
     }
