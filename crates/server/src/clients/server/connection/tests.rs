@@ -184,3 +184,23 @@ async fn a_program_that_never_reads_its_answers_is_ended() {
     assert_eq!(serving.await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
     assert_eq!(untaken.amount(), 0);
 }
+
+#[tokio::test]
+async fn a_call_of_a_deployment_that_is_not_there_is_counted_like_over_http() {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (reader, writer) = tokio::io::split(far);
+    let (_stop, stopped) = watch::channel(false);
+    let (state, _engine) = serving_x();
+    let telemetry = state.telemetry.clone();
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
+    let (heard, mut near) = tokio::io::split(near);
+    near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+    let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
+    let call = call_frame::call(1, "none", vec![smallvec![text]], &program_values::Terms::default());
+    near.write_all(&call.concat()).await.unwrap();
+    let mut heard = FrameReader::new(heard);
+    while heard.next().await.unwrap().unwrap().kind != Kind::Answers {}
+    let counted = r#"jitney_requests_total{deployment="(unknown)",outcome="not_found"} 1"#;
+    assert!(telemetry.text().contains(counted));
+    serving.abort();
+}
