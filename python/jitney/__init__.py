@@ -48,6 +48,7 @@ from jitney.errors import (
 )
 
 if TYPE_CHECKING:
+    from jitney.deployments.configured import ConfiguredDeployment, configure
     from jitney.deployments.deployment import Deployment, deployment
     from jitney.embedded.connect import connect, connect_sync
     from jitney.embedded.handles import Models, SyncModels
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _LATER = {
+    "ConfiguredDeployment": "jitney.deployments.configured",
     "Deployment": "jitney.deployments.deployment",
     "Embeddings": "jitney.types.arrays",
     "Engine": "jitney.embedded.run",
@@ -72,6 +74,7 @@ _LATER = {
     "SyncModels": "jitney.embedded.handles",
     "Tensor": "jitney.types.arrays",
     "bucket": "jitney.signature.grouping",
+    "configure": "jitney.deployments.configured",
     "connect": "jitney.embedded.connect",
     "connect_sync": "jitney.embedded.connect",
     "deployment": "jitney.deployments.deployment",
@@ -112,6 +115,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Cancelled",
     "ConfigError",
+    "ConfiguredDeployment",
     "Context",
     "CrashLooping",
     "DeadlineExceeded",
@@ -154,6 +158,7 @@ __all__ = [
     "WouldBeLate",
     "__version__",
     "bucket",
+    "configure",
     "connect",
     "connect_sync",
     "context",

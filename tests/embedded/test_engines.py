@@ -164,3 +164,27 @@ def test_what_is_wrong_with_the_arguments_of_serve_is_an_error(tmp_path: Path) -
         jitney.serve(app("noop"), max_conections=3)  # pyright: ignore[reportCallIssue]
     with pytest.raises(jitney.TargetError, match="name what to run"):
         jitney.serve(port=0)
+
+
+def test_one_class_is_two_models_of_a_script(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        """
+        import jitney
+
+        class Scale:
+            def __init__(self, factor: int, offset: int = 0) -> None:
+                self.factor, self.offset = factor, offset
+            def predict(self, numbers: list[int]) -> list[int]:
+                return [number * self.factor + self.offset for number in numbers]
+
+        twice = jitney.configure(Scale, name="twice")(2)
+        thrice = jitney.configure(Scale, name="thrice", replicas=2)(factor=3, offset=1)
+
+        if __name__ == "__main__":
+            with jitney.run_sync(twice, thrice, options={"thrice.init.offset": 2}) as models:
+                print(models[twice](5), models[thrice](5), models.twice(1))
+        """,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "10 17 2\n"

@@ -69,6 +69,18 @@ class Single:
 def single(text: str) -> Picture | jitney.InvalidInput: ...
 
 
+class Scaled:
+    def __init__(self, scale: float, *, label: str = "") -> None: ...
+    def predict(self, prompts: list[Prompt]) -> list[Picture]: ...
+
+
+small = jitney.configure(Scaled, name="small", replicas=2)(0.5, label="a")
+loud = jitney.configure(shout, name="loud")
+vector = jitney.configure(Embedder, name="vector")()
+jitney.configure(Scaled)("WRONG")
+jitney.configure(Scaled, max_batch="WRONG")
+
+
 async def main() -> None:
     async with jitney.run(Embedder, Painter, Double, shout, "other.py") as models:
         reveal_type(models.other)
@@ -95,6 +107,9 @@ async def main() -> None:
         reveal_type(sync[priced].many(["x"], return_exceptions=True))
         reveal_type(sync[Single]("x"))
         reveal_type(sync[single]("x"))
+        reveal_type(sync[small])
+        reveal_type(sync[loud])
+        reveal_type(sync[vector]("x"))
     model: jitney.Model[str, np.ndarray]
 """
 
@@ -130,6 +145,10 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         "list[Picture | RequestError]",
         "Picture",
         "Picture",
+        "SyncModel[Prompt, Picture]",
+        "SyncModel[str, str]",
+        array,
     ]
     errors = [d["message"] for d in found if d["severity"] == "error" and "list" not in d["message"]]
     assert any('"Literal[3]"' in error and '"str"' in error for error in errors), errors
+    assert sum("WRONG" in error or "max_batch" in error for error in errors) == 2, errors

@@ -191,8 +191,10 @@ def environment_name(name: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def resolve(name: str, declared: Mapping[str, object], overrides: Overrides) -> Resolved:
-    """Find the options in force of the deployment `name`, whose decorator declared `declared`."""
+def resolve(
+    name: str, declared: Mapping[str, object], overrides: Overrides, given_init: Mapping[str, object] | None = None
+) -> Resolved:
+    """Find the options in force of the deployment `name`; the code gives `declared` and constructor arguments."""
     spelled = environment_name(name)
     decorator = {
         key: parse(deployment_options(), (f"deployment `{name}`", "decorator"), key, value)
@@ -207,7 +209,7 @@ def resolve(name: str, declared: Mapping[str, object], overrides: Overrides) -> 
     values, sources = _merge(deployment_options(), layers)
     options = DeploymentOptions(**values)
     _check_together(name, options, sources)
-    init: dict[str, object] = dict(overrides.file.init.get(name, {}))
+    init: dict[str, object] = {**(given_init or {}), **overrides.file.init.get(name, {})}
     init |= {key: SetText(text) for key, text in overrides.sets.init.get(name, {}).items()}
     init |= overrides.program.init.get(name, {})
     return Resolved(options, sources, init)

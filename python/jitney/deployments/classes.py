@@ -4,9 +4,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from jitney.deployments import targets
+from jitney.deployments.configured import ConfiguredDeployment
 from jitney.deployments.deployment import MARK, Deployment
 from jitney.errors import TargetError
 
@@ -15,7 +16,9 @@ _MAINS = ("__main__", "__mp_main__")
 
 
 def deployment_of(kind: Callable[..., Any]) -> Deployment:
-    """Return what `@jitney.deployment` left on this very class or function; TargetError if it did not."""
+    """Return what `jitney.configure` made, or what `@jitney.deployment` left on this very class or function."""
+    if isinstance(kind, ConfiguredDeployment):
+        return cast("Deployment", kind)
     found = getattr(kind, "__dict__", {}).get(MARK)
     if not isinstance(found, Deployment) or found.obj is not kind:
         raise TargetError(f"{_name(kind)} is not a deployment; put @jitney.deployment above it")
@@ -24,14 +27,29 @@ def deployment_of(kind: Callable[..., Any]) -> Deployment:
 
 def target_of(kind: Callable[..., Any]) -> str:
     """Return the target under which a worker finds this class or function."""
-    deployment_of(kind)
+    found = deployment_of(kind)
     name = _name(kind)
+    if isinstance(kind, ConfiguredDeployment):
+        return _target_of_object(found)
     if "." in kind.__qualname__:
         raise TargetError(f"{name} is defined inside something else; workers import it, so define it at the top level")
     module = sys.modules.get(kind.__module__)
     if kind.__module__ in _MAINS:
         return f"{_main_place(name, module)}:{kind.__name__}"
     return f"{kind.__module__}:{kind.__name__}"
+
+
+def _target_of_object(deployment: Deployment) -> str:
+    module = sys.modules.get(deployment.module)
+    known = vars(module) if module is not None else {}
+    variable = next((name for name, value in known.items() if value is deployment), None)
+    if variable is None:
+        raise TargetError(
+            f"{deployment!r} has no name at the top level of {deployment.module}; workers import it by its name, so "
+            f"write there: {deployment.name.replace('-', '_').replace('.', '_')} = jitney.configure(...)"
+        )
+    place = _main_place(variable, module) if deployment.module in _MAINS else deployment.module
+    return f"{place}:{variable}"
 
 
 def _main_place(name: str, main: ModuleType | None) -> str:

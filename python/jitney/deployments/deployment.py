@@ -38,6 +38,7 @@ class Deployment:
         options: Mapping[str, Any],
         names: Mapping[str, object] | None = None,
     ) -> None:
+        self.given: Final[Mapping[str, Any]] = options
         options = dict(options)
         name: str | None = options.pop("name", None)
         self.name: Final = _checked_name(
@@ -51,6 +52,9 @@ class Deployment:
         tasks.check_name(self.name, self.task)
         self.examples: Final[list[Any]] = _examples(self.name, options.pop("examples", ()))
         self.declared: Final = _declared(self.name, options)
+        self.init: Mapping[str, object] = {}
+        """Constructor arguments that the code gives; all layers of options are above them."""
+        self.module: str = obj.__module__
         self._names = names
         if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
             raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, cast
 
 from jitney.config.option import unknown
+from jitney.deployments.configured import ConfiguredDeployment
 from jitney.deployments.deployment import MARK, Deployment
 from jitney.deployments.fresh import FreshLoader
 from jitney.errors import JitneyError, TargetError
@@ -134,7 +135,9 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _deployment_of(value: Any) -> Deployment | None:
-    """Return what the decorator left on this very object, not on a class that it inherits from."""
+    """Return a configured deployment, or what the decorator left on this very object, not on a class above it."""
+    if isinstance(value, ConfiguredDeployment):
+        return cast("Deployment", value)
     found = getattr(value, "__dict__", {}).get(MARK)
     return found if found is not None and found.obj is value else None
 
@@ -150,7 +153,7 @@ def _all_in(module: ModuleType) -> list[tuple[str, Deployment]]:
 
 def _defined_in(target: str, module: ModuleType) -> list[Deployment]:
     everything = _all_in(module)
-    own = [found for _, found in everything if found.obj.__module__ == module.__name__]
+    own = [found for _, found in everything if found.module == module.__name__]
     if own:
         return own
     if everything:
@@ -176,8 +179,9 @@ def _check_names(target: str, found: Sequence[Deployment]) -> None:
     for each in found:
         if each.name in seen:
             first, second = seen[each.name].obj.__qualname__, each.obj.__qualname__
+            how = "jitney.configure" if isinstance(each, ConfiguredDeployment) else "@jitney.deployment"
             raise TargetError(
                 f"target {target!r}: {first} and {second} are both called `{each.name}`; "
-                "give one another name: @jitney.deployment(name=...)"
+                f"give one another name: {how}(name=...)"
             )
         seen[each.name] = each

@@ -211,7 +211,7 @@ class Worker:
         names = [deployment.name for deployment in deployments]
         self._spec.overrides.check_flags(names, names[0])
         pairs = [
-            (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides))
+            (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides, deployment.init))
             for deployment in deployments
         ]
         self._send("manifest", manifest(self._spec.target, pairs))

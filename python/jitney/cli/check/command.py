@@ -68,7 +68,9 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     unknown = overrides.unknown_names(deployment.name for deployment in found)
     if unknown:
         raise ConfigError("; ".join(unknown))
-    pairs = [(deployment, resolve(deployment.name, deployment.declared, overrides)) for deployment in found]
+    pairs = [
+        (deployment, resolve(deployment.name, deployment.declared, overrides, deployment.init)) for deployment in found
+    ]
     manifest(target, pairs)
     return pairs
 
