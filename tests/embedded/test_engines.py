@@ -188,3 +188,30 @@ def test_one_class_is_two_models_of_a_script(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "10 17 2\n"
+
+
+def test_replicas_are_spread_over_the_devices_that_their_worker_finds(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        """
+        import sys
+        from types import SimpleNamespace as Fake
+        import jitney
+
+        sys.modules["torch"] = Fake(cuda=Fake(is_available=lambda: True, device_count=lambda: 2))
+
+        @jitney.deployment(replicas=2, devices="auto", batched=False)
+        class Place:
+            def __init__(self) -> None:
+                self.device = jitney.context().device
+                print(self.device, flush=True)
+            def predict(self, number: int) -> str:
+                return self.device
+
+        if __name__ == "__main__":
+            with jitney.run_sync(Place) as models:
+                assert models[Place](1) in ("cuda:0", "cuda:1")
+        """,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(ran.stdout.split()) == ["cuda:0", "cuda:1"]

@@ -17,8 +17,8 @@ class DeploymentKeywords(TypedDict, total=False):
     latency_target_ms: float | None
     replicas: int
     min_ready_replicas: int
-    devices: Sequence[str]
-    openai_names: Sequence[str]
+    devices: str | Sequence[str]
+    openai_names: str | Sequence[str]
     max_queued_items: int
     max_queued_bytes: int
     max_wait_s: float | None
@@ -35,13 +35,13 @@ class DeploymentKeywords(TypedDict, total=False):
 class ServerKeywords(TypedDict, total=False):
     """The options of a server, as `jitney.serve(...)` takes them."""
 
-    listen: Sequence[str]
-    listen_programs: Sequence[str]
+    listen: str | Sequence[str]
+    listen_programs: str | Sequence[str]
     allow_unauthenticated: bool
     api_keys_file: str | None
     open_metrics: bool
     show_errors: bool
-    cors_origin: Sequence[str]
+    cors_origin: str | Sequence[str]
     max_body_bytes: int
     max_receiving_bytes: int
     max_connections: int

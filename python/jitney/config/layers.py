@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from jitney.config.option import Option, parse, unknown
-from jitney.config.options import DeploymentOptions, ServerOptions, deployment_options, server_options
+from jitney.config.options import AUTO, DeploymentOptions, ServerOptions, deployment_options, server_options
 from jitney.config.secrets import without_secrets
 from jitney.errors import ConfigError
 
@@ -243,6 +243,11 @@ def _check_together(name: str, options: DeploymentOptions, sources: Mapping[str,
         raise ConfigError(
             f"deployment `{name}`: policy `{options.policy}` ({sources['policy']}) {how}, but max_batch_delay_ms is "
             f"{options.max_batch_delay_ms:g} ({sources['max_batch_delay_ms']}); use policy `fixed`, or drop the delay"
+        )
+    if AUTO in options.devices and len(options.devices) > 1:
+        raise ConfigError(
+            f"deployment `{name}`: devices are {', '.join(options.devices)} ({sources['devices']}); "
+            f"write `{AUTO}` alone, or names of devices"
         )
     if options.min_ready_replicas > options.replicas:
         raise ConfigError(

@@ -89,7 +89,10 @@ class Option:
 
     def parse_typed(self, value: object) -> object:
         """Return the value of a layer that has types (file, decorator); ValueError says what was expected."""
-        return None if value is None and self.is_optional else self._convert(value, is_text=False)
+        if value is None and self.is_optional:
+            return None
+        # One string is a list too, as on the command line: devices="auto".
+        return self._convert(value, is_text=self.base is tuple and isinstance(value, str))
 
     def _convert(self, value: object, *, is_text: bool) -> object:
         try:

@@ -13,6 +13,8 @@ from jitney.config.option import Option
 
 _MEBIBYTE: Final = 1024 * 1024
 _U32: Final = 2**32 - 1
+AUTO: Final = "auto"
+"""Among `devices`: the accelerators that a worker finds on its machine."""
 _MOST_REPLICAS: Final = 1024
 """A replica is a process with an interpreter: a typing error must not exhaust the machine."""
 _I64: Final = 2**63 - 1
@@ -79,7 +81,9 @@ class DeploymentOptions:
         1, "loaded copies that a deployment needs to count as ready, after the first start", unit="replicas",
         at_least=1, at_most=_MOST_REPLICAS,
     )  # fmt: skip
-    devices: tuple[str, ...] = _option((), "devices that the replicas get in turn, as in cuda:0,cuda:1")
+    devices: tuple[str, ...] = _option(
+        (), "devices that the replicas get in turn, as in cuda:0,cuda:1; `auto` stands for those that a worker finds"
+    )
     openai_names: tuple[str, ...] = _option(
         (), "further names of the model for OpenAI clients, as in BAAI/bge-small-en-v1.5,text-embedding-3-small"
     )

@@ -23,6 +23,7 @@ from jitney.deployments.deployment import Deployment
 from jitney.deployments.fresh import FOLDERS_VARIABLE, import_fresh
 from jitney.deployments.manifest import manifest
 from jitney.deployments.targets import failed_import, load_target
+from jitney.devices import choose_device
 from jitney.errors import JitneyError, TargetError, WorkerBroken
 from jitney.failures import FailureLog, load_failure_text, one_line, print_failure, print_warning, printable
 from jitney.worker.health import Health
@@ -181,7 +182,8 @@ class Worker:
         if assignment is None:
             return None
         share_cores(assignment.cpu_threads)
-        enter(assignment.deployment, assignment.replica, assignment.device)
+        device = choose_device(assignment.device, assignment.replica)
+        enter(assignment.deployment, assignment.replica, device)
         if assignment.deployment not in found:
             raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
         deployment, resolved = found[assignment.deployment]

@@ -15,7 +15,7 @@ from jitney.config.options import deployment_options, server_options
 
 def written(option: Option) -> Any:
     """Return the annotation that a keyword of this option has."""
-    kind: Any = Sequence[str] if option.base is tuple else option.base
+    kind: Any = str | Sequence[str] if option.base is tuple else option.base
     if option.choices:
         kind = Literal[option.choices]
     return kind | None if option.is_optional else kind

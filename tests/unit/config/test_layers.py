@@ -297,3 +297,10 @@ def test_a_flag_is_an_option_of_the_only_deployment_and_its_name_is_stronger() -
     message = r"--replicas 2 is for one deployment, but several .* \(m, n\); write --set m.replicas=2"
     with pytest.raises(ConfigError, match=message):
         overrides.check_flags(["m", "n"], "m")
+
+
+def test_devices_are_names_or_auto_alone() -> None:
+    assert resolve("m", {"devices": "auto"}, Overrides()).options.devices == ("auto",)
+    assert resolve("m", {"devices": "cuda:0, cuda:1"}, Overrides()).options.devices == ("cuda:0", "cuda:1")
+    with pytest.raises(ConfigError, match=r"devices are auto, cpu \(decorator\); write `auto` alone"):
+        resolve("m", {"devices": ["auto", "cpu"]}, Overrides())

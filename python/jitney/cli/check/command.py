@@ -22,6 +22,7 @@ from jitney.context import available_cores, enter, leave
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.manifest import manifest
 from jitney.deployments.targets import load_target
+from jitney.devices import choose_device
 from jitney.errors import ConfigError, JitneyError
 from jitney.failures import load_failure_text, one_line
 from jitney.front.settings import read_layers
@@ -80,7 +81,7 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
     if deployment.doc:
         print(textwrap.indent(textwrap.fill(deployment.doc, 100), "  "))
     _print_options(resolved)
-    enter(deployment.name, 0, arguments.device or next(iter(resolved.options.devices), None))
+    enter(deployment.name, 0, choose_device(arguments.device or next(iter(resolved.options.devices), None), 0))
     try:
         began = perf_counter()
         codec = Codec(deployment.signature, resolved.options)
