@@ -96,7 +96,7 @@ Layers, weakest first: the default; the decorator `@jitney.deployment(…)`; `[d
 environment as `JITNEY_NAME__OPTION`; the command line as `--set NAME.option=value`, or as `--option value` if one
 deployment is served. These are allowed only in the decorator: {code_only}.
 
-The other arguments of the decorator are part of the code, and no layer can change them: `name` (the route,
+The other arguments of the decorator are part of the code, and no layer can change them: `name` and `route` (the paths,
 [guide](../guide.md#writing-a-deployment)), `examples` ([guide](../guide.md#examples-and-warm-up)), `group_by` and
 `cost` ([guide](../guide.md#what-may-share-a-batch)), `task` ([protocols](../protocols.md#openai)). The
 format of an output image is set where it is made: `jitney.Image(…, format="JPEG")` ([guide](../guide.md#images)).

@@ -26,6 +26,7 @@ RESERVED: Final = frozenset(
 """Routes and words of the server's own, which no deployment can be named; a test compares them with Rust's."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+_ROUTE: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _Served = TypeVar("_Served", bound=Callable[..., Any])
 
 
@@ -45,6 +46,7 @@ class Deployment:
             _snake_case(obj.__name__) if name is None else name, obj, is_given=name is not None
         )
         self.obj: Final = obj
+        self.route: Final = _checked_route(self.name, options.pop("route", None))
         self.doc: Final = (inspect.getdoc(obj) or "").split("\n\n")[0].strip() if obj.__doc__ else ""
         self.group_by: Final = _terms(self.name, options.pop("group_by", ()))
         self.cost: Final[grouping.Term | None] = options.pop("cost", None)
@@ -115,6 +117,7 @@ def deployment(obj: _Served, /) -> _Served: ...
 def deployment(
     *,
     name: str | None = None,
+    route: str | None = None,
     group_by: Sequence[grouping.Term] = (),
     cost: grouping.Term | None = None,
     task: str | None = None,
@@ -124,9 +127,9 @@ def deployment(
 def deployment(obj: Any = None, /, **options: Any) -> Any:
     """Serve a class that has `predict`, or a function that is one. The class or function stays what it was.
 
-    `name` is its route; `group_by` and `cost` say what may share a batch; `task` is what it does for the routes of
-    well-known APIs ("embedding" for OpenAI's); `examples` are inputs for warm-up, checks and docs; every other keyword
-    is an option of `jitney.config.DeploymentOptions`.
+    `name` is its name and path; `route` is a second path, such as "/v1/predict"; `group_by` and `cost` say what may
+    share a batch; `task` is what it does for the routes of well-known APIs ("embedding" for OpenAI's); `examples` are
+    inputs for warm-up, checks and docs; every other keyword is an option of `jitney.config.DeploymentOptions`.
     """
     names = _names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
@@ -188,6 +191,16 @@ def _checked_name(name: object, obj: Any, *, is_given: bool) -> str:
     return name
 
 
+def _checked_route(name: str, route: object) -> str | None:
+    """Return the path if it is one; the front refuses those that clash with others."""
+    if route is None or (isinstance(route, str) and _ROUTE.fullmatch(route)):
+        return route
+    raise ConfigError(
+        f'deployment `{name}`: route={route!r} is not a path: write "/a" or "/a/b", with A-Z a-z 0-9 . _ ~ - between '
+        "slashes"
+    )
+
+
 def _terms(name: str, group_by: Any) -> tuple[grouping.Term, ...]:
     if isinstance(group_by, (str, grouping.length, grouping.bucket)):
         raise ConfigError(f"deployment `{name}`: group_by is a tuple: group_by=({group_by!r},)")
@@ -201,7 +214,7 @@ def _examples(name: str, examples: Any) -> list[Any]:
 
 
 def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:
-    known = [*deployment_options(), "name", "group_by", "cost", "task", "examples"]
+    known = [*deployment_options(), "name", "route", "group_by", "cost", "task", "examples"]
     for key in options:
         if key not in known:
             raise ConfigError(f"deployment `{name}` (decorator): {unknown('option', key, known)}")

@@ -22,6 +22,7 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
     init = resolved.shown_init()
     return {
         "name": found.name,
+        "route": found.route,
         "doc": found.doc,
         "options": resolved.options.to_dict(),
         "option_sources": dict(resolved.sources),

@@ -320,6 +320,9 @@ def test_a_wrong_declaration_is_refused_at_once() -> None:
         ({"name": ".a"}, ConfigError, "not . first"),
         ({"name": "a" * 65}, ConfigError, "is not 1 to 64"),
         ({"name": "metrics"}, ConfigError, "belongs to the server"),
+        ({"route": "v1/predict"}, ConfigError, "route='v1/predict' is not a path: write"),
+        ({"route": "/a//b"}, ConfigError, "is not a path"),
+        ({"route": 3}, ConfigError, "is not a path"),
         ({"examples": "hello"}, ConfigError, r"examples=\['hello'\]"),
         ({"group_by": "width"}, ConfigError, r"group_by=\('width',\)"),
     )
@@ -387,8 +390,9 @@ def test_the_manifest_is_what_the_front_reads() -> None:
     made = manifest("paint.py", [(found, resolve(found.name, found.declared, Overrides()))])
     made = json.loads(json.dumps(made))
     [only] = made["deployments"]
-    fields = ["name", "doc", "options", "option_sources", "input", "output", "task", "group_by", "cost", "examples"]
-    assert list(only) == fields
+    fields = ["name", "route", "doc", "options", "option_sources", "input", "output", "task", "group_by", "cost"]
+    assert list(only) == [*fields, "examples"]
+    assert only["route"] is None
     assert only["task"] is None
     assert only["input"]["kind"] == "object"
     assert only["input"]["arrays"] == []

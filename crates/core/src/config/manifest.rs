@@ -20,6 +20,9 @@ pub struct Manifest {
 pub struct DeploymentManifest {
     /// `[A-Za-z0-9._-]{1,64}`, also its route.
     pub name: String,
+    /// A path of its own beside `/NAME`, as in `/v1/predict`.
+    #[serde(default)]
+    pub route: Option<String>,
     /// The first paragraph of its docstring, may be empty.
     pub doc: String,
     /// The options in force.

@@ -4,6 +4,9 @@ use crate::engine::deployment::Deployment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What follows the path of a deployment in the route for many items; no name has a slash.
+pub const MANY: &str = "/batch";
+
 /// The deployments that are served at one moment. A catalogue never changes: a change is another catalogue in its place.
 ///
 /// A request takes its deployment out of the catalogue once and keeps it until its answer is written. So a request that is
@@ -12,12 +15,25 @@ use std::sync::Arc;
 pub struct Catalogue {
     /// By name; of each name one version.
     deployments: BTreeMap<String, Arc<Deployment>>,
+    /// Those that have a path of their own, by this path without its first slash.
+    routes: BTreeMap<String, Arc<Deployment>>,
 }
 
 impl Catalogue {
     /// The deployment of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<Deployment>> {
         self.deployments.get(name)
+    }
+
+    /// The deployment that is called at this path, given without its first slash: its name, or a path of its own.
+    pub fn at(&self, path: &str) -> Option<&Arc<Deployment>> {
+        self.deployments.get(path).or_else(|| self.routes.get(path))
+    }
+
+    /// Whether a deployment has this path as its own, for one item or for many.
+    pub fn is_own_path(&self, path: &str) -> bool {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        self.routes.contains_key(path) || path.strip_suffix(MANY).is_some_and(|path| self.routes.contains_key(path))
     }
 
     /// The deployments in the order of their names.
@@ -34,6 +50,12 @@ impl Catalogue {
 impl FromIterator<Deployment> for Catalogue {
     fn from_iter<I: IntoIterator<Item = Deployment>>(deployments: I) -> Catalogue {
         let named = |deployment: Deployment| (deployment.manifest.name.clone(), Arc::new(deployment));
-        Catalogue { deployments: deployments.into_iter().map(named).collect() }
+        let deployments: BTreeMap<_, _> = deployments.into_iter().map(named).collect();
+        let own_path = |deployment: &Arc<Deployment>| {
+            let route = deployment.manifest.route.as_deref()?;
+            Some((route.strip_prefix('/').unwrap_or(route).to_owned(), deployment.clone()))
+        };
+        let routes = deployments.values().filter_map(own_path).collect();
+        Catalogue { deployments, routes }
     }
 }

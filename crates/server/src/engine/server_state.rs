@@ -92,6 +92,12 @@ impl ServerState {
         catalogue.as_ref()?.get(name).cloned()
     }
 
+    /// The deployment that is called at a path, given without its first slash.
+    pub fn called_at(&self, path: &str) -> Option<Arc<Deployment>> {
+        let catalogue = self.catalogue.read().unwrap_or_else(PoisonError::into_inner);
+        catalogue.as_ref()?.at(path).cloned()
+    }
+
     /// Serves what is in this catalogue from now on. Requests that are in flight keep the deployment that they have.
     pub fn serve(&self, catalogue: Catalogue) {
         *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(catalogue));

@@ -11,7 +11,10 @@ pub fn curl_line(address: &str, manifest: &DeploymentManifest, has_keys: bool) -
         Some(path) => (format!("--unix-socket {path} "), "http://localhost".to_owned()),
         None => (String::new(), url(address)),
     };
-    let url = format!("{base}/{}", manifest.name);
+    let url = match &manifest.route {
+        Some(route) => format!("{base}{route}"),
+        None => format!("{base}/{}", manifest.name),
+    };
     let body = match manifest.input.kind {
         InputKind::Image => "-H 'content-type: image/png' --data-binary @FILE.png".to_owned(),
         InputKind::Bytes => "-H 'content-type: application/octet-stream' --data-binary @FILE".to_owned(),

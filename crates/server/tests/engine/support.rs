@@ -45,6 +45,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
     tweak(&mut options);
     DeploymentManifest {
         name: NAME.into(),
+        route: None,
         doc: String::new(),
         options,
         option_sources: BTreeMap::new(),

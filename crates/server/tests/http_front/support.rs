@@ -33,6 +33,7 @@ pub(crate) fn server_options() -> ServerOptions {
 pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, output: &str) -> DeploymentManifest {
     DeploymentManifest {
         name: name.into(),
+        route: None,
         doc: format!("About {name}."),
         options: DeploymentOptions::for_test(),
         option_sources: BTreeMap::new(),

@@ -9,6 +9,7 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
     let options = DeploymentOptions::for_test();
     DeploymentManifest {
         name: "x".into(),
+        route: None,
         doc: String::new(),
         options,
         option_sources: BTreeMap::new(),

@@ -124,6 +124,7 @@ pub(crate) async fn config(state: &ServerState) -> Reply {
         let manifest = &deployment.manifest;
         let summary = json!({
             "doc": manifest.doc,
+            "route": manifest.route,
             "options": manifest.options,
             "option_sources": manifest.option_sources,
             "init": manifest.init,

@@ -21,6 +21,11 @@ pub(crate) fn page(state: &ServerState) -> Reply {
         let schemas = Schemas::new(name, deployment, &mut components);
         paths.insert(format!("/{name}"), json!({ "post": native::one(name, deployment, &schemas) }));
         paths.insert(format!("/{name}/batch"), json!({ "post": native::many(name, deployment, &schemas) }));
+        if let Some(route) = &deployment.manifest.route {
+            let id = format!("{name}_route");
+            paths.insert(route.clone(), json!({ "post": native::one(&id, deployment, &schemas) }));
+            paths.insert(format!("{route}/batch"), json!({ "post": native::many(&id, deployment, &schemas) }));
+        }
     }
     // Without a deployment that says its task there is nothing to call there.
     if deployments.iter().any(|deployment| deployment.manifest.task.is_some()) {

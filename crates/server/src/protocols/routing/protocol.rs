@@ -25,18 +25,25 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol of a request; `has_deployment` says whether there is one of a name.
-    pub(crate) fn of<B>(request: &Request<B>, has_deployment: impl Fn(&str) -> bool) -> Protocol {
+    /// The protocol of a request; `has_deployment` says whether there is one of a name, `is_own_path` whether one has
+    /// this path as its own.
+    pub(crate) fn of<B>(
+        request: &Request<B>,
+        has_deployment: impl Fn(&str) -> bool,
+        is_own_path: impl Fn(&str) -> bool,
+    ) -> Protocol {
         let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
             return Protocol::Grpc;
         }
         let path = request.uri().path();
         match path.split('/').nth(1) {
-            Some("v1") => Protocol::OpenAi,
+            Some("v1") if !is_own_path(path) => Protocol::OpenAi,
             Some("v2") => Protocol::OpenInference,
             // What OpenAI's clients ask for whose base URL lacks it: they could not read any other answer.
-            Some(first) if openai::routes::lacks_version(path) && !has_deployment(first) => Protocol::OpenAi,
+            Some(first) if openai::routes::lacks_version(path) && !has_deployment(first) && !is_own_path(path) => {
+                Protocol::OpenAi
+            }
             _ => Protocol::Native,
         }
     }
@@ -86,6 +93,7 @@ mod tests {
             ("/", "", Protocol::Native),
             ("/v1", "", Protocol::OpenAi),
             ("/v1/models/a/b", "", Protocol::OpenAi),
+            ("/v1/predict", "", Protocol::Native),
             ("/v11", "", Protocol::Native),
             ("/x/v1", "", Protocol::Native),
             ("/v2/health/live", "application/json", Protocol::OpenInference),
@@ -101,7 +109,8 @@ mod tests {
         ] {
             let request = Request::builder().uri(path).header(CONTENT_TYPE, kind).body(()).unwrap();
             let has_deployment = |name: &str| name == "models" && path == "/models";
-            assert_eq!(Protocol::of(&request, has_deployment), protocol, "{path} {kind}");
+            let is_own_path = |path: &str| path == "/v1/predict";
+            assert_eq!(Protocol::of(&request, has_deployment, is_own_path), protocol, "{path} {kind}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! From a request to the function that answers it: through the gate, to its protocol, and there by path and method.
 
 use crate::base::refusal_pacing::is_refusal;
+use crate::engine::catalogue::MANY;
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::listen::{self, Listener};
@@ -97,8 +98,11 @@ const READ: &str = "GET, HEAD";
 /// The answer to one request, whatever its protocol.
 async fn answer(state: &Arc<ServerState>, own_host: Option<&str>, request: Request<Upload>, active: &Active) -> Reply {
     let id = RequestId::of(request.headers());
-    let protocol =
-        Protocol::of(&request, |name| state.catalogue().is_none_or(|catalogue| catalogue.get(name).is_some()));
+    let protocol = Protocol::of(
+        &request,
+        |name| state.catalogue().is_none_or(|catalogue| catalogue.get(name).is_some()),
+        |path| state.catalogue().is_some_and(|catalogue| catalogue.is_own_path(path)),
+    );
     let origin = request.headers().get(ORIGIN).cloned();
     let is_head = request.method() == Method::HEAD;
     let is_call = protocol.is_call(request.method(), request.uri().path());
@@ -178,15 +182,12 @@ enum Shape {
     Many,
 }
 
-/// What follows the name of a deployment in the route for many items; no name has a slash.
-const MANY: &str = "/batch";
-
 /// The deployment that a path names, and which of its routes.
 fn called(state: &ServerState, request: &Request<Upload>) -> Option<(Arc<Deployment>, Shape)> {
     let name = name(request)?;
     match name.strip_suffix(MANY) {
-        Some(name) => Some((state.deployment(name)?, Shape::Many)),
-        None => Some((state.deployment(&name)?, Shape::One)),
+        Some(name) => Some((state.called_at(name)?, Shape::Many)),
+        None => Some((state.called_at(&name)?, Shape::One)),
     }
 }
 
@@ -234,7 +235,7 @@ fn not_a_page(state: &ServerState, request: &Request<Upload>, name: &str) -> Pro
     let Some(catalogue) = state.catalogue() else {
         return state.loading("/readyz says when they are there").into();
     };
-    if catalogue.get(name.strip_suffix(MANY).unwrap_or(name)).is_some() {
+    if catalogue.at(name.strip_suffix(MANY).unwrap_or(name)).is_some() {
         return Problem::wrong_method(request, "POST");
     }
     let known: Vec<&str> = catalogue.names().collect();

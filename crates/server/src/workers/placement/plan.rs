@@ -1,6 +1,6 @@
 //! From manifests to a plan: which deployments there are and which replica of which goes where.
 
-use crate::workers::placement::warm_up;
+use crate::workers::placement::{routes, warm_up};
 use jitney_core::config::manifest::{DeploymentManifest, Manifest};
 use jitney_core::config::rules::Rules;
 use std::collections::BTreeMap;
@@ -63,6 +63,7 @@ impl Plan {
             plan.replicas.push(replicas);
         }
         plan.check_openai_names()?;
+        routes::check(plan.deployments.values().map(|(manifest, _)| &**manifest))?;
         Ok(plan)
     }
 
