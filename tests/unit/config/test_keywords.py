@@ -41,10 +41,14 @@ class Right:
 def plain(texts: list[str]) -> list[str]: ...
 
 right: type[Right] = Right
+jitney.serve(Right, "m.py", port=8000, listen="unix:m.sock", log_format="json", options={"right.replicas": 2})
 jitney.deployment(max_batch=8)
 jitney.deployment(max_batch_size="8")
 jitney.deployment(policy="drain")
 jitney.deployment(retry=3)
+jitney.configure(Right, replica=2)
+jitney.serve(Right, max_connections="many")
+jitney.serve(Right, max_conections=3)
 """
 
 
@@ -56,4 +60,4 @@ def test_pyright_knows_each_option_and_its_type(tmp_path: Path) -> None:
     lines = PROGRAM.splitlines()
     found: list[dict[str, Any]] = json.loads(ran.stdout)["generalDiagnostics"]
     errors = {lines[int(each["range"]["start"]["line"])] for each in found}
-    assert errors == set(lines[-4:]), ran.stdout
+    assert errors == set(lines[-7:]), ran.stdout
