@@ -51,6 +51,16 @@ def test_a_signal_to_every_process_at_once_fails_no_accepted_request(serve: Serv
     server.assert_nobody_left()
 
 
+def test_models_are_closed_and_one_that_does_not_return_is_not_waited_for(serve: Serve) -> None:
+    server = serve("closing.py")
+    assert server.post("/closing", "a").json() == "a"
+    server.terminate()
+    assert server.wait_exit() == 0
+    server.assert_nobody_left()
+    assert server.log().count("closing was closed (main thread: True)") == 1
+    assert server.log().count("stuck begins to close") == 1
+
+
 def is_closed(client: Client) -> bool:
     try:
         client.get("/livez")

@@ -5,6 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar, Unpack, cast, overload
 
@@ -28,6 +29,15 @@ RESERVED: Final = frozenset(
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _ROUTE: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _Served = TypeVar("_Served", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """What a worker calls of a model that is loaded."""
+
+    predict: Callable[..., Any]
+    close: Callable[[], object] | None = None
+    """The model's own `close`, called when its worker ends in order."""
 
 
 class Deployment:
@@ -60,6 +70,8 @@ class Deployment:
         self._names = names
         if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
             raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
+        if isinstance(obj, type) and inspect.iscoroutinefunction(getattr(obj, "close", None)):
+            raise TargetError(f"{obj.__qualname__}.close is `async def`, and nothing would await it; write `def close`")
 
     @cached_property
     def signature(self) -> Signature:
@@ -103,12 +115,17 @@ class Deployment:
         return tasks.compile_task(self.name, self.task, self.signature, batched=batched)
 
     def instantiate(self, init: Mapping[str, object]) -> Callable[..., Any]:
-        """Load the model: construct the class with `init` and return its `predict`, or return the function."""
+        """Load the model and return its `predict`."""
+        return self.load(init).predict
+
+    def load(self, init: Mapping[str, object]) -> LoadedModel:
+        """Construct the class with `init`; of a function there is nothing to construct."""
         if not isinstance(self.obj, type):
             if init:
                 raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
-            return self.obj
-        return cast("Callable[..., Any]", self.obj(**constructor_arguments(self.name, self.obj, init)).predict)
+            return LoadedModel(self.obj)
+        model: Any = self.obj(**constructor_arguments(self.name, self.obj, init))
+        return LoadedModel(model.predict, getattr(model, "close", None))
 
 
 @overload

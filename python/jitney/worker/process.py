@@ -150,12 +150,20 @@ class Worker:
     """One life: import, manifest, load, warm up, loop."""
 
     def __init__(
-        self, link: "Link", spec: Spec, new_results: "Callable[[Batch, int], Results]", *, as_json: bool = False
+        self,
+        link: "Link",
+        spec: Spec,
+        new_results: "Callable[[Batch, int], Results]",
+        *,
+        as_json: bool = False,
+        at_exit: Callable[[Callable[[], None]], object] = atexit.register,
     ) -> None:
         self._link = link
         self._spec = spec
         self._new_results = new_results
         self._as_json = as_json
+        self._at_exit = at_exit
+        self._close: Callable[[], None] | None = None
         self._stage = "importing"
 
     def run(self) -> int:
@@ -173,6 +181,9 @@ class Worker:
         except WorkerBroken as error:
             self._fail(error)
             return 1
+        if self._close is not None:
+            # The exit handler that is registered last runs first, and `end_process` limits the time of all of them.
+            self._at_exit(self._close)
         return 0
 
     def _prepare(self) -> Replica | None:
@@ -190,7 +201,8 @@ class Worker:
         self._enter("loading")
         began = perf_counter()
         codec = Codec(deployment.signature, resolved.options)
-        predict = deployment.instantiate(resolved.init)
+        model = deployment.load(resolved.init)
+        predict = model.predict
         load_s = perf_counter() - began
         self._enter("warming")
         began = perf_counter()
@@ -200,6 +212,8 @@ class Worker:
         curve = warm_up(predict, codec, tried, deployment.examples, lambda line: self._warn(who, line))
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": curve})
         failures = FailureLog(who, as_json=self._as_json)
+        if model.close is not None:
+            self._close = partial(close_model, model.close, failures)
         health = Health()
         if deployment.examples:
             health.test = partial(try_out, predict, codec, [deployment.examples[0]])
@@ -244,8 +258,16 @@ class Worker:
         self._link.send(kind, json.dumps(body).encode())
 
 
+def close_model(close: Callable[[], object], failures: FailureLog) -> None:
+    """Call the `close` of a model whose worker ends. What it raises goes to the log and stops nothing."""
+    try:
+        close()
+    except BaseException as error:
+        failures.log("close", error)
+
+
 LEAVES_WITHIN_S: Final = 3.0
-"""What exit handlers may take."""
+"""Seconds that the model's `close` and exit handlers may take together."""
 
 
 def end_process(code: int) -> NoReturn:

@@ -284,3 +284,46 @@ def test_an_example_of_another_type_is_named(old: str, new: str, message: str, t
     assert live(spec(target(tmp_path, GOOD.replace(old, new, 1))), link) == 1
     assert message in failure(link)["error"]
     assert failure(link)["stage"] == "warming"
+
+
+CLOSING = """
+import jitney
+
+CALLS = []
+
+@jitney.deployment
+class Closing:
+    def predict(self, texts: list[str]) -> list[str]:
+        if texts == ["break"]:
+            raise jitney.WorkerBroken("no device")
+        CALLS.append("predict")
+        return texts
+
+    def close(self) -> None:
+        CALLS.append("close")
+        raise OSError("the file is closed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("items", "code", "calls"), [(["a"], 0, ["predict", "close"]), (["break"], 1, [])], ids=["in order", "broken"]
+)
+def test_close_is_called_once_and_only_when_the_worker_ends_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], items: list[str], code: int, calls: list[str]
+) -> None:
+    link = assign(FakeLink([FakeBatch(1, items)]), "closing")
+    handlers: list[Any] = []
+    place = target(tmp_path, CLOSING)
+    worker = Worker(cast("Any", link), spec(place), cast("Any", FakeResults), at_exit=handlers.append)
+    assert worker.run() == code
+    for handler in handlers:
+        handler()
+    assert calls == sys.modules[Path(place).stem].CALLS
+    assert ("close failed" in capsys.readouterr().err) is (code == 0)
+
+
+def test_an_async_close_is_refused(tmp_path: Path) -> None:
+    link = FakeLink()
+    source = CLOSING.replace("def close", "async def close")
+    assert live(spec(target(tmp_path, source)), link) == 1
+    assert "close is `async def`" in failure(link)["error"]
