@@ -111,7 +111,10 @@ def model(key: str | type[Any] | Callable[..., Any]) -> Any:
         # The lifespan's state reaches mounted applications, which have an `app.state` each.
         models: Models | None = getattr(connection.state, "jitney", getattr(connection.app.state, "jitney", None))
         if models is None:
-            raise RuntimeError("no models run: call jitney.fastapi.install(app, ...), and start the app's lifespan")
+            raise RuntimeError(
+                "no models run: call jitney.fastapi.install(app, ...); if you do, the application's lifespan has not "
+                "begun: in a test, write `with TestClient(app) as client:`"
+            )
         # Each request has its own context: what its handler calls has its id.
         REQUEST_ID.set(_request_id(connection))
         return cast("Any", models[key])

@@ -53,6 +53,11 @@ def test_the_test_client_starts_and_ends_the_models_each_time(witness: Witness) 
         witness.assert_nobody_left()
 
 
+def test_a_test_client_without_with_says_what_to_write() -> None:
+    with pytest.raises(RuntimeError, match=r"write `with TestClient\(app\) as client:`"):
+        TestClient(application()).get("/reverse", params={"text": "bus"})
+
+
 NEUTRAL = "the model failed on this input; the log says why, next to the request id "
 
 
