@@ -27,7 +27,7 @@ pub(crate) fn metrics() -> Vec<(&'static str, &'static str, Vec<&'static str>, &
 /// Names that no deployment may have.
 #[pyfunction]
 pub(crate) fn reserved_names() -> Vec<&'static str> {
-    jitney_server::workers::placement::plan::RESERVED.to_vec()
+    jitney_server::workers::placement::routes::RESERVED.to_vec()
 }
 
 #[pyfunction]

@@ -3,5 +3,5 @@
 pub(crate) mod changes;
 pub(crate) mod manifest_diff;
 pub mod plan;
-mod routes;
+pub mod routes;
 pub mod warm_up;

@@ -1,14 +1,11 @@
 //! From manifests to a plan: which deployments there are and which replica of which goes where.
 
+use crate::workers::placement::routes::RESERVED;
 use crate::workers::placement::{routes, warm_up};
 use jitney_core::config::manifest::{DeploymentManifest, Manifest};
 use jitney_core::config::rules::Rules;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Names that no deployment may have: routes of the front, now or soon, and the table of server options in a file.
-pub const RESERVED: &[&str] =
-    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "v1", "v2", "favicon.ico", "server"];
 
 /// One replica to be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

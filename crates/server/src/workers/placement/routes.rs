@@ -1,8 +1,11 @@
 //! Paths that deployments have as their own, beside their names: each leads to one deployment and to no page.
 
-use crate::workers::placement::plan::RESERVED;
 use jitney_core::config::manifest::DeploymentManifest;
 use std::collections::BTreeMap;
+
+/// Names that no deployment may have: routes of the front, now or soon, and the table of server options in a file.
+pub const RESERVED: &[&str] =
+    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "v1", "v2", "favicon.ico", "server"];
 
 /// Bytes of a path.
 const LONGEST: usize = 256;
