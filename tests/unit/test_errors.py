@@ -67,14 +67,16 @@ def test_reasons_are_those_of_the_table_of_outcomes() -> None:
 
 
 def test_a_status_that_is_asked_for_on_a_thread_which_ends_leaves_a_thread_that_does_not() -> None:
+    # `print` writes the text and the end of the line separately, and two threads write here at the same time.
     program = """
+import sys
 import threading
 from jitney.errors import QueueFull
 
-threading.Thread(target=lambda: print(QueueFull("full").http_status)).start()
+threading.Thread(target=lambda: sys.stdout.write(f"{QueueFull('full').http_status}\\n")).start()
 while threading.active_count() > 1 and "jitney-loaded" not in {one.name for one in threading.enumerate()}:
     pass
-print("jitney-loaded" in {one.name for one in threading.enumerate()})
+sys.stdout.write(f"{'jitney-loaded' in {one.name for one in threading.enumerate()}}\\n")
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert sorted(ran.stdout.split()) == ["429", "True"]
