@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jitney
@@ -33,6 +34,30 @@ def test_an_engine_is_started_and_closed_without_a_block() -> None:
     engine.close()
     with pytest.raises(jitney.EngineFailed, match="this engine has been closed"):
         engine.start()
+
+
+def test_a_second_start_during_the_first_says_what_to_do() -> None:
+    async def main() -> None:
+        engine = jitney.run(app("noop"))
+        first = asyncio.create_task(engine.start())
+        await asyncio.sleep(0)
+        with pytest.raises(jitney.EngineFailed, match=r"wait until the first call of start\(\) returns"):
+            await engine.start()
+        assert await (await first).shout("a") == "A"
+        await engine.close()
+
+    asyncio.run(main())
+    engine = jitney.run_sync(app("noop"))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(engine.start)
+        wait(
+            lambda: engine._core is not None,  # pyright: ignore[reportPrivateUsage]
+            "the first start has begun",
+        )
+        with pytest.raises(jitney.EngineFailed, match=r"wait until the first call of start\(\) returns"):
+            engine.start()
+        assert first.result().shout("a") == "A"
+    engine.close()
 
 
 def test_an_engine_that_was_never_started_is_closed_in_silence() -> None:

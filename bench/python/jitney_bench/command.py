@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from jitney.config.layers import deployment_options, flag_of
 from jitney.errors import ConfigError
 
 from jitney_bench import session
@@ -82,7 +83,9 @@ def _briefly(run: Run, arguments: argparse.Namespace) -> str:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    given = [name for name in _MEASURING if getattr(arguments, name) not in (None, False, [])]
+    given = [
+        name for name in (*_MEASURING, *deployment_options()) if getattr(arguments, name, None) not in (None, False, [])
+    ]
     if given:
         what = arguments.where if given[0] == "where" else f"--{given[0].replace('_', '-')}"
         raise ConfigError(f"--compare reads two files and measures nothing; leave {what} away")
@@ -156,6 +159,9 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
     serve = [part for text in arguments.sets for part in ("--set", text)]
     if arguments.config is not None:
         serve += ["--config", arguments.config]
+    for name in deployment_options():
+        value = getattr(arguments, name, None)
+        serve += [] if value is None else [flag_of(name), value]
     return Wanted(
         arguments.where,
         arguments.protocol,

@@ -56,7 +56,10 @@ class Wanted:
         if self.content_type is not None and self.input is None:
             raise ConfigError(f"--content-type {self.content_type} says what --input holds; there is no --input")
         if self.is_url and self.serve:
-            raise ConfigError(f"--set and --config are for a TARGET that is started here; {self.where} runs already")
+            raise ConfigError(
+                f"{self.serve[0]} is an option of a TARGET that is started here, but {self.where} runs already: "
+                "set it where that server is started"
+            )
 
 
 def read_key(file: str | None, environment: str | None) -> str | None:

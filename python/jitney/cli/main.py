@@ -9,7 +9,7 @@ from typing import NoReturn
 import jitney
 from jitney.cli import bench, models, serve
 from jitney.cli.check import command as check
-from jitney.config.options import deployment_options
+from jitney.config.layers import deployment_options, flag_of
 from jitney.errors import ConfigError, JitneyError
 
 COMMANDS = {"serve": serve, "check": check, "bench": bench, "models": models}
@@ -52,7 +52,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parsers = _parsers()
     parsed, rest = parsers[""].parse_known_args(arguments)
     if rest:
-        raise ConfigError(_unknown_option(parsers[parsed.command or ""], rest[0], arguments))
+        raise ConfigError(_unknown_option(parsers[parsed.command or ""], rest[0]))
     if parsed.command is None:
         parsers[""].print_help()
         raise SystemExit(USAGE_ERROR)
@@ -67,24 +67,21 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
-def _unknown_option(parser: argparse.ArgumentParser, given: str, arguments: list[str]) -> str:
+def _unknown_option(parser: argparse.ArgumentParser, given: str) -> str:
     if not given.startswith("-"):
         if parser.prog.endswith("serve"):
             return (
                 f"{given!r} stands apart from the other targets: name all of them side by side, before or after options"
             )
         return f"{parser.prog} takes no further argument, and {given!r} is one; see {parser.prog} --help"
-    flag, _, value = given.partition("=")
-    following = arguments[arguments.index(given) + 1 :] if given in arguments else []
-    value = value or (following[0] if following and not following[0].startswith("-") else "VALUE")
+    flag = given.partition("=")[0]
     option = flag.removeprefix("--").replace("-", "_")
     option = "replicas" if option in _REPLICAS else option
     said = f"{parser.prog} has no option {given!r}"
-    if option in deployment_options() and parser.prog.endswith("serve"):
-        return f"{said}; did you mean '--{option}'?"
-    if option in deployment_options() and not deployment_options()[option].in_code_only:
-        return f"{said}; options of a deployment go by its name: --set NAME.{option}={value}"
-    return said + _hint(flag, _flags(parser), parser.prog)
+    flags = list(_flags(parser))
+    if option in deployment_options() and flag_of(option) in flags:
+        return f"{said}; did you mean '{flag_of(option)}'?"
+    return said + _hint(flag, flags, parser.prog)
 
 
 def _parsers() -> dict[str, argparse.ArgumentParser]:

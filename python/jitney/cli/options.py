@@ -1,13 +1,15 @@
 """Flags that several commands share, and those that follow from the table of server options."""
 
 import argparse
+import os
 from collections.abc import Mapping
 
-from jitney.config.layers import Option, deployment_options, flag_of, server_options
+from jitney.config.layers import Option, Overrides, deployment_options, flag_of, server_options
+from jitney.front.settings import read_layers
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that set options of deployments."""
+    """Add the flags that set options of deployments, with and without the name of a deployment."""
     parser.add_argument(
         "--set",
         action="append",
@@ -17,11 +19,10 @@ def add_layers(parser: argparse.ArgumentParser) -> None:
         help="set an option of a deployment, or NAME.init.ARGUMENT=VALUE for its constructor; repeatable",
     )
     parser.add_argument("--config", metavar="FILE", help="file of options (default: jitney.toml, if it is there)")
-
-
-def add_deployment_options(parser: argparse.ArgumentParser) -> None:
-    """Add one flag per option of a deployment. Their values stay text: the table parses them."""
-    group = parser.add_argument_group("options of a deployment, if one is served; of several: --set NAME.OPTION=VALUE")
+    # One flag per option. Their values stay text: the table parses them.
+    group = parser.add_argument_group(
+        "options of a deployment, if there is only one; of several: --set NAME.OPTION=VALUE"
+    )
     for option in deployment_options().values():
         if not option.in_code_only:
             metavar = "|".join(option.choices) or (option.unit or option.base.__name__).upper()
@@ -29,13 +30,14 @@ def add_deployment_options(parser: argparse.ArgumentParser) -> None:
             group.add_argument(flag_of(option.name), metavar=metavar, help=_help(option))
 
 
-def given_deployment_options(arguments: argparse.Namespace) -> Mapping[str, str]:
-    """Collect the options of a deployment that were on the command line."""
-    return {
-        option.name: text
-        for option in deployment_options().values()
-        if (text := getattr(arguments, option.name, None)) is not None
-    }
+def given_layers(arguments: argparse.Namespace) -> Overrides:
+    """Read the options of deployments: from `jitney.toml`, the environment and the flags of `add_layers`."""
+    overrides = read_layers(arguments.config, os.environ, arguments.sets)
+    for option in deployment_options().values():
+        text = getattr(arguments, option.name, None)
+        if text is not None:
+            overrides.give_flag(option.name, text)
+    return overrides
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:

@@ -13,18 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import jitney
-from jitney.cli.options import (
-    add_deployment_options,
-    add_layers,
-    add_server_options,
-    given_deployment_options,
-    given_server_options,
-)
+from jitney.cli.options import add_layers, add_server_options, given_layers, given_server_options
 from jitney.cli.reload import PARENT_VARIABLE, Reloader
 from jitney.cli.watch import check_installed, python_changes
 from jitney.deployments.fresh import FOLDERS_VARIABLE, INSTALLED
 from jitney.front.launch import serve
-from jitney.front.settings import API_KEYS, DEFAULT_FILE, Settings, compose, read_layers
+from jitney.front.settings import API_KEYS, DEFAULT_FILE, Settings, compose
 
 HIGHEST_PORT = 65_535
 HELP = "serve models over HTTP"
@@ -40,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reload", action="store_true", help="take new workers when Python files of the targets change"
     )
     add_layers(parser)
-    add_deployment_options(parser)
     add_server_options(parser)
 
 
@@ -59,9 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    overrides = read_layers(arguments.config, os.environ, arguments.sets)
-    for key, text in given_deployment_options(arguments).items():
-        overrides.give_flag(key, text)
+    overrides = given_layers(arguments)
     overrides.check_flags(arguments.targets, "NAME")
     flags, keys = given_server_options(arguments), os.environ.get(API_KEYS)
     return compose(arguments.targets, flags, overrides, arguments.host, arguments.port, api_keys=keys)

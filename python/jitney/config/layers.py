@@ -108,7 +108,7 @@ class Overrides:
             key, value = next(iter(self.flags.items()))
             text = _as_text(value)
             raise ConfigError(
-                f"{flag_of(key)} {text} is for one deployment, but several are served ({', '.join(served)}); "
+                f"{flag_of(key)} {text} is for one deployment, but there are several ({', '.join(served)}); "
                 f"write --set {example}.{key}={text}"
             )
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 from jitney.deployments.classes import refuse_while_importing, target_of
 from jitney.embedded import native
@@ -18,6 +18,7 @@ from jitney.front.settings import Settings, compose, read_layers
 if TYPE_CHECKING:
     from jitney import _core
 
+_Models = TypeVar("_Models", Models, SyncModels)
 Target = str | Callable[..., Any]
 
 _BROKEN = 70
@@ -119,19 +120,29 @@ def _check(ended: tuple[int, str] | None) -> None:
         raise EngineFailed(text) if code == _BROKEN else TargetError(text)
 
 
+def _started(models: _Models | None) -> _Models:
+    """Return the models of an engine that has been started, unless it still loads them."""
+    if models is None:
+        raise EngineFailed(
+            "this engine is being started; wait until the first call of start() returns, and use its models"
+        )
+    return models
+
+
 class Engine(_Engine):
     """An engine that runs while `async with` lasts, or from `start` to `close`."""
 
     _mailboxes: LoopMailboxes
-    _models: Models
+    _models: Models | None = None
 
     async def start(self) -> Models:
         """Start it and load the models; of a running engine return the models.
 
-        In a notebook or at a prompt this closes the engine that was started before for the same targets.
+        EngineFailed while an earlier `start` has not returned. In a notebook or at a prompt this closes the engine
+        that was started before for the same targets.
         """
         if self._core is not None:
-            return self._models
+            return _started(self._models)
         for earlier in self._earlier():
             if isinstance(earlier, Engine):
                 await earlier._close()
@@ -177,15 +188,16 @@ class Engine(_Engine):
 class SyncEngine(_Engine):
     """An engine that runs while `with` lasts, or from `start` to `close`."""
 
-    _models: SyncModels
+    _models: SyncModels | None = None
 
     def start(self) -> SyncModels:
         """Start it and load the models; of a running engine return the models.
 
-        In a notebook or at a prompt this closes the engine that was started before for the same targets.
+        EngineFailed while an earlier `start` has not returned. In a notebook or at a prompt this closes the engine
+        that was started before for the same targets.
         """
         if self._core is not None:
-            return self._models
+            return _started(self._models)
         for earlier in self._earlier():
             _end(earlier._take())
         engine = self._launch()

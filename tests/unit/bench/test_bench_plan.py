@@ -278,8 +278,9 @@ def test_a_server_that_is_started_says_where_it_listens_whatever_its_log_is_set_
     )
     monkeypatch.setenv("JITNEY_SERVER__LOG_LEVEL", "warn")
     monkeypatch.setattr("jitney_bench.server.child.START_S", 30.0)
-    with Child(str(tmp_path / "m.py"), ["--config", str(config)]) as child:
-        assert child.wait_ready(()).port > 0
+    with Child(str(tmp_path / "m.py"), ["--config", str(config), "--max-batch-size", "7"]) as child:
+        address = child.wait_ready(())
+        assert json.loads(address.request("GET", "/config")[1])["deployments"]["m"]["options"]["max_batch_size"] == 7
 
 
 def test_a_server_does_not_load_what_only_the_generator_needs() -> None:

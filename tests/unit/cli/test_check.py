@@ -38,6 +38,14 @@ def check(source: str, *arguments: str) -> int:
     return main(["check", str(path), *arguments])
 
 
+def test_options_of_the_only_deployment_need_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(MODEL, "--max-batch-size", "6") == 0
+    assert "6 (set)" in capsys.readouterr().out
+    two = MODEL + MODEL.replace("class Length", "class Other")
+    assert check(two, "--max-batch-size", "6") == 1
+    assert "write --set length.max_batch_size=6" in capsys.readouterr().err
+
+
 def test_a_good_model_is_shown_with_its_options(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

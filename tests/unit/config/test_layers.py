@@ -294,7 +294,7 @@ def test_a_flag_is_an_option_of_the_only_deployment_and_its_name_is_stronger() -
     assert resolved.options.devices == ("cuda:0", "cuda:1")
     overrides.sets.put("m", "replicas", 3)
     assert resolve("m", {}, overrides).options.replicas == 3
-    message = r"--replicas 2 is for one deployment, but several .* \(m, n\); write --set m.replicas=2"
+    message = r"--replicas 2 is for one deployment, but there are several \(m, n\); write --set m.replicas=2"
     with pytest.raises(ConfigError, match=message):
         overrides.check_flags(["m", "n"], "m")
 

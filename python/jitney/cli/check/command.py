@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from jitney.cli.check import profile
 from jitney.cli.check.answers import Answers, alike, show_answer, show_input
-from jitney.cli.options import add_layers
+from jitney.cli.options import add_layers, given_layers
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions, Resolved, resolve
 from jitney.context import available_cores, enter, leave
@@ -25,7 +25,6 @@ from jitney.deployments.targets import load_target
 from jitney.devices import choose_device
 from jitney.errors import ConfigError, JitneyError
 from jitney.failures import load_failure_text, one_line
-from jitney.front.settings import read_layers
 from jitney.front.targets import find_target
 from jitney.worker.process import set_threads
 from jitney.worker.warmup import alone, largest_that_fits, too_much
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     target = find_target(arguments.target)
-    overrides = read_layers(arguments.config, os.environ, arguments.sets)
+    overrides = given_layers(arguments)
     set_threads(available_cores(), os.environ)
     if str(Path.cwd()) not in sys.path and "" not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as a worker has it, which is started with `-m`
@@ -69,6 +68,8 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     unknown = overrides.unknown_names(deployment.name for deployment in found)
     if unknown:
         raise ConfigError("; ".join(unknown))
+    names = [deployment.name for deployment in found]
+    overrides.check_flags(names, names[0])
     pairs = [
         (deployment, resolve(deployment.name, deployment.declared, overrides, deployment.init)) for deployment in found
     ]
