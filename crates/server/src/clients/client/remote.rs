@@ -95,20 +95,61 @@ impl Drop for Remote {
 async fn stay_connected(shared: Arc<Shared>) {
     let mut pause = BACK_OFF.0;
     loop {
-        let end = match connect(&shared).await {
-            Ok(()) => {
-                pause = BACK_OFF.0;
-                "it ended the connection".to_owned()
-            }
-            Err(error) => error.to_string(),
-        };
-        let was_refused = matches!(*shared.standing.borrow(), Standing::Refused(_));
-        shared.lose();
-        if !was_refused {
-            shared.standing.send_replace(Standing::Dialling(end));
-        }
+        let wait = dial_once(&shared, &mut pause).await;
         // Programs that lost one server together must not come back together.
-        tokio::time::sleep(pause.mul_f64(0.5 + f64::from(std::process::id() % 64) / 128.0)).await;
-        pause = (pause * 2).min(BACK_OFF.1);
+        tokio::time::sleep(wait.mul_f64(0.5 + f64::from(std::process::id() % 64) / 128.0)).await;
+    }
+}
+
+/// Dials once and speaks with the server until the connection ends. Returns how long to wait before the next attempt;
+/// `pause` is the wait after the next failure.
+async fn dial_once(shared: &Arc<Shared>, pause: &mut Duration) -> Duration {
+    let end = connect(shared).await.map_or_else(|error| error.to_string(), |()| "it ended the connection".to_owned());
+    let last = shared.standing.borrow().clone();
+    shared.lose();
+    if matches!(last, Standing::Connected(_)) {
+        // However it ended: a connection that worked says nothing about the failures before it.
+        *pause = BACK_OFF.0;
+    }
+    if !matches!(last, Standing::Refused(_)) {
+        shared.standing.send_replace(Standing::Dialling(end));
+    }
+    std::mem::replace(pause, (*pause * 2).min(BACK_OFF.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::greeting::Welcome;
+    use crate::link::frame::header::small_frame;
+    use crate::link::frame::kind::Kind;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    /// The wait after a connection to a server that sends these bytes and then ends the connection.
+    async fn wait_after(sent: &[u8], pause: &mut Duration) -> Duration {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("tcp:{}", listener.local_addr().unwrap());
+        let shared = Arc::new(Shared::new(Address { address, key: None }));
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(sent).await.unwrap();
+        };
+        tokio::join!(dial_once(&shared, pause), serve).0
+    }
+
+    #[tokio::test]
+    async fn only_a_connection_that_never_worked_makes_the_pause_grow() {
+        let welcome = Welcome { deployments: [].into(), max_body_bytes: 1000, max_items: 10, max_requests: 1 };
+        let welcome = small_frame(Kind::Welcome, &serde_json::to_vec(&welcome).unwrap()).concat();
+        // What no server sends ends the connection with an error, as a reset of the connection does.
+        let broken = [&welcome[..], &small_frame(Kind::Welcome, b"").concat()].concat();
+        for worked in [welcome, broken] {
+            let mut pause = BACK_OFF.0;
+            assert_eq!(wait_after(b"", &mut pause).await, BACK_OFF.0);
+            assert_eq!(wait_after(b"", &mut pause).await, BACK_OFF.0 * 2);
+            assert_eq!(wait_after(&worked, &mut pause).await, BACK_OFF.0, "it worked before it ended");
+            assert_eq!(wait_after(b"", &mut pause).await, BACK_OFF.0 * 2);
+        }
     }
 }
