@@ -1,12 +1,13 @@
-//! How many bytes clients make the server keep in memory: the one place that is asked, and the one that counts. Telemetry
-//! reads it; nothing is decided by what telemetry says.
+//! How many bytes clients make the server keep in memory, and how many of their items wait: the one place that is asked, and
+//! the one that counts. Telemetry reads it; nothing is decided by what telemetry says.
 //!
 //! An account may have parts, one per connection. What a part holds its whole holds too. All parts together may hold a
 //! limit, and each part as much as is then still free: of `n` connections that take all they can, each gets `1 / (n + 1)`
 //! of the limit, and as much is left for the next one.
 
-use std::sync::Arc;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The accounts of a server.
 #[derive(Clone, Debug, Default)]
@@ -15,15 +16,34 @@ pub struct Ledger {
     pub received: Account,
     /// Answers that clients have not taken yet.
     pub untaken: Account,
-    /// Items that wait or are computed: their number, not their bytes.
-    pub in_flight: Account,
+    /// Of one connection: its parts of the items that wait in each deployment.
+    pub waiting: Parts,
 }
 
 impl Ledger {
     /// The accounts of one more connection.
     #[must_use]
     pub fn connection(&self) -> Ledger {
-        Ledger { received: self.received.part(), untaken: self.untaken.part(), in_flight: self.in_flight.part() }
+        Ledger { received: self.received.part(), untaken: self.untaken.part(), waiting: Parts::default() }
+    }
+}
+
+/// The parts of one connection in accounts of which each deployment has its own; cheap to share.
+#[derive(Clone, Debug, Default)]
+pub struct Parts(Arc<Mutex<SmallVec<[Account; 1]>>>);
+
+impl Parts {
+    /// The part of the connection in `whole`.
+    pub fn of(&self, whole: &Account) -> Account {
+        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = parts.iter().find(|part| Arc::ptr_eq(&part.whole().0, &whole.0)) {
+            return part.clone();
+        }
+        // A part that nobody else has counts nothing, and its deployment may have been replaced.
+        parts.retain(|part| Arc::strong_count(&part.0) > 1);
+        let part = whole.part();
+        parts.push(part.clone());
+        part
     }
 }
 
@@ -72,7 +92,8 @@ impl Account {
         added.is_ok().then(|| CountedBytes { account: self.clone(), bytes })
     }
 
-    fn whole(&self) -> &Account {
+    /// The account of which this is a part, or this account.
+    pub fn whole(&self) -> &Account {
         self.0.whole.as_ref().unwrap_or(self)
     }
 }
@@ -143,6 +164,17 @@ mod tests {
         assert!(first.grow(40, 100) && second.grow(20, 100));
         assert!(!second.grow(1, 100), "40 more, 39 are free");
         assert!(server.part().hold(0).grow(30, 100), "others find room");
+    }
+
+    #[test]
+    fn a_connection_has_one_part_in_each_account() {
+        let (parts, wholes) = (Parts::default(), [Account::default(), Account::default()]);
+        let counts: Vec<_> = [0, 1, 0].map(|index| parts.of(&wholes[index]).hold(1)).into();
+        assert_eq!(wholes.each_ref().map(|whole| parts.of(whole).amount()), [2, 1]);
+        drop(counts);
+        assert_eq!(wholes.each_ref().map(Account::amount), [0, 0]);
+        parts.of(&Account::default());
+        assert_eq!(parts.0.lock().unwrap().len(), 1, "parts that count nothing are forgotten");
     }
 
     #[test]

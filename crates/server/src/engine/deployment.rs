@@ -99,8 +99,8 @@ pub struct Deployment {
     seconds: Histogram,
     statistics: Arc<Statistics>,
     large_requests: Arc<LargeRequests>,
-    /// Items that wait or are computed: their number.
-    pub(crate) in_flight: Account,
+    /// Counts the items that wait in its queue or on the way there. Each connection has a part of it.
+    pub waiting: Account,
     /// For its clock: whoever polls a call may be no thread of it.
     runtime: Handle,
 }
@@ -118,7 +118,7 @@ impl Deployment {
         let account = Account::default();
         telemetry.show_account(metrics::LATER_BYTES, &[&manifest.name], &account);
         let large_requests = Arc::new(LargeRequests::new(account, manifest.options.max_queued_bytes));
-        let (in_flight, replicas) = (Account::default(), ReplicaCount::default());
+        let (waiting, replicas) = (Account::default(), ReplicaCount::default());
         let version = FIRST_VERSION.to_owned();
         Deployment {
             manifest,
@@ -130,20 +130,22 @@ impl Deployment {
             seconds,
             statistics: Arc::default(),
             large_requests,
-            in_flight,
+            waiting,
             runtime: Handle::current(),
         }
     }
 
     /// Runs one item. Dropping the future cancels it.
     pub async fn call(&self, call: Call) -> Answer {
-        self.open(call).await.0
+        self.open(call, &self.waiting).await.0
     }
 
-    /// Like `call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket.
-    pub async fn open(&self, call: Call) -> (Answer, Ticket) {
+    /// Like `call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket. The item
+    /// counts in `waiting`, a part of the account of the deployment.
+    pub async fn open(&self, call: Call, waiting: &Account) -> (Answer, Ticket) {
         let started = Instant::now();
-        let (reply, answer) = reply::channel();
+        let (mut reply, answer) = reply::channel();
+        reply.count_in(waiting);
         let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
         let answer = match self.inbound.send(Inbound::Submit(Box::new(call), reply)) {
             Ok(()) => answer.end().await,
@@ -165,11 +167,12 @@ impl Deployment {
 
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
     /// fail one by one. A large request goes to the engine in pieces, one after the other. Answers come in the order of
-    /// `calls`. Dropping the future cancels what has not been answered.
-    pub async fn open_many(&self, calls: Vec<Call>) -> (Result<Vec<Answer>, Failure>, Ticket) {
+    /// `calls`. Dropping the future cancels what has not been answered. The items that the engine has and no worker count in
+    /// `waiting`, a part of the account of the deployment.
+    pub async fn open_many(&self, calls: Vec<Call>, waiting: &Account) -> (Result<Vec<Answer>, Failure>, Ticket) {
         let started = Instant::now();
         let mut guard = CancelOnDrop::new(self, SmallVec::new());
-        let answers = self.piece_by_piece(started, calls, &mut guard).await;
+        let answers = self.piece_by_piece(started, calls, waiting, &mut guard).await;
         guard.disarm();
         let all = answers.as_deref().unwrap_or_default();
         let outcomes = || all.iter().map(Answer::outcome);
@@ -186,11 +189,12 @@ impl Deployment {
         &self,
         started: Instant,
         calls: Vec<Call>,
+        waiting: &Account,
         guard: &mut CancelOnDrop,
     ) -> Result<Vec<Answer>, Failure> {
         let count = calls.len();
         let mut pieces = self.pieces(calls);
-        let mut answers = self.submit(pieces.cut(), false, guard).await;
+        let mut answers = self.submit(pieces.cut(), false, waiting, guard).await;
         pieces.took(started.elapsed());
         if no_room(&answers).is_some()
             && let Err(refused) = answers.swap_remove(0).result
@@ -200,7 +204,7 @@ impl Deployment {
             return Err(refused);
         }
         while answers.len() < count {
-            answers.append(&mut self.submit_later(started, &mut pieces, guard).await);
+            answers.append(&mut self.submit_later(started, &mut pieces, waiting, guard).await);
         }
         Ok(answers)
     }
@@ -212,12 +216,19 @@ impl Deployment {
     }
 
     /// Hands items to the engine and waits for their answers.
-    async fn submit(&self, calls: Vec<Call>, continues: bool, guard: &mut CancelOnDrop) -> Vec<Answer> {
+    async fn submit(
+        &self,
+        calls: Vec<Call>,
+        continues: bool,
+        waiting: &Account,
+        guard: &mut CancelOnDrop,
+    ) -> Vec<Answer> {
         guard.ids = calls.iter().rev().map(|call| call.id).collect();
         let (items, replies): (Vec<_>, Vec<_>) = calls
             .into_iter()
             .map(|call| {
-                let (reply, answer) = reply::channel();
+                let (mut reply, answer) = reply::channel();
+                reply.count_in(waiting);
                 ((Box::new(call), reply), answer)
             })
             .unzip();
@@ -233,7 +244,13 @@ impl Deployment {
 
     /// Submits a later piece of a request that began at `started`, when it is its turn. The request was let in, so a piece
     /// that finds no room tries again for as long as the request has time.
-    async fn submit_later(&self, started: Instant, pieces: &mut Pieces, guard: &mut CancelOnDrop) -> Vec<Answer> {
+    async fn submit_later(
+        &self,
+        started: Instant,
+        pieces: &mut Pieces,
+        waiting: &Account,
+        guard: &mut CancelOnDrop,
+    ) -> Vec<Answer> {
         let default = self.manifest.options.request_timeout();
         let left = |call: &Call| call.timeout.unwrap_or(default).saturating_sub(started.elapsed());
         pieces.set_replicas(self.replicas.get());
@@ -243,7 +260,7 @@ impl Deployment {
             let turn = self.large_requests.turn(&self.runtime, longest()).await;
             let (began, waited) = (Instant::now(), started.elapsed());
             let piece = calls.iter().map(|call| Call { timeout: Some(left(call)), ..call.clone() });
-            let mut answers = self.submit(piece.collect(), true, guard).await;
+            let mut answers = self.submit(piece.collect(), true, waiting, guard).await;
             let longest = longest();
             let Some(after) = no_room(&answers).filter(|_| !longest.is_zero()) else {
                 pieces.took(began.elapsed());

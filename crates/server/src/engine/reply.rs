@@ -4,6 +4,7 @@
 //! The channel is one allocation. The queue of parts is allocated with the first part. Neither end needs a runtime: the
 //! receiver may be polled by any executor.
 
+use crate::base::ledger::{Account, CountedBytes};
 use crate::values::answer::{Answer, Failure, OutputPart};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
@@ -45,7 +46,7 @@ pub enum PartSent {
 /// A channel for the answer to one item.
 pub fn channel() -> (ReplySender, ReplyReceiver) {
     let channel = Arc::new(Channel::default());
-    (ReplySender { channel: Some(channel.clone()) }, ReplyReceiver { channel })
+    (ReplySender { channel: Some(channel.clone()), waiting: None }, ReplyReceiver { channel })
 }
 
 #[derive(Debug, Default)]
@@ -74,9 +75,21 @@ impl Channel {
 pub struct ReplySender {
     /// `None` once the end has been sent.
     channel: Option<Arc<Channel>>,
+    /// Counts the item while no worker has it.
+    waiting: Option<CountedBytes>,
 }
 
 impl ReplySender {
+    /// Counts the item in `account` until it is launched or ends.
+    pub(crate) fn count_in(&mut self, account: &Account) {
+        self.waiting = Some(account.hold(1));
+    }
+
+    /// A worker has the item: it does not wait any more.
+    pub(crate) fn launched(&mut self) {
+        self.waiting = None;
+    }
+
     /// Sends a part, unless `MOST_PARTS` wait already or nobody waits for the item.
     pub fn try_part(&mut self, part: PartValues) -> PartSent {
         let Some(channel) = &self.channel else { return PartSent::NobodyWaits };
@@ -94,6 +107,8 @@ impl ReplySender {
 
     /// Sends the end. Returns false if nobody waits for the item.
     pub fn end(mut self, answer: Answer) -> bool {
+        // Before the caller knows: its next request may come at once.
+        self.waiting = None;
         let Some(channel) = self.channel.take() else { return false };
         let mut state = channel.lock();
         if state.is_abandoned {

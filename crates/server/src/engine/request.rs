@@ -49,20 +49,20 @@ pub(crate) struct RequestOutcomes {
 }
 
 /// Runs a request. Dropping the future cancels what has not been answered. `ledger` has the accounts of its connection;
-/// a program that holds the engine has the queue for itself.
+/// a program that holds the engine has no connection and may use the whole queue.
 pub(crate) async fn run(deployment: &Deployment, request: RequestItems, ledger: Option<&Ledger>) -> RequestOutcomes {
     let RequestItems { mut items, _held } = request;
-    if let Some(ledger) = ledger
-        && let Err(failure) = room::check_share(deployment, ledger)
+    let waiting = ledger.map_or_else(|| deployment.waiting.clone(), |ledger| ledger.waiting.of(&deployment.waiting));
+    if ledger.is_some()
+        && let Err(failure) = room::check_share(&waiting, deployment.manifest.options.max_queued_items)
     {
         let ticket = deployment.refuse(failure.outcome);
         return RequestOutcomes { answers: Err(failure), ticket };
     }
-    let _in_flight = (deployment.in_flight.hold(items.len()), ledger.map(|ledger| ledger.in_flight.hold(items.len())));
     if let [Ok(_)] = items[..]
         && let Some(Ok(call)) = items.pop()
     {
-        let (answer, ticket) = deployment.open(call).await;
+        let (answer, ticket) = deployment.open(call, &waiting).await;
         return RequestOutcomes { answers: Ok(smallvec![answer]), ticket };
     }
     let weight = items.len() * ITEM_BYTES;
@@ -80,7 +80,7 @@ pub(crate) async fn run(deployment: &Deployment, request: RequestItems, ledger: 
         let answers = refused.into_iter().flatten().map(Answer::failed).collect();
         return RequestOutcomes { answers: Ok(answers), ticket: deployment.refuse(outcome) };
     }
-    let (answers, ticket) = deployment.open_many(calls).await;
+    let (answers, ticket) = deployment.open_many(calls, &waiting).await;
     let answers = match answers {
         Ok(answers) => Ok(offload::run(weight, || merge(refused, answers)).await),
         Err(failure) => Err(failure),
@@ -130,17 +130,47 @@ mod tests {
         (Deployment::new(Arc::new(manifest), inbound, &Telemetry::new()), engine)
     }
 
-    fn item(deployment: &Deployment) -> RequestItems {
+    fn items(deployment: &Deployment, count: usize) -> RequestItems {
         let data = Chunks::from(Bytes::from_static(b"text"));
         let part = Part { tag: Tag::Text, tensor: None, data };
-        let call = call(&deployment.manifest, smallvec![part], &Terms::default());
-        RequestItems::new(deployment, smallvec![call], 4).unwrap()
+        let call = || call(&deployment.manifest, smallvec![part.clone()], &Terms::default());
+        RequestItems::new(deployment, (0..count).map(|_| call()).collect(), 4 * count).unwrap()
+    }
+
+    fn item(deployment: &Deployment) -> RequestItems {
+        items(deployment, 1)
+    }
+
+    /// Only the first items of a large request are in the queue, and these alone use up the room of other connections.
+    #[tokio::test]
+    async fn a_large_request_leaves_room_for_the_requests_of_another_connection() {
+        let (deployment, _engine) = serving(4096);
+        let (large, other) = (Ledger::default().connection(), Ledger::default().connection());
+        let mut batch = Box::pin(run(&deployment, items(&deployment, 10_000), Some(&large)));
+        tokio::time::timeout(std::time::Duration::from_millis(200), &mut batch).await.unwrap_err();
+        let mut requests = [(); 2].map(|()| Box::pin(run(&deployment, item(&deployment), Some(&other))));
+        for request in &mut requests {
+            assert!(request.as_mut().now_or_never().is_none(), "it waits for its answer");
+        }
+    }
+
+    /// The items of a connection in another deployment use up nothing.
+    #[tokio::test]
+    async fn a_connection_has_a_share_in_each_deployment() {
+        let ((busy, _busy_engine), (deployment, _engine)) = (serving(1000), serving(10));
+        let connection = Ledger::default().connection();
+        let mut requests: Vec<_> = (0..200).map(|_| Box::pin(run(&busy, item(&busy), Some(&connection)))).collect();
+        requests.push(Box::pin(run(&deployment, item(&deployment), Some(&connection))));
+        requests.push(Box::pin(run(&deployment, item(&deployment), Some(&connection))));
+        for request in &mut requests {
+            assert!(request.as_mut().now_or_never().is_none(), "it waits for its answer");
+        }
     }
 
     /// The queue is never full of one connection's requests: who has few in it finds room.
     #[tokio::test]
     async fn one_connection_cannot_fill_the_queue_of_all() {
-        let (deployment, _engine) = serving(100);
+        let (deployment, engine) = serving(100);
         let server = Ledger::default();
         let connections: Vec<Ledger> = (0..5).map(|_| server.connection()).collect();
         let mut running = Vec::new();
@@ -160,8 +190,8 @@ mod tests {
         let other = server.connection();
         let mut request = Box::pin(run(&deployment, item(&deployment), Some(&other)));
         assert!(request.as_mut().now_or_never().is_none(), "it has entered");
-        drop((request, running));
-        assert_eq!((server.in_flight.amount(), deployment.in_flight.amount()), (0, 0));
+        drop((request, running, engine));
+        assert_eq!(deployment.waiting.amount(), 0);
     }
 
     #[tokio::test]

@@ -1,7 +1,6 @@
 //! How much requests and their answers may hold, and what is said when that is reached: the one place for all protocols.
 
-use crate::base::ledger::Ledger;
-use crate::engine::deployment::Deployment;
+use crate::base::ledger::{Account, Ledger};
 use crate::values::answer::Failure;
 use jitney_core::config::options::ServerOptions;
 use jitney_core::tables::outcome::Outcome;
@@ -9,8 +8,8 @@ use std::time::Duration;
 
 /// When a client should come back that found no room.
 const COME_BACK: Duration = Duration::from_secs(1);
-/// A connection may have so many times as many items in flight as there is room for more: one alone has eight ninths of a
-/// queue, and of twenty each has a twentieth.
+/// So many times as many items of a connection may wait as there is room for more: one connection alone has eight ninths of
+/// a queue, and of twenty each has a twentieth.
 const SHARE: u64 = 8;
 /// A request may have one item for so many bytes that its body may have: an item that waits takes about 600 bytes, and one
 /// that fails a problem of 300, so that what a body of `[1,1,1,…]` comes to is less than a body may have.
@@ -27,17 +26,17 @@ pub(crate) fn check(ledger: &Ledger, options: &ServerOptions) -> Result<(), Fail
     Err(full("answers that clients have not taken yet", limit))
 }
 
-/// Refuses a request of a connection that has more than its share of a deployment's queue. The share is a multiple of the
-/// room that is left, so that some is left for whoever has none in it.
-pub(crate) fn check_share(deployment: &Deployment, ledger: &Ledger) -> Result<(), Failure> {
-    let limit = deployment.manifest.options.max_queued_items;
-    let (own, left) = (ledger.in_flight.amount(), limit.saturating_sub(deployment.in_flight.amount()));
+/// Refuses a request of a connection that has more than its share of a deployment's queue, which has room for `limit` items.
+/// `waiting` counts the connection's items that wait there. The share is a multiple of the room that is left, so that
+/// some is left for connections that have no item in it.
+pub(crate) fn check_share(waiting: &Account, limit: u64) -> Result<(), Failure> {
+    let (own, left) = (waiting.amount(), limit.saturating_sub(waiting.whole().amount()));
     if own == 0 || own <= left.saturating_mul(SHARE) {
         return Ok(());
     }
     let detail = format!(
-        "this connection has {own} items with the server, and there is room for {left} more of all \
-         (max_queued_items = {limit}); wait for its answers, or come back in a second"
+        "{own} items of this connection wait in the queue, which has room for {left} more items of all connections \
+         (max_queued_items = {limit}); wait for answers, or come back in a second"
     );
     Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueFull, detail) })
 }

@@ -288,6 +288,11 @@ impl Engine {
             link.batch(launch.batch, &items);
             self.answered.insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0 });
         }
+        for &id in &launch.items {
+            if let Some(pending) = self.scheduler.item_of(launch.batch, id) {
+                pending.reply.launched();
+            }
+        }
         if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
             report(&self.reports, WorkerEvent::Trial(launch.replica, true));
         }

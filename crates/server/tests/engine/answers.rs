@@ -239,6 +239,30 @@ async fn callers_of_an_engine_that_ends_are_told() {
     assert_eq!(rig.ended(Outcome::Draining), 4);
 }
 
+/// The share of a connection is one of the queue: items that a worker has are no part of it.
+#[tokio::test(start_paused = true)]
+async fn an_item_counts_as_waiting_until_its_batch_is_launched() {
+    let mut rig = Rig::running(|_| {});
+    let waiting = rig.deployment.waiting.clone();
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let running = rig.call("running");
+    let batch = worker.batch().await;
+    rig.settle().await;
+    assert_eq!(waiting.amount(), 0);
+    let calls = ["queued", "queued", "leaves"].map(|text| rig.call(text));
+    rig.settle().await;
+    assert_eq!(waiting.amount(), 3);
+    calls[2].abort();
+    rig.settle().await;
+    assert_eq!(waiting.amount(), 2);
+    worker.answer(&batch).await;
+    worker.batch().await;
+    rig.settle().await;
+    assert_eq!(waiting.amount(), 0);
+    drop((running, calls));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_of_many_items_enters_whole_and_each_item_is_on_its_own() {
     let mut rig = Rig::running(|options| options.max_queued_items = 10);
@@ -248,7 +272,7 @@ async fn a_request_of_many_items_enters_whole_and_each_item_is_on_its_own() {
         let deployment = rig.deployment.clone();
         tokio::spawn(async move {
             let calls = (0..count).map(|n| call(&n.to_string())).collect();
-            let (answers, ticket) = deployment.open_many(calls).await;
+            let (answers, ticket) = deployment.open_many(calls, &deployment.waiting).await;
             drop(ticket);
             answers.unwrap()
         })
@@ -314,7 +338,7 @@ async fn a_later_piece_of_a_request_waits_for_room_until_the_time_of_the_request
         let (deployment, began) = (rig.deployment.clone(), Instant::now());
         let large = tokio::spawn(async move {
             let within = |n: usize| Call { timeout: Some(timeout), ..call(&n.to_string()) };
-            deployment.open_many((0..20).map(within).collect()).await.0.unwrap()
+            deployment.open_many((0..20).map(within).collect(), &deployment.waiting).await.0.unwrap()
         });
         rig.settle().await;
         let others = fill(&rig, 40);
@@ -378,7 +402,7 @@ async fn a_later_piece_waits_for_room_whoever_polls_it() {
     let deployment = rig.deployment.clone();
     let large = elsewhere(async move {
         let within = |n: usize| Call { timeout: Some(Duration::from_secs(2)), ..call(&n.to_string()) };
-        deployment.open_many((0..20).map(within).collect()).await.0.unwrap()
+        deployment.open_many((0..20).map(within).collect(), &deployment.waiting).await.0.unwrap()
     });
     let first = worker.batch().await;
     let others = fill(&rig, 40);
@@ -398,7 +422,7 @@ async fn a_request_of_many_items_that_finds_no_room_is_refused_as_a_whole() {
     rig.settle().await;
     let others = fill(&rig, 8 + 8 + 10);
     let calls = (0..40).map(|n| call(&n.to_string())).collect();
-    let (answers, ticket) = rig.deployment.open_many(calls).await;
+    let (answers, ticket) = rig.deployment.open_many(calls, &rig.deployment.waiting).await;
     drop(ticket);
     rig.settle().await;
     assert_eq!(answers.unwrap_err().outcome, Outcome::QueueFull);
@@ -414,7 +438,9 @@ async fn pieces_of_large_requests_take_turns_and_leave_room_for_others() {
     let large: Vec<_> = (0..6)
         .map(|_| {
             let deployment = rig.deployment.clone();
-            tokio::spawn(async move { deployment.open_many((0..64).map(|n| call(&n.to_string())).collect()).await.0 })
+            tokio::spawn(async move {
+                deployment.open_many((0..64).map(|n| call(&n.to_string())).collect(), &deployment.waiting).await.0
+            })
         })
         .collect();
     rig.settle().await;
@@ -452,7 +478,9 @@ async fn a_large_request_has_work_for_every_replica_that_works_now() {
         rig.settle().await;
         assert_eq!(rig.deployment.replicas.get(), up);
         let deployment = rig.deployment.clone();
-        let _large = tokio::spawn(async move { deployment.open_many((0..64).map(|_| call("x")).collect()).await.0 });
+        let _large = tokio::spawn(async move {
+            deployment.open_many((0..64).map(|_| call("x")).collect(), &deployment.waiting).await.0
+        });
         rig.settle().await;
         let inside = rig.gauge(metrics::QUEUED_ITEMS) + rig.gauge(metrics::RUNNING_ITEMS);
         assert_eq!(inside, expected, "two batches of eight for each of {up}");
@@ -465,7 +493,10 @@ async fn a_large_request_that_was_let_in_is_finished_when_the_door_closes() {
     let mut worker = rig.worker().await;
     rig.settle().await;
     let deployment = rig.deployment.clone();
-    let large = tokio::spawn(async move { deployment.open_many((0..40).map(|_| call("x")).collect()).await.0 });
+    let large =
+        tokio::spawn(
+            async move { deployment.open_many((0..40).map(|_| call("x")).collect(), &deployment.waiting).await.0 },
+        );
     rig.settle().await;
     rig.deployment.close();
     assert_eq!(outcome(&rig.call("new").await.unwrap()), Outcome::Draining);
@@ -490,7 +521,10 @@ async fn a_large_request_to_a_model_of_one_item_at_a_time_leaves_room_for_others
         first.await.unwrap();
     }
     let deployment = rig.deployment.clone();
-    let large = tokio::spawn(async move { deployment.open_many((0..40).map(|_| call("x")).collect()).await.0 });
+    let large =
+        tokio::spawn(
+            async move { deployment.open_many((0..40).map(|_| call("x")).collect(), &deployment.waiting).await.0 },
+        );
     rig.settle().await;
     let others: Vec<_> = (0..5).map(|_| rig.call("x")).collect();
     rig.settle().await;
@@ -516,7 +550,7 @@ async fn a_caller_that_leaves_between_the_pieces_of_its_request_is_counted_and_l
     let deployment = rig.deployment.clone();
     let large = tokio::spawn(async move {
         let calls = (0..20).map(|n| call(&n.to_string())).collect();
-        drop(deployment.open_many(calls).await);
+        drop(deployment.open_many(calls, &deployment.waiting).await);
     });
     rig.settle().await;
     let others = fill(&rig, 40);
