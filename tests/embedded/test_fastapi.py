@@ -1,6 +1,7 @@
 """FastAPI: the lifespan, the dependency, errors as answers; the test client, several uvicorn workers, reload."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -14,15 +15,19 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import jitney
 import jitney.fastapi
+import msgspec
+import numpy as np
 import pytest
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
+from pydantic import BaseModel, Field
+from starlette.routing import Mount
 from witnesses import APPS, Witness, app, wait
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ else:
     from harness import Server
 
 Poison = Annotated[jitney.Model[str, str], jitney.fastapi.model("poison")]
+SyncPoison = Annotated[jitney.SyncModel[str, str], jitney.fastapi.sync_model("poison")]
 
 
 def application(**options: Any) -> FastAPI:
@@ -271,6 +277,83 @@ def test_a_model_without_install_is_an_error_that_names_it() -> None:
         client.get("/")
     with pytest.raises(TypeError, match="either targets"):
         jitney.fastapi.install(api)
+
+
+def test_install_after_the_first_request_is_an_error() -> None:
+    api = FastAPI()
+    assert TestClient(api).get("/").status_code == 404
+    with pytest.raises(RuntimeError, match=r"call jitney\.fastapi\.install before its first request"):
+        jitney.fastapi.install(api, app("poison"))
+
+
+def test_plain_handlers_call_models_too(witness: Witness, capfd: pytest.CaptureFixture[str]) -> None:
+    api, inner = application(), FastAPI()
+
+    for each in (api, inner):
+
+        @each.get("/plain")
+        def plain(text: str, poison: SyncPoison) -> list[str]:  # pyright: ignore[reportUnusedFunction]
+            return [poison(text), *poison.many([text, "tram"])]
+
+    api.router.routes.append(Mount("/list", routes=[Mount("/inner", inner)]))
+    with TestClient(api) as client, ThreadPoolExecutor(8) as pool:
+        for path in ("/plain", "/list/inner/plain"):
+            answers = list(pool.map(client.get, [f"{path}?text=bus"] * 16))
+            assert [answer.json() for answer in answers] == [["sub", "sub", "mart"]] * 16
+            failed = client.get(path, params={"text": "raise"}, headers={"x-request-id": f"plain{path}"})
+            assert (failed.status_code, failed.headers["x-jitney-reason"]) == (500, "model_failed")
+            assert failed.headers["x-request-id"] == f"plain{path}"
+    assert "(request plain/plain)" in capfd.readouterr().err, "the worker's traceback is next to the id of the request"
+
+
+class Point(msgspec.Struct):
+    x: float
+    tag: str | None = None
+
+
+class Pair(NamedTuple):
+    left: np.ndarray
+    right: np.ndarray
+
+
+class Order(BaseModel):
+    product: str = Field(serialization_alias="what")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Point(1.5), {"x": 1.5, "tag": None}),
+        ([Point(1, "a"), {"at": np.int64(3)}], [{"x": 1.0, "tag": "a"}, {"at": 3}]),
+        (np.array([[1, math.nan], [math.inf, 0.5]], np.float32), [[1.0, None], [None, 0.5]]),
+        (np.array([[True], [False]]), [[True], [False]]),
+        (Pair(np.zeros(2), np.ones(1, np.uint8)), {"left": [0.0, 0.0], "right": [1]}),
+        ([Pair(np.zeros(1), np.zeros(0))], [{"left": [0.0], "right": []}]),
+        (Order(product="tea"), {"what": "tea"}),
+        ({"image": jitney.Image(b"\xff\xd8\xff"), "raw": b"x"}, {"image": "/9j/", "raw": "eA=="}),
+        ("text", "text"),
+        (None, None),
+    ],
+)
+def test_answers_of_models_are_json(value: object, expected: object) -> None:
+    api = FastAPI()
+
+    @api.get("/")
+    async def answer() -> jitney.fastapi.JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        return jitney.fastapi.JSONResponse(value, 201, {"x-more": "1"})
+
+    answered = TestClient(api).get("/")
+    assert (answered.status_code, answered.headers["content-type"], answered.headers["x-more"]) == (
+        201,
+        "application/json",
+        "1",
+    )
+    assert answered.json() == expected
+
+
+def test_what_is_no_json_is_named() -> None:
+    with pytest.raises(NotImplementedError, match="a TestClient cannot be written as JSON; return a struct"):
+        jitney.fastapi.JSONResponse({"a": [TestClient(FastAPI())]})
 
 
 LISTENING = re.compile(r"running on http://127\.0\.0\.1:([1-9]\d*)")

@@ -125,6 +125,7 @@ class Models(_Handles[Model[Any, Any]]):
 
     def __init__(self, engine: Engine, mailboxes: LoopMailboxes) -> None:
         super().__init__(engine, lambda callee: Model(callee, mailboxes))
+        self._sync: SyncModels | None = None
 
     @overload
     def __getitem__(self, key: str) -> Model[Any, Any]: ...
@@ -188,6 +189,13 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     def __getitem__(self, key: object) -> SyncModel[Any, Any]:
         """Return the model of this name or class; NotFound if the engine has none."""
         return self._get(key)
+
+
+def for_threads(models: Models) -> SyncModels:
+    """Return the same models of the same engine, for calls that wait."""
+    if models._sync is None:  # pyright: ignore[reportPrivateUsage]
+        models._sync = SyncModels(models._engine)  # pyright: ignore[reportPrivateUsage]
+    return models._sync  # pyright: ignore[reportPrivateUsage]
 
 
 def not_entered(name: str, what: str) -> AttributeError:

@@ -1,0 +1,50 @@
+"""What gives a handler its model."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from jitney.embedded.handles import Models, for_threads
+from jitney.embedded.models import REQUEST_ID
+from jitney.fastapi.errors import request_id_of
+
+
+def model(key: str | type[Any] | Callable[..., Any]) -> Any:
+    """Return what gives an `async def` handler the model of this name or class, to be awaited.
+
+    It is the default of a parameter, or stands in its `Annotated`; it is a `Depends(…)` already.
+    """
+
+    async def find(connection: HTTPConnection) -> Any:
+        return cast("Any", _models(connection)[key])
+
+    return Depends(find)
+
+
+def sync_model(key: str | type[Any] | Callable[..., Any]) -> Any:
+    """Return what gives a `def` handler the model of this name or class: a call waits for its answer.
+
+    FastAPI runs such a handler on a thread. In an `async def` handler use `model`: a call that waits
+    would stop the event loop.
+    """
+
+    async def find(connection: HTTPConnection) -> Any:
+        return cast("Any", for_threads(_models(connection))[key])
+
+    return Depends(find)
+
+
+def _models(connection: HTTPConnection) -> Models:
+    """Return the models of the application's lifespan. From now on calls of this request have its id."""
+    # The lifespan's state reaches mounted applications, which have an `app.state` each.
+    models: Models | None = getattr(connection.state, "jitney", getattr(connection.app.state, "jitney", None))
+    if models is None:
+        raise RuntimeError(
+            "no models run: call jitney.fastapi.install(app, ...); if you do, the application's lifespan has not "
+            "begun: in a test, write `with TestClient(app) as client:`"
+        )
+    # Each request has its own context, which the thread of a `def` handler gets too.
+    REQUEST_ID.set(request_id_of(connection))
+    return models
