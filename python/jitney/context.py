@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,8 @@ class Context:
 # the model starts see it too.
 _current: Context | None = None
 _ids: Sequence[int] = ()
+_own_ids: ContextVar[Sequence[int] | None] = ContextVar("jitney_ids", default=None)
+"""The items of the coroutine that runs, where several calls of `predict` run at the same time."""
 _cpu_threads: int | None = None
 
 
@@ -30,7 +33,8 @@ def context() -> Context:
     """Return where this code runs; only a worker knows."""
     if _current is None:
         raise JitneyError("jitney.context() is known only inside a worker: call it in `__init__` or in `predict`")
-    return replace(_current, ids=tuple(_ids))
+    own = _own_ids.get()
+    return replace(_current, ids=tuple(_ids if own is None else own))
 
 
 def cpu_threads() -> int:
@@ -54,6 +58,11 @@ def computing(ids: Sequence[int]) -> None:
     """Note the items that `predict` is about to get."""
     global _ids  # noqa: PLW0603 - see above
     _ids = ids
+
+
+def computing_alone(ids: Sequence[int]) -> None:
+    """Note the items that `predict` is about to get in this task of an event loop; other tasks have their own."""
+    _own_ids.set(ids)
 
 
 def share_cores(threads: int) -> None:

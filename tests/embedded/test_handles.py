@@ -69,6 +69,22 @@ class Single:
 def single(text: str) -> Picture | jitney.InvalidInput: ...
 
 
+class Later:
+    async def predict(self, prompts: list[Prompt]) -> list[Picture | jitney.InvalidInput]: ...
+
+
+@jitney.deployment(batched=False)
+async def later(text: str) -> Picture: ...
+
+
+@jitney.deployment
+async def vectors(texts: list[str]) -> np.ndarray: ...
+
+
+class Rows:
+    async def predict(self, texts: list[str]) -> np.ndarray: ...
+
+
 class Scaled:
     def __init__(self, scale: float, *, label: str = "") -> None: ...
     def predict(self, prompts: list[Prompt]) -> list[Picture]: ...
@@ -107,6 +123,10 @@ async def main() -> None:
         reveal_type(sync[priced].many(["x"], return_exceptions=True))
         reveal_type(sync[Single]("x"))
         reveal_type(sync[single]("x"))
+        reveal_type(sync[Later](Prompt("a bus")))
+        reveal_type(sync[later]("x"))
+        reveal_type(sync[vectors]("x"))
+        reveal_type(sync[Rows]("x"))
         reveal_type(sync[small])
         reveal_type(sync[loud])
         reveal_type(sync[vector]("x"))
@@ -145,6 +165,10 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         "list[Picture | RequestError]",
         "Picture",
         "Picture",
+        "Picture",
+        "Picture",
+        array,
+        array,
         "SyncModel[Prompt, Picture]",
         "SyncModel[str, str]",
         array,

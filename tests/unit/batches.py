@@ -7,6 +7,7 @@ import pytest
 from fake_link import TAG_TEXT, AlwaysOverlapped, FakeBatch, FakeLink, FakeResults, Outcome
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions
+from jitney.deployments.model import Coroutines, is_async
 from jitney.signature.annotations import read_signature
 from jitney.worker.gauge import Gauge
 from jitney.worker.pipeline import Loop
@@ -14,11 +15,19 @@ from jitney.worker.replica import Replica
 
 Predict = Callable[..., Any]
 
+LOOPS: list[Coroutines] = []
+"""Event loops of the models of a test, which its module ends."""
+
 
 def make(predict: Predict, link: FakeLink, **options: Any) -> Replica:
     in_force = DeploymentOptions(**options)
     codec = Codec(read_signature(predict, batched=in_force.batched), in_force)
-    return Replica(cast("Any", link), predict, codec, in_force, cast("Any", FakeResults))
+    coroutines = Coroutines() if is_async(predict) else None
+    if coroutines is not None:
+        coroutines.predict = predict
+        LOOPS.append(coroutines)
+        predict = coroutines.waiting(predict)
+    return Replica(cast("Any", link), predict, codec, in_force, cast("Any", FakeResults), coroutines=coroutines)
 
 
 def answer(predict: Predict, *batches: FakeBatch, overlapped: bool = False, **options: Any) -> FakeLink:

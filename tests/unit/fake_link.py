@@ -90,6 +90,7 @@ class FakeResults:
             rows[name] = row  # not copied, as in the real one
 
     def error(self, index: int, *told: Any) -> None:
+        self.arrays.pop(index, None)  # an error replaces what was written of an item
         self._once(index, Outcome(*told))
 
     def _once(self, index: int, outcome: Outcome) -> None:
@@ -125,6 +126,8 @@ class FakeLink:
         self.sent: list[tuple[str, bytes]] = []
         self.begun: list[int] = []
         self.finished: list[int] = []
+        self.sent_early: list[list[int]] = []
+        """The items of each send of outcomes before the end of a batch."""
         self.outcomes: dict[int, list[Outcome]] = {}
         self.durations: list[tuple[float, float, float]] = []
         self.clean: list[bool] = []
@@ -142,6 +145,11 @@ class FakeLink:
 
     def started(self, batch: FakeBatch) -> None:
         self.begun.append(batch.id)
+
+    def send_results(self, results: FakeResults, predict_s: float = 0.0) -> None:
+        del predict_s
+        before = {index for some in self.sent_early for index in some}
+        self.sent_early.append(sorted({*results.outcomes, *results.arrays} - before))
 
     def finish(  # noqa: PLR0917 -- as the link has it
         self,

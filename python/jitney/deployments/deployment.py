@@ -5,7 +5,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar, Unpack, cast, overload
 
@@ -14,6 +13,7 @@ from jitney.config.keywords import DeploymentKeywords
 from jitney.config.layers import SERVER
 from jitney.config.option import parse, unknown
 from jitney.config.options import deployment_options
+from jitney.deployments.model import Coroutines, LoadedModel, is_async
 from jitney.errors import ConfigError, TargetError
 from jitney.signature import grouping, tasks
 from jitney.signature.annotations import Signature, read_signature
@@ -29,15 +29,6 @@ RESERVED: Final = frozenset(
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _ROUTE: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _Served = TypeVar("_Served", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """What a worker calls of a model that is loaded."""
-
-    predict: Callable[..., Any]
-    close: Callable[[], object] | None = None
-    """The model's own `close`, called when its worker ends in order."""
 
 
 class Deployment:
@@ -70,8 +61,15 @@ class Deployment:
         self._names = names
         if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
             raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
-        if isinstance(obj, type) and inspect.iscoroutinefunction(getattr(obj, "close", None)):
-            raise TargetError(f"{obj.__qualname__}.close is `async def`, and nothing would await it; write `def close`")
+        if isinstance(obj, type) and is_async(getattr(obj, "close", None)) and not self.is_async:
+            raise TargetError(
+                f"{obj.__qualname__}.close is `async def` and `predict` is not: nothing awaits it; write `def close`"
+            )
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `predict` is `async def`."""
+        return is_async(self._predict()[0])
 
     @cached_property
     def signature(self) -> Signature:
@@ -120,12 +118,18 @@ class Deployment:
 
     def load(self, init: Mapping[str, object]) -> LoadedModel:
         """Construct the class with `init`; of a function there is nothing to construct."""
+        if not isinstance(self.obj, type) and init:
+            raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
+        coroutines = Coroutines() if self.is_async else None
         if not isinstance(self.obj, type):
-            if init:
-                raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
-            return LoadedModel(self.obj)
-        model: Any = self.obj(**constructor_arguments(self.name, self.obj, init))
-        return LoadedModel(model.predict, getattr(model, "close", None))
+            predict, close = self.obj, None
+        else:
+            model: Any = self.obj(**constructor_arguments(self.name, self.obj, init))
+            predict, close = model.predict, getattr(model, "close", None)
+        if coroutines is None:
+            return LoadedModel(predict, close)
+        coroutines.predict = predict
+        return LoadedModel(coroutines.waiting(predict), coroutines.ending(close), coroutines)
 
 
 @overload

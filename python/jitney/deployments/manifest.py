@@ -20,11 +20,12 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
     taken, returned = found.signature.input, found.signature.output
     group_by, cost = found.compiled_terms()
     init = resolved.shown_init()
+    is_concurrent = found.is_async and not resolved.options.batched
     return {
         "name": found.name,
         "route": found.route,
         "doc": found.doc,
-        "options": resolved.options.to_dict(),
+        "options": resolved.options.to_dict() | ({"concurrent": True} if is_concurrent else {}),
         "option_sources": dict(resolved.sources),
         **({"init": init} if init else {}),
         "input": {

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from jitney.deployments.classes import deployment_of
@@ -20,6 +20,9 @@ I = TypeVar("I")  # noqa: E741 - an item
 O = TypeVar("O")  # noqa: E741 - an answer
 _AnyModel = TypeVar("_AnyModel")
 _Class = TypeVar("_Class", bound=HasPredict)
+_Value = TypeVar("_Value")
+Soon = _Value | Coroutine[Any, Any, _Value]
+"""What a `predict` returns that is `def` or `async def`."""
 Of = type[_Class] | ConfiguredDeployment[..., _Class]
 """A class, or a configured deployment of it."""
 
@@ -27,7 +30,7 @@ Of = type[_Class] | ConfiguredDeployment[..., _Class]
 class PredictsListOrErrors(Protocol[I, O]):
     """A class whose `predict` may return an error in place of an answer; the caller gets it raised."""
 
-    def predict(self, items: list[I], /) -> list[O | InvalidInput]:
+    def predict(self, items: list[I], /) -> "Soon[list[O | InvalidInput]]":
         """Take n items, return n answers or errors."""
         ...
 
@@ -35,7 +38,7 @@ class PredictsListOrErrors(Protocol[I, O]):
 class PredictsList(Protocol[I, O]):
     """A class whose `predict` takes a list and returns one."""
 
-    def predict(self, items: list[I], /) -> list[O]:
+    def predict(self, items: list[I], /) -> "Soon[list[O]]":
         """Take n items, return n answers."""
         ...
 
@@ -43,7 +46,7 @@ class PredictsList(Protocol[I, O]):
 class PredictsEmbeddings(Protocol[I]):
     """A class whose `predict` returns `jitney.Embeddings`; the caller gets the vector of each item."""
 
-    def predict(self, items: list[I], /) -> Embeddings:
+    def predict(self, items: list[I], /) -> "Soon[Embeddings]":
         """Take n items, return n vectors and how many tokens each item had."""
         ...
 
@@ -53,6 +56,22 @@ class PredictsArray(Protocol[I, Out_co]):
 
     def predict(self, items: list[I], /) -> Out_co:
         """Take n items, return n rows."""
+        ...
+
+
+class AwaitsArray(Protocol[I, Out_co]):
+    """A class whose `predict` is `async def`, takes a list and returns an array."""
+
+    def predict(self, items: list[I], /) -> Coroutine[Any, Any, Out_co]:
+        """Take n items, return n rows."""
+        ...
+
+
+class AwaitsStacked(Protocol[In_contra, Out_co]):
+    """A class whose `predict` is `async def` and takes a stacked array, or one item."""
+
+    def predict(self, items: In_contra, /) -> Coroutine[Any, Any, Out_co | InvalidInput]:
+        """Take n rows and return n rows, or one item and its answer."""
         ...
 
 
@@ -136,15 +155,23 @@ class Models(_Handles[Model[Any, Any]]):
     @overload
     def __getitem__(self, key: "Of[PredictsEmbeddings[I]]") -> "Model[I, NDArray[Any]]": ...
     @overload
+    def __getitem__(self, key: "Of[AwaitsArray[I, O]]") -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: "Of[AwaitsStacked[I, O]]") -> Model[I, O]: ...
+    @overload
     def __getitem__(self, key: "Of[PredictsArray[I, O]]") -> Model[I, O]: ...
     @overload
     def __getitem__(self, key: "Of[PredictsStacked[I, O]]") -> Model[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[list[I]], list[O | InvalidInput]]) -> Model[I, O]: ...
+    def __getitem__(self, key: "Callable[[list[I]], Soon[list[O | InvalidInput]]]") -> Model[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[list[I]], list[O]]) -> Model[I, O]: ...
+    def __getitem__(self, key: "Callable[[list[I]], Soon[list[O]]]") -> Model[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[list[I]], Embeddings]) -> "Model[I, NDArray[Any]]": ...
+    def __getitem__(self, key: "Callable[[list[I]], Soon[Embeddings]]") -> "Model[I, NDArray[Any]]": ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], Coroutine[Any, Any, O]]) -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[I], Coroutine[Any, Any, O | InvalidInput]]) -> Model[I, O]: ...
     @overload
     def __getitem__(self, key: Callable[[list[I]], O]) -> Model[I, O]: ...
     @overload
@@ -171,15 +198,23 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     @overload
     def __getitem__(self, key: "Of[PredictsEmbeddings[I]]") -> "SyncModel[I, NDArray[Any]]": ...
     @overload
+    def __getitem__(self, key: "Of[AwaitsArray[I, O]]") -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: "Of[AwaitsStacked[I, O]]") -> SyncModel[I, O]: ...
+    @overload
     def __getitem__(self, key: "Of[PredictsArray[I, O]]") -> SyncModel[I, O]: ...
     @overload
     def __getitem__(self, key: "Of[PredictsStacked[I, O]]") -> SyncModel[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[list[I]], list[O | InvalidInput]]) -> SyncModel[I, O]: ...
+    def __getitem__(self, key: "Callable[[list[I]], Soon[list[O | InvalidInput]]]") -> SyncModel[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[list[I]], list[O]]) -> SyncModel[I, O]: ...
+    def __getitem__(self, key: "Callable[[list[I]], Soon[list[O]]]") -> SyncModel[I, O]: ...
     @overload
-    def __getitem__(self, key: Callable[[list[I]], Embeddings]) -> "SyncModel[I, NDArray[Any]]": ...
+    def __getitem__(self, key: "Callable[[list[I]], Soon[Embeddings]]") -> "SyncModel[I, NDArray[Any]]": ...
+    @overload
+    def __getitem__(self, key: Callable[[list[I]], Coroutine[Any, Any, O]]) -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: Callable[[I], Coroutine[Any, Any, O | InvalidInput]]) -> SyncModel[I, O]: ...
     @overload
     def __getitem__(self, key: Callable[[list[I]], O]) -> SyncModel[I, O]: ...
     @overload

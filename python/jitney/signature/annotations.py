@@ -113,8 +113,6 @@ def _refuse_streams(predict: Callable[..., object]) -> None:
     name = _name(predict)
     if inspect.isgeneratorfunction(predict) or inspect.isasyncgenfunction(predict):
         raise TargetError(f"{name} yields: streams come later; return all answers of the batch at once")
-    if inspect.iscoroutinefunction(predict):
-        raise TargetError(f"{name} is async: one batch at a time runs in a worker, so write `def`, not `async def`")
 
 
 def _hints(predict: Callable[..., object], names: Mapping[str, object] | None) -> dict[str, Any]:

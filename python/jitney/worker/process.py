@@ -218,7 +218,14 @@ class Worker:
         if deployment.examples:
             health.test = partial(try_out, predict, codec, [deployment.examples[0]])
         return Replica(
-            self._link, predict, codec, resolved.options, self._new_results, failures=failures, health=health
+            self._link,
+            predict,
+            codec,
+            resolved.options,
+            self._new_results,
+            failures=failures,
+            health=health,
+            coroutines=model.coroutines,
         )
 
     def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:

@@ -14,10 +14,11 @@ from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.encode.copying import CopiedResults, NotCopyable, copy_output
 from jitney.codecs.refusals import Verdict, verdict_of
 from jitney.config.layers import DeploymentOptions
-from jitney.context import computing
+from jitney.context import computing, computing_alone
+from jitney.deployments.model import Abandoned, Coroutines, Ended
 from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import FailureLog, one_line, printable
-from jitney.worker.health import Health
+from jitney.worker.health import Health, raise_if_permanent
 from jitney.worker.splitting import Failure, Part, Split, predict_split
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class BatchState:
     """`predict` saw each item once and raised nothing, so that its time says what such a batch costs."""
     is_out_of_memory: bool = False
     """The batch was too large for the memory of the device."""
+    sent: "Results | None" = None
+    """Where the answers of single items were written that are sent already."""
 
     def source(self, index: int) -> str:
         """Name the request of an item for the log; the item itself if its request has no id."""
@@ -62,6 +65,7 @@ class Replica:
         *,
         failures: FailureLog | None = None,
         health: Health | None = None,
+        coroutines: Coroutines | None = None,
     ) -> None:
         self._link = link
         self._predict = predict
@@ -70,6 +74,7 @@ class Replica:
         self._new_results = new_results
         self._failures = failures or FailureLog()
         self._health = health or Health()
+        self._coroutines = coroutines
         self._process = os.getpid()
 
     @property
@@ -101,18 +106,27 @@ class Replica:
             # Where items may run again, the front takes the batch that runs to have started.
             self._link.started(state.batch)
         began = perf_counter()
-        split = self._split(state, decoded, positions, overlapped=overlapped)
+        if self._coroutines is None or self._options.batched:
+            split = self._split(state, decoded, positions, overlapped=overlapped)
+            state.parts = split.parts
+        else:
+            split = self._run_together(self._coroutines, state, decoded, positions)
         computing(())
-        state.parts = split.parts
         state.predict_s = perf_counter() - began
         state.is_out_of_memory = split.is_out_of_memory
         state.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
-        for position, failure in split.failures.items():
-            index = decoded.indices[position]
-            if not _is_for_client(failure):
-                self._failures.log("predict", failure.error, state.source(index))
-            state.verdicts[index] = _verdict(failure)
+        if state.sent is None:
+            for position, failure in split.failures.items():
+                index = decoded.indices[position]
+                state.verdicts[index] = self._verdict(failure, state.source(index))
         self._judge(state, decoded, positions, split)
+
+    def _verdict(self, failure: Failure, source: str) -> Verdict:
+        if isinstance(failure.error, Abandoned):
+            return Verdict("cancelled", failure.error.message)
+        if not _is_for_client(failure):
+            self._failures.log("predict", failure.error, source)
+        return _verdict(failure)
 
     def _judge(self, state: BatchState, decoded: Decoded, positions: Sequence[int], split: Split) -> None:
         """Note whether `predict` answered anything; raises WorkerBroken if it can answer nothing any more."""
@@ -176,7 +190,7 @@ class Replica:
             else:
                 arguments = self._codec.arguments(decoded, some)
             try:
-                output = self._predict(*arguments)
+                output = self._call(arguments, state, pick(decoded.indices, some))
             finally:
                 self._end_child()
             return self._keep(output, state, decoded, some) if is_followed or is_retry else output
@@ -189,6 +203,62 @@ class Replica:
             split.parts += alone.parts
             split.failures |= alone.failures
         return split
+
+    def _call(self, arguments: tuple[Any, ...], state: BatchState, indices: Sequence[int]) -> object:
+        coroutines = self._coroutines
+        if coroutines is None or coroutines.predict is None:
+            return self._predict(*arguments)
+
+        def is_wanted() -> bool:
+            wanted = state.batch.wanted()
+            return any(wanted[index] for index in indices)
+
+        return coroutines.one(partial(coroutines.predict, *arguments), is_wanted)
+
+    def _run_together(
+        self, coroutines: Coroutines, state: BatchState, decoded: Decoded, positions: Sequence[int]
+    ) -> Split:
+        """Run one coroutine per item, all at the same time. Each item is answered as soon as its coroutine ends."""
+        split, began = Split(), perf_counter()
+        results = state.sent = self._new_results(state.batch, self._options.max_answer_bytes)
+        predict = coroutines.predict
+        assert predict is not None
+
+        async def call(position: int) -> object:
+            computing_alone([state.ids[decoded.indices[position]]])
+            return await predict(*self._codec.arguments(decoded, [position]))
+
+        def wanted() -> Sequence[bool]:
+            return pick(state.batch.wanted(), pick(decoded.indices, positions))
+
+        def ended(some: list[Ended]) -> None:
+            for place, output, error in some:
+                position = positions[place]
+                if error is None:
+                    split.parts.append(Part([position], output))
+                    self._write_answer(split.parts[-1], state, decoded, results)
+                else:
+                    raise_if_permanent(error)
+                    split.fail([position], error, alone=True)
+                    index = decoded.indices[position]
+                    _write(index, self._verdict(split.failures[position], state.source(index)), results)
+            self._link.send_results(results, perf_counter() - began)
+
+        try:
+            coroutines.together([partial(call, position) for position in positions], wanted, ended)
+        finally:
+            self._end_child()
+        return split
+
+    def _write_answer(self, part: Part, state: BatchState, decoded: Decoded, results: "Results") -> None:
+        """Write the answer of one item, or why it is none: that replaces what was written of it by then."""
+        [position] = part.positions
+        index = decoded.indices[position]
+        try:
+            for _, error in self._codec.encode(part.output, decoded, part.positions, state.batch, results):
+                self._failures.log("an answer of predict", error, state.source(index))
+        except BaseException as error:
+            _write(index, self._unencodable(error, state.source(index)), results)
 
     def _end_child(self) -> None:
         """End a process that `predict` forked and that came back from it: two readers of one link tear its frames."""
@@ -224,7 +294,7 @@ class Replica:
         """
         broken: dict[int, Verdict] = {}
         while True:
-            results = self._new_results(state.batch, self._options.max_answer_bytes)
+            results = state.sent or self._new_results(state.batch, self._options.max_answer_bytes)
             failed: list[tuple[int, BaseException]] = []
             for index, verdict in state.verdicts.items():
                 _write(index, verdict, results)

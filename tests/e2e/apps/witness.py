@@ -20,8 +20,12 @@ def record(kind: str, items: Sequence[object]) -> None:
         os.close(descriptor)
 
 
+def is_gate_shut() -> bool:
+    """Whether the test wants models held."""
+    return Path(os.environ["JITNEY_TEST_GATE"]).exists()
+
+
 def wait_at_gate() -> None:
     """Hold the model for as long as the test keeps its gate shut."""
-    gate = Path(os.environ["JITNEY_TEST_GATE"])
-    while gate.exists():
+    while is_gate_shut():
         time.sleep(0.002)

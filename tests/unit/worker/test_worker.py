@@ -322,7 +322,7 @@ def test_close_is_called_once_and_only_when_the_worker_ends_in_order(
     assert ("close failed" in capsys.readouterr().err) is (code == 0)
 
 
-def test_an_async_close_is_refused(tmp_path: Path) -> None:
+def test_an_async_close_without_an_async_predict_is_refused(tmp_path: Path) -> None:
     link = FakeLink()
     source = CLOSING.replace("def close", "async def close")
     assert live(spec(target(tmp_path, source)), link) == 1

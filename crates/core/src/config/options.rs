@@ -43,6 +43,9 @@ pub struct DeploymentOptions {
     pub retry: bool,
     /// Whether `predict` takes a batch; otherwise one item at a time.
     pub batched: bool,
+    /// Whether the items of a batch run at the same time although `predict` takes one: it is `async def`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub concurrent: bool,
     /// Most pixels of an image that comes in.
     pub max_pixels: u64,
     /// Most bytes that the model may answer to one item.
@@ -89,6 +92,11 @@ pub struct ServerOptions {
     pub log_level: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 /// A length of time in seconds; what cannot be counted is without end.
 pub fn length(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -123,6 +131,7 @@ impl DeploymentOptions {
             priority_boost_s: 1.0,
             retry: true,
             batched: true,
+            concurrent: false,
             max_pixels: 1 << 26,
             max_answer_bytes: 64 << 20,
         }

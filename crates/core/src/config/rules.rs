@@ -43,7 +43,8 @@ pub struct Rules {
 
 impl From<&DeploymentOptions> for BatchLimits {
     fn from(options: &DeploymentOptions) -> BatchLimits {
-        let most = if options.batched { options.max_batch_size } else { options.max_batch_size.min(1) };
+        let is_one_by_one = !options.batched && !options.concurrent;
+        let most = if is_one_by_one { options.max_batch_size.min(1) } else { options.max_batch_size };
         BatchLimits { max_items: most as usize, max_cost: options.max_batch_cost.unwrap_or(u64::MAX) }
     }
 }

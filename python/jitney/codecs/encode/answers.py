@@ -74,7 +74,7 @@ def _expected(count: int) -> str:
 _HINTS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
     (lambda output: output is None, "None (is a `return` missing?)"),
     (lambda output: inspect.isgenerator(output) or inspect.isasyncgen(output), "a generator (streams come later)"),
-    (inspect.isawaitable, "a coroutine (write `def predict`, not `async def`)"),
+    (inspect.isawaitable, "a coroutine (write `async def predict`, so that it is awaited)"),
     (lambda output: isinstance(output, tuple), "a tuple (use a list, or a NamedTuple of arrays)"),
     (lambda output: isinstance(output, dict), "a dict (use a list of dicts, or a dataclass or NamedTuple of arrays)"),
 )
