@@ -94,7 +94,7 @@ metrics! {
     QUEUED_ITEMS = "jitney_queued_items", Kind::Gauge, ["deployment"];
     /// Bytes that wait in lanes.
     QUEUED_BYTES = "jitney_queued_bytes", Kind::Gauge, ["deployment"];
-    /// Bytes of large requests, whose items enter the queue piece by piece.
+    /// Bytes of large requests that do not count as queued: of items whose turn has not come, and of what an answer repeats.
     LATER_BYTES = "jitney_later_bytes", Kind::Gauge, ["deployment"];
     /// Lanes that hold at least one item.
     LANES = "jitney_lanes", Kind::Gauge, ["deployment"];

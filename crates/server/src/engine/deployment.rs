@@ -156,13 +156,13 @@ impl Deployment {
         (answer, ticket)
     }
 
-    /// Counts the memory of a large request until what is returned is dropped: `bytes` of all its items together, and what
-    /// each item takes beside. `None` for a request that fits into its first piece: the queue counts that. Fails if large
-    /// requests together leave no room, so call it before the items are stored.
-    pub(crate) fn hold(&self, items: usize, bytes: usize) -> Result<Option<CountedBytes>, Failure> {
+    /// Counts the memory that a request takes beside the queue, until what is returned is dropped. These are the `bytes` of all
+    /// its items and what each item takes beside them, unless the request fits into its first piece, which the queue counts;
+    /// and the `asked` bytes that it keeps for its answer. `None` if that is little. Fails if large requests leave no room.
+    pub(crate) fn hold(&self, items: usize, bytes: usize, asked: usize) -> Result<Option<CountedBytes>, Failure> {
         let limits = BatchLimits::from(&self.manifest.options);
         let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
-        self.large_requests.hold(items, bytes, Pieces::first(limits, self.replicas.get(), alike))
+        self.large_requests.hold(items, bytes, asked, Pieces::first(limits, self.replicas.get(), alike))
     }
 
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and

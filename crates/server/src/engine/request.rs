@@ -14,12 +14,15 @@ use crate::values::tensor::Tag;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::{SmallVec, smallvec};
 
+/// A message may have so many bytes more than its items. If it has more, the items are copied and the message is freed.
+const MOST_BESIDE_ITEMS: u64 = 1 << 20;
+
 /// The items of a request, in order. One that cannot be computed is there as its failure.
 pub(crate) type Items = SmallVec<[Result<Call, Failure>; 1]>;
 /// The answers to the items of a request, in their order.
 pub(crate) type Answers = SmallVec<[Answer; 1]>;
 
-/// The decoded items of one request, and the memory that they hold until their turn comes.
+/// The decoded items of one request, and the memory that it takes beside the queue until it is answered.
 #[derive(Debug)]
 pub(crate) struct RequestItems {
     items: Items,
@@ -27,9 +30,25 @@ pub(crate) struct RequestItems {
 }
 
 impl RequestItems {
-    /// The items of a body of `bytes`; refuses them if large requests leave no room. What is refused is dropped here.
-    pub(crate) fn new(deployment: &Deployment, items: Items, bytes: usize) -> Result<RequestItems, Failure> {
-        let held = deployment.hold(items.len(), bytes)?;
+    /// The items of a message of `message` bytes, inflated if it was compressed. The items may be slices of it. Refuses them
+    /// if large requests leave no room, and then drops them here.
+    pub(crate) fn new(deployment: &Deployment, items: Items, message: usize) -> Result<RequestItems, Failure> {
+        RequestItems::with_asked(deployment, items, message, 0)
+    }
+
+    /// The same for a request that also keeps `asked` bytes of its message until it is answered.
+    pub(crate) fn with_asked(
+        deployment: &Deployment,
+        mut items: Items,
+        message: usize,
+        asked: usize,
+    ) -> Result<RequestItems, Failure> {
+        let bytes = items.iter().flatten().map(Call::bytes).sum::<u64>();
+        let held = deployment.hold(items.len(), bytes as usize, asked)?;
+        // The queue counts the bytes of an item only, but a slice of two bytes keeps a message of 60 MB in memory.
+        if (message as u64).saturating_sub(bytes) > MOST_BESIDE_ITEMS {
+            items.iter_mut().flatten().for_each(Call::detach);
+        }
         Ok(RequestItems { items, _held: held })
     }
 

@@ -108,6 +108,12 @@ impl Wishes {
         }
         Ok(wishes)
     }
+
+    /// Bytes of the parameters that come back with the answer.
+    pub fn bytes(&self) -> usize {
+        let value = |value: &Parameter| if let Parameter::Text(text) = value { text.len() } else { size_of::<i64>() };
+        self.kept.iter().map(|(name, kept)| name.len() + value(kept)).sum()
+    }
 }
 
 /// Refuses what the protocol lets a tensor ask for and this server cannot give. `known` are those that have been read.

@@ -3,6 +3,7 @@
 use crate::values::chunks::Chunks;
 use crate::values::metadata::Metadata;
 use crate::values::tensor::{Tag, TensorType};
+use bytes::Bytes;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority};
 use smallvec::SmallVec;
@@ -57,6 +58,13 @@ impl Call {
     /// What it counts against the queue's limit of bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.data.len() as u64).sum()
+    }
+
+    /// Copies its values, so that they share no memory with the message that they came in.
+    pub(crate) fn detach(&mut self) {
+        for part in &mut self.parts {
+            part.data = Chunks::from(Bytes::from(part.data.0.concat()));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod counting;
 mod floods;
 mod framing;
 mod gate;
+mod memory;
 mod openai;
 mod pages;
 mod requests;

@@ -1,4 +1,4 @@
-//! What large requests keep until its turn comes: bounded, and nobody's turn is longer than a piece.
+//! The memory of large requests beside the queue: bounded, and nobody's turn is longer than a piece.
 
 use crate::base::ledger::{Account, CountedBytes};
 use crate::values::answer::Failure;
@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What an item of a request takes beside its bytes: as a call, and then as an answer.
 pub(crate) const ITEM_BYTES: usize = 600;
-/// So few items of so few bytes are not counted.
+/// So few items of so few bytes are not counted, and neither are so few bytes that are kept for the answer.
 const FEW: usize = 1024;
 const SMALL: usize = 1 << 20;
 /// Pieces of large requests that one deployment has in its queue: while one is answered the next waits there. With one for
@@ -22,7 +22,7 @@ const COME_BACK: Duration = Duration::from_secs(1);
 /// Of one deployment.
 #[derive(Debug)]
 pub(crate) struct LargeRequests {
-    /// Bytes of large requests whose turn has not come.
+    /// Bytes of large requests that the queue does not count.
     account: Account,
     most: u64,
     turns: Arc<Semaphore>,
@@ -34,19 +34,29 @@ impl LargeRequests {
         LargeRequests { account, most: max_queued_bytes, turns: Arc::new(Semaphore::new(TURNS)) }
     }
 
-    /// Counts a request of so many items, and bytes of them all, until this is dropped; or refuses it. A single one always
-    /// finds room, and what fits into a first piece, which has so many items at the least, is counted by the queue.
-    pub(crate) fn hold(&self, items: usize, bytes: usize, piece: usize) -> Result<Option<CountedBytes>, Failure> {
-        if items <= FEW && (items <= piece || bytes < SMALL) {
+    /// Counts a request of so many items, bytes of them all, and bytes that it keeps for its answer, until this is dropped; or
+    /// refuses it. A single one always finds room, and what fits into a first piece, which has so many items at the least,
+    /// is counted by the queue.
+    pub(crate) fn hold(
+        &self,
+        items: usize,
+        bytes: usize,
+        asked: usize,
+        piece: usize,
+    ) -> Result<Option<CountedBytes>, Failure> {
+        let is_queued = items <= FEW && (items <= piece || bytes < SMALL);
+        let of_items = if is_queued { 0 } else { items * ITEM_BYTES + bytes };
+        let all = of_items + if asked < SMALL { 0 } else { asked };
+        if all == 0 {
             return Ok(None);
         }
-        if let Some(held) = self.account.hold_within(items * ITEM_BYTES + bytes, self.most) {
+        if let Some(held) = self.account.hold_within(all, self.most) {
             return Ok(Some(held));
         }
         let most = self.most;
         let detail = format!(
-            "other requests of many items hold the {most} bytes that they may (max_queued_bytes); come back in a \
-             second, or send fewer items at once"
+            "other large requests hold the {most} bytes that they may (max_queued_bytes); come back in a second, or send \
+             less at once"
         );
         Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueBytesFull, detail) })
     }
@@ -69,7 +79,7 @@ mod tests {
     #[test]
     fn large_requests_hold_so_much_together_and_one_alone_what_it_needs() {
         let large = LargeRequests::new(Account::default(), 10_000 * ITEM_BYTES as u64);
-        let hold = |items, bytes| large.hold(items, bytes, 64);
+        let hold = |items, bytes| large.hold(items, bytes, 0, 64);
         let alone = hold(50_000, 7).expect("nobody else is there");
         let failure = hold(2000, 7).unwrap_err();
         assert_eq!((failure.outcome, failure.retry_after), (Outcome::QueueBytesFull, Some(COME_BACK)));
@@ -82,6 +92,10 @@ mod tests {
         assert!(hold(2000, 0).is_err());
         drop(both);
         assert_eq!(large.account.amount(), 0);
+        assert!(large.hold(1, 7, SMALL - 1, 64).expect("it is short").is_none());
+        let asked = large.hold(1, 7, SMALL, 64).expect("nobody else is there");
+        assert_eq!(large.account.amount(), SMALL as u64);
+        drop(asked);
     }
 
     #[tokio::test(start_paused = true)]

@@ -93,8 +93,8 @@ impl GrpcInfer<'_> {
         let most_rows = room::most_items_of(&self.state.options, bytes);
         let inference = read(request, raw).and_then(|request| Inference::new(manifest, signature, request, most_rows));
         let Inference { calls, outputs, id, wishes } = inference.map_err(refused)?;
-        let bytes = calls.iter().map(|call| call.bytes() as usize).sum();
-        let items = RequestItems::new(&deployment, calls.into_iter().map(Ok).collect(), bytes).map_err(refused)?;
+        let calls = calls.into_iter().map(Ok).collect();
+        let items = RequestItems::with_asked(&deployment, calls, bytes, id.len() + wishes.bytes()).map_err(refused)?;
         let mut parameters = write_parameters(&wishes.kept);
         if wishes.empty_final_response {
             let choice = ParameterChoice::BoolParam(true);
@@ -391,7 +391,10 @@ fn write_parameters(parameters: &Parameters) -> HashMap<String, InferParameter> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::open_inference::tests::manifest;
+    use jitney_core::tables::metrics;
     use proptest::prelude::*;
+    use tokio::sync::mpsc;
 
     #[test]
     fn tensors_behind_a_message_are_its_last_field() {
@@ -416,6 +419,43 @@ mod tests {
         assert!(of("UINT8").unwrap().is_empty() && of("FP16").is_err());
         let wide = InferTensorContents { int_contents: vec![128], ..InferTensorContents::default() };
         assert!(typed(Datatype::Fixed(Dtype::Int8), &wide).unwrap_err().contains("128"));
+    }
+
+    /// While a request waits, its tensors share no memory with what the front has decoded, and what its answer repeats counts.
+    #[tokio::test]
+    async fn tensors_do_not_keep_the_message_around_them() {
+        let state = ServerState::for_test(64 << 20);
+        let array = |name: &str| serde_json::json!({ "name": name, "dtype": "uint8", "shape": [2] });
+        let input = serde_json::json!({ "kind": "arrays", "arrays": [array("a"), array("b")], "schema": true });
+        let manifest = manifest(input.clone(), input, serde_json::json!({}));
+        let (inbound, _engine) = mpsc::unbounded_channel();
+        let deployment = Deployment::new(Arc::new(manifest), inbound, &state.telemetry);
+        let input = |name: &str| InferInputTensor {
+            name: name.into(),
+            datatype: "UINT8".into(),
+            shape: vec![1, 2],
+            ..InferInputTensor::default()
+        };
+        let message = ModelInferRequest {
+            id: "x".repeat(2 << 20),
+            inputs: vec![input("a"), input("b")],
+            raw_input_contents: vec![Bytes::from_static(b"ab"), Bytes::from_static(b"cd")],
+            ..ModelInferRequest::default()
+        };
+        let message = Bytes::from(message.encode_to_vec());
+        let (head, raw) = tear(message.clone().into()).unwrap();
+        let request = frame::decode(head.into()).unwrap();
+        let infer = GrpcInfer { state: &state, is_streamed: true };
+        let bytes = message.len();
+        let decoded = infer.decode_now(Arc::new(deployment.clone()), InferMessage { request, raw, bytes });
+        let decoded = decoded.map_err(|refused| refused.failure).unwrap();
+        assert!(message.is_unique(), "its tensors are slices of the message");
+        drop(state.telemetry.text());
+        let later = || state.telemetry.gauge(metrics::LATER_BYTES, &[&deployment.manifest.name]).get();
+        assert_eq!(later(), 2 << 20);
+        drop(decoded);
+        drop(state.telemetry.text());
+        assert_eq!(later(), 0);
     }
 
     #[test]

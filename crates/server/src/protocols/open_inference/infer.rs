@@ -67,12 +67,13 @@ impl RestInfer<'_> {
     fn decode_now(&self, head: &RestHead, body: Chunks) -> Result<Decoded<RestAsked>, RefusedBody> {
         let deployment = self.deployment.clone();
         let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
-        let most_rows = room::most_items_of(&self.state.options, body.len());
+        let length = body.len();
+        let most_rows = room::most_items_of(&self.state.options, length);
         let Infer { request, binary } = read::read(&deployment.signature, body, head.json_bytes, most)?;
         let inference = Inference::new(&deployment.manifest, &deployment.signature, request, most_rows)?;
         let Inference { calls, outputs, id, wishes } = inference;
-        let bytes = calls.iter().map(|call| call.bytes() as usize).sum();
-        let items = RequestItems::new(&deployment, calls.into_iter().map(Ok).collect(), bytes)?;
+        let calls = calls.into_iter().map(Ok).collect();
+        let items = RequestItems::with_asked(&deployment, calls, length, id.len() + wishes.bytes())?;
         let asked = RestAsked { id, kept: wishes.kept, outputs, binary };
         Ok(Decoded { deployment, items, timeout: wishes.timeout, priority: wishes.priority, asked })
     }

@@ -147,7 +147,8 @@ fn decode(
         let taken = item(manifest, input, &extra, most);
         taken.map(|taken| Ok(taken.call(Encoding::Json))).map_err(|failure| in_place(failure, index, count))
     });
-    let items = RequestItems::new(deployment, items.collect::<Result<_, Failure>>()?, bytes.len())?;
+    // They share nothing with the body.
+    let items = RequestItems::new(deployment, items.collect::<Result<_, Failure>>()?, 0)?;
     Ok((items, VectorsAsked { model: model.to_owned(), written, dimensions }))
 }
 
