@@ -4,6 +4,8 @@ import asyncio
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +19,6 @@ from witnesses import Witness, app, until, wait
 if TYPE_CHECKING:
     from tests.e2e.harness import Server
 else:
-    import sys
-
     sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
     from harness import Server
 
@@ -93,6 +93,63 @@ def test_a_program_calls_as_if_the_engine_were_its_own(serve: Serve) -> None:
     assert server.metric("jitney_requests_total", deployment="shout", outcome="ok") == 3001
     with jitney.connect_sync(serve.place) as models:
         assert models.shout("sync") == "SYNC"
+
+
+def test_a_connection_is_started_and_closed_without_a_block(serve: Serve) -> None:
+    server = serve("noop")
+
+    async def main() -> None:
+        connection = jitney.connect(serve.place)
+        models, other = await asyncio.gather(connection.start(), connection.start())
+        assert models is other is await connection.start()
+        assert await models.shout("a") == "A"
+        await connection.close()
+        await connection.close()
+        with pytest.raises(jitney.Disconnected):
+            await models.shout("a")
+        assert await (await connection.start()).shout("b") == "B"
+        await connection.close()
+
+    asyncio.run(main())
+    connection = jitney.connect_sync(serve.place)
+    with ThreadPoolExecutor(8) as pool:
+        futures = [pool.submit(connection.start) for _ in range(32)]
+        started = [future.result() for future in futures]
+    assert all(models is started[0] for models in started), "all threads share one connection"
+    assert server.metric("jitney_requests_total", deployment="shout", outcome="ok") == 2
+    assert started[0].shout("a") == "A"
+    connection.close()
+    connection.close()
+    with pytest.raises(jitney.Disconnected):
+        started[0].shout("a")
+    assert connection.start().shout("c") == "C"
+    connection.close()
+
+
+FORKING = """
+import os, sys
+import jitney
+
+connection = jitney.connect_sync(sys.argv[1])
+assert connection.start().shout("parent") == "PARENT"
+children = []
+for number in range(3):
+    child = os.fork()
+    if child == 0:
+        answered = [connection.start().shout(f"child {number}") for _ in range(2)]
+        os._exit(0 if answered == [f"CHILD {number}"] * 2 else 1)
+    children.append(child)
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+assert connection.start().shout("again") == "AGAIN"
+"""
+
+
+def test_each_fork_gets_its_own_connection(serve: Serve) -> None:
+    serve("noop")
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKING, serve.place], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_programs_and_http_share_batches(serve: Serve, witness: Witness) -> None:

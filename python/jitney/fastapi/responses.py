@@ -27,8 +27,9 @@ def _named(value: Any) -> Any:
     """Write NamedTuples by their names, in lists too: msgspec would write them as lists."""
     if type(value) is list:
         return [_named(each) for each in cast("list[Any]", value)]
-    names = getattr(type(value), "_fields", None)
-    return dict(zip(names, value, strict=True)) if names and issubclass(type(value), tuple) else value
+    kind: type = type(value)
+    names = getattr(kind, "_fields", None)
+    return dict(zip(names, value, strict=True)) if names and issubclass(kind, tuple) else value
 
 
 def _plain(value: Any) -> object:
