@@ -91,6 +91,12 @@ class Batch:
     def values(self) -> list[Any]:
         """One value per item: str for TAG_TEXT, bytes for all other tags (a copy, cheap for small items)."""
 
+    def restore(self, indices: Sequence[int]) -> None:
+        """Ask the front for the arrays of these items (ascending places) and write them over what is here.
+
+        Nothing is written for an item that no request waits for any more.
+        """
+
     def tensors(self, param: int) -> list[Tensor]:
         """The arrays of one parameter: a single stacked Tensor with n first where all items agree in dtype and
         shape (lanes see to that), else one Tensor per item.
@@ -98,7 +104,10 @@ class Batch:
 
 @final
 class Tensor:
-    """A read-only array in a received frame. Supports the buffer protocol (bytes); wrap it with numpy.frombuffer."""
+    """An array in a received frame. Supports the buffer protocol (bytes); wrap it with numpy.frombuffer.
+
+    It is writable in a worker, and read-only in a program.
+    """
 
     dtype: str
     shape: tuple[int, ...]

@@ -30,8 +30,6 @@ _COUNT_EVERY_S = 60.0
 def one_line(error: BaseException) -> str:
     """Say what was raised, without a traceback: clients may read it. Never raises."""
     text = printable(error)
-    if isinstance(error, ValueError) and text.endswith("is read-only"):  # numpy's words
-        text += " (the arrays that predict is given are: copy it first, x = x.copy())"
     return cut(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 

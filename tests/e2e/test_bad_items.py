@@ -54,6 +54,17 @@ def test_the_item_that_makes_predict_raise_is_found_and_63_are_answered(serve: S
     assert extra <= 12, f"{extra} extra calls of predict"
 
 
+def test_a_second_try_gets_the_input_that_the_first_has_written_over(serve: Serve) -> None:
+    server = serve("overwriting.py")
+    items = [[-1.0, 1.0] if n == 9 else [float(n), 1.0] for n in range(16)]
+    answers = server.submit_held("/overwrite", items, blocker=[0.0, 0.0])
+    server.open_gate()
+    replies = [answer.result() for answer in answers[1:]]
+    assert replies.pop(9).status == 500
+    assert [reply.json() for reply in replies] == [[2.0 * n, 2.0] for n in range(16) if n != 9]
+    assert len(server.calls()) > 2, "the batch was computed in parts"
+
+
 def test_clients_read_what_a_model_raised_only_where_that_is_asked_for(serve: Serve) -> None:
     server = serve("poison.py", arguments=("--show-errors",))
     assert server.post("/poison", "raise").json()["detail"] == "RuntimeError: the model cannot do raise"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from jitney import _core
 
 
-class FakeTensor(bytes):
-    """Read-only bytes with dtype and shape: `bytes` because only they have the buffer protocol before Python 3.12."""
+class FakeTensor(bytearray):
+    """Bytes with dtype and shape: a `bytearray` because no class of ours has the buffer protocol before Python 3.12."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,6 +31,8 @@ class FakeBatch:
     def __init__(self, items: Sequence[tuple[int, Any]] = (), arrays: Sequence[Sequence[Any]] = ()) -> None:
         self.id = 1
         self._arrays = arrays
+        self._lent: dict[int, list[FakeTensor]] = {}
+        self.restored: list[list[int]] = []
         self._items = [(tags.TENSOR, None)] * len(arrays[0]) if arrays else list(items)
         self.ids = [100 + place for place in range(len(self._items))]
         self.tags = [tag for tag, _ in self._items]
@@ -47,9 +49,20 @@ class FakeBatch:
 
     def tensors(self, param: int) -> list[FakeTensor]:
         arrays = [np.asarray(array) for array in self._arrays[param]]
-        if len({(array.dtype, array.shape) for array in arrays}) == 1:
-            return [tensor(np.stack(arrays), stacked=True)]
-        return [tensor(array, stacked=False) for array in arrays]
+        if param not in self._lent:
+            if len({(array.dtype, array.shape) for array in arrays}) == 1:
+                self._lent[param] = [tensor(np.stack(arrays), stacked=True)]
+            else:
+                self._lent[param] = [tensor(array, stacked=False) for array in arrays]
+        return self._lent[param]
+
+    def restore(self, indices: Sequence[int]) -> None:
+        self.restored.append(list(indices))
+        for param, tensors in self._lent.items():
+            for index in indices:
+                sent = np.ascontiguousarray(self._arrays[param][index]).tobytes()
+                start = index * len(sent) if tensors[0].stacked else 0
+                tensors[0 if tensors[0].stacked else index][start : start + len(sent)] = sent
 
     @property
     def core(self) -> "_core.Batch":

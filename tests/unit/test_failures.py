@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import jitney
-import numpy as np
 import pytest
 from batches import one
-from fake_core import FakeBatch
 from fake_link import TAG_BYTES, TAG_TEXT
-from jitney.codecs import Codec
 from jitney.codecs.refusals import bounded, refusal
-from jitney.config.layers import DeploymentOptions
 from jitney.errors import InvalidInput, MalformedBody, TargetError
 from jitney.failures import FailureLog, is_of_user_code, load_failure_text, one_line, printable, user_traceback
-from jitney.signature.annotations import read_signature
 
 OWN = Path(jitney.__file__).parent
 
@@ -73,18 +68,6 @@ def test_lines_say_what_they_can() -> None:
     assert one_line(ValueError("file \udc80\nx")) == "ValueError: file \\udc80 x"
     assert one_line(Mute("x")) == "Mute: (its text cannot be shown: RuntimeError)"
     assert one_line(KeyError()) == "KeyError"
-
-
-def test_who_writes_into_an_array_that_came_in_is_told_to_copy_it() -> None:
-    def predict(x: np.ndarray) -> np.ndarray:
-        x -= x.mean()
-        return x
-
-    codec = Codec(read_signature(predict), DeploymentOptions())
-    decoded = codec.decode(FakeBatch(arrays=[[np.zeros(2, np.float32)]]).core)
-    with pytest.raises(ValueError, match="read-only") as raised:
-        predict(*codec.arguments(decoded))
-    assert "copy it first, x = x.copy()" in one_line(raised.value)
 
 
 @pytest.mark.parametrize(

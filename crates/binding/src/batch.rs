@@ -1,6 +1,7 @@
 //! A received batch as Python sees it.
 
-use crate::buffer::Tensor;
+use crate::buffer::{Payload, Tensor};
+use crate::link::lost;
 use jitney_server::link::batch_frame::ReceivedPart;
 use jitney_server::link::worker::inbox::Delivered;
 use jitney_server::link::worker::link::WorkerLink;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) delivered: Arc<Delivered>,
+    pub(crate) payload: Arc<Payload>,
     pub(crate) link: WorkerLink,
     /// Places in the received batch of the items that are still wanted; the others are left out for good.
     pub(crate) kept: Vec<usize>,
@@ -23,10 +25,6 @@ pub(crate) struct Batch {
 impl Batch {
     fn parts(&self) -> impl Iterator<Item = &ReceivedPart> {
         self.kept.iter().filter_map(|&place| self.delivered.batch.items[place].parts.first())
-    }
-
-    fn bytes(&self, part: &ReceivedPart) -> &[u8] {
-        &self.delivered.batch.payload[part.offset..part.offset + part.len]
     }
 }
 
@@ -71,7 +69,7 @@ impl Batch {
 
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let values = self.parts().map(|part| {
-            let bytes = self.bytes(part);
+            let bytes = self.payload.of_value(part);
             if part.tag != Tag::Text {
                 return Ok(PyBytes::new(py, bytes).into_any());
             }
@@ -79,6 +77,26 @@ impl Batch {
             Ok(PyString::new(py, text).into_any())
         });
         PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Gives the arrays of these items the bytes that the client sent, which the front still has.
+    #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the list by value")]
+    fn restore(&self, py: Python<'_>, indices: Vec<usize>) -> PyResult<()> {
+        let items = &self.delivered.batch.items;
+        let places = indices.iter().map(|&index| self.kept.get(index).copied());
+        let places = places.collect::<Option<Vec<usize>>>().ok_or_else(|| PyValueError::new_err("no such item"))?;
+        let ids: Vec<_> = places.iter().map(|&place| items[place].id).collect();
+        let again =
+            py.detach(|| self.link.inputs_again(self.delivered.batch.id, &ids)).map_err(|error| lost(&error))?;
+        // An item that has ended is not sent: nobody waits for its answer.
+        let mut places = places.into_iter();
+        for item in &again.items {
+            let Some(place) = places.find(|&place| items[place].id == item.id) else { break };
+            for (part, sent) in items[place].parts.iter().zip(&item.parts) {
+                self.payload.restore(py, part, &again.payload[sent.offset..sent.offset + sent.len])?;
+            }
+        }
+        Ok(())
     }
 
     /// One stacked tensor if all arrays of this parameter have one type: then their bytes lie back to back.
@@ -91,7 +109,7 @@ impl Batch {
         let missing = || PyValueError::new_err(format!("an item has no array for parameter {param}"));
         let parts = parts.collect::<Option<Vec<_>>>().ok_or_else(missing)?;
         let tensor = |tensor: &TensorType, shape, offset, len, stacked| {
-            Tensor::new(self.delivered.clone(), tensor.dtype.name(), shape, offset..offset + len, stacked)
+            Tensor::new(self.payload.clone(), tensor.dtype.name(), shape, offset..offset + len, stacked)
         };
         let back_to_back =
             parts.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].0.offset + pair[0].0.len == pair[1].0.offset);

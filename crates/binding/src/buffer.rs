@@ -3,33 +3,42 @@
 #![allow(unsafe_code, reason = "the buffer protocol is a C interface; this file is reviewed for it")]
 
 use bytes::Bytes;
-use jitney_server::link::worker::inbox::Delivered;
+use jitney_server::link::batch_frame::ReceivedPart;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::ffi::{c_char, c_int};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-/// Fills `view` with a read-only window on `bytes`, which `owner` keeps alive and never changes.
+/// Memory that is lent to Python.
+struct Window {
+    start: *mut u8,
+    len: usize,
+    is_writable: bool,
+}
+
+/// Fills `view` with a window on memory that `owner` keeps alive.
 ///
 /// # Safety
-/// `view` must be valid for writes, as the interpreter promises to `__getbuffer__`, and `bytes` must be memory that
-/// lives, unmoved and unchanged, for as long as `owner` does.
-unsafe fn lend(owner: Bound<'_, PyAny>, bytes: &[u8], view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+/// `view` must be valid for writes, as the interpreter promises to `__getbuffer__`, and the window must be memory that
+/// lives, unmoved, for as long as `owner` does. If it is writable, Rust has no reference to it in that time; else nothing
+/// changes it.
+unsafe fn lend(owner: Bound<'_, PyAny>, window: &Window, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    if !window.is_writable && flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
         return Err(PyBufferError::new_err("this memory is read-only"));
     }
     // SAFETY: `view` is valid for writes (the caller's promise). All pointers put into it live as long as `obj`, which
-    // is a new reference to the owner: `bytes` by the caller's promise, shape and strides inside the view itself.
+    // is a new reference to the owner: `buf` by the caller's promise, shape and strides inside the view itself.
     unsafe {
         (*view).obj = owner.into_ptr();
-        (*view).buf = bytes.as_ptr().cast_mut().cast();
-        (*view).len = bytes.len().cast_signed();
-        (*view).readonly = 1;
+        (*view).buf = window.start.cast();
+        (*view).len = window.len.cast_signed();
+        (*view).readonly = c_int::from(!window.is_writable);
         (*view).itemsize = 1;
         (*view).format = if flags & ffi::PyBUF_FORMAT == ffi::PyBUF_FORMAT {
             // A static string: it is never freed, so nothing is done on release.
@@ -144,16 +153,72 @@ pub(crate) fn give_back() {
     drop(returned);
 }
 
+/// The payload of a batch, whose arrays Python may write to. So Rust reads and writes it by its address, and has a
+/// reference only to parts that are not arrays.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    start: *mut u8,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: it owns its memory as a `Vec` does. Who writes to it holds the interpreter lock, or is code of a model's that
+// shares its own arrays between threads.
+unsafe impl Send for Payload {}
+// SAFETY: as above.
+unsafe impl Sync for Payload {}
+
+impl Payload {
+    /// Takes the memory over.
+    pub(crate) fn new(bytes: Vec<u8>) -> Payload {
+        let mut bytes = ManuallyDrop::new(bytes);
+        Payload { start: bytes.as_mut_ptr(), len: bytes.len(), capacity: bytes.capacity() }
+    }
+
+    /// The bytes of a part that is no array: only arrays are lent to Python.
+    pub(crate) fn of_value(&self, part: &ReceivedPart) -> &[u8] {
+        if part.tensor.is_some() || part.offset + part.len > self.len {
+            return &[];
+        }
+        // SAFETY: the range lies in this memory, and nothing writes to it while `self` lives: the parts of a batch do not
+        // overlap, and `window` and `restore` are for arrays.
+        unsafe { std::slice::from_raw_parts(self.start.add(part.offset), part.len) }
+    }
+
+    /// Writes the bytes of an array over what is there, which must be as many.
+    pub(crate) fn restore(&self, _py: Python<'_>, part: &ReceivedPart, bytes: &[u8]) -> PyResult<()> {
+        if part.tensor.is_none() || part.len != bytes.len() || part.offset + part.len > self.len {
+            return Err(PyValueError::new_err("the front sent another array than before"));
+        }
+        // SAFETY: the range lies in this memory; Rust has no reference to arrays in it, and `bytes` are other memory.
+        unsafe { self.start.add(part.offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn window(&self, range: &Range<usize>) -> Window {
+        assert!(range.start <= range.end && range.end <= self.len, "an array lies in its payload");
+        // SAFETY: the start of the range lies in this memory, or one behind it.
+        Window { start: unsafe { self.start.add(range.start) }, len: range.len(), is_writable: true }
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        // SAFETY: these are the parts of the `Vec` that `new` took over, and no view of it is left: each owns an `Arc`.
+        drop(unsafe { Vec::from_raw_parts(self.start, self.len, self.capacity) });
+    }
+}
+
 /// Memory that Rust owns.
 #[derive(Debug)]
 enum Memory {
-    /// In a worker: a range of the payload of what was delivered.
-    Delivered(Arc<Delivered>, Range<usize>),
+    /// In a worker: a range of the payload of what was delivered. It can be written to.
+    Delivered(Arc<Payload>, Range<usize>),
     /// In a program: a slice of the frame that the answer came in.
     Answer(Bytes),
 }
 
-/// A read-only array in a received frame.
+/// An array in a received frame: writable in a worker, read-only in a program.
 #[pyclass(frozen, module = "jitney._core")]
 #[derive(Debug)]
 pub(crate) struct Tensor {
@@ -164,15 +229,15 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// The bytes of `range` in the payload of what was delivered.
+    /// The bytes of `range` in a payload, which are those of an array.
     pub(crate) fn new(
-        delivered: Arc<Delivered>,
+        payload: Arc<Payload>,
         dtype: &'static str,
         shape: Vec<u64>,
         range: Range<usize>,
         stacked: bool,
     ) -> Tensor {
-        Tensor { memory: Memory::Delivered(delivered, range), dtype, shape, stacked }
+        Tensor { memory: Memory::Delivered(payload, range), dtype, shape, stacked }
     }
 
     /// An array of an answer.
@@ -201,11 +266,12 @@ impl Tensor {
     #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the object by value")]
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let tensor = slf.get();
-        let bytes = match &tensor.memory {
-            Memory::Delivered(delivered, range) => &delivered.batch.payload[range.clone()],
-            Memory::Answer(bytes) => &bytes[..],
+        let window = match &tensor.memory {
+            Memory::Delivered(payload, range) => payload.window(range),
+            Memory::Answer(bytes) => Window { start: bytes.as_ptr().cast_mut(), len: bytes.len(), is_writable: false },
         };
-        // SAFETY: the interpreter gives a valid view; the memory is owned, and never changed, by this frozen object.
-        unsafe { lend(slf.clone().into_any(), bytes, view, flags) }
+        // SAFETY: the interpreter gives a valid view; this frozen object owns the memory. Nothing changes that of an answer,
+        // and Rust has no reference to the arrays of a payload.
+        unsafe { lend(slf.clone().into_any(), &window, view, flags) }
     }
 }

@@ -1,6 +1,7 @@
 //! The worker's end of its link, for Python. Whatever may wait does so without the interpreter lock.
 
 use crate::batch::Batch;
+use crate::buffer::Payload;
 use crate::results::Results;
 use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::frame::kind::Kind;
@@ -108,14 +109,15 @@ impl Link {
 
 impl Link {
     /// A batch for Python; `None` if no request waits for any of its items, which ends it here.
-    fn batch(&self, py: Python<'_>, delivered: Delivered) -> PyResult<Option<Batch>> {
+    fn batch(&self, py: Python<'_>, mut delivered: Delivered) -> PyResult<Option<Batch>> {
         let wanted = self.link.wanted(&delivered);
         let kept: Vec<usize> = (0..wanted.len()).filter(|&place| wanted[place]).collect();
         if kept.is_empty() {
             py.detach(|| leave_out(&self.link, &delivered)).map_err(|error| lost(&error))?;
             return Ok(None);
         }
-        Ok(Some(Batch { delivered: Arc::new(delivered), link: self.link.clone(), kept }))
+        let payload = Arc::new(Payload::new(std::mem::take(&mut delivered.batch.payload)));
+        Ok(Some(Batch { delivered: Arc::new(delivered), payload, link: self.link.clone(), kept }))
     }
 }
 
@@ -133,7 +135,7 @@ fn length(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-fn lost(error: &std::io::Error) -> PyErr {
+pub(crate) fn lost(error: &std::io::Error) -> PyErr {
     PyConnectionError::new_err(format!("the link to the front is lost: {error}"))
 }
 

@@ -1,6 +1,6 @@
 """The codec of one deployment: what came becomes arguments of `predict`, what it returned becomes outcomes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +39,7 @@ class Codec:
     def arguments(self, decoded: Decoded, positions: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Return the positional arguments of `predict` for these positions, or for all good items.
 
-        Arrays are stacked, n first, and read-only. With `batched=False` there is exactly one position.
+        Arrays are stacked, n first; `predict` may write to them. With `batched=False` there is exactly one position.
         """
         if self._is_batched:
             return self._reader.take(decoded, positions)
@@ -49,6 +49,11 @@ class Codec:
     def arguments_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
         """Return the arguments of a batched `predict` unchanged, even if an earlier call changed its items."""
         return self._reader.take_again(decoded, positions, batch)
+
+    def keep(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> Callable[[], tuple[Any, ...]]:
+        """Return what gives the same arguments later and more than once, whatever `predict` does to those of now."""
+        made = self._reader.keep(decoded, positions, batch)
+        return lambda: self.arguments(made())
 
     def validate(self, output: Any, count: int) -> None:
         """Do `check`, and look whether every answer is of the declared type: for examples, not for each request."""

@@ -105,6 +105,9 @@ class Replica:
         if not self._options.retry:
             # Where items may run again, the front takes the batch that runs to have started.
             self._link.started(state.batch)
+        # Kept before `predict` may write to it. It may run again, and one item is little to keep.
+        is_kept = self._health.test is None and len(state.ids) == 1 and self._options.retry
+        kept = self._codec.keep(decoded, positions, state.batch) if is_kept else None
         began = perf_counter()
         if self._coroutines is None or self._options.batched:
             split = self._split(state, decoded, positions, overlapped=overlapped)
@@ -119,7 +122,7 @@ class Replica:
             for position, failure in split.failures.items():
                 index = decoded.indices[position]
                 state.verdicts[index] = self._verdict(failure, state.source(index))
-        self._judge(state, decoded, positions, split)
+        self._judge(positions, split, kept)
 
     def _verdict(self, failure: Failure, source: str) -> Verdict:
         if isinstance(failure.error, Abandoned):
@@ -128,21 +131,17 @@ class Replica:
             self._failures.log("predict", failure.error, source)
         return _verdict(failure)
 
-    def _judge(self, state: BatchState, decoded: Decoded, positions: Sequence[int], split: Split) -> None:
+    def _judge(self, positions: Sequence[int], split: Split, kept: Callable[[], tuple[Any, ...]] | None) -> None:
         """Note whether `predict` answered anything; raises WorkerBroken if it can answer nothing any more."""
         if not split.parts:
             self._health.failed(split.failures[positions[0]].error, len(positions))
             return
         self._health.answered()
-        if self._health.test is None and len(state.ids) == 1 and self._options.retry:
-            # It may run again, and one item is little to keep.
-            self._health.test = partial(self._compute_again, decoded, positions, state.batch)
+        if kept is not None:
+            self._health.test = partial(self._compute_again, kept)
 
-    def _compute_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> None:
-        if self._options.batched:
-            self._predict(*self._codec.arguments_again(decoded, positions, batch))
-        else:
-            self._predict(*self._codec.arguments(decoded, positions))
+    def _compute_again(self, kept: Callable[[], tuple[Any, ...]]) -> None:
+        self._predict(*kept())
 
     def finish(self, state: BatchState) -> None:
         """Encode the answers and send one outcome per item."""

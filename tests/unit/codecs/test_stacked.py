@@ -48,3 +48,35 @@ def test_an_empty_array_with_endless_axes_is_refused_alone(shape: tuple[int, ...
 def test_empty_arrays_of_sensible_shapes_are_taken() -> None:
     decoded = read(Given(2, [empty((2, 0, 1000), stacked=True)]))
     assert (decoded.errors, decoded.columns[0].shape) == ([], (2, 0, 1000))
+
+
+def test_what_a_predict_wrote_into_its_arrays_is_gone_when_it_is_called_again() -> None:
+    arrays = [np.full((2, 3), n, np.float32) for n in range(4)]
+    batch = FakeBatch(arrays=[arrays])
+    reader = ArrayReader((ArraySpec("x", "float32", None),))
+    decoded = reader.read(batch.core)
+    reader.take(decoded, range(4))[0][:] = 9
+    [again] = reader.take_again(decoded, range(1, 3), batch.core)
+    np.testing.assert_array_equal(again, arrays[1:3])
+    assert batch.restored == [[1, 2]]
+
+
+def test_arrays_that_were_copied_to_be_stacked_are_stacked_again() -> None:
+    arrays = [np.ones((2, 3), np.float32), np.ones((2, 4), np.float32), np.full((2, 3), 2, np.float32)]
+    batch = FakeBatch(arrays=[arrays])
+    reader = ArrayReader((ArraySpec("x", "float32", None),))
+    decoded = reader.read(batch.core)
+    reader.take(decoded, range(2))[0][:] = 9
+    [again] = reader.take_again(decoded, range(1, 2), batch.core)
+    np.testing.assert_array_equal(again, arrays[2:])
+    assert batch.restored == [], "what was received is as it was"
+
+
+def test_an_array_that_tests_the_model_is_the_same_in_each_test() -> None:
+    batch = FakeBatch(arrays=[[np.ones((2, 3), np.float32)]])
+    reader = ArrayReader((ArraySpec("x", "float32", None),))
+    decoded = reader.read(batch.core)
+    kept = reader.keep(decoded, range(1), batch.core)
+    for write in (decoded, kept(), kept()):
+        assert write.columns[0].tolist() == [[[1.0] * 3] * 2]
+        write.columns[0][:] = 9

@@ -20,7 +20,7 @@ use crate::values::call::Call;
 use jitney_core::config::rules::Rules;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::policy::batch_policy::CloseReason;
-use jitney_core::request::{BatchId, ReplicaClass, ReplicaId};
+use jitney_core::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::{Action, Launch};
 use jitney_core::scheduler::admission::refusal::Refusal;
 use jitney_core::scheduler::item::{EndedItem, NewItem, RequestTerms};
@@ -144,6 +144,9 @@ impl Engine {
                 drop(self.scheduler.cancel(id));
             }
             Inbound::Batch(_, BatchEvent::Started(batch)) => self.scheduler.batch_started(batch),
+            Inbound::Batch(replica, BatchEvent::InputsAgain(batch, items)) => {
+                self.send_inputs(now, replica, batch, &items);
+            }
             Inbound::Batch(_, BatchEvent::Results(results)) => self.results(now, results),
             Inbound::Batch(replica, BatchEvent::Ended(end)) => self.batch_ended(now, replica, end),
             Inbound::Profiled(batches) => self.scheduler.profiled(ReplicaClass::default(), batches),
@@ -226,6 +229,17 @@ impl Engine {
         };
         // A caller that went away has sent a cancel, which is on its way.
         ended.payload.reply.end(Answer { result, timing, tokens });
+    }
+
+    /// Sends these inputs again, always in one frame: the worker waits for it. Items that have ended are left out.
+    fn send_inputs(&mut self, now: Time, replica: ReplicaId, batch: BatchId, items: &[ItemId]) {
+        let here = |scheduler: &mut Scheduler<Pending>, id| scheduler.item_of(batch, id).is_some();
+        let items: Vec<ItemId> = items.iter().copied().filter(|&id| here(&mut self.scheduler, id)).collect();
+        let payloads = items.iter().filter_map(|&id| self.scheduler.payload(id, now));
+        let calls: Vec<&Call> = payloads.map(|(pending, _)| &*pending.call).collect();
+        if let Some(link) = self.links.get(&replica) {
+            link.inputs(batch, &calls);
+        }
     }
 
     fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {

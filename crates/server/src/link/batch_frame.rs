@@ -7,7 +7,7 @@
 //! then its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
 //! ```
 
-use crate::link::frame::header::{FrameError, HEADER_LEN, Header, Segments};
+use crate::link::frame::header::{FrameError, HEADER_LEN, Header, Segments, small_frame};
 use crate::link::frame::kind::Kind;
 use crate::link::frame::table::{TableReader, put_text};
 use crate::values::call::{Call, Encoding};
@@ -76,6 +76,21 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         items.iter().filter_map(move |(call, _)| call.parts.get(param)).flat_map(|p| p.data.0.iter())
     });
     gather(table, chunks)
+}
+
+/// Writes the frame that asks for the inputs of these items of a batch.
+pub(crate) fn encode_ids(batch: BatchId, items: &[ItemId]) -> Segments {
+    let numbers: Vec<u8> =
+        std::iter::once(batch.0).chain(items.iter().map(|id| id.0)).flat_map(u64::to_le_bytes).collect();
+    small_frame(Kind::InputsAgain, &numbers)
+}
+
+/// Reads what `encode_ids` wrote.
+pub(crate) fn decode_ids(table: &[u8]) -> Result<(BatchId, Vec<ItemId>), FrameError> {
+    let mut table = TableReader(table);
+    let batch = BatchId(table.u64()?);
+    let items = (0..table.0.len() / 8).map(|_| table.u64().map(ItemId)).collect::<Result<_, _>>()?;
+    Ok((batch, items))
 }
 
 fn put_metadata(table: &mut Vec<u8>, metadata: &Metadata) {

@@ -62,6 +62,30 @@ async fn concurrent_calls_get_their_own_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn inputs_are_sent_again_but_for_those_that_nobody_waits_for() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let first = rig.call("first");
+    let batch = worker.batch().await;
+    worker.answer(&batch).await;
+    first.await.unwrap();
+    let calls = ["a", "b", "c"].map(|text| rig.call(text));
+    rig.settle().await;
+    let batch = worker.batch().await;
+    let ids: Vec<ItemId> = batch.items.iter().map(|item| item.id).collect();
+    calls[1].abort();
+    assert_eq!(worker.cancelled().await, ids[1]);
+    worker.ask_inputs(batch.id, &[ids[0], ids[1], ItemId(u64::MAX)]).await;
+    assert_eq!(worker.inputs().await, [(ids[0], "a".to_owned())]);
+    // Also if none is left: the worker waits for it.
+    worker.ask_inputs(batch.id, &[ids[1]]).await;
+    assert_eq!(worker.inputs().await, []);
+    worker.answer(&batch).await;
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_is_cancelled_where_its_item_is() {
     let mut rig = Rig::running(|_| {});
     let mut worker = rig.worker().await;

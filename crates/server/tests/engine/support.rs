@@ -221,6 +221,18 @@ impl Worker {
         ItemId(u64::from_le_bytes(frame.table[..].try_into().unwrap()))
     }
 
+    pub(crate) async fn ask_inputs(&mut self, batch: BatchId, items: &[ItemId]) {
+        let numbers = std::iter::once(batch.0).chain(items.iter().map(|id| id.0));
+        let table: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
+        self.write(&small_frame(Kind::InputsAgain, &table).concat()).await;
+    }
+
+    pub(crate) async fn inputs(&mut self) -> Vec<(ItemId, String)> {
+        let frame = self.frame().await;
+        assert_eq!(frame.kind, Kind::Inputs);
+        texts(&batch_frame::decode(&frame.table, frame.payload.to_bytes().to_vec()).unwrap())
+    }
+
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         self.writer.write_all(bytes).await.unwrap();
     }

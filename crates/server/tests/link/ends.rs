@@ -207,6 +207,26 @@ async fn cancels_are_seen_and_those_of_strangers_leave_no_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_inputs_of_a_batch_come_again_when_they_are_asked_for() {
+    let (mut front, worker, _ended) = connected().await;
+    let asking = std::thread::spawn({
+        let worker = worker.clone();
+        move || worker.inputs_again(BatchId(1), &[ItemId(1), ItemId(3)])
+    });
+    let event = front.batch_event().await;
+    let BatchEvent::InputsAgain(BatchId(1), items) = event else { panic!("{event:?}") };
+    assert_eq!(items, [ItemId(1), ItemId(3)]);
+    // A batch that comes first stays for who takes batches.
+    front.send(2, &[item(9, "next")]);
+    front.link.inputs(BatchId(1), &[&item(3, "c").0]);
+    let again = block_in_place(|| asking.join().unwrap()).unwrap();
+    assert_eq!((again.items.len(), again.items[0].id, &again.payload[..]), (1, ItemId(3), &b"c"[..]));
+    assert_eq!(block_in_place(|| worker.next_batch()).unwrap().batch.id, BatchId(2));
+    drop(front);
+    assert!(block_in_place(|| worker.inputs_again(BatchId(2), &[ItemId(9)])).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_an_item_whose_time_is_over() {
     let (front, worker, _ended) = connected().await;
     let with = |id, remaining| (item(id, "x").0, remaining);

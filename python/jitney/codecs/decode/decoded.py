@@ -1,6 +1,6 @@
 """What a batch is once it is decoded, and what every kind of input can do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -52,6 +52,10 @@ class Reader(Protocol):
 
     def take_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
         """Return what `take` returned before a `predict` had its hands on it."""
+        ...
+
+    def keep(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> Callable[[], Decoded]:
+        """Return what makes these items anew, also after their batch has ended; called before `predict`."""
         ...
 
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:

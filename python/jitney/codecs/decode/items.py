@@ -90,6 +90,10 @@ class ItemReader:
         indices: Sequence[int] = pick(decoded.indices, positions)
         return ([self._decode(kinds[index], values[index]) for index in indices],)
 
+    def keep(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> Callable[[], Decoded]:
+        """Decode these items anew in each call of what is returned; it keeps their batch."""
+        return lambda: Decoded(range(len(positions)), list(self.take_again(decoded, positions, batch)))
+
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
         """Return one item."""
         return (decoded.columns[0][position],)

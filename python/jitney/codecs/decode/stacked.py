@@ -2,12 +2,12 @@
 
 # ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.codecs.arrays import is_array
-from jitney.codecs.decode.decoded import Decoded
+from jitney.codecs.decode.decoded import Decoded, pick
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, ModelFailed
 from jitney.signature.arrays import ArraySpec
@@ -72,9 +72,6 @@ class ArrayReader:
             for column, array in zip(decoded.columns, arrays, strict=True):
                 column.append(array)
         decoded.columns = [np.stack(column) if column else column for column in decoded.columns]
-        for column in decoded.columns:
-            if len(column):
-                column.flags.writeable = False  # as what was received is: `predict` may be called again on it
         return decoded
 
     def _check(self, arrays: list[Any], columns: list[Any]) -> None:
@@ -101,8 +98,17 @@ class ArrayReader:
         return tuple(column[list(positions)] for column in decoded.columns)
 
     def take_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
-        """Return the same: no `predict` can have changed what is read-only."""
+        """Return what the client sent: an earlier `predict` may have written to its arrays."""
+        if all(column.flags.owndata for column in decoded.columns):
+            decoded = self._read_singly(batch)  # they are copies: what was received is as it was
+        else:
+            batch.restore(pick(decoded.indices, positions))
         return self.take(decoded, positions)
+
+    def keep(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> Callable[[], Decoded]:
+        """Copy these arrays; each call of what is returned copies them once more."""
+        kept = [column.copy() for column in self.take(decoded, positions)]
+        return lambda: Decoded(range(len(positions)), [column.copy() for column in kept])
 
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
         """Return one item's arrays with their full shape; a scalar's is an array of no axes."""

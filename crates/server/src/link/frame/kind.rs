@@ -79,6 +79,10 @@ kinds! {
     BatchEnd = 41,
     /// Front (reserved): more input for an item that runs.
     MoreInput = 42,
+    /// Worker: asks for the inputs of some items of a batch that it computes.
+    InputsAgain = 43,
+    /// Front: these inputs, as a batch; items that have ended are left out.
+    Inputs = 44,
     /// Program: its key (JSON).
     Dial = 48,
     /// Front: the deployments that a program may call (JSON).

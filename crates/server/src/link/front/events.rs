@@ -2,7 +2,7 @@
 
 use crate::link::batch_end::BatchEnd;
 use crate::link::results_frame::ReceivedResults;
-use jitney_core::request::{BatchId, ReplicaId};
+use jitney_core::request::{BatchId, ItemId, ReplicaId};
 use std::io;
 
 /// What a worker says of its batches.
@@ -10,6 +10,9 @@ use std::io;
 pub enum BatchEvent {
     /// `predict` begins on this batch.
     Started(BatchId),
+    /// The worker needs the inputs of these items again: a second call of `predict` follows, and the first may have
+    /// overwritten them.
+    InputsAgain(BatchId, Vec<ItemId>),
     /// Outcomes of some items of a batch, or parts of them.
     Results(ReceivedResults),
     /// A batch has ended: no results of it follow.

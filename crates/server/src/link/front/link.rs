@@ -68,6 +68,13 @@ impl Link {
         self.send(batch_frame::encode(id, items));
     }
 
+    /// Sends inputs of a batch that the worker has, again.
+    pub fn inputs(&self, id: BatchId, calls: &[&Call]) {
+        // The time that is left for these items is known to the worker.
+        let items: Vec<_> = calls.iter().map(|&call| (call, Duration::ZERO)).collect();
+        self.send(batch_frame::encode_as(Kind::Inputs, &[], id, &items));
+    }
+
     /// Sends that an item was cancelled.
     pub fn cancel(&self, item: ItemId) {
         self.send(small_frame(Kind::Cancel, &item.0.to_le_bytes()));

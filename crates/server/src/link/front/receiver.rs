@@ -3,6 +3,7 @@
 use crate::base::clock::Clock;
 use crate::link::answer_limit::AnswerLimit;
 use crate::link::batch_end::BatchEnd;
+use crate::link::batch_frame;
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::{Frame, FrameReader};
 use crate::link::frame::writer::write_all;
@@ -84,6 +85,10 @@ impl Receiver {
             Kind::Started => {
                 let id = frame.table.as_ref().try_into().map_err(|_| io::Error::other("a batch id has 8 bytes"))?;
                 self.tell_engine(BatchEvent::Started(BatchId(u64::from_le_bytes(id))))
+            }
+            Kind::InputsAgain => {
+                let (batch, items) = batch_frame::decode_ids(&frame.table)?;
+                self.tell_engine(BatchEvent::InputsAgain(batch, items))
             }
             Kind::Manifest | Kind::Progress | Kind::Ready | Kind::Failed => {
                 self.report(WorkerEvent::Message(self.worker, frame.kind, frame.table));

@@ -4,7 +4,7 @@ use crate::link::batch_frame;
 use crate::link::batch_frame::ReceivedBatch;
 use crate::link::frame::kind::Kind;
 use crate::link::worker::stream::ReceivedFrame;
-use jitney_core::request::ItemId;
+use jitney_core::request::{BatchId, ItemId};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::io;
@@ -44,6 +44,8 @@ pub enum Taken {
 pub(super) struct Inbox {
     controls: VecDeque<Control>,
     batches: VecDeque<Delivered>,
+    /// Inputs that were asked for again.
+    inputs: Option<ReceivedBatch>,
     /// Items of batches that are here; cancels of other items are dropped.
     here: FxHashSet<ItemId>,
     cancelled: FxHashSet<ItemId>,
@@ -63,6 +65,7 @@ impl Inbox {
                 self.here.extend(batch.items.iter().map(|item| item.id));
                 self.batches.push_back(Delivered { batch, arrived });
             }
+            Kind::Inputs => self.inputs = Some(batch_frame::decode(&table, payload)?),
             Kind::Cancel => {
                 let id = table.as_slice().try_into().map_err(|_| io::Error::other("an item id has 8 bytes"))?;
                 let id = ItemId(u64::from_le_bytes(id));
@@ -90,6 +93,12 @@ impl Inbox {
             None if self.is_closed || self.controls.contains(&Control::Shutdown) => Taken::Ended,
             None => Taken::Nothing,
         }
+    }
+
+    /// Inputs of this batch that were asked for again; an error once the front is gone.
+    pub(super) fn take_inputs(&mut self, batch: BatchId) -> Option<io::Result<ReceivedBatch>> {
+        let inputs = self.inputs.take_if(|inputs| inputs.id == batch);
+        inputs.map(Ok).or_else(|| self.is_closed.then(|| Err(io::ErrorKind::ConnectionAborted.into())))
     }
 
     /// Per item of a batch: neither cancelled nor expired.

@@ -1,6 +1,8 @@
 //! The handle by which a worker speaks with its front.
 
 use crate::link::batch_end::BatchEnd;
+use crate::link::batch_frame;
+use crate::link::batch_frame::ReceivedBatch;
 use crate::link::frame::header::small_frame;
 use crate::link::frame::kind::Kind;
 use crate::link::frame::writer::widen;
@@ -89,6 +91,12 @@ impl WorkerLink {
     pub fn started(&self, batch: BatchId) -> io::Result<()> {
         let frame = small_frame(Kind::Started, &batch.0.to_le_bytes());
         self.reading.write(&[&frame[0]])
+    }
+
+    /// Asks for the inputs of these items of a batch again, and waits for them; items that have ended are left out.
+    pub fn inputs_again(&self, batch: BatchId, items: &[ItemId]) -> io::Result<ReceivedBatch> {
+        self.reading.write(&[&batch_frame::encode_ids(batch, items)[0]])?;
+        self.reading.wait(|inbox| inbox.take_inputs(batch))
     }
 
     /// Sends a results frame: its head and the values in order. The batch has not ended; `items` have.
