@@ -1,4 +1,4 @@
-"""The recipes: each file runs with the real library, in several processes, beside a real `jitney serve`."""
+"""The recipes: each file runs with the real library, in several processes, next to a real `jitney serve`."""
 
 import json
 import os
@@ -108,12 +108,12 @@ def test_a_web_application_in_forked_processes_calls_one_model(
     with program(folder, *gunicorn, SECRET_KEY="of the test") as log, ThreadPoolExecutor(16) as pool:
         url = f"http://127.0.0.1:{wait_for(log, LISTENING)[1]}/length?text="
         answers = list(pool.map(get, [url + text.replace(" ", "+") for text in TEXTS]))
-        lengths = [body["length"] if isinstance(body, dict) else body for _, body, _ in answers]
-        assert lengths == [len(text) - 1 for text in TEXTS]
+        expected = [len(text) - 1 for text in TEXTS]
+        assert [body for _, body, _ in answers] in (expected, [{"length": length} for length in expected])
         assert server.metric("jitney_requests_total", deployment="lengths", outcome="ok") - before == len(TEXTS)
         status, body, headers = get(url + "a" * 3000)
         assert (status, headers["x-jitney-reason"]) == (413, "too_large")
-        assert "limit" in body["detail"] and headers["x-request-id"]
+        assert "max_body_bytes" in body["detail"]
 
 
 CALLS = """

@@ -27,7 +27,7 @@ def _named(value: Any) -> Any:
     """Write NamedTuples by their names, in lists too: msgspec would write them as lists."""
     if type(value) is list:
         return [_named(each) for each in cast("list[Any]", value)]
-    kind: type = type(value)
+    kind = cast("type[Any]", type(value))
     names = getattr(kind, "_fields", None)
     return dict(zip(names, value, strict=True)) if names and issubclass(kind, tuple) else value
 
