@@ -53,7 +53,7 @@ class Connect(_Dials):
         self._starting = asyncio.Lock()
 
     async def start(self) -> Models:
-        """Connect; of an open connection return the models. Any task of the event loop may call it, as often as needed.
+        """Connect; of an open connection return the models. Any task of the event loop may call it, for each request.
 
         Several tasks that call it at once get the same connection.
         """
@@ -107,7 +107,7 @@ class ConnectSync(_Dials):
         """By process: a thread that does not exist in a fork may hold the lock of the parent."""
 
     def start(self) -> SyncModels:
-        """Connect; of an open connection return the models. Any thread may call it, as often as it likes.
+        """Connect; of an open connection return the models. Any thread may call it, for each request.
 
         A process that was forked from one with a connection gets its own connection.
         """
