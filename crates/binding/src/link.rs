@@ -125,7 +125,7 @@ impl Link {
 fn leave_out(link: &WorkerLink, delivered: &Delivered) -> std::io::Result<()> {
     let (batch, items) = (delivered.batch.id, delivered.batch.items.iter().map(|item| item.id));
     let mut table = ResultsWriter::new(batch, Duration::ZERO, items.len());
-    items.clone().for_each(|id| table.left_out(id));
+    items.clone().for_each(|id| table.left_out(id, 0));
     let end = BatchEnd { batch, durations: Durations::default(), is_clean: false, is_out_of_memory: false };
     link.finish(items, &[&table.finish()], &end)
 }

@@ -101,7 +101,7 @@ enum Send {
 struct Entries {
     /// The item, its place among the kept ones, what was collected.
     all: Vec<(ItemId, u32, Outcomes)>,
-    /// Items that are left out.
+    /// Items that are left out and of which nothing was sent.
     left_out: Vec<ItemId>,
 }
 
@@ -126,7 +126,7 @@ impl Entries {
                     }
                 }
                 // The worker dropped it just before `predict`: the front knows why no request waits for it.
-                Outcomes::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(*id),
+                Outcomes::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(*id, *sequence),
                 Outcomes::Failed(failure) => table.failed(*id, *sequence, failure),
                 Outcomes::Empty => {
                     let detail = "the worker has no outcome for this item; please report this";
@@ -134,7 +134,7 @@ impl Entries {
                 }
             }
         }
-        self.left_out.iter().for_each(|&id| table.left_out(id));
+        self.left_out.iter().for_each(|&id| table.left_out(id, 0));
         join_neighbours(table.finish(), &encoded)
     }
 

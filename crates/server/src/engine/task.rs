@@ -136,13 +136,8 @@ impl Engine {
                 }
             }
             Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
-            Inbound::Cancel(id) => {
-                if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
-                    link.cancel(id);
-                }
-                // Nobody listens to the reply any more.
-                drop(self.scheduler.cancel(id));
-            }
+            // Nobody listens to the reply any more.
+            Inbound::Cancel(id) => drop(self.cancel(id)),
             Inbound::Batch(_, BatchEvent::Started(batch)) => self.scheduler.batch_started(batch),
             Inbound::Batch(replica, BatchEvent::InputsAgain(batch, items)) => {
                 self.send_inputs(now, replica, batch, &items);
@@ -195,6 +190,14 @@ impl Engine {
         }
     }
 
+    /// Takes an item out. A worker that has it is asked to stop, and holds it until it says that it is done with it.
+    fn cancel(&mut self, id: ItemId) -> Option<EndedItem<Pending>> {
+        if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
+            link.cancel(id);
+        }
+        self.scheduler.cancel(id)
+    }
+
     fn refuse(&self, pending: Pending, refusal: Refusal) {
         fail(pending.reply, self.refused(refusal), Timing::default());
     }
@@ -212,9 +215,18 @@ impl Engine {
             answered.items += usize::from(matches!(result.outcome, ItemOutcome::Values(_)));
         }
         let ItemResult { id, sequence, outcome } = result;
-        let Some(pending) = self.scheduler.item_of(batch, id) else { return };
+        let is_last = outcome.is_end();
+        let Some(pending) = self.scheduler.item_of(batch, id) else {
+            // No client waits for it any more. The replica that held it does so no longer.
+            if is_last {
+                drop(self.scheduler.item_ended(batch, id));
+            }
+            return;
+        };
         let Some(end) = pending.take(sequence, outcome) else { return };
-        let Some(ended) = self.scheduler.item_ended(batch, id) else { return };
+        // An item may end here while its worker would send more of it: then the worker is asked to stop.
+        let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
+        let Some(ended) = ended else { return };
         let timing = timing(now, &ended, predict);
         self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
         let mut tokens = None;

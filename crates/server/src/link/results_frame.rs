@@ -41,7 +41,7 @@ pub enum ItemOutcome {
     Part(SmallVec<[OutputPart; 1]>),
     /// It ended without values.
     Failed(Failure),
-    /// It ended without values: it was cancelled or too late and never reached `predict`.
+    /// It ended without values: it was cancelled or too late.
     LeftOut,
 }
 
@@ -167,9 +167,9 @@ impl ResultsWriter {
         put_text(&mut self.table, &failure.detail);
     }
 
-    /// An item that never reached `predict`.
-    pub fn left_out(&mut self, id: ItemId) {
-        self.item(id, 0, LEFT_OUT);
+    /// An item that the worker does not compute, or not to its end.
+    pub fn left_out(&mut self, id: ItemId, sequence: u32) {
+        self.item(id, sequence, LEFT_OUT);
     }
 
     /// Header and table; the values follow.

@@ -1,11 +1,14 @@
 //! Answers that come in parts.
 
-use crate::support::{Rig, batch_end, call, entry, text};
+use crate::support::{Rig, batch_end, call, entry, text, texts};
+use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::engine::deployment::Inbound;
 use jitney_server::engine::reply;
 use jitney_server::engine::reply::{MOST_PARTS, ReplyEvent, ReplyReceiver};
+use jitney_server::link::results_frame::ResultsWriter;
+use std::time::Duration;
 
 fn submit(rig: &Rig, text: &str) -> ReplyReceiver {
     let (reply, answer) = reply::channel();
@@ -77,6 +80,53 @@ async fn a_caller_that_does_not_read_gets_no_more_parts() {
     }
     rig.settle().await;
     assert_eq!(failure(answer).await.0, Outcome::Cancelled);
+    assert_eq!(worker.cancelled().await, batch.items[0].id, "the worker does not compute it to its end");
+    // It has the item until it says otherwise: if the worker dies now, the item may be why.
+    rig.lose(worker, Loss::Crashed).await;
+    let mut other = rig.worker().await;
+    let (equal, company) = (submit(&rig, "a"), submit(&rig, "b"));
+    let alone = other.batch().await;
+    assert_eq!(texts(&alone), [(alone.items[0].id, "a".into())], "an equal input runs alone");
+    drop((equal, company));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_was_cancelled_and_left_out_after_a_part_is_no_longer_with_its_worker() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let mut answer = submit(&rig, "a");
+    let batch = worker.batch().await;
+    let id = batch.items[0].id;
+    worker.write(&entry(batch.id, id, 0, "one", false)).await;
+    assert_eq!(part(&mut answer).await, "one");
+    rig.inbound.send(Inbound::Cancel(id)).unwrap();
+    assert_eq!(worker.cancelled().await, id);
+    let mut table = ResultsWriter::new(batch.id, Duration::ZERO, 1);
+    table.left_out(id, 1);
+    worker.write(&table.finish()).await;
+    rig.settle().await;
+    rig.lose(worker, Loss::Crashed).await;
+    let mut other = rig.worker().await;
+    let (equal, company) = (submit(&rig, "a"), submit(&rig, "b"));
+    let first = other.batch().await;
+    assert_eq!(rig.batches(CloseReason::Suspect), 0, "the item was done with when the worker died");
+    drop((first, equal, company));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_may_leave_an_item_out_after_a_part() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let mut answer = submit(&rig, "a");
+    let batch = worker.batch().await;
+    worker.write(&entry(batch.id, batch.items[0].id, 0, "one", false)).await;
+    assert_eq!(part(&mut answer).await, "one");
+    let mut table = ResultsWriter::new(batch.id, Duration::ZERO, 1);
+    table.left_out(batch.items[0].id, 1);
+    worker.write(&table.finish()).await;
+    assert_eq!(failure(answer).await.0, Outcome::DeadlineExceeded);
 }
 
 #[tokio::test(start_paused = true)]

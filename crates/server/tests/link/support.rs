@@ -150,7 +150,7 @@ pub(crate) fn results_bytes(batch: BatchId, entries: &[ItemResult]) -> Vec<u8> {
                 }
             }
             ItemOutcome::Failed(failure) => table.failed(*id, *sequence, failure),
-            ItemOutcome::LeftOut => table.left_out(*id),
+            ItemOutcome::LeftOut => table.left_out(*id, *sequence),
         }
     }
     [table.finish(), payload].concat()

@@ -23,7 +23,7 @@ pub(super) struct Pending {
 pub(super) enum End {
     Values(PartValues),
     Failed(Failure),
-    /// The worker never began it.
+    /// The worker does not compute it, or not to its end.
     LeftOut,
 }
 
