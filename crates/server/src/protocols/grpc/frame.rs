@@ -1,9 +1,10 @@
 //! gRPC's frames: a byte that says whether the message is compressed, its length in four, then the message.
 
+use crate::base::ledger::CountedBytes;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::limits::COPY_BELOW;
 use crate::protocols::request::compression;
-use crate::protocols::request::compression::Coding;
+use crate::protocols::request::compression::{Coding, Inflated};
 use crate::protocols::request::headers::{quoted, single};
 use crate::values::answer::Failure;
 use crate::values::chunks::Chunks;
@@ -43,13 +44,21 @@ pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
     }
 }
 
+/// A message that can be decoded.
+#[derive(Debug)]
+pub(crate) struct PlainMessage {
+    pub(crate) message: Chunks,
+    /// Counts a message that was compressed. The caller keeps it until the message has been decoded.
+    pub(crate) received: Option<CountedBytes>,
+}
+
 /// The one message of a body.
 pub(crate) async fn only(
     mut body: Chunks,
     coding: Option<Coding>,
     most: u64,
     state: &ServerState,
-) -> Result<Chunks, Failure> {
+) -> Result<PlainMessage, Failure> {
     let mut start = body.split_to(PREFIX);
     let Some(start) = start.contiguous().first_chunk().copied() else {
         return Err(malformed("it ends inside of its prefix"));
@@ -68,10 +77,13 @@ pub(crate) async fn plain(
     coding: Option<Coding>,
     most: u64,
     state: &ServerState,
-) -> Result<Chunks, Failure> {
+) -> Result<PlainMessage, Failure> {
     match (is_compressed, coding) {
-        (false, _) => Ok(message),
-        (true, Some(coding)) => compression::inflate(coding, message, most, state).await.map(Chunks::from),
+        (false, _) => Ok(PlainMessage { message, received: None }),
+        (true, Some(coding)) => {
+            let Inflated { body, received } = compression::inflate(coding, message, most, state).await?;
+            Ok(PlainMessage { message: body.into(), received: Some(received) })
+        }
         (true, None) => Err(malformed("it is compressed, but the header grpc-encoding does not say how")),
     }
 }

@@ -22,7 +22,7 @@ use crate::open_inference::strings;
 use crate::open_inference::tensor::{Shape, Tensor, quoted, shown};
 use crate::protocols::exchange::{Decoded, Dialect, RefusedBody, Written};
 use crate::protocols::grpc::frame;
-use crate::protocols::grpc::frame::MessagePieces;
+use crate::protocols::grpc::frame::{MessagePieces, PlainMessage};
 use crate::protocols::grpc::head;
 use crate::protocols::grpc::head::longest_allowed;
 use crate::protocols::grpc::reply;
@@ -133,8 +133,9 @@ impl Dialect for GrpcInfer<'_> {
     }
 
     async fn decode(&self, coding: &Option<Coding>, body: Chunks) -> Result<Decoded<GrpcAsked>, RefusedBody> {
-        let message = if self.is_streamed {
-            body
+        // What counts an inflated message is kept until this returns.
+        let PlainMessage { message, received: _received } = if self.is_streamed {
+            PlainMessage { message: body, received: None }
         } else {
             frame::only(body, *coding, self.state.options.max_body_bytes, self.state).await?
         };

@@ -43,7 +43,7 @@ pub(crate) fn answer(state: Arc<ServerState>, body: Upload, coding: Option<Codin
             let asked = match next.and_then(|next| next) {
                 Ok(None) => break reply::ok(),
                 Ok(Some(message)) => {
-                    message.plain(&state).await.and_then(|mut message| frame::decode(message.contiguous().clone()))
+                    message.plain(&state).await.and_then(|mut plain| frame::decode(plain.message.contiguous().clone()))
                 }
                 Err(failure) => Err(failure),
             };

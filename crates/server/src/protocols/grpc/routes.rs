@@ -102,7 +102,7 @@ impl<'a> Question<'a> {
     async fn receive<M: Message + Default>(self, body: Upload) -> Result<M, Problem> {
         let Question { state, timeout, coding, .. } = self;
         let body = body::question(body, state, timeout).await?;
-        let mut message = frame::only(body, coding, QUESTION_BYTES, state).await?;
+        let mut message = frame::only(body, coding, QUESTION_BYTES, state).await?.message;
         Ok(frame::decode(message.contiguous().clone())?)
     }
 

@@ -9,7 +9,7 @@ use crate::protocols::connection::least_rate::LeastRate;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::{Computed, Computing};
 use crate::protocols::grpc::frame;
-use crate::protocols::grpc::frame::{MessagePieces, PREFIX};
+use crate::protocols::grpc::frame::{MessagePieces, PREFIX, PlainMessage};
 use crate::protocols::grpc::head::longest_allowed;
 use crate::protocols::grpc::infer::{GrpcInfer, tear};
 use crate::protocols::grpc::reply;
@@ -64,7 +64,7 @@ pub(crate) struct Packed {
 
 impl Packed {
     /// The message itself.
-    pub(crate) async fn plain(self, state: &ServerState) -> Result<Chunks, Failure> {
+    pub(crate) async fn plain(self, state: &ServerState) -> Result<PlainMessage, Failure> {
         let Packed { message, coding, is_compressed, most } = self;
         frame::plain(message, is_compressed, coding, most, state).await
     }
@@ -298,13 +298,14 @@ async fn compute(
     let arriving = state.unknown.arrive();
     let plain = message.plain(&state).await;
     arriving.end();
-    let message = plain.inspect_err(|failure| drop(state.unknown.refuse(failure.outcome)))?;
+    let PlainMessage { message, received } =
+        plain.inspect_err(|failure| drop(state.unknown.refuse(failure.outcome)))?;
     let infer = GrpcInfer { state: &state, is_streamed: true };
     let failure = match room::check(&ledger, &state.options) {
         Ok(()) => {
             let computing =
                 Computing { state: &state, ledger: &ledger, active: None, metadata: terms.metadata.clone() };
-            match computing.compute(&infer, &None, message.clone(), None, terms.request).await {
+            match computing.compute(&infer, &None, message.clone(), received, terms.request).await {
                 Ok(Computed { output, .. }) => return Ok(output),
                 Err((failure, _)) => failure,
             }

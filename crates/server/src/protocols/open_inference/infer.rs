@@ -108,8 +108,11 @@ impl Dialect for RestInfer<'_> {
     }
 
     async fn decode(&self, head: &RestHead, mut body: Chunks) -> Result<Decoded<RestAsked>, RefusedBody> {
+        // Counts an inflated body, and is kept until this returns.
+        let mut _received = None;
         if let Some(coding) = head.coding {
-            body = compression::inflate(coding, body, self.state.options.max_body_bytes, self.state).await?.into();
+            let inflated = compression::inflate(coding, body, self.state.options.max_body_bytes, self.state).await?;
+            (body, _received) = (inflated.body.into(), Some(inflated.received));
         }
         let json_bytes = head.json_bytes.unwrap_or(body.len());
         let weight = json_bytes + self.deployment.signature.weight(body.len().saturating_sub(json_bytes));

@@ -79,6 +79,14 @@ pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Coding> {
     best.map(|(_, coding)| coding)
 }
 
+/// A body as it was before it was compressed.
+#[derive(Debug)]
+pub(crate) struct Inflated {
+    pub(crate) body: Bytes,
+    /// Counts the body. The caller keeps it until the body has been decoded.
+    pub(crate) received: CountedBytes,
+}
+
 /// The body as it was before it was compressed, of `most` bytes at most. Others run between its pieces, and a client that
 /// has left is noticed there.
 pub(crate) async fn inflate(
@@ -86,7 +94,7 @@ pub(crate) async fn inflate(
     mut body: Chunks,
     most: u64,
     state: &ServerState,
-) -> Result<Bytes, Failure> {
+) -> Result<Inflated, Failure> {
     let packed = offload::run(body.len(), || body.contiguous().clone()).await;
     let mut inflating = Inflating::new(coding, &packed, most, state);
     while !offload::run(packed.len().min(PIECE).saturating_mul(RATIO), || inflating.step()).await? {}
@@ -215,12 +223,12 @@ impl<'a> Inflating<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Bytes, Failure> {
+    fn finish(mut self) -> Result<Inflated, Failure> {
         // gzip may go on with another member, which may hold nothing: half a million of them are ten megabytes that no
         // limit of what comes out would stop.
         let rest = self.decoder.input().rest.len();
         if rest == 0 {
-            return Ok(self.inflated.into());
+            return Ok(Inflated { body: self.inflated.into(), received: self.held });
         }
         let detail =
             format!("{rest} bytes follow the end of the body's {} data; compress it in one piece", self.coding.name());
@@ -266,7 +274,9 @@ mod tests {
     use proptest::prelude::*;
 
     async fn all(coding: Coding, body: Chunks, state: &ServerState) -> Result<Bytes, Failure> {
-        inflate(coding, body, state.options.max_body_bytes, state).await
+        let inflated = inflate(coding, body, state.options.max_body_bytes, state).await?;
+        assert_eq!(state.ledger.received.amount(), inflated.body.len() as u64, "it counts until it has been decoded");
+        Ok(inflated.body)
     }
 
     #[tokio::test]
