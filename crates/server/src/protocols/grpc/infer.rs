@@ -39,7 +39,7 @@ use jitney_core::tables::outcome::Outcome;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The number of `raw_input_contents`.
@@ -62,8 +62,24 @@ const FINAL: &str = "triton_final_response";
 /// A request of the protocol over gRPC.
 pub(crate) struct GrpcInfer<'a> {
     pub(crate) state: &'a ServerState,
-    /// Whether it is one of a stream: its body is then one message, and its answer a field of another.
-    pub(crate) is_streamed: bool,
+    /// `None` unless it is one of a stream: its body is then one message, and its answer a field of another.
+    pub(crate) of_stream: Option<&'a OnceLock<ModelAndId>>,
+}
+
+/// The model and the id of a request, which an error in a stream repeats: clients keep several requests in the air.
+#[derive(Default)]
+pub(crate) struct ModelAndId {
+    pub(crate) model: String,
+    pub(crate) id: String,
+}
+
+impl ModelAndId {
+    /// Those of a message; empty if it cannot be decoded.
+    pub(crate) fn of_message(message: Chunks) -> ModelAndId {
+        let head = tear(message).map(|(head, _)| head).unwrap_or_default();
+        let ModelInferRequest { model_name: model, id, .. } = ModelInferRequest::decode(&head[..]).unwrap_or_default();
+        ModelAndId { model, id }
+    }
 }
 
 /// A request as a message.
@@ -94,7 +110,9 @@ impl GrpcInfer<'_> {
         let inference = read(request, raw).and_then(|request| Inference::new(manifest, signature, request, most_rows));
         let Inference { calls, outputs, id, wishes } = inference.map_err(refused)?;
         let calls = calls.into_iter().map(Ok).collect();
-        let items = RequestItems::with_asked(&deployment, calls, bytes, id.len() + wishes.bytes()).map_err(refused)?;
+        let ids = if self.of_stream.is_some() { 2 } else { 1 };
+        let asked = id.len() * ids + wishes.bytes();
+        let items = RequestItems::with_asked(&deployment, calls, bytes, asked).map_err(refused)?;
         let mut parameters = write_parameters(&wishes.kept);
         if wishes.empty_final_response {
             let choice = ParameterChoice::BoolParam(true);
@@ -134,7 +152,7 @@ impl Dialect for GrpcInfer<'_> {
 
     async fn decode(&self, coding: &Option<Coding>, body: Chunks) -> Result<Decoded<GrpcAsked>, RefusedBody> {
         // What counts an inflated message is kept until this returns.
-        let PlainMessage { message, received: _received } = if self.is_streamed {
+        let PlainMessage { message, received: _received } = if self.of_stream.is_some() {
             PlainMessage { message: body, received: None }
         } else {
             frame::only(body, *coding, self.state.options.max_body_bytes, self.state).await?
@@ -142,6 +160,9 @@ impl Dialect for GrpcInfer<'_> {
         let bytes = message.len();
         let (head, raw) = offload::run(bytes / COPIED, || tear(message)).await?;
         let request: ModelInferRequest = offload::run(head.len(), || frame::decode(head.into())).await?;
+        if let Some(of_stream) = self.of_stream {
+            of_stream.get_or_init(|| ModelAndId { model: request.model_name.clone(), id: request.id.clone() });
+        }
         let deployment = describe::find(self.state, &request.model_name, &request.model_version)?;
         let weight = deployment.signature.weight(bytes);
         offload::run(weight, || self.decode_now(deployment, InferMessage { request, raw, bytes })).await
@@ -165,7 +186,7 @@ impl Dialect for GrpcInfer<'_> {
         response.outputs = outputs;
         let (response, tensors) = (response.encode_to_vec(), fields(raw));
         let mut head = Vec::with_capacity(12 + response.len());
-        if self.is_streamed {
+        if self.of_stream.is_some() {
             let length = response.len() + tensors.iter().map(Bytes::len).sum::<usize>();
             encode_key(INFER_RESPONSE, WireType::LengthDelimited, &mut head);
             encode_varint(length as u64, &mut head);
@@ -206,7 +227,7 @@ fn fields(raw: Vec<Bytes>) -> Vec<Bytes> {
 }
 
 /// Takes the raw tensors out of a message: they stay in the pieces that they came in. The rest of it is short.
-pub(crate) fn tear(mut message: Chunks) -> Result<(Vec<u8>, Vec<Chunks>), Failure> {
+fn tear(mut message: Chunks) -> Result<(Vec<u8>, Vec<Chunks>), Failure> {
     let (mut head, mut raw) = (Vec::new(), Vec::new());
     let mut fields = 0;
     while !message.is_empty() {
@@ -446,7 +467,7 @@ mod tests {
         let message = Bytes::from(message.encode_to_vec());
         let (head, raw) = tear(message.clone().into()).unwrap();
         let request = frame::decode(head.into()).unwrap();
-        let infer = GrpcInfer { state: &state, is_streamed: true };
+        let infer = GrpcInfer { state: &state, of_stream: None };
         let bytes = message.len();
         let decoded = infer.decode_now(Arc::new(deployment.clone()), InferMessage { request, raw, bytes });
         let decoded = decoded.map_err(|refused| refused.failure).unwrap();

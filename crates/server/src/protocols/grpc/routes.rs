@@ -41,7 +41,7 @@ pub(crate) async fn answer(
     let path = head.uri.path();
     let (service, method) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or_default();
     let exchange = Exchange { state, id, active };
-    let infer = GrpcInfer { state, is_streamed: false };
+    let infer = GrpcInfer { state, of_stream: None };
     match (service, method) {
         (SERVICE, "ModelInfer") => return Ok(exchange.answer(&infer, &head.headers, body).await),
         (SERVICE, "ModelStreamInfer") => {

@@ -4,14 +4,14 @@ use crate::base::clock;
 use crate::base::ledger::{CountedBytes, Ledger};
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
-use crate::open_inference::messages::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use crate::open_inference::messages::inference::{ModelInferResponse, ModelStreamInferResponse};
 use crate::protocols::connection::least_rate::LeastRate;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::{Computed, Computing};
 use crate::protocols::grpc::frame;
 use crate::protocols::grpc::frame::{MessagePieces, PREFIX, PlainMessage};
 use crate::protocols::grpc::head::longest_allowed;
-use crate::protocols::grpc::infer::{GrpcInfer, tear};
+use crate::protocols::grpc::infer::{GrpcInfer, ModelAndId};
 use crate::protocols::grpc::reply;
 use crate::protocols::grpc::reply::Piece;
 use crate::protocols::grpc::waiting::{Counted, Waiting};
@@ -30,10 +30,9 @@ use http_body::Body as _;
 use hyper::body::Frame;
 use hyper::header::HeaderMap;
 use jitney_core::tables::outcome::Outcome;
-use prost::Message;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -300,18 +299,21 @@ async fn compute(
     arriving.end();
     let PlainMessage { message, received } =
         plain.inspect_err(|failure| drop(state.unknown.refuse(failure.outcome)))?;
-    let infer = GrpcInfer { state: &state, is_streamed: true };
+    let model_and_id = OnceLock::new();
+    let infer = GrpcInfer { state: &state, of_stream: Some(&model_and_id) };
     let failure = match room::check(&ledger, &state.options) {
         Ok(()) => {
             let computing =
                 Computing { state: &state, ledger: &ledger, active: None, metadata: terms.metadata.clone() };
-            match computing.compute(&infer, &None, message.clone(), received, terms.request).await {
+            // The message itself is freed when it has been decoded.
+            match computing.compute(&infer, &None, message, received, terms.request).await {
                 Ok(Computed { output, .. }) => return Ok(output),
                 Err((failure, _)) => failure,
             }
         }
         Err(failure) => {
             drop(state.unknown.refuse(failure.outcome));
+            model_and_id.get_or_init(|| ModelAndId::of_message(message));
             failure
         }
     };
@@ -319,10 +321,58 @@ async fn compute(
         return Err(failure);
     }
     failure_log::tell(&terms.metadata.request_id, &failure);
-    // Whose error it is: clients keep several requests in the air.
-    let head = tear(message).map(|(head, _)| head).unwrap_or_default();
-    let ModelInferRequest { model_name, id, .. } = ModelInferRequest::decode(&head[..]).unwrap_or_default();
+    let ModelAndId { model: model_name, id } = model_and_id.into_inner().unwrap_or_default();
     let whose = ModelInferResponse { model_name, id, ..ModelInferResponse::default() };
     let response = ModelStreamInferResponse { error_message: failure.detail, infer_response: Some(whose) };
     frame::message(&response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::deployment::{Deployment, Inbound};
+    use crate::open_inference::messages::inference::ModelInferRequest;
+    use crate::open_inference::messages::inference::model_infer_request::InferInputTensor;
+    use crate::open_inference::tests::manifest;
+    use bytes::Bytes;
+    use jitney_core::request::Priority;
+    use prost::Message;
+    use serde_json::json;
+
+    /// While a request of a stream waits for the model, its message is gone, and an error still says whose it is.
+    #[tokio::test]
+    async fn a_request_that_waits_keeps_no_message() {
+        let state = Arc::new(ServerState::for_test(64 << 20));
+        let input =
+            json!({ "kind": "arrays", "arrays": [{ "name": "a", "dtype": "uint8", "shape": [2] }], "schema": true });
+        let (inbound, mut engine) = mpsc::unbounded_channel();
+        let manifest = Arc::new(manifest(input.clone(), input, json!({})));
+        state.serve([Deployment::new(manifest, inbound, &state.telemetry)].into_iter().collect());
+        let input = InferInputTensor {
+            name: "a".into(),
+            datatype: "UINT8".into(),
+            shape: vec![1, 2],
+            ..InferInputTensor::default()
+        };
+        let message = ModelInferRequest {
+            model_name: "m".into(),
+            id: "mine".repeat(500_000),
+            inputs: vec![input],
+            raw_input_contents: vec![Bytes::from_static(b"ab")],
+            ..ModelInferRequest::default()
+        };
+        let message = Bytes::from(message.encode_to_vec());
+        let packed = Packed { message: message.clone().into(), coding: None, is_compressed: false, most: 64 << 20 };
+        let request = RequestTerms { timeout: None, is_given: false, priority: Priority::Normal };
+        let terms = Terms { request, is_strict: false, metadata: Arc::default() };
+        let answer = tokio::spawn(compute(state.clone(), state.ledger.connection(), packed, terms));
+        let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("an item") };
+        assert!(message.is_unique(), "the stream keeps the message");
+        drop(reply);
+        let pieces = answer.await.unwrap().unwrap().concat();
+        let response = ModelStreamInferResponse::decode(&pieces[PREFIX..]).unwrap();
+        let whose = response.infer_response.unwrap();
+        assert_eq!((whose.model_name.as_str(), whose.id.len()), ("m", 2_000_000));
+        assert!(!response.error_message.is_empty());
+    }
 }
