@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The accounts of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// Bodies, messages and frames that are being received, as they came and inflated, until they have been decoded.
+    /// Bodies, messages and frames that are being received, also inflated, until they have been decoded.
     pub received: Account,
     /// Answers that clients have not taken yet.
     pub untaken: Account,

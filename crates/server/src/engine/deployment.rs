@@ -156,9 +156,9 @@ impl Deployment {
         (answer, ticket)
     }
 
-    /// Counts the memory that a request takes beside the queue, until what is returned is dropped. These are the `bytes` of all
-    /// its items and what each item takes beside them, unless the request fits into its first piece, which the queue counts;
-    /// and the `asked` bytes that it keeps for its answer. `None` if that is little. Fails if large requests leave no room.
+    /// Counts the memory of a request that the queue does not count, until what is returned is dropped. This is the memory of
+    /// its items, with `bytes` of values, unless the request fits into its first piece; and the `asked` bytes that it keeps
+    /// for its answer. `None` if that is little. Fails if large requests leave no room.
     pub(crate) fn hold(&self, items: usize, bytes: usize, asked: usize) -> Result<Option<CountedBytes>, Failure> {
         let limits = BatchLimits::from(&self.manifest.options);
         let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;

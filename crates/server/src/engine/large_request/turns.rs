@@ -1,4 +1,4 @@
-//! The memory of large requests beside the queue: bounded, and nobody's turn is longer than a piece.
+//! The memory of large requests that the queue does not count, which is bounded, and their turns, which end with a piece.
 
 use crate::base::ledger::{Account, CountedBytes};
 use crate::values::answer::Failure;

@@ -44,6 +44,14 @@ pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
     }
 }
 
+/// The number of `raw_input_contents`.
+const RAW_INPUTS: u32 = 7;
+
+/// Fields of a request, and bytes of it beside its raw tensors. Read, a field of two bytes is a struct of a hundred.
+const MOST_FIELDS: usize = 8192;
+/// See `MOST_FIELDS`.
+const MOST_HEAD: usize = 16 << 20;
+
 /// A message that can be decoded.
 #[derive(Debug)]
 pub(crate) struct PlainMessage {
@@ -91,6 +99,60 @@ pub(crate) async fn plain(
 /// Reads a message; what stands in it as bytes stays where it is.
 pub(crate) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Failure> {
     M::decode(message).map_err(|error| malformed(&format!("its protobuf cannot be read: {}", parser_message(&error))))
+}
+
+/// Takes the raw tensors out of a message: they stay in the pieces that they came in. The rest of it is short.
+pub(crate) fn tear(mut message: Chunks) -> Result<(Vec<u8>, Vec<Chunks>), Failure> {
+    let (mut head, mut raw) = (Vec::new(), Vec::new());
+    let mut fields = 0;
+    while !message.is_empty() {
+        let start = head.len();
+        let key = varint(&mut message, &mut head)?;
+        fields += 1;
+        let length = match key & 7 {
+            0 => {
+                varint(&mut message, &mut head)?;
+                0
+            }
+            1 => 8,
+            2 => varint(&mut message, &mut head)?,
+            5 => 4,
+            other => return Err(malformed(&format!("a field has the wire type {other}"))),
+        };
+        let left = message.len();
+        let length = usize::try_from(length).ok().filter(|&length| length <= left);
+        let length = length.ok_or_else(|| malformed("a field is longer than the message"))?;
+        let data = message.split_to(length);
+        if key == u64::from(RAW_INPUTS) << 3 | 2 {
+            head.truncate(start);
+            raw.push(data);
+        } else {
+            data.0.iter().for_each(|chunk| head.extend_from_slice(chunk));
+        }
+        if fields > MOST_FIELDS || head.len() > MOST_HEAD {
+            let detail = format!(
+                "the message has more than {MOST_FIELDS} fields, or {MOST_HEAD} bytes beside its raw_input_contents; send \
+                 tensors in these"
+            );
+            return Err(Failure::new(Outcome::TooLarge, detail));
+        }
+    }
+    Ok((head, raw))
+}
+
+/// The number at the front, which is copied to `head` as it stands.
+fn varint(message: &mut Chunks, head: &mut Vec<u8>) -> Result<u64, Failure> {
+    let mut number = 0;
+    for place in 0..10 {
+        let byte = message.split_to(1).0.first().and_then(|chunk| chunk.first().copied());
+        let byte = byte.ok_or_else(|| malformed("it ends inside of a field"))?;
+        head.push(byte);
+        number |= u64::from(byte & 0x7f) << (7 * place).min(63);
+        if byte < 0x80 {
+            return Ok(number);
+        }
+    }
+    Err(malformed("a number in it has more than ten bytes"))
 }
 
 pub(crate) fn malformed(what: &str) -> Failure {

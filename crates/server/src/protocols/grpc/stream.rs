@@ -339,7 +339,7 @@ mod tests {
     use prost::Message;
     use serde_json::json;
 
-    /// While a request of a stream waits for the model, its message is gone, and an error still says whose it is.
+    /// While a request of a stream waits for the model, its message has been freed, and an error still names its model and its id.
     #[tokio::test]
     async fn a_request_that_waits_keeps_no_message() {
         let state = Arc::new(ServerState::for_test(64 << 20));
