@@ -39,7 +39,7 @@ const BEAT: Duration = Duration::from_secs(1);
 /// Messages taken at once before decisions are made.
 const MESSAGES_AT_ONCE: usize = 256;
 
-/// What has come of a batch so far.
+/// The results of a batch so far.
 #[derive(Debug)]
 struct Answered {
     replica: ReplicaId,
@@ -58,7 +58,7 @@ pub struct Engine {
     links: BTreeMap<ReplicaId, Link>,
     /// Replicas in which a suspect runs alone.
     trials: BTreeSet<ReplicaId>,
-    /// What has come of each batch that a worker has.
+    /// The results so far of each batch that a worker has.
     answered: FxHashMap<BatchId, Answered>,
     inbound: mpsc::UnboundedReceiver<Inbound>,
     reports: mpsc::UnboundedSender<WorkerEvent>,
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Runs until nobody can send any more.
+    /// Runs until all senders of messages are dropped.
     pub async fn run(mut self) {
         let mut messages = Vec::with_capacity(MESSAGES_AT_ONCE);
         let mut armed = Time(u64::MAX);
@@ -136,7 +136,7 @@ impl Engine {
                 }
             }
             Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
-            // Nobody listens to the reply any more.
+            // The caller has dropped its end of the reply.
             Inbound::Cancel(id) => drop(self.cancel(id)),
             Inbound::Batch(_, BatchEvent::Started(batch)) => self.scheduler.batch_started(batch),
             Inbound::Batch(replica, BatchEvent::InputsAgain(batch, items)) => {
@@ -164,7 +164,7 @@ impl Engine {
             }
             Inbound::Drain => self.scheduler.drain(),
             Inbound::CrashLooping => self.scheduler.crash_looping(),
-            // Whoever asked may have gone away.
+            // The page that asked may have timed out.
             Inbound::Explain(reply) => drop(reply.send(self.scheduler.explain(now))),
             Inbound::ShowLearned(reply) => {
                 self.show_learned(now);

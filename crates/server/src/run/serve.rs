@@ -199,7 +199,7 @@ async fn greet(state: Arc<ServerState>, addresses: Vec<String>) {
 }
 
 /// Descriptors that are not given to connections: sockets of workers, pipes, files. Of a low limit, half.
-const DESCRIPTORS_KEPT: u64 = 512;
+const DESCRIPTORS_KEPT: u64 = 576;
 
 /// The next word that files have changed.
 async fn renewed(renewals: &mut Option<Signal>) {

@@ -1,24 +1,23 @@
 //! Who may connect: programs, with a bounded number of places per listener, and the server's own workers, which may call
 //! models and have their own places.
 
-use crate::clients::greeting::Refused;
 use crate::clients::server::connection::Connection;
+use crate::clients::server::newcomers::{Newcomer, Newcomers};
 use crate::engine::server_state::ServerState;
-use crate::link::frame::header::small_frame;
-use crate::link::frame::kind::Kind;
 use crate::link::frame::writer::widen;
 use crate::protocols::connection::listen::Listener;
 use crate::protocols::connection::socket::Stream;
 use crate::workers::process;
-use rustix::net::{SendFlags, send};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// Programs at once at all listeners, also those that have not shown a key yet: half of the descriptors that are kept
-/// apart from those of requests, together with the workers'.
+/// Programs at once at all listeners. With the next two: more than half of the descriptors that are kept apart from those
+/// of requests.
 const PROGRAMS: usize = 192;
+/// Connections at once, at all listeners, that have not shown a key yet.
+const NEWCOMERS: usize = 64;
 /// Connections of the server's own workers at once.
 const WORKERS: usize = 64;
 /// A socket that cannot accept is tried again after this time.
@@ -54,20 +53,26 @@ async fn admit(
     let places = Arc::new(Semaphore::new(WORKERS));
     let workers = Party { connections: Arc::default(), stop: ends, places, is_own: true };
     let programs: Arc<Mutex<JoinSet<()>>> = Arc::default();
-    let share = places_per_listener(listeners.len());
+    let share = |of: usize| of / listeners.len().max(1);
+    let (programs_each, newcomers_each) = (share(PROGRAMS), share(NEWCOMERS).max(1));
     let mut accepting = JoinSet::new();
     for listener in listeners {
         let (state, workers) = (state.clone(), workers.clone());
         // Each listener has its own places: clients at one take none from another.
-        let places = Arc::new(Semaphore::new(share));
+        let places = Arc::new(Semaphore::new(programs_each));
+        let newcomers = Newcomers::new(newcomers_each);
         let programs = Party { connections: programs.clone(), stop: stop.clone(), places, is_own: false };
         // Over TCP a worker looks like any other program, so that listener closes with the stop.
         let closes = (!listener.is_unix()).then(|| stop.clone());
         let open = async move {
             loop {
                 match listener.accept().await {
-                    Ok(stream) if is_of_a_worker(&stream) => workers.receive(stream, state.clone()),
-                    Ok(stream) => programs.receive(stream, state.clone()),
+                    Ok(stream) => {
+                        let party = if is_of_a_worker(&stream) { &workers } else { &programs };
+                        party.receive(stream, state.clone(), &newcomers);
+                        // It is read before the next one comes: in a crowd a key that is here already must be seen.
+                        tokio::task::yield_now().await;
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "cannot accept a program; trying again");
                         tokio::time::sleep(PAUSE).await;
@@ -88,11 +93,6 @@ async fn admit(
     gone(workers.stop, &workers.connections).await;
 }
 
-/// Programs at once of one listener of so many.
-fn places_per_listener(listeners: usize) -> usize {
-    PROGRAMS / listeners.max(1)
-}
-
 /// Connections that share places and are stopped together.
 #[derive(Clone)]
 struct Party {
@@ -105,22 +105,15 @@ struct Party {
 
 impl Party {
     /// Serves one more. A program that comes after the stop finds the connection ended, and dials again.
-    fn receive(&self, stream: Stream, state: Arc<ServerState>) {
+    fn receive(&self, stream: Stream, state: Arc<ServerState>, newcomers: &Newcomers) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         // Checked under the lock: an admitted connection is there when `gone` takes them all.
         if *self.stop.borrow() {
             return;
         }
         while connections.try_join_next().is_some() {}
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            refuse(&stream);
-            return;
-        };
-        let receiving = receive(stream, state, self.stop.clone(), self.is_own);
-        connections.spawn(async move {
-            let _place = place;
-            receiving.await;
-        });
+        let newcomer = newcomers.add(&self.places, self.is_own);
+        connections.spawn(receive(stream, state, self.stop.clone(), newcomer));
     }
 }
 
@@ -131,30 +124,16 @@ async fn gone(mut stop: watch::Receiver<bool>, connections: &Mutex<JoinSet<()>>)
     while connections.join_next().await.is_some() {}
 }
 
-/// Asks a program for which there is no place to dial again, at growing intervals.
-fn refuse(stream: &Stream) {
-    let why = "it serves as many programs as it can; this one dials again".to_owned();
-    let refused = serde_json::to_vec(&Refused { why, is_temporary: true }).unwrap_or_default();
-    let frame = small_frame(Kind::Refused, &refused);
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    // A few bytes into a new socket never wait; if they do not fit, the connection ends without a reason.
-    let _ = match stream {
-        Stream::Unix(stream) => send(stream, &frame[0], flags),
-        Stream::Tcp(stream) => send(stream, &frame[0], flags),
-    };
-    tracing::debug!("a program was turned away: all places are taken");
-}
-
-async fn receive(stream: Stream, state: Arc<ServerState>, stop: watch::Receiver<bool>, is_own: bool) {
+async fn receive(stream: Stream, state: Arc<ServerState>, stop: watch::Receiver<bool>, newcomer: Newcomer) {
     let ended = match stream {
         Stream::Unix(stream) => {
             widen(&stream);
             let (reader, writer) = stream.into_split();
-            Connection::run(reader, writer, state, stop, is_own).await
+            Connection::run(reader, writer, state, stop, newcomer).await
         }
         Stream::Tcp(stream) => {
             let (reader, writer) = stream.into_split();
-            Connection::run(reader, writer, state, stop, is_own).await
+            Connection::run(reader, writer, state, stop, newcomer).await
         }
     };
     if let Err(error) = ended {

@@ -8,6 +8,7 @@ use crate::clients::answer_frames;
 use crate::clients::call_frame;
 use crate::clients::call_frame::Request;
 use crate::clients::greeting::{Dial, Refused, Welcome};
+use crate::clients::server::newcomers::Newcomer;
 use crate::clients::server::under_way::UnderWay;
 use crate::engine::program_values;
 use crate::engine::room::most_items;
@@ -31,10 +32,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-/// A program must send its first frame within this time.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of a first frame.
-const LONGEST_DIAL: usize = 4 << 10;
 /// Most requests of one program that are in flight, or whose answers it has not taken. The welcome says so, and the program
 /// keeps others back. A program that does not is not read from, and so gets no pong.
 const REQUESTS: u32 = 16_384;
@@ -83,7 +80,7 @@ impl Connection {
         writer: W,
         state: Arc<ServerState>,
         mut stop: watch::Receiver<bool>,
-        is_own: bool,
+        mut newcomer: Newcomer,
     ) -> io::Result<()>
     where
         R: AsyncRead + Unpin + Send + 'static,
@@ -111,10 +108,10 @@ impl Connection {
             under_way: Arc::default(),
             places: places.clone(),
             pong,
-            is_own,
+            is_own: newcomer.is_own,
         };
         let result = tokio::select! {
-            result = connection.answer_all(&mut reader, &life, &mut stop) => result,
+            result = connection.answer_all(&mut reader, &life, &mut stop, &mut newcomer) => result,
             // The program has closed its end.
             _ = &mut writing => Err(io::ErrorKind::BrokenPipe.into()),
             // The program asks and does not read: pings do not show that it takes its answers.
@@ -140,10 +137,11 @@ impl Connection {
         reader: &mut FrameReader<R>,
         life: &Life,
         stop: &mut watch::Receiver<bool>,
+        newcomer: &mut Newcomer,
     ) -> io::Result<bool> {
         // It may wait here for models that are still loading, and must not keep the server from ending meanwhile.
         let is_welcome = tokio::select! {
-            is_welcome = self.welcome(reader) => is_welcome?,
+            is_welcome = self.welcome(reader, newcomer) => is_welcome?,
             _ = stop.wait_for(|stop| *stop) => false,
         };
         if !is_welcome {
@@ -193,9 +191,12 @@ impl Connection {
     }
 
     /// Reads the program's first frame and answers it; false if the program may not call.
-    async fn welcome<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) -> io::Result<bool> {
-        let frame = tokio::time::timeout(DIAL_TIMEOUT, reader.next_within(LONGEST_DIAL)).await??;
-        let frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
+    async fn welcome<R: AsyncRead + Unpin>(
+        &mut self,
+        reader: &mut FrameReader<R>,
+        newcomer: &mut Newcomer,
+    ) -> io::Result<bool> {
+        let frame = newcomer.first_frame(reader).await?;
         if frame.kind != Kind::Dial {
             return Err(io::Error::other("the first frame of a program says who it is"));
         }
@@ -208,6 +209,11 @@ impl Connection {
             };
             let why = why.to_owned();
             self.send_json(Kind::Refused, &Refused { why, is_temporary: false });
+            return Ok(false);
+        }
+        if !newcomer.take_place() {
+            let why = "it serves as many programs as it can; this one dials again".to_owned();
+            self.send_json(Kind::Refused, &Refused { why, is_temporary: true });
             return Ok(false);
         }
         // A program may dial before the models are loaded; its welcome waits until they can be called.

@@ -2,4 +2,5 @@
 
 pub mod admission;
 pub(crate) mod connection;
+mod newcomers;
 mod under_way;

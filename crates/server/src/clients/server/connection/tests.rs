@@ -25,7 +25,13 @@ async fn who_waits_for_models_does_not_keep_the_server_from_ending() {
     let (mut near, far) = tokio::io::duplex(1 << 16);
     let (reader, writer) = tokio::io::split(far);
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(Connection::run(reader, writer, Arc::new(ServerState::for_test(1000)), stopped, false));
+    let serving = tokio::spawn(Connection::run(
+        reader,
+        writer,
+        Arc::new(ServerState::for_test(1000)),
+        stopped,
+        Newcomer::for_test(),
+    ));
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     stop.send(true).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(5), serving).await;
@@ -40,7 +46,7 @@ async fn a_program_that_shows_no_sign_of_life_loses_its_place() {
         let (_stop, stopped) = watch::channel(false);
         let state = Arc::new(ServerState::for_test(1000));
         state.set_readiness(crate::engine::readiness::Readiness { ready: true, ..Default::default() });
-        let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
+        let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, Newcomer::for_test()));
         let (_heard, mut near) = tokio::io::split(near);
         near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
         for _ in 0..3 {
@@ -87,7 +93,7 @@ async fn who_waits_for_the_last_answers_hears_that_the_server_lives() {
     let (reader, writer) = tokio::io::split(far);
     let (stop, stopped) = watch::channel(false);
     let (state, mut engine) = serving_x();
-    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, Newcomer::for_test()));
     let (heard, mut near) = tokio::io::split(near);
     let mut heard = FrameReader::new(heard);
     let mut next = async || heard.next().await.unwrap().unwrap();
@@ -112,7 +118,7 @@ async fn who_asks_and_does_not_listen_is_not_told_again_and_again() {
     let (near, far) = tokio::io::duplex(1 << 10);
     let (reader, writer) = tokio::io::split(far);
     let (_stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(Connection::run(reader, writer, serving_x().0, stopped, false));
+    let serving = tokio::spawn(Connection::run(reader, writer, serving_x().0, stopped, Newcomer::for_test()));
     let (heard, mut near) = tokio::io::split(near);
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     for _ in 0..5_000 {
@@ -164,7 +170,7 @@ async fn a_program_that_never_reads_its_answers_is_ended() {
     let (_stop, stopped) = watch::channel(false);
     let (state, mut engine) = serving_x();
     let untaken = state.ledger.untaken.clone();
-    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, Newcomer::for_test()));
     let (_heard, mut near) = tokio::io::split(near);
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     near.write_all(&call_x(1)).await.unwrap();
@@ -192,7 +198,7 @@ async fn a_call_of_a_deployment_that_is_not_there_is_counted_like_over_http() {
     let (_stop, stopped) = watch::channel(false);
     let (state, _engine) = serving_x();
     let telemetry = state.telemetry.clone();
-    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, false));
+    let serving = tokio::spawn(Connection::run(reader, writer, state, stopped, Newcomer::for_test()));
     let (heard, mut near) = tokio::io::split(near);
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
