@@ -35,8 +35,10 @@ class Link:
     def receive(self) -> tuple[str, bytes]:
         """Wait for a control message: `assign` (JSON) or `shutdown`."""
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self, timeout_s: float | None = None) -> Batch | None:
         """Wait for a batch with at least one item that is still wanted; None when told to shut down.
+
+        TimeoutError if none has come within `timeout_s` seconds, or up to a second later.
 
         Items that were cancelled or whose deadline has passed are left out, and the front is told so.
         """

@@ -55,3 +55,16 @@ def test_a_deployment_whose_workers_all_break_is_not_ready_until_one_computes_ag
     down.unlink()
     until(server.is_ready, "it is ready again")
     assert server.post("/bare", "hello").json() == "olleh"
+
+
+def test_an_idle_worker_whose_check_fails_is_replaced(serve: Serve) -> None:
+    server = serve("checked.py")
+    assert server.post("/checked", "abc").json() == "cba"
+    until(lambda: len({call.pid for call in server.calls("check")}) == 1 and len(server.calls("check")) > 1, "checks")
+    server.shut_gate()
+    until(lambda: server.metric("jitney_workers_lost_total", cause="broken") >= 1, "the worker is replaced")
+    server.open_gate()
+    server.wait_ready()
+    assert server.post("/checked", "def").json() == "fed"
+    assert len({call.pid for call in server.calls()}) == 2
+    assert "worker lost (broken): the model's check raised OSError: the database is away" in server.log()

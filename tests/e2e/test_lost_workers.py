@@ -1,5 +1,6 @@
 """Workers die, stop and misbehave; clients do not notice."""
 
+import json
 import os
 import signal
 import threading
@@ -110,10 +111,21 @@ def test_a_front_that_was_stopped_for_a_while_keeps_its_workers(serve: Serve) ->
 
 def test_a_hang_is_reported_with_its_limit_and_with_where_it_hung(serve: Serve) -> None:
     server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1"))
-    assert server.post("/poison", "hang").status == 502
+    assert server.post("/poison", "hang", {"x-request-id": "mine-1"}).status == 502
     until(lambda: "worker lost (hung)" in server.log(), "the loss is reported")
     log = server.log()
     assert "a batch ran for longer than batch_timeout_s = 1;" in log
     stacks = log[: log.index("worker lost (hung)")]
+    assert "poison/0: where its threads are, requests mine-1\n" in stacks
     assert "most recent call first" in stacks
     assert "poison.py" in stacks and "in predict" in stacks, "where it hung is written before the worker is killed"
+
+
+def test_a_hang_is_one_line_of_a_json_log_with_deployment_replica_and_requests(serve: Serve) -> None:
+    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1", "--log-format", "json"))
+    assert server.post("/poison", "hang", {"x-request-id": "mine-1"}).status == 502
+    until(lambda: "worker lost (hung)" in server.log(), "the loss is reported")
+    line, *_ = [line for line in map(json.loads, server.log().splitlines()) if "stacks" in line]
+    assert (line["deployment"], line["replica"], line["request_ids"]) == ("poison", 0, "mine-1")
+    assert line["message"] == "poison/0: where its threads are, requests mine-1"
+    assert "in predict" in line["stacks"]

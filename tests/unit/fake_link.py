@@ -120,7 +120,9 @@ class AlwaysOverlapped(Gauge):
 class FakeLink:
     """Hands out batches, then None; notes what comes back and in what order."""
 
-    def __init__(self, batches: Sequence[FakeBatch] = (), messages: Sequence[tuple[str, bytes]] = ()) -> None:
+    def __init__(
+        self, batches: Sequence[FakeBatch | TimeoutError] = (), messages: Sequence[tuple[str, bytes]] = ()
+    ) -> None:
         self.batches = deque(batches)
         self.messages = deque(messages)
         self.sent: list[tuple[str, bytes]] = []
@@ -140,8 +142,12 @@ class FakeLink:
     def receive(self) -> tuple[str, bytes]:
         return self.messages.popleft()
 
-    def next_batch(self) -> FakeBatch | None:
-        return self.batches.popleft() if self.batches else None
+    def next_batch(self, timeout_s: float | None = None) -> FakeBatch | None:
+        del timeout_s
+        batch = self.batches.popleft() if self.batches else None
+        if isinstance(batch, TimeoutError):
+            raise batch
+        return batch
 
     def started(self, batch: FakeBatch) -> None:
         self.begun.append(batch.id)

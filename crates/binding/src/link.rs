@@ -8,11 +8,11 @@ use jitney_server::link::frame::kind::Kind;
 use jitney_server::link::results_frame::ResultsWriter;
 use jitney_server::link::worker::inbox::{Control, Delivered, Taken};
 use jitney_server::link::worker::link::WorkerLink;
-use pyo3::exceptions::{PyConnectionError, PyValueError};
+use pyo3::exceptions::{PyConnectionError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The link to the front.
 #[pyclass(frozen, module = "jitney._core")]
@@ -48,11 +48,18 @@ impl Link {
         }
     }
 
-    fn next_batch(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    #[pyo3(signature = (timeout_s = None))]
+    fn next_batch(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Option<Batch>> {
+        let until = timeout_s.and_then(|seconds| Instant::now().checked_add(length(seconds)));
         loop {
-            let Some(delivered) = py.detach(|| self.link.next_batch()) else { return Ok(None) };
-            if let Some(batch) = self.batch(py, delivered)? {
-                return Ok(Some(batch));
+            match py.detach(|| self.link.next_batch_until(until)) {
+                Taken::Ended => return Ok(None),
+                Taken::Nothing => return Err(PyTimeoutError::new_err("no batch has come")),
+                Taken::Batch(delivered) => {
+                    if let Some(batch) = self.batch(py, delivered)? {
+                        return Ok(Some(batch));
+                    }
+                }
             }
         }
     }

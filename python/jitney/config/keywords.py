@@ -25,6 +25,7 @@ class DeploymentKeywords(TypedDict, total=False):
     request_timeout_s: float
     batch_timeout_s: float
     load_timeout_s: float
+    check_interval_s: float
     priority_boost_s: float
     retry: bool
     batched: bool

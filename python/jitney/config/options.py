@@ -99,6 +99,9 @@ class DeploymentOptions:
     request_timeout_s: float = _length(60.0, "timeout of a request that sets none", above=0)
     batch_timeout_s: float = _length(60.0, "longest run of a batch; its worker is then killed as hung", above=0)
     load_timeout_s: float = _length(600.0, "longest time to load and warm up a model", above=0)
+    check_interval_s: float = _length(
+        10.0, "shortest time between two calls of the model's own `check`, while no batch runs", above=0
+    )
     priority_boost_s: float = _length(1.0, "advantage of one priority over the next, as time in the queue", at_least=0)
     retry: bool = _option(True, "whether `predict` may run again on the same item; if not, items of a lost worker fail")
     batched: bool = _option(True, "whether `predict` takes a batch; if not, one item at a time", in_code_only=True)

@@ -61,10 +61,10 @@ class Deployment:
         self._names = names
         if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
             raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
-        if isinstance(obj, type) and is_async(getattr(obj, "close", None)) and not self.is_async:
-            raise TargetError(
-                f"{obj.__qualname__}.close is `async def` and `predict` is not: nothing awaits it; write `def close`"
-            )
+        for hook in ("close", "check"):
+            if isinstance(obj, type) and is_async(getattr(obj, hook, None)) and not self.is_async:
+                where = f"{obj.__qualname__}.{hook} is `async def` and `predict` is not"
+                raise TargetError(f"{where}: nothing awaits it; write `def {hook}`")
 
     @property
     def is_async(self) -> bool:
@@ -122,14 +122,16 @@ class Deployment:
             raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
         coroutines = Coroutines() if self.is_async else None
         if not isinstance(self.obj, type):
-            predict, close = self.obj, None
+            predict, close, check = self.obj, None, None
         else:
             model: Any = self.obj(**constructor_arguments(self.name, self.obj, init))
-            predict, close = model.predict, getattr(model, "close", None)
+            predict, close, check = model.predict, getattr(model, "close", None), getattr(model, "check", None)
+            check = check if _takes_nothing(check) else None
         if coroutines is None:
-            return LoadedModel(predict, close)
+            return LoadedModel(predict, close, check)
         coroutines.predict = predict
-        return LoadedModel(coroutines.waiting(predict), coroutines.ending(close), coroutines)
+        check = check and coroutines.waiting(check)
+        return LoadedModel(coroutines.waiting(predict), coroutines.ending(close), check, coroutines)
 
 
 @overload
@@ -195,6 +197,14 @@ def _refuse_a_second(marked: Deployment, held: Deployment | None) -> None:
 def _names_around(frame: Any) -> dict[str, object] | None:
     """Keep the names of the function around a decorated class: its annotations may be strings that need them."""
     return None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _takes_nothing(function: object) -> bool:
+    """Whether this can be called without arguments; a `check` that needs some is the model's own affair."""
+    try:
+        return callable(function) and bool(inspect.signature(function).bind() or True)
+    except (TypeError, ValueError):
+        return False
 
 
 def _snake_case(name: str) -> str:

@@ -13,7 +13,7 @@ LOOK_EVERY_S: Final = 0.05
 """Seconds between two looks at whether requests still wait for the answers of the coroutines that run."""
 
 Ended = tuple[int, Any, BaseException | None]
-"""The place of a call, and what it returned or raised."""
+"""Which call it is, counted from 0, and what it returned or raised."""
 
 
 class Abandoned(DeadlineExceeded):
@@ -30,6 +30,8 @@ class LoadedModel:
     predict: Callable[..., Any]
     close: Callable[[], object] | None = None
     """The model's own `close`, called when its worker ends in order."""
+    check: Callable[[], object] | None = None
+    """The model's own `check`, called now and then while no batch runs."""
     coroutines: "Coroutines | None" = None
     """The event loop of a model whose `predict` is `async def`."""
 

@@ -1,6 +1,7 @@
 """Whether the model of this worker can still compute anything, or the worker has to be replaced."""
 
 import re
+import time
 import traceback
 from collections.abc import Callable
 from typing import Final
@@ -50,6 +51,32 @@ def place(error: BaseException) -> Place:
     frames = list(traceback.walk_tb(error.__traceback__))
     file, line = (frames[-1][0].f_code.co_filename, frames[-1][1]) if frames else ("", 0)
     return type(error), file, line
+
+
+class IdleCheck:
+    """Calls the model's own `check` while no batch waits, and at most once in an interval."""
+
+    def __init__(
+        self, check: Callable[[], object], interval_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._check: Final = check
+        self._interval_s: Final = interval_s
+        self._clock: Final = clock
+        self._due = clock() + interval_s
+
+    def due_in_s(self) -> float:
+        """Return the seconds until the next call."""
+        return max(0.0, self._due - self._clock())
+
+    def run(self) -> None:
+        """Call it; raises WorkerBroken if it raises, or returns False."""
+        try:
+            is_good = self._check() is not False
+        except BaseException as error:
+            raise WorkerBroken(f"the model's check raised {one_line(error)}") from error
+        if not is_good:
+            raise WorkerBroken("the model's check returned False")
+        self._due = self._clock() + self._interval_s
 
 
 class Health:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from jitney.errors import WorkerBroken
 from jitney.worker.gauge import Gauge
+from jitney.worker.health import IdleCheck
 from jitney.worker.replica import BatchState
 
 CRASHED: Final = 70
@@ -23,8 +24,8 @@ CRASHED: Final = 70
 class Source(Protocol):
     """What the loop needs of the link."""
 
-    def next_batch(self) -> Any:
-        """Wait for a batch; None is the end."""
+    def next_batch(self, timeout_s: float | None = None) -> Any:
+        """Wait for a batch; None is the end. TimeoutError if none has come within these seconds."""
         ...
 
 
@@ -52,18 +53,20 @@ class Steps(Protocol):
 class Loop:
     """Serves batches until the front says that there are no more."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- tests replace what is named
         self,
         link: Source,
         replica: Steps,
         gauge: Gauge | None = None,
         *,
+        check: IdleCheck | None = None,
         crash: Callable[[], None] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._link: Final = link
         self._replica: Final = replica
         self._gauge: Final = gauge or Gauge(hides_decode=not replica.decode_runs_user_code)
+        self._check: Final = check
         self._crash: Final = crash or _end_process
         self._clock: Final = clock
         self._has_ended = False
@@ -86,7 +89,7 @@ class Loop:
         """Do everything on this thread, until the end or until overlapping promises to pay."""
         while not self._gauge.is_overlapped:
             asked = self._clock()
-            batch = self._link.next_batch()
+            batch = self._link.next_batch() if self._check is None else self._next_checked(self._link.next_batch)
             if batch is None:
                 self._has_ended = True
                 return
@@ -121,7 +124,7 @@ class Loop:
         try:
             while True:
                 asked = self._clock()
-                received = ready.get()
+                received = ready.get() if self._check is None else self._next_checked(lambda s: ready.get(timeout=s))
                 if received is None:
                     break
                 wait_s = self._clock() - asked
@@ -133,6 +136,15 @@ class Loop:
             predicted.put(None)
             threads[1].join()
         threads[0].join()
+
+    def _next_checked(self, wait: Callable[[float], Any]) -> Any:
+        """Wait for what is next; call the model's check whenever it is due and nothing has come by then."""
+        assert self._check is not None
+        while True:
+            try:
+                return wait(self._check.due_in_s())
+            except (TimeoutError, queue.Empty):
+                self._check.run()
 
     def _guard(self, step: Callable[[], None]) -> None:
         try:

@@ -26,7 +26,7 @@ from jitney.deployments.targets import failed_import, load_target
 from jitney.devices import choose_device
 from jitney.errors import JitneyError, TargetError, WorkerBroken
 from jitney.failures import FailureLog, load_failure_text, one_line, print_failure, print_warning, printable
-from jitney.worker.health import Health
+from jitney.worker.health import Health, IdleCheck
 from jitney.worker.pipeline import Loop
 from jitney.worker.replica import Replica
 from jitney.worker.warmup import try_out, warm_up
@@ -58,6 +58,8 @@ class Spec:
     overrides: Overrides
     cpu_threads: int
     parent: int
+    stacks: str = ""
+    """The file for where the threads are, when the front asks for that."""
     path: Sequence[str] = ()
     """Folders of the program that started the engine; modules are looked for there after all others."""
 
@@ -97,7 +99,7 @@ def main() -> int:
     _core.adopt_parent(spec.parent)
     for stream in (sys.stdout, sys.stderr):
         _buffer_by_line(stream)
-    show_stacks_on_request()
+    show_stacks_on_request(spec.stacks)
     set_threads(spec.cpu_threads, os.environ)
     share_cores(spec.cpu_threads)
     # Now that jitney itself has been imported: the files of the working directory are the target's to import.
@@ -121,13 +123,14 @@ def outlive_signals() -> None:
     signal.signal(signal.SIGTERM, _nothing)
 
 
-def show_stacks_on_request() -> None:
-    """Let SIGQUIT write where each thread is: the front asks for it before it kills a worker that hangs.
+def show_stacks_on_request(path: str) -> None:
+    """Let SIGQUIT write where each thread is: the front asks for it before it kills a worker that hangs, and logs it.
 
     The handler needs no interpreter lock, so it works whatever the model is doing.
     """
-    if sys.__stderr__ is not None:
-        faulthandler.register(signal.SIGQUIT, file=sys.__stderr__, all_threads=True)
+    with suppress(OSError):  # a worker without it works as well
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        faulthandler.register(signal.SIGQUIT, file=descriptor, all_threads=True)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
@@ -164,6 +167,7 @@ class Worker:
         self._as_json = as_json
         self._at_exit = at_exit
         self._close: Callable[[], None] | None = None
+        self._check: IdleCheck | None = None
         self._stage = "importing"
 
     def run(self) -> int:
@@ -177,7 +181,7 @@ class Worker:
             return 0
         self._stage = "serving"
         try:
-            Loop(self._link, replica).run()
+            Loop(self._link, replica, check=self._check).run()
         except WorkerBroken as error:
             self._fail(error)
             return 1
@@ -214,6 +218,8 @@ class Worker:
         failures = FailureLog(who, as_json=self._as_json)
         if model.close is not None:
             self._close = partial(close_model, model.close, failures)
+        if model.check is not None:
+            self._check = IdleCheck(model.check, resolved.options.check_interval_s)
         health = Health()
         if deployment.examples:
             health.test = partial(try_out, predict, codec, [deployment.examples[0]])

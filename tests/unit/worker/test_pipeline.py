@@ -16,7 +16,7 @@ class Batches:
     def __init__(self, count: int) -> None:
         self.left = deque(range(count))
 
-    def next_batch(self) -> object | None:
+    def next_batch(self, timeout_s: float | None = None) -> object | None:
         return self.left.popleft() if self.left else None
 
 

@@ -322,6 +322,48 @@ def test_close_is_called_once_and_only_when_the_worker_ends_in_order(
     assert ("close failed" in capsys.readouterr().err) is (code == 0)
 
 
+CHECKED = """
+import jitney
+
+CALLS = []
+
+@jitney.deployment(check_interval_s=1e-9)
+class Checked:
+    def predict(self, texts: list[str]) -> list[str]:
+        CALLS.append("predict")
+        return texts
+
+    def check(self) -> bool | None:
+        CALLS.append("check")
+        if CALLS.count("check") == 2:
+            FAIL
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("raise OSError('no connection')", "the model's check raised OSError: no connection"),
+        ("return False", "the model's check returned False"),
+    ],
+)
+def test_a_check_that_fails_while_no_batch_runs_ends_the_worker(tmp_path: Path, does: str, says: str) -> None:
+    idle = TimeoutError()
+    link = assign(FakeLink([FakeBatch(1, ["a"]), idle, FakeBatch(2, ["b"]), idle]), "checked")
+    place = target(tmp_path, CHECKED.replace("FAIL", does))
+    assert live(spec(place), link) == 1
+    assert sys.modules[Path(place).stem].CALLS == ["predict", "check", "predict", "check"]
+    assert failure(link)["stage"] == "serving"
+    assert failure(link)["error"] == says
+
+
+def test_a_check_that_needs_arguments_is_the_models_own(tmp_path: Path) -> None:
+    link = assign(FakeLink([FakeBatch(1, ["a"]), FakeBatch(2, ["b"])]), "checked")
+    place = target(tmp_path, CHECKED.replace("def check(self)", "def check(self, text)"))
+    assert live(spec(place), link) == 0
+    assert sys.modules[Path(place).stem].CALLS == ["predict", "predict"]
+
+
 def test_an_async_close_without_an_async_predict_is_refused(tmp_path: Path) -> None:
     link = FakeLink()
     source = CLOSING.replace("def close", "async def close")

@@ -37,6 +37,8 @@ pub struct DeploymentOptions {
     pub batch_timeout_s: f64,
     /// Loading and warming up may take this long.
     pub load_timeout_s: f64,
+    /// How often the model is asked whether it still works.
+    pub check_interval_s: f64,
     /// The head start of a priority class over the next.
     pub priority_boost_s: f64,
     /// Whether `predict` may run again on the same item.
@@ -128,6 +130,7 @@ impl DeploymentOptions {
             request_timeout_s: 60.0,
             batch_timeout_s: 60.0,
             load_timeout_s: 600.0,
+            check_interval_s: 10.0,
             priority_boost_s: 1.0,
             retry: true,
             batched: true,

@@ -17,6 +17,7 @@ use crate::link::front::worker_event::WorkerEvent;
 use crate::link::results_frame::{ItemOutcome, ItemResult, ReceivedResults};
 use crate::values::answer::{Answer, Failure, Timing, take_tokens};
 use crate::values::call::Call;
+use crate::values::metadata::Metadata;
 use jitney_core::config::rules::Rules;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::policy::batch_policy::CloseReason;
@@ -29,6 +30,7 @@ use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -47,6 +49,8 @@ struct Answered {
     items: usize,
     /// Bytes of all values.
     bytes: u64,
+    /// Of its items, for what is logged if it hangs.
+    metadata: Vec<Arc<Metadata>>,
 }
 
 /// One deployment's engine.
@@ -291,7 +295,12 @@ impl Engine {
                 }
             }
             Action::Kill(replica) => {
-                report(&self.reports, WorkerEvent::Hung(replica));
+                let running = self.answered.iter().filter(|(_, answered)| answered.replica == replica);
+                let running = running.min_by_key(|(batch, _)| **batch).map(|(_, answered)| &answered.metadata[..]);
+                let mut requests: Vec<_> =
+                    running.unwrap_or_default().iter().map(|one| one.request_id.clone()).collect();
+                requests.dedup(); // Neighbours may be of one request.
+                report(&self.reports, WorkerEvent::Hung(replica, requests));
             }
         }
     }
@@ -312,7 +321,8 @@ impl Engine {
         }
         if let Some(link) = self.links.get(&launch.replica) {
             link.batch(launch.batch, &items);
-            self.answered.insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0 });
+            let metadata = items.iter().filter_map(|(call, _)| call.metadata.clone()).collect();
+            self.answered.insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0, metadata });
         }
         for &id in &launch.items {
             if let Some(pending) = self.scheduler.item_of(launch.batch, id) {

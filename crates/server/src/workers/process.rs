@@ -8,7 +8,9 @@ use jitney_core::request::ReplicaId;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use std::collections::HashMap;
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +18,8 @@ use tokio::sync::mpsc;
 
 /// A worker gets this long to write where its threads are, before it is killed.
 const STACKS_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 1 });
+/// So much of it is logged.
+const MOST_STACK_BYTES: u64 = 64 << 10;
 /// The thread that waits for a worker's end does next to nothing.
 const STACK_BYTES: usize = 128 << 10;
 
@@ -29,6 +33,8 @@ pub struct Processes {
 #[derive(Debug)]
 struct Shared {
     python: String,
+    /// Where workers write their stacks.
+    folder: PathBuf,
     events: mpsc::UnboundedSender<WorkerEvent>,
     alive: Mutex<Alive>,
 }
@@ -50,10 +56,15 @@ enum Process {
 }
 
 impl Processes {
-    /// Starts the thread that starts workers, which are run by the interpreter `python`.
-    pub fn start(python: String, events: mpsc::UnboundedSender<WorkerEvent>) -> std::io::Result<Processes> {
+    /// Starts the thread that starts workers, which are run by the interpreter `python`. What they write before they are killed
+    /// is in `folder`.
+    pub fn start(
+        python: String,
+        folder: PathBuf,
+        events: mpsc::UnboundedSender<WorkerEvent>,
+    ) -> std::io::Result<Processes> {
         let (starts, queue) = std::sync::mpsc::channel();
-        let shared = Arc::new(Shared { python, events, alive: Mutex::default() });
+        let shared = Arc::new(Shared { python, folder, events, alive: Mutex::default() });
         let starter = shared.clone();
         std::thread::Builder::new().name("jitney-spawn".into()).spawn(move || {
             for (worker, spec) in queue {
@@ -83,6 +94,10 @@ impl Backend for Processes {
         let shared = self.shared.clone();
         tokio::spawn(async move {
             tokio::time::sleep(STACKS_WITHIN).await;
+            let stacks = read_start(&shared.stacks_file(worker)).unwrap_or_default();
+            if !stacks.is_empty() {
+                shared.report(WorkerEvent::Stacks(worker, stacks));
+            }
             shared.kill(worker);
         });
     }
@@ -103,6 +118,11 @@ impl Drop for Processes {
 impl Shared {
     fn alive(&self) -> MutexGuard<'_, Alive> {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a worker writes where its threads are.
+    fn stacks_file(&self, worker: ReplicaId) -> PathBuf {
+        self.folder.join(format!("stacks-{}", worker.0))
     }
 
     fn kill(&self, worker: ReplicaId) {
@@ -127,7 +147,7 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     if matches!(shared.alive().processes.get(&worker), Some(Process::Unwanted)) {
         return not_started("it was not wanted any more".into(), Loss::Killed);
     }
-    let child = match spawn(&shared.python, spec) {
+    let child = match spawn(&shared.python, spec, &shared.stacks_file(worker)) {
         Ok(child) => child,
         Err(error) => return not_started(format!("{} cannot be started: {error}", shared.python), Loss::Crashed),
     };
@@ -151,9 +171,10 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
 /// body then pays for fresh pages: a tenth of its time at 1 MB. So much may stay with a worker instead.
 const MALLOC: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
 
-fn spawn(python: &str, spec: &WorkerSpec) -> std::io::Result<Child> {
+fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Child> {
     let mut text = serde_json::to_value(spec)?;
     text["parent"] = std::process::id().into();
+    text["stacks"] = stacks.to_string_lossy().into();
     // The user's own settings win.
     let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
     Command::new(python)
@@ -181,6 +202,8 @@ fn wait(shared: &Shared, worker: ReplicaId, mut child: Child) {
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     }
     alive.processes.remove(&worker);
+    // Most workers end before anybody asks for it.
+    let _ = std::fs::remove_file(shared.stacks_file(worker));
     let status = child.wait();
     drop(alive);
     let (how, loss) = match status {
@@ -188,6 +211,13 @@ fn wait(shared: &Shared, worker: ReplicaId, mut child: Child) {
         Err(error) => (format!("its end cannot be seen: {error}"), Loss::Killed),
     };
     shared.report(WorkerEvent::Exited(worker, how, loss));
+}
+
+/// The beginning of a text file.
+fn read_start(path: &Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MOST_STACK_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn wait_without_reaping(pid: Pid) -> Result<(), Errno> {

@@ -34,6 +34,8 @@ pub(crate) struct Slot {
     /// Its process has ended, but what it sent before may arrive until then.
     pub(crate) last_messages_until: Option<Time>,
     pub(crate) failure: Option<WorkerFailure>,
+    /// The requests of the batch for which it is taken for a hang.
+    pub(crate) hung_requests: Vec<Box<str>>,
 }
 
 /// Why a worker cannot serve.
@@ -60,6 +62,7 @@ impl Slot {
             exited: None,
             last_messages_until: None,
             failure: None,
+            hung_requests: Vec::new(),
         }
     }
 
@@ -68,6 +71,7 @@ impl Slot {
         (self.worker, self.cpu_threads, self.is_running) = (worker, cpu_threads, true);
         (self.link, self.has_connected) = (None, false);
         (self.exited, self.last_messages_until) = (None, None);
+        self.hung_requests.clear();
         if let Some(failure) = &mut self.failure {
             failure.is_reported = false; // It is of the worker before.
         }

@@ -129,7 +129,7 @@ async fn a_deadline_is_kept_although_the_worker_never_answers() {
     }
     assert_eq!(worker.cancelled().await, batch.items[0].id);
     // The worker still has the batch, and a batch must end.
-    rig.report(|report| matches!(report, WorkerEvent::Hung(replica) if *replica == worker.replica)).await;
+    rig.report(|report| matches!(report, WorkerEvent::Hung(replica, _) if *replica == worker.replica)).await;
     assert_eq!(begin.elapsed().as_secs(), 30);
     rig.assert_empty().await;
     assert_eq!(rig.gauge(metrics::READY_REPLICAS), 0);

@@ -19,8 +19,10 @@ pub enum WorkerEvent {
     Served(ReplicaId),
     /// A worker's link is down.
     LinkLost(ReplicaId),
-    /// A worker's batch runs for too long.
-    Hung(ReplicaId),
+    /// A worker's batch runs for too long; the ids of its requests, of those that have one.
+    Hung(ReplicaId, Vec<Box<str>>),
+    /// Where the threads of a worker are that is about to be killed, as it has written it.
+    Stacks(ReplicaId, String),
     /// A suspect begins to run alone in a worker, or has run.
     Trial(ReplicaId, bool),
     /// A worker's process has ended, in this way.
@@ -38,7 +40,8 @@ impl WorkerEvent {
             | WorkerEvent::Message(worker, _, _)
             | WorkerEvent::Served(worker)
             | WorkerEvent::LinkLost(worker)
-            | WorkerEvent::Hung(worker)
+            | WorkerEvent::Hung(worker, _)
+            | WorkerEvent::Stacks(worker, _)
             | WorkerEvent::Trial(worker, _)
             | WorkerEvent::Exited(worker, _, _) => Some(*worker),
             WorkerEvent::FilesChanged => None,

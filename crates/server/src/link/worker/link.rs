@@ -13,7 +13,7 @@ use jitney_core::request::{BatchId, ItemId};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a worker says first: its version, its token, its machine, and the devices that its environment names.
 fn hello(token: &str) -> serde_json::Value {
@@ -65,16 +65,24 @@ impl WorkerLink {
 
     /// Waits for a control message; `Shutdown` also when the front is gone.
     pub fn receive(&self) -> Control {
-        self.reading.wait(Inbox::control)
+        self.reading.wait(None, Inbox::control).expect("it waits without end")
     }
 
     /// Waits for the next batch; `None` when it is time to exit.
     pub fn next_batch(&self) -> Option<Delivered> {
-        self.reading.wait(|inbox| match inbox.take() {
-            Taken::Batch(batch) => Some(Some(batch)),
-            Taken::Ended => Some(None),
+        match self.next_batch_until(None) {
+            Taken::Batch(delivered) => Some(delivered),
+            Taken::Ended | Taken::Nothing => None,
+        }
+    }
+
+    /// Waits for the next batch, or until the given instant, which it may miss by a second.
+    pub fn next_batch_until(&self, until: Option<Instant>) -> Taken {
+        let taken = self.reading.wait(until, |inbox| match inbox.take() {
             Taken::Nothing => None,
-        })
+            taken => Some(taken),
+        });
+        taken.unwrap_or(Taken::Nothing)
     }
 
     /// The next batch if one has arrived; does not wait.

@@ -10,7 +10,7 @@ use crate::link::worker::stream::{ByteStream, receive, write_all_vectored};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The link's own thread watches when nobody else has read for this long. A model that takes less pays for no switch of
 /// threads; one that takes more has its next batch received meanwhile.
@@ -106,11 +106,13 @@ impl Reading {
         take(&mut state.inbox)
     }
 
-    /// Waits until `take` finds something: reads, or follows the thread that reads.
-    pub(super) fn wait<T>(&self, take: impl Fn(&mut Inbox) -> Option<T>) -> T {
+    /// Waits until `take` finds something: reads, or follows the thread that reads. `None` when it has found nothing until the
+    /// given instant, or up to a second later: what wakes it is the next frame, and the front pings every second.
+    pub(super) fn wait<T>(&self, until: Option<Instant>, take: impl Fn(&mut Inbox) -> Option<T>) -> Option<T> {
         let mut state = self.state();
         loop {
-            if let Some(found) = take(&mut state.inbox) {
+            let found = take(&mut state.inbox);
+            if found.is_some() || until.is_some_and(|until| Instant::now() >= until) {
                 self.wake_own_thread(&mut state);
                 return found;
             }

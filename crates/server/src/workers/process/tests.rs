@@ -16,7 +16,7 @@ fn backend(script: &str) -> (Processes, mpsc::UnboundedReceiver<WorkerEvent>, Te
     std::fs::write(&path, format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display())).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     let (events, reported) = mpsc::unbounded_channel();
-    (Processes::start(path.to_string_lossy().into_owned(), events).unwrap(), reported, folder)
+    (Processes::start(path.to_string_lossy().into_owned(), folder.path().into(), events).unwrap(), reported, folder)
 }
 
 fn spec() -> WorkerSpec {
@@ -84,13 +84,15 @@ async fn a_worker_can_be_killed_before_it_is_there() {
 #[tokio::test]
 async fn a_worker_that_hangs_can_say_where_before_it_is_killed() {
     let (backend, mut reported, folder) =
-        backend("trap 'echo here > stacks' QUIT; echo go > ready; while :; do sleep 0.01; done");
+        backend("trap 'echo here > stacks-7' QUIT; echo go > ready; while :; do sleep 0.01; done");
     backend.start(WORKER, spec());
     wait_for(&folder.path().join("ready")).await;
     backend.kill_with_stacks(WORKER);
     assert!(matches!(next(&mut reported).await, WorkerEvent::Started(WORKER)));
+    let WorkerEvent::Stacks(WORKER, stacks) = next(&mut reported).await else { panic!("it says where it is") };
+    assert_eq!(stacks, "here\n");
     assert!(matches!(next(&mut reported).await, WorkerEvent::Exited(WORKER, _, Loss::Killed)));
-    assert_eq!(std::fs::read_to_string(folder.path().join("stacks")).unwrap(), "here\n");
+    assert!(!folder.path().join("stacks-7").exists());
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use crate::workers::slot::WorkerFailure;
 use crate::workers::supervisor::state::Supervisor;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::supervisor::event::{Cause, Event};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// What a worker sent before its process ended must have arrived within this.
@@ -37,7 +38,11 @@ impl Supervisor {
             WorkerEvent::Message(_, kind, body) => self.message(index, kind, &body)?,
             WorkerEvent::Served(_) => self.event(index, Event::Served)?,
             WorkerEvent::Trial(_, begins) => self.event(index, Event::Trial(begins))?,
-            WorkerEvent::Hung(_) => self.event(index, Event::Failed(Cause::Hung))?,
+            WorkerEvent::Hung(_, requests) => {
+                self.slots[index].hung_requests = requests;
+                self.event(index, Event::Failed(Cause::Hung))?;
+            }
+            WorkerEvent::Stacks(_, stacks) => self.log_stacks(index, &stacks),
             WorkerEvent::LinkLost(_) => {
                 let slot = &mut self.slots[index];
                 slot.link = None;
@@ -105,6 +110,25 @@ impl Supervisor {
     pub(super) fn refuse(&mut self, index: usize, text: String, cause: Cause) -> Result<(), Fatal> {
         self.slots[index].fail(WorkerFailure { cause, text, is_reported: true });
         self.event(index, Event::Failed(cause))
+    }
+
+    /// Logs where the threads of a worker were that hung, and the requests of its batch.
+    fn log_stacks(&self, index: usize, stacks: &str) {
+        /// More ids than these are counted: a log has limits for a line.
+        const MOST: usize = 32;
+        let slot = &self.slots[index];
+        let (deployment, replica) = slot.assignment.as_ref().map_or(("", 0), |a| (a.deployment.as_str(), a.replica));
+        let mut requests = slot.hung_requests.iter().take(MOST).map(|id| &**id).collect::<Vec<_>>().join(", ");
+        if slot.hung_requests.len() > MOST {
+            let _ = write!(requests, " and {} more", slot.hung_requests.len() - MOST);
+        }
+        let of = if requests.is_empty() { String::new() } else { format!(", requests {requests}") };
+        let mut message = format!("{}: where its threads are{of}", self.name(index));
+        if self.state.options.log_format != "json" {
+            // There the fields are not shown. Indented, so that no line looks like one of the log.
+            stacks.lines().for_each(|line| message.extend(["\n  ", line]));
+        }
+        tracing::warn!(deployment, replica, request_ids = requests, stacks, "{message}");
     }
 
     pub(super) fn tick(&mut self) -> Result<(), Fatal> {

@@ -64,7 +64,7 @@ impl Supervisor {
         folder: &std::path::Path,
     ) -> Result<Supervisor, Fatal> {
         let (events_tx, events) = mpsc::unbounded_channel();
-        let backend = Processes::start(settings.python.clone(), events_tx.clone());
+        let backend = Processes::start(settings.python.clone(), folder.into(), events_tx.clone());
         let backend = backend.map_err(|error| Fatal::new(format!("no thread: {error}")))?;
         Supervisor::with_backend(settings, state, folder, Box::new(backend), (events_tx, events))
     }

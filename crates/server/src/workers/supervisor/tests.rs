@@ -184,7 +184,7 @@ async fn after_a_stop_of_this_process_nobody_is_silent_whatever_is_reported_firs
 #[tokio::test]
 async fn a_worker_that_hangs_says_where_before_it_is_killed_and_the_limit_is_named() {
     let mut rig = rig().await;
-    rig.supervisor.handle(WorkerEvent::Hung(WORKER)).unwrap();
+    rig.supervisor.handle(WorkerEvent::Hung(WORKER, vec!["r-1".into()])).unwrap();
     assert_eq!(rig.backend.take(), [Asked::KillWithStacks(WORKER)]);
     rig.supervisor.handle(WorkerEvent::Exited(WORKER, "signal: 9 (SIGKILL)".into(), Loss::Killed)).unwrap();
     let why = rig.supervisor.why(0, Cause::Hung);
