@@ -65,7 +65,7 @@ impl WorkerLink {
 
     /// Waits for a control message; `Shutdown` also when the front is gone.
     pub fn receive(&self) -> Control {
-        self.reading.wait(None, Inbox::control).expect("it waits without end")
+        self.reading.wait(Inbox::control)
     }
 
     /// Waits for the next batch; `None` when it is time to exit.
@@ -78,7 +78,7 @@ impl WorkerLink {
 
     /// Waits for the next batch, or until the given instant, which it may miss by a second.
     pub fn next_batch_until(&self, until: Option<Instant>) -> Taken {
-        let taken = self.reading.wait(until, |inbox| match inbox.take() {
+        let taken = self.reading.wait_until(until, |inbox| match inbox.take() {
             Taken::Nothing => None,
             taken => Some(taken),
         });

@@ -106,9 +106,14 @@ impl Reading {
         take(&mut state.inbox)
     }
 
-    /// Waits until `take` finds something: reads, or follows the thread that reads. `None` when it has found nothing until the
-    /// given instant, or up to a second later: what wakes it is the next frame, and the front pings every second.
-    pub(super) fn wait<T>(&self, until: Option<Instant>, take: impl Fn(&mut Inbox) -> Option<T>) -> Option<T> {
+    /// Waits until `take` finds something: reads, or follows the thread that reads.
+    pub(super) fn wait<T>(&self, take: impl Fn(&mut Inbox) -> Option<T>) -> T {
+        self.wait_until(None, take).expect("it waits without end")
+    }
+
+    /// The same; `None` when it has found nothing until the given instant, or up to a second later: what wakes it is the next
+    /// frame, and the front pings every second.
+    pub(super) fn wait_until<T>(&self, until: Option<Instant>, take: impl Fn(&mut Inbox) -> Option<T>) -> Option<T> {
         let mut state = self.state();
         loop {
             let found = take(&mut state.inbox);
