@@ -10,7 +10,7 @@ const SIZE_BELIEVED_AFTER: f64 = 2.5;
 const MEMORY: f64 = 20.0;
 /// What a size counts fades to a third over as many batches of other sizes: what is not seen any more, or was only ever said
 /// to be of that size, must not bend the line without end.
-const FADES_OVER: f64 = 512.0;
+const FADES_OVER: f64 = 96.0;
 /// Batches that count as recent.
 const LATELY: u64 = 16;
 /// Once five batches are known, one duration counts as at most this many times what was expected.
@@ -289,11 +289,7 @@ impl SizeModel {
 
     /// S(n): what a batch of `items` takes, in seconds.
     pub fn seconds(&self, items: usize) -> f64 {
-        self.seconds_at(index(items as f64), items)
-    }
-
-    fn seconds_at(&self, place: usize, items: usize) -> f64 {
-        let seconds = match self.sizes.get(place) {
+        let seconds = match self.sizes.get(index(items as f64)) {
             Some(size) if size.weight >= SIZE_BELIEVED_AFTER => {
                 size.seconds + self.item_s * (items as f64 - size.items)
             }
@@ -338,11 +334,10 @@ impl SizeModel {
     /// The size up to `most` for which `cost` of (items, seconds) is least: `most`, or a size up to which seconds are known.
     /// A smaller size must be better by the share `doubt`.
     pub fn best_size(&self, most: usize, doubt: f64, cost: impl Fn(usize, f64) -> f64) -> usize {
-        let last = index(most as f64);
-        let tops = (0..last).map(|place| (place, top(place))).filter(|&(_, top)| top < most);
-        let all = std::iter::once((last, most)).chain(tops);
+        let tops = (0..index(most as f64)).map(top).filter(|&top| top < most);
         let weight = |items| if items == most { 1.0 - doubt } else { 1.0 };
-        let costs = all.map(|(place, items)| (weight(items) * cost(items, self.seconds_at(place, items)), items));
+        let all = std::iter::once(most).chain(tops);
+        let costs = all.map(|items| (weight(items) * cost(items, self.seconds(items)), items));
         costs.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(most, |(_, items)| items)
     }
 }
@@ -437,6 +432,28 @@ mod tests {
         let size = size_model.fit(0.0084, 64);
         assert!(size_model.upper(size) <= 0.0084 && size_model.upper(size + 1) > 0.0084, "{size}");
         assert_eq!((size_model.fit(0.0, 64), size_model.fit(1.0, 64)), (1, 64));
+    }
+
+    #[test]
+    fn the_best_size_is_judged_by_its_own_batches() {
+        // One item takes 2.4 ms and two take 3.2 ms: the line through all is lower than both.
+        let mut size_model = SizeModel::default();
+        [(1, 2.4), (2, 3.2), (16, 13.0), (32, 47.0)]
+            .repeat(10)
+            .iter()
+            .for_each(|&(items, taken_ms)| size_model.learn(items, ms(taken_ms)));
+        assert!(size_model.launch_s() + size_model.item_s() < 0.002, "{size_model:?}");
+        assert_eq!(size_model.best_size(2, 0.0, |items, seconds| seconds * (10.0 / items as f64 + 1.0)), 2);
+    }
+
+    #[test]
+    fn what_a_size_took_long_ago_is_not_believed() {
+        let mut size_model = linear(&[1, 8, 64].repeat(5));
+        (0..5).for_each(|_| size_model.learn(2, ms(50.0)));
+        assert!(size_model.seconds(2) > 0.02, "{}", size_model.seconds(2));
+        (0..100)
+            .for_each(|_| [1, 8, 64].iter().for_each(|&items| size_model.learn(items, ms(5.0 + 0.1 * items as f64))));
+        assert!(size_model.seconds(2) < 0.006, "{}", size_model.seconds(2));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::learn::batch_cost::Measure;
 use crate::policy::batch_policy::{BatchPolicy, CloseReason, Decision, LANES_LOOKED_AT, MOST_PASSES, View};
-use crate::policy::batch_size::{behind, is_lost, share, take};
+use crate::policy::batch_size::{behind, is_full_best, is_lost, share, take};
 use crate::policy::hold::{Holds, Wait, expects, spare_s};
 use crate::policy::similar_length;
 use crate::policy::similar_length::Bounds;
@@ -63,8 +63,8 @@ impl BatchPolicy for Auto {
         }
         let full = view.lanes.limits().max_items;
         // Which items share a batch makes no difference where all the time goes into moving them.
-        let is_chosen = || take(view, view.size_model, full, view.traffic.rate(view.now, view.size_model)) == full;
-        (has_enough(&lane) || is_chosen()).then(|| (lane, view.limit(lane)))
+        let is_best = || is_full_best(view, full, view.traffic.rate(view.now, view.size_model));
+        (has_enough(&lane) || is_best()).then(|| (lane, view.limit(lane)))
     }
 
     fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
@@ -99,7 +99,12 @@ impl Auto {
         let is_padded = view.cost_model_of(lane).measure() == Measure::Padded;
         let takes_all = is_padded || self.shares >= LOOK_AGAIN;
         let taken = if takes_all { most } else { take(view, view.size_model_of(lane), waiting, rate).min(most) };
-        self.shares = if taken < most { self.shares + 1 } else { 0 };
+        // A lone item leaves no choice, and says nothing about larger batches.
+        if taken < most {
+            self.shares += 1;
+        } else if most > 1 {
+            self.shares = 0;
+        }
         let size = view.in_time(lane, taken);
         // A head that is lost anyway, or that only a batch too small to keep up would save, must not cut it: with a target
         // such heads have been refused.

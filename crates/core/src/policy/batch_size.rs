@@ -26,6 +26,17 @@ pub fn share(view: &View, waiting: usize) -> usize {
 /// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,
 /// all at once is best unless launches are almost free, when those behind wait for less if the batch is smaller.
 pub fn take(view: &View, size_model: &SizeModel, waiting: usize, rate: f64) -> usize {
+    best_size(view, size_model, waiting, rate, FRONT_S)
+}
+
+/// Whether a full batch of `full` items is as good as any smaller one when it is sent to a busy replica. The replica does not
+/// wait for the front then, so such a launch costs nothing but the time of the batch.
+pub fn is_full_best(view: &View, full: usize, rate: f64) -> bool {
+    best_size(view, view.size_model, full, rate, 0.0) == full
+}
+
+/// `most_s` is what a launch of all costs the front, in seconds.
+fn best_size(view: &View, size_model: &SizeModel, waiting: usize, rate: f64, most_s: f64) -> usize {
     let most = share(view, waiting);
     if !size_model.has_line() || most <= 1 {
         return most;
@@ -35,7 +46,8 @@ pub fn take(view: &View, size_model: &SizeModel, waiting: usize, rate: f64) -> u
     // differ in cost, durations scatter for that reason too.
     let has_costs = view.cost_models.cost_model().has_costs();
     let doubt = if has_costs { 0.0 } else { (size_model.scatter() - USUAL_SCATTER).clamp(0.0, MOST_DOUBT) };
-    size_model.best_size(most, doubt, |items, seconds| (seconds + FRONT_S) * (behind / items as f64 + 1.0))
+    let front_s = |items| if items == most { most_s } else { FRONT_S };
+    size_model.best_size(most, doubt, |items, seconds| (seconds + front_s(items)) * (behind / items as f64 + 1.0))
 }
 
 /// How many items are delayed by each second that a batch takes longer: those that wait, and those that come until none waits.

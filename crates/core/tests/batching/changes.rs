@@ -14,7 +14,7 @@ const COUNTED: usize = 150;
 type Policy = fn() -> Box<dyn BatchPolicy>;
 
 /// Answers per second after the change, and their mean latency.
-fn after(scenario: &Scenario, policy: Policy) -> (f64, f64) {
+pub(crate) fn after(scenario: &Scenario, policy: Policy) -> (f64, f64) {
     let at = scenario.service.drift.0;
     let runs = SEEDS.map(|seed| {
         let figures = Simulation::run(scenario, policy(), seed);
@@ -30,7 +30,7 @@ fn after(scenario: &Scenario, policy: Policy) -> (f64, f64) {
 const MODELS: [(&str, Service); 3] = [("any size 3 ms", service(0.003, 0.0)), ("a/b=50", LAUNCH), ("a/b=5", MIXED)];
 
 /// Before the change batches are of all sizes, so that all were seen.
-fn scenarios() -> Vec<Scenario> {
+pub(crate) fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     for (name, model) in MODELS {
         for (factor, replicas, is_closed) in changes() {

@@ -6,10 +6,10 @@ use crate::scenarios::{auto, best_cell, eager, measure};
 use crate::simulator::{Scenario, Service, geomean, service};
 
 /// Enough for the geometric mean to be known to a few thousandths.
-const DRAWN: u64 = 24;
-const SEEDS: [u64; 2] = [11, 12];
+pub(crate) const DRAWN: u64 = 24;
+pub(crate) const SEEDS: [u64; 2] = [11, 12];
 
-fn draw(number: u64) -> Scenario {
+pub(crate) fn draw(number: u64) -> Scenario {
     let random = &mut Random(0x6a69_746e_6579 + number);
     let a = random.magnitude(0.002, 2.0);
     let b = a / random.magnitude(0.5, 100.0);

@@ -59,18 +59,15 @@ fn a_hold_costs_an_urgent_request_no_more_than_a_launch() {
 }
 
 /// Users who ask for any lane after each answer, or for the next one in turn, or for the same again; with each at most how
-/// much slower `auto` may be on average than the best cell, chosen with hindsight. Where it is much slower, a user was left
-/// behind once, runs alone, and never falls into step again.
-#[test]
-fn users_who_change_lanes_are_waited_for_where_they_come_back() {
+/// much slower `auto` may be on average than the best cell, chosen with hindsight.
+pub(crate) fn moving_users() -> Vec<(Scenario, f64)> {
     use Goes::{Anywhere, Around, Nowhere};
     const PICTURES: Service = service(2.95, 0.36);
     const SLEEPY: Service = service(0.005, 0.000_1);
     let soon = |count, lanes, goes| Users { lanes, goes, ..users(count) };
     let at_once = |count, goes| Users { rtt: 0.000_5, jitter: 0.3, each: 0.000_03, ..soon(count, 2, goes) };
     let slowly = Users { rtt: 0.1, ..soon(8, 4, Anywhere) };
-    let mut failed = Vec::new();
-    for (name, service, users, max_batch, replicas, most) in [
+    let rows = [
         ("pictures of 4 sizes, 8 users", PICTURES, slowly, 8, 1, 1.03),
         ("2 keys, 64 users", SLEEPY, at_once(64, Anywhere), 64, 1, 1.0),
         ("2 keys in turn, 64 users", SLEEPY, at_once(64, Around), 64, 1, 1.25),
@@ -84,8 +81,19 @@ fn users_who_change_lanes_are_waited_for_where_they_come_back() {
         ("2 keys, 40 users, R=2", LAUNCH, soon(40, 2, Anywhere), 32, 2, 1.12),
         ("2 keys, 40 users who stay, R=2", LAUNCH, soon(40, 2, Nowhere), 32, 2, 1.20),
         ("4 keys, 40 users, R=4", LAUNCH, soon(40, 4, Anywhere), 32, 4, 1.22),
-    ] {
-        let scenario = Scenario { users: Some(users), max_batch, replicas, ..Scenario::new(name, service) };
+    ];
+    let scenario = |(name, service, users, max_batch, replicas, most)| {
+        (Scenario { users: Some(users), max_batch, replicas, ..Scenario::new(name, service) }, most)
+    };
+    rows.map(scenario).into()
+}
+
+/// Where `auto` is much slower, a user was left behind once, runs alone, and never falls into step again.
+#[test]
+fn users_who_change_lanes_are_waited_for_where_they_come_back() {
+    let mut failed = Vec::new();
+    for (scenario, most) in moving_users() {
+        let name = &scenario.name;
         let (cell, best) = best_cell(&scenario, &SEEDS);
         let [auto, eager] = [&auto as &dyn Fn() -> _, &eager].map(|policy| measure(&scenario, policy, &SEEDS));
         let (of_best, of_eager) = (auto.mean / best.mean, auto.mean / eager.mean);

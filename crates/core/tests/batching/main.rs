@@ -18,3 +18,4 @@ mod simulator;
 mod stories;
 mod targets;
 mod ticks;
+mod worth;

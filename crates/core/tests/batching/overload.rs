@@ -12,13 +12,24 @@ fn over_seeds(scenario: &Scenario, policy: Policy, of: fn(&Figures) -> f64) -> f
     mean(&SEEDS.map(|seed| of(&Simulation::run(scenario, policy(), seed))))
 }
 
+/// Overload that comes and goes, and clients that ask up to six times.
+pub(crate) fn waves() -> Scenario {
+    let capacity = 32.0 / LAUNCH.seconds(32);
+    let open = Some(Open::OnOff { rates: (2.0 * capacity, 0.1 * capacity), means: (4.0, 6.0) });
+    Scenario { open, target: Some(0.3), retries: 5, ends: 20_000, ..Scenario::new("waves", LAUNCH) }
+}
+
+/// A third of the requests has hardly time for the batch that runs and its own.
+pub(crate) fn deadlines(load: f64) -> Scenario {
+    let open = Some(poisson(load * 32.0 / LAUNCH.seconds(32)));
+    Scenario { open, hurried: (0.33, 0.12), ends: 6000, ..Scenario::new("deadlines", LAUNCH) }
+}
+
 /// Overload that comes and goes: for four seconds twice what fits, then for six hardly anything. `Retry-After` cannot know how
 /// long a wave lasts, so some ask more than twice.
 #[test]
 fn clients_who_come_back_when_they_are_told_are_answered_and_do_no_harm() {
-    let capacity = 32.0 / LAUNCH.seconds(32);
-    let open = Some(Open::OnOff { rates: (2.0 * capacity, 0.1 * capacity), means: (4.0, 6.0) });
-    let patient = Scenario { open, target: Some(0.3), retries: 5, ends: 20_000, ..Scenario::new("waves", LAUNCH) };
+    let patient = waves();
     let hasty = Scenario { retries: 0, ..patient.clone() };
     let answered = |scenario, policy| 1.0 - over_seeds(scenario, policy, |figures| figures.refused);
     let (told, gone) = (answered(&patient, auto), answered(&hasty, auto));
@@ -31,12 +42,10 @@ fn clients_who_come_back_when_they_are_told_are_answered_and_do_no_harm() {
     assert!(tries <= 3.0 && late <= 0.02, "{tries:.2} tries, {late:.3} late");
 }
 
-/// A third of the requests has hardly time for the batch that runs and its own.
 #[test]
 fn deadlines_that_differ_are_met_as_often_as_when_nobody_is_held() {
     for load in [0.5, 0.8] {
-        let open = Some(poisson(load * 32.0 / LAUNCH.seconds(32)));
-        let scenario = Scenario { open, hurried: (0.33, 0.12), ends: 6000, ..Scenario::new("deadlines", LAUNCH) };
+        let scenario = deadlines(load);
         let [auto, eager] =
             [auto as Policy, eager].map(|policy| 1.0 - over_seeds(&scenario, policy, |figures| figures.refused));
         eprintln!("load {load}: in time {auto:.4}, with eager {eager:.4}");
@@ -45,7 +54,7 @@ fn deadlines_that_differ_are_met_as_often_as_when_nobody_is_held() {
 }
 
 /// Texts of which some are twenty times as long as most, and a model whose time follows what they cost together.
-fn texts(load: f64) -> Scenario {
+pub(crate) fn texts(load: f64) -> Scenario {
     let lengths = Lengths { mean: 60.0, cv: 1.5, least: 4, most: 1000 };
     let service = Service { follows: Measure::Cost, ..service(0.02, 0.000_1) };
     let open = Some(poisson(load * 32.0 / service.seconds(32 * 60)));

@@ -76,7 +76,7 @@ fn best_window(scenario: &Scenario) -> (SortWindow, Figures) {
     tried.min_by(|a, b| a.1.mean.total_cmp(&b.1.mean)).expect("there are cells")
 }
 
-fn scenarios() -> Vec<Scenario> {
+pub(crate) fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     for (name, service) in [("processor", PROCESSOR), ("accelerator", ACCELERATOR)] {
         let capacity = 32.0 / service.seconds((32.0 * TEXTS.mean) as usize);

@@ -5,7 +5,7 @@ use crate::cells::{Cell, Clock};
 use crate::scenarios::{LAUNCH, LINEAR, MIXED, auto, eager};
 use crate::simulator::{Drop, Scenario, Service, Simulation, geomean};
 
-fn scenarios() -> Vec<Scenario> {
+pub(crate) fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     for (name, service, replicas, target) in [
         ("a/b=50", LAUNCH, 1, 0.15),

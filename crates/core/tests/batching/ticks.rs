@@ -15,7 +15,7 @@ const TIMER: f64 = 0.001;
 const MODELS: [(&str, Service); 3] =
     [("a/b=1.2", service(0.0023, 0.001_97)), ("a/b=5", service(0.003, 0.000_6)), ("a/b=50", service(0.005, 0.000_1))];
 
-fn scenarios() -> Vec<Scenario> {
+pub(crate) fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
     for (name, model) in MODELS {
         for load in [0.2, 0.5, 0.8] {
