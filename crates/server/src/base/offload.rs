@@ -1,5 +1,7 @@
 //! Work that takes long enough to hold up others.
 
+use futures_util::future::Either;
+use std::future::ready;
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -18,18 +20,21 @@ pub(crate) const COPIED: usize = 8;
 static PLACES: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
 
-/// Does work that is proportional to `bytes` that are parsed or written anew. If that is much, the other tasks of this thread are moved to another one
-/// first, which only a runtime of several threads can do.
-pub(crate) async fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+/// Does work that is proportional to `bytes` that are parsed or written anew. If that is much, the other tasks of this
+/// thread are moved to another one first, which only a runtime of several threads can do. Little work is done by the call
+/// itself, so that the future of a request holds a result, and not also what the work needs.
+pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> impl Future<Output = T> {
     // A call may be polled by a program's own thread, with no runtime at all.
     let is_shared =
         || Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     if bytes < HEAVY_BYTES || !is_shared() {
-        return work();
+        return Either::Left(ready(work()));
     }
-    // The semaphore is never closed; were it, the work would still have to be done.
-    let _place = PLACES.acquire().await.ok();
-    block_in_place(work)
+    Either::Right(Box::pin(async {
+        // The semaphore is never closed; were it, the work would still have to be done.
+        let _place = PLACES.acquire().await.ok();
+        block_in_place(work)
+    }))
 }
 
 #[cfg(test)]

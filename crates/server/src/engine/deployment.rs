@@ -141,19 +141,21 @@ impl Deployment {
     }
 
     /// Like `call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket. The item
-    /// counts in `waiting`, a part of the account of the deployment.
-    pub async fn open(&self, call: Call, waiting: &Account) -> (Answer, Ticket) {
+    /// counts in `waiting`, a part of the account of the deployment. The engine has the item when this returns, so the
+    /// future that waits for the answer is small.
+    pub fn open<'a>(&'a self, call: Call, waiting: &Account) -> impl Future<Output = (Answer, Ticket)> + use<'a> {
         let started = Instant::now();
-        let (mut reply, answer) = reply::channel();
+        let (mut reply, mut answer) = reply::channel();
         reply.count_in(waiting);
         let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
-        let answer = match self.inbound.send(Inbound::Submit(Box::new(call), reply)) {
-            Ok(()) => answer.end().await,
-            Err(_) => reply::gone(),
-        };
-        guard.disarm();
-        let ticket = self.answered(started, answer.outcome(), answer.timing);
-        (answer, ticket)
+        // If the engine is gone, so is the sender, and the receiver says so.
+        let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));
+        async move {
+            let answer = answer.end().await;
+            guard.disarm();
+            let ticket = self.answered(started, answer.outcome(), answer.timing);
+            (answer, ticket)
+        }
     }
 
     /// Counts the memory of a request that the queue does not count, until what is returned is dropped. This is the memory of
@@ -235,7 +237,7 @@ impl Deployment {
         let mut answers = Vec::with_capacity(replies.len());
         // If the engine is gone, so are the senders: each receiver says so.
         let _ = self.inbound.send(Inbound::SubmitMany { items, continues });
-        for reply in replies {
+        for mut reply in replies {
             answers.push(reply.end().await);
             guard.ids.pop();
         }

@@ -176,7 +176,7 @@ impl ReplyReceiver {
     }
 
     /// Waits for the end and drops the parts before it: for callers of models that answer in one piece.
-    pub async fn end(mut self) -> Answer {
+    pub async fn end(&mut self) -> Answer {
         loop {
             if let ReplyEvent::End(answer) = self.next().await {
                 return answer;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_dropped_ends_the_answer() {
-        let (sender, receiver) = channel();
+        let (sender, mut receiver) = channel();
         drop(sender);
         let failure = receiver.end().now_or_never().expect("an end").result.unwrap_err();
         assert_eq!((failure.outcome, failure.retry_after), (Outcome::Draining, Some(GONE_FOR)));

@@ -1,7 +1,7 @@
 //! One request from its items to their answers: the same steps for every protocol, for programs that dial the server and
 //! for those that hold the engine.
 
-use crate::base::ledger::{CountedBytes, Ledger};
+use crate::base::ledger::{Account, CountedBytes, Ledger};
 use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::engine::deployment::Deployment;
@@ -11,8 +11,11 @@ use crate::engine::room;
 use crate::values::answer::{Answer, Failure, OutputPart};
 use crate::values::call::Call;
 use crate::values::tensor::Tag;
+use futures_util::FutureExt;
+use futures_util::future::Either;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::{SmallVec, smallvec};
+use std::future::ready;
 
 /// A message may have so many bytes more than its items. If it has more, the items are copied and the message is freed.
 const MOST_BESIDE_ITEMS: u64 = 1 << 20;
@@ -69,21 +72,35 @@ pub(crate) struct RequestOutcomes {
 
 /// Runs a request. Dropping the future cancels what has not been answered. `ledger` has the accounts of its connection;
 /// a program that holds the engine has no connection and may use the whole queue.
-pub(crate) async fn run(deployment: &Deployment, request: RequestItems, ledger: Option<&Ledger>) -> RequestOutcomes {
-    let RequestItems { mut items, _held } = request;
+///
+/// Requests of one item are the most frequent by far: the engine has the item when this returns, and the future is small.
+/// All others wait on the heap.
+pub(crate) fn run(
+    deployment: &Deployment,
+    request: RequestItems,
+    ledger: Option<&Ledger>,
+) -> impl Future<Output = RequestOutcomes> + Send {
+    let RequestItems { mut items, _held: held } = request;
     let waiting = ledger.map_or_else(|| deployment.waiting.clone(), |ledger| ledger.waiting.of(&deployment.waiting));
     if ledger.is_some()
         && let Err(failure) = room::check_share(&waiting, deployment.manifest.options.max_queued_items)
     {
         let ticket = deployment.refuse(failure.outcome);
-        return RequestOutcomes { answers: Err(failure), ticket };
+        return Either::Right(ready(RequestOutcomes { answers: Err(failure), ticket }).boxed());
     }
     if let [Ok(_)] = items[..]
         && let Some(Ok(call)) = items.pop()
     {
-        let (answer, ticket) = deployment.open(call, &waiting).await;
-        return RequestOutcomes { answers: Ok(smallvec![answer]), ticket };
+        return Either::Left(deployment.open(call, &waiting).map(move |(answer, ticket)| {
+            drop(held);
+            RequestOutcomes { answers: Ok(smallvec![answer]), ticket }
+        }));
     }
+    Either::Right(run_many(deployment, items, waiting).inspect(move |_| drop(held)).boxed())
+}
+
+/// Runs a request of several items, or one whose item was refused.
+async fn run_many(deployment: &Deployment, items: Items, waiting: Account) -> RequestOutcomes {
     let weight = items.len() * ITEM_BYTES;
     let arriving = deployment.outcomes.arrive();
     let (calls, refused) = offload::run(weight, || {

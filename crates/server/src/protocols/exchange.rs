@@ -19,9 +19,12 @@ use crate::protocols::request::terms::{IncomingBody, RequestTerms};
 use crate::values::answer::{Answer, Failure, Timing};
 use crate::values::chunks::Chunks;
 use crate::values::metadata::Metadata;
+use futures_util::future::Either;
 use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
 use jitney_core::request::Priority;
 use jitney_core::tables::outcome::Outcome;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,17 +124,24 @@ pub(crate) struct Computed<Output> {
     pub(crate) ticket: Ticket,
 }
 
-/// One request of HTTP, whose head has been routed.
+/// One request of HTTP without its body, as the routes of all protocols have it.
+#[derive(Clone, Copy)]
 pub(crate) struct Exchange<'r> {
-    pub(crate) state: &'r ServerState,
+    pub(crate) state: &'r Arc<ServerState>,
+    pub(crate) head: &'r Parts,
     pub(crate) id: &'r RequestId,
     pub(crate) active: &'r Active,
 }
 
-impl Exchange<'_> {
+impl<'r> Exchange<'r> {
+    /// Its headers.
+    pub(crate) fn headers(&self) -> &'r HeaderMap {
+        &self.head.headers
+    }
+
     /// Answers the request.
-    pub(crate) async fn answer<D: Dialect>(&self, dialect: &D, headers: &HeaderMap, body: Upload) -> Reply {
-        match self.compute(dialect, headers, body).await {
+    pub(crate) async fn answer<D: Dialect>(&self, dialect: &D, body: &mut Upload) -> Reply {
+        match self.compute(dialect, body).await {
             Ok(Computed { output, ticket }) => {
                 let mut reply = dialect.reply(output);
                 reply.body_mut().count_with(ticket);
@@ -149,8 +159,7 @@ impl Exchange<'_> {
     async fn compute<D: Dialect>(
         &self,
         dialect: &D,
-        headers: &HeaderMap,
-        body: Upload,
+        body: &mut Upload,
     ) -> Result<Computed<D::Output>, (Problem, Ticket)> {
         let refused = |problem: Problem| {
             let ticket = counts(dialect, self.state).refuse(problem.outcome());
@@ -158,10 +167,11 @@ impl Exchange<'_> {
         };
         let arriving = counts(dialect, self.state).arrive();
         let body = IncomingBody { state: self.state, upload: body, allowed: dialect.allowed() };
-        let (mut terms, head) = match self.read_head(dialect, headers) {
+        let (mut terms, head) = match self.read_head(dialect) {
             Ok(read) => read,
             Err(failure) => {
-                let problem = body.refuse(failure).await;
+                // On the heap: it is seldom, and larger than all else.
+                let problem = Box::pin(body.refuse(failure)).await;
                 arriving.end();
                 return Err(refused(problem));
             }
@@ -169,7 +179,7 @@ impl Exchange<'_> {
         let received = body.receive(&mut terms).await;
         arriving.end();
         let (body, received) = received.map_err(refused)?;
-        let metadata = Arc::new(headers::metadata(self.id, headers));
+        let metadata = Arc::new(headers::metadata(self.id, self.headers()));
         let (state, active) = (self.state, self.active);
         let computing = Computing { state, ledger: active.ledger(), active: Some(active), metadata };
         let computed = computing.compute(dialect, &head, body, received, terms).await;
@@ -177,11 +187,8 @@ impl Exchange<'_> {
     }
 
     /// What the head of a request says; refuses it while there is no room for its answer.
-    pub(crate) fn read_head<D: Dialect>(
-        &self,
-        dialect: &D,
-        headers: &HeaderMap,
-    ) -> Result<(RequestTerms, D::Head), Failure> {
+    pub(crate) fn read_head<D: Dialect>(&self, dialect: &D) -> Result<(RequestTerms, D::Head), Failure> {
+        let headers = self.headers();
         room::check(self.active.ledger(), &self.state.options)?;
         check_transfer_encoding(headers)?;
         let terms = RequestTerms::new(headers, dialect.timeout(headers)?)?;
@@ -217,32 +224,30 @@ impl Computing<'_> {
         let decoded = dialect.decode(head, body).await;
         arriving.end();
         drop(received);
-        let Decoded { deployment, mut items, timeout, priority, asked } = decoded.map_err(|refused| {
-            let RefusedBody { failure, deployment } = refused;
-            let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
-            let ticket = counts.refuse(failure.outcome);
-            (failure, ticket)
-        })?;
-        terms.apply(&mut items, &deployment, timeout, priority);
-        items.calls_mut().for_each(|call| call.metadata = Some(self.metadata.clone()));
-        if let Some(active) = self.active {
-            active.body_is_read();
-        }
-        let outcomes = request::run(&deployment, items, Some(self.ledger)).await;
-        let RequestOutcomes { mut answers, mut ticket } = outcomes;
-        if let (Ok(answers), false) = (&mut answers, self.state.options.show_errors) {
-            answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()).for_each(Failure::hide_model_text);
-        }
-        // Clients may have stopped taking answers while this one was computed.
-        let answers = answers.and_then(|answers| room::check(self.ledger, &self.state.options).map(|()| answers));
-        let written = match answers {
-            Ok(answers) => {
-                let weight = dialect.write_weight(head, &asked, &answers);
-                offload::run(weight, || dialect.write(head, asked, answers, &ticket.timing)).await
+        let (deployment, asked);
+        // In a block: what is not needed while the request waits takes no room in its future.
+        let running = {
+            let decoded = decoded.map_err(|refused| {
+                let RefusedBody { failure, deployment } = refused;
+                let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
+                let ticket = counts.refuse(failure.outcome);
+                (failure, ticket)
+            })?;
+            let mut items = decoded.items;
+            (deployment, asked) = (decoded.deployment, decoded.asked);
+            terms.apply(&mut items, &deployment, decoded.timeout, decoded.priority);
+            items.calls_mut().for_each(|call| call.metadata = Some(self.metadata.clone()));
+            if let Some(active) = self.active {
+                active.body_is_read();
             }
-            Err(failure) => Err(failure),
+            request::run(&deployment, items, Some(self.ledger))
         };
-        match written {
+        let RequestOutcomes { answers, mut ticket } = running.await;
+        let writing = match self.presentable(answers) {
+            Ok(answers) => Either::Left(write(dialect, head, asked, answers, ticket.timing)),
+            Err(failure) => Either::Right(ready(Err(failure))),
+        };
+        match writing.await {
             Ok(Written { output, outcome }) => {
                 ticket.set_outcome(outcome);
                 Ok(Computed { output, ticket })
@@ -253,4 +258,26 @@ impl Computing<'_> {
             }
         }
     }
+
+    /// Answers as this client may see them, if it still takes answers: that may have changed while they were computed.
+    fn presentable(&self, answers: Result<Answers, Failure>) -> Result<Answers, Failure> {
+        let mut answers = answers?;
+        if !self.state.options.show_errors {
+            answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()).for_each(Failure::hide_model_text);
+        }
+        room::check(self.ledger, &self.state.options)?;
+        Ok(answers)
+    }
+}
+
+/// Writes answers, where it delays no other request.
+fn write<D: Dialect>(
+    dialect: &D,
+    head: &D::Head,
+    asked: D::Asked,
+    answers: Answers,
+    timing: Timing,
+) -> impl Future<Output = Result<Written<D::Output>, Failure>> + Send {
+    let weight = dialect.write_weight(head, &asked, &answers);
+    offload::run(weight, move || dialect.write(head, asked, answers, &timing))
 }

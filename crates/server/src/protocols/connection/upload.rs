@@ -30,6 +30,11 @@ impl Upload {
         Upload { incoming: Some(incoming), is_http2, account }
     }
 
+    /// The body as a value of its own, for a call that goes on after its head was sent; an empty one stays.
+    pub(crate) fn take(&mut self) -> Upload {
+        Upload { incoming: self.incoming.take(), is_http2: self.is_http2, account: self.account.clone() }
+    }
+
     /// Where its bytes are held while they are being received.
     pub(crate) fn account(&self) -> &Account {
         &self.account

@@ -4,7 +4,6 @@
 use crate::engine::server_state::ServerState;
 use crate::open_inference::messages::inference as message;
 use crate::protocols::connection::limits::QUESTION_BYTES;
-use crate::protocols::connection::socket::Active;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
 use crate::protocols::grpc::head::SERVICE;
@@ -13,49 +12,48 @@ use crate::protocols::grpc::{frame, head, health, reflection, reply, stream};
 use crate::protocols::open_inference::describe;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
-use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::body;
 use crate::protocols::request::compression::Coding;
 use crate::protocols::request::headers;
 use crate::protocols::request::media::check_transfer_encoding;
 use crate::protocols::request::terms::RequestTerms;
 use crate::values::answer::Failure;
-use hyper::Request;
 use hyper::header::HeaderMap;
 use jitney_core::tables::outcome::Outcome;
 use prost::Message;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Answers one call.
-pub(crate) async fn answer(
-    state: &Arc<ServerState>,
-    request: Request<Upload>,
-    id: &RequestId,
-    active: &Active,
-) -> Result<Reply, Problem> {
-    if let Err(failure) = head::check(request.version(), request.headers()) {
-        return Err(Problem::from(failure).instead_of(request.body()));
+pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
+    let Exchange { state, head, id, active } = exchange;
+    if let Err(failure) = head::check(head.version, &head.headers) {
+        return Err(Problem::from(failure).instead_of(body));
     }
-    let (head, body) = request.into_parts();
     let path = head.uri.path();
     let (service, method) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or_default();
-    let exchange = Exchange { state, id, active };
     let infer = GrpcInfer { state, of_stream: None };
     match (service, method) {
-        (SERVICE, "ModelInfer") => return Ok(exchange.answer(&infer, &head.headers, body).await),
+        (SERVICE, "ModelInfer") => return Ok(exchange.answer(&infer, body).await),
         (SERVICE, "ModelStreamInfer") => {
-            let (terms, coding) = match exchange.read_head(&infer, &head.headers) {
+            let (terms, coding) = match exchange.read_head(&infer) {
                 Ok(read) => read,
-                Err(failure) => return Err(Problem::from(failure).instead_of(&body)),
+                Err(failure) => return Err(Problem::from(failure).instead_of(body)),
             };
-            return Ok(stream::answer(state.clone(), body, &head.headers, terms, coding, id, active.ledger().clone()));
+            return Ok(stream::answer(
+                state.clone(),
+                body.take(),
+                &head.headers,
+                terms,
+                coding,
+                id,
+                active.ledger().clone(),
+            ));
         }
         _ => {}
     }
     let call = match Question::new(state, &head.headers) {
         Ok(question) => question,
-        Err(failure) => return Err(Problem::from(failure).instead_of(&body)),
+        Err(failure) => return Err(Problem::from(failure).instead_of(body)),
     };
     match (service, method) {
         (SERVICE, method) => call.describe(method, body).await,
@@ -72,9 +70,9 @@ pub(crate) async fn answer(
             Ok(health::watch(state.clone(), asked))
         }
         (reflection::V1 | reflection::V1_ALPHA, "ServerReflectionInfo") => {
-            Ok(reflection::answer(state.clone(), body, call.coding))
+            Ok(reflection::answer(state.clone(), body.take(), call.coding))
         }
-        _ => Err(unknown(path).instead_of(&body)),
+        _ => Err(unknown(path).instead_of(body)),
     }
 }
 
@@ -99,7 +97,7 @@ impl<'a> Question<'a> {
     }
 
     /// Its message.
-    async fn receive<M: Message + Default>(self, body: Upload) -> Result<M, Problem> {
+    async fn receive<M: Message + Default>(self, body: &mut Upload) -> Result<M, Problem> {
         let Question { state, timeout, coding, .. } = self;
         let body = body::question(body, state, timeout).await?;
         let mut message = frame::only(body, coding, QUESTION_BYTES, state).await?.message;
@@ -109,7 +107,7 @@ impl<'a> Question<'a> {
     /// A method that answers out of what the front knows.
     async fn unary<M, A>(
         self,
-        body: Upload,
+        body: &mut Upload,
         answer: impl FnOnce(&ServerState, M) -> Result<A, Failure>,
     ) -> Result<Reply, Problem>
     where
@@ -122,7 +120,7 @@ impl<'a> Question<'a> {
         Ok(reply::message(pieces))
     }
 
-    async fn describe(self, method: &str, body: Upload) -> Result<Reply, Problem> {
+    async fn describe(self, method: &str, body: &mut Upload) -> Result<Reply, Problem> {
         use message as m;
         match method {
             "ServerLive" => {
@@ -170,17 +168,17 @@ impl<'a> Question<'a> {
                 self.unary(body, answer).await
             }
             "RepositoryModelLoad" | "RepositoryModelUnload" => {
-                Err(Problem::from(describe::no_control()).instead_of(&body))
+                Err(Problem::from(describe::no_control()).instead_of(body))
             }
             method if method.contains("SharedMemory") => {
                 let what = describe::no_shared_memory().detail;
-                Err(Problem::new(Outcome::MethodNotAllowed, what).instead_of(&body))
+                Err(Problem::new(Outcome::MethodNotAllowed, what).instead_of(body))
             }
             "TraceSetting" | "LogSettings" => {
                 let what = "this server has no settings of traces and logs to ask for or to change; its log has the level that it was started with";
-                Err(Problem::new(Outcome::MethodNotAllowed, what).instead_of(&body))
+                Err(Problem::new(Outcome::MethodNotAllowed, what).instead_of(body))
             }
-            method => Err(unknown(&format!("/{SERVICE}/{method}")).instead_of(&body)),
+            method => Err(unknown(&format!("/{SERVICE}/{method}")).instead_of(body)),
         }
     }
 }

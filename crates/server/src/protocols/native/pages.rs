@@ -3,14 +3,13 @@
 use crate::base::openmetrics;
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
-use crate::protocols::connection::upload::Upload;
 use crate::protocols::reply::accept::Accept;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use jitney_core::scheduler::explanation::Explanation;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -40,8 +39,8 @@ pub(crate) fn options() -> Reply {
 }
 
 /// `GET /`: the docs for people, the routes for programs.
-pub(crate) fn index(state: &ServerState, request: &Request<Upload>) -> Reply {
-    let accept = Accept::of(request.headers());
+pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
+    let accept = Accept::of(headers);
     // What covers everything is a program that did not care.
     if accept.quality("text/html") > accept.quality("application/json") {
         let mut to_docs = reply("text/plain", "see /docs\n");

@@ -3,7 +3,6 @@
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::items::document::json_fault;
-use crate::protocols::connection::socket::Active;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
 use crate::protocols::native::pages::say_unready;
@@ -11,11 +10,11 @@ use crate::protocols::open_inference::describe;
 use crate::protocols::open_inference::infer::RestInfer;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
-use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::body;
 use crate::protocols::request::object::Object;
 use crate::values::text::decoded;
-use hyper::{Method, Request};
+use hyper::Method;
+use hyper::http::request::Parts;
 use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -25,16 +24,11 @@ use std::sync::Arc;
 const READ: &str = "GET, HEAD";
 
 /// Answers one request of this protocol.
-pub(crate) async fn answer(
-    state: &ServerState,
-    request: Request<Upload>,
-    id: &RequestId,
-    active: &Active,
-) -> Result<Reply, Problem> {
-    let path = request.uri().path().to_owned();
+pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
+    let Exchange { state, head, .. } = exchange;
     // What is no text is the name of nothing.
     let decode = |piece| decoded(piece).unwrap_or(Cow::Borrowed("%"));
-    let pieces: Vec<Cow<str>> = path.split('/').skip(2).map(decode).collect();
+    let pieces: Vec<Cow<str>> = head.uri.path().split('/').skip(2).map(decode).collect();
     let pieces: Vec<&str> = pieces.iter().map(AsRef::as_ref).filter(|piece| !piece.is_empty()).collect();
     // A model comes with or without its version, which is then checked with its name.
     let (model, version, rest) = match &pieces[..] {
@@ -43,22 +37,20 @@ pub(crate) async fn answer(
         _ => ("", "", &[][..]),
     };
     if !model.is_empty() && rest == ["infer"] {
-        let found = allow(&request, &[Method::POST], "POST").and_then(|()| Ok(describe::find(state, model, version)?));
-        let deployment = found.map_err(|problem| problem.instead_of(request.body()))?;
-        let (head, body) = request.into_parts();
-        let exchange = Exchange { state, id, active };
-        return Ok(exchange.answer(&RestInfer { state, deployment }, &head.headers, body).await);
+        let found = allow(head, &[Method::POST], "POST").and_then(|()| Ok(describe::find(state, model, version)?));
+        let deployment = found.map_err(|problem| problem.instead_of(body))?;
+        return Ok(exchange.answer(&RestInfer { state, deployment }, body).await);
     }
     if pieces == ["repository", "index"] {
-        allow(&request, &[Method::POST], "POST").map_err(|problem| problem.instead_of(request.body()))?;
-        return index(state, request).await;
+        allow(head, &[Method::POST], "POST").map_err(|problem| problem.instead_of(body))?;
+        return index(state, body).await;
     }
-    page(state, &request, &pieces, (model, version, rest)).map_err(|problem| problem.instead_of(request.body()))
+    page(state, head, &pieces, (model, version, rest)).map_err(|problem| problem.instead_of(body))
 }
 
 fn page(
     state: &ServerState,
-    request: &Request<Upload>,
+    head: &Parts,
     pieces: &[&str],
     (model, version, rest): (&str, &str, &[&str]),
 ) -> Result<Reply, Problem> {
@@ -70,13 +62,13 @@ fn page(
     }
     let is_model = !model.is_empty() && matches!(rest, [] | ["ready" | "config" | "stats"]);
     if !is_model && !matches!(pieces, [] | ["models"] | ["health", "live" | "ready"]) {
-        let shown = crate::protocols::request::headers::quoted(request.uri().path().as_bytes());
+        let shown = crate::protocols::request::headers::quoted(head.uri.path().as_bytes());
         return Err(Problem::new(
             Outcome::NotFound,
             format!("{shown} is not a route of the Open Inference Protocol here"),
         ));
     }
-    allow(request, &[Method::GET, Method::HEAD], READ)?;
+    allow(head, &[Method::GET, Method::HEAD], READ)?;
     // A model may have this name.
     if pieces == ["models", "stats"] && describe::find(state, model, version).is_err() {
         return Ok(json_reply(&describe::all_statistics(state, "", "")?));
@@ -100,11 +92,11 @@ fn page(
     })
 }
 
-fn allow(request: &Request<Upload>, methods: &[Method], names: &'static str) -> Result<(), Problem> {
-    if methods.contains(request.method()) {
+fn allow(head: &Parts, methods: &[Method], names: &'static str) -> Result<(), Problem> {
+    if methods.contains(&head.method) {
         return Ok(());
     }
-    Err(Problem::wrong_method(request, names))
+    Err(Problem::wrong_method(head, names))
 }
 
 /// What a body may ask of the index. Nothing else of it is kept: a document may be far larger in memory than it was.
@@ -115,8 +107,8 @@ struct Asked {
 }
 
 /// `POST /v2/repository/index`: a body may ask for those only that are ready.
-async fn index(state: &ServerState, request: Request<Upload>) -> Result<Reply, Problem> {
-    let mut body = body::question(request.into_body(), state, None).await?;
+async fn index(state: &ServerState, body: &mut Upload) -> Result<Reply, Problem> {
+    let mut body = body::question(body, state, None).await?;
     let Object(Asked { ready }) = match body.contiguous() {
         body if body.is_empty() => Object::default(),
         body => serde_json::from_slice(body).map_err(|error| {

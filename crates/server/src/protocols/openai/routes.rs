@@ -1,45 +1,35 @@
 //! The OpenAI API: everything below `/v1`.
 
-use crate::engine::server_state::ServerState;
-use crate::protocols::connection::socket::Active;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
 use crate::protocols::openai::embeddings::Embeddings;
 use crate::protocols::openai::models;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
-use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::headers::quoted;
-use hyper::{Method, Request};
+use hyper::Method;
+use hyper::http::request::Parts;
 use jitney_core::tables::outcome::Outcome;
 
 /// Answers one request of this protocol.
-pub(crate) async fn answer(
-    state: &ServerState,
-    request: Request<Upload>,
-    id: &RequestId,
-    active: &Active,
-) -> Result<Reply, Problem> {
-    let path = request.uri().path();
+pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
+    let Exchange { state, head, .. } = exchange;
+    let path = head.uri.path();
     let Some(route) = path.strip_prefix("/v1/").map(|route| route.trim_end_matches('/')) else {
-        return Err(no_route(path).instead_of(request.body()));
+        return Err(no_route(path).instead_of(body));
     };
     let page = match route {
-        "embeddings" if request.method() == Method::POST => {
-            let (head, body) = request.into_parts();
-            let exchange = Exchange { state, id, active };
-            return Ok(exchange.answer(&Embeddings { state }, &head.headers, body).await);
-        }
-        "embeddings" => Err(Problem::wrong_method(&request, "POST")),
-        "models" => read_only(&request).and_then(|()| models::list(state)),
+        "embeddings" if head.method == Method::POST => return Ok(exchange.answer(&Embeddings { state }, body).await),
+        "embeddings" => Err(Problem::wrong_method(head, "POST")),
+        "models" => read_only(head).and_then(|()| models::list(state)),
         _ => match route.strip_prefix("models/") {
             // Of the version of KServe's protocol before the Open Inference Protocol.
             Some(model) if model.ends_with(":predict") => Err(predict_of_kserve(path, model)),
-            Some(model) => read_only(&request).and_then(|()| models::one(state, model)),
+            Some(model) => read_only(head).and_then(|()| models::one(state, model)),
             None => Err(no_route(path)),
         },
     };
-    page.map_err(|problem| problem.instead_of(request.body()))
+    page.map_err(|problem| problem.instead_of(body))
 }
 
 fn no_route(path: &str) -> Problem {
@@ -67,7 +57,7 @@ pub(crate) fn lacks_version(path: &str) -> bool {
         || path.strip_prefix("models/").is_some_and(|model| !model.is_empty() && model != "batch")
 }
 
-fn read_only(request: &Request<Upload>) -> Result<(), Problem> {
-    let reads = request.method() == Method::GET || request.method() == Method::HEAD;
-    if reads { Ok(()) } else { Err(Problem::wrong_method(request, "GET, HEAD")) }
+fn read_only(head: &Parts) -> Result<(), Problem> {
+    let reads = head.method == Method::GET || head.method == Method::HEAD;
+    if reads { Ok(()) } else { Err(Problem::wrong_method(head, "GET, HEAD")) }
 }

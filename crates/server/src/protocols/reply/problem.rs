@@ -10,7 +10,8 @@ use crate::values::answer::Failure;
 use crate::values::text::quoted;
 use http_body::Body as _;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use hyper::{Request, Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
 use jitney_core::tables::outcome::{Outcome, Retry};
 use serde::Serialize;
 use std::time::Duration;
@@ -74,8 +75,8 @@ impl Problem {
     }
 
     /// A route that is there, and that is not asked like this; names the methods that would have worked.
-    pub(crate) fn wrong_method<B>(request: &Request<B>, methods: &'static str) -> Problem {
-        let (method, path) = (request.method().as_str().as_bytes(), request.uri().path().as_bytes());
+    pub(crate) fn wrong_method(head: &Parts, methods: &'static str) -> Problem {
+        let (method, path) = (head.method.as_str().as_bytes(), head.uri.path().as_bytes());
         let (method, path) = (quoted(method), quoted(path));
         let detail = format!("{method} is not a method of {path}; use {methods}");
         Problem { allow: Some(methods), ..Problem::new(Outcome::MethodNotAllowed, detail) }

@@ -60,12 +60,16 @@ impl Patience {
 }
 
 /// The whole body.
-pub(crate) async fn receive(body: Upload, state: &ServerState, patience: Patience) -> Result<Received, Problem> {
+pub(crate) async fn receive(body: &mut Upload, state: &ServerState, patience: Patience) -> Result<Received, Problem> {
     receive_within(state.options.max_body_bytes, body, state, patience).await
 }
 
 /// The body of a request that no model answers, which may take as long as a pause in another body.
-pub(crate) async fn question(body: Upload, state: &ServerState, asked: Option<Duration>) -> Result<Chunks, Problem> {
+pub(crate) async fn question(
+    body: &mut Upload,
+    state: &ServerState,
+    asked: Option<Duration>,
+) -> Result<Chunks, Problem> {
     let allowed = state.options.body_timeout();
     let most = state.options.max_body_bytes.min(QUESTION_BYTES);
     Ok(receive_within(most, body, state, Patience::of(allowed, asked)).await?.chunks)
@@ -73,7 +77,7 @@ pub(crate) async fn question(body: Upload, state: &ServerState, asked: Option<Du
 
 async fn receive_within(
     most: u64,
-    mut body: Upload,
+    body: &mut Upload,
     state: &ServerState,
     patience: Patience,
 ) -> Result<Received, Problem> {
@@ -82,7 +86,7 @@ async fn receive_within(
         return Err(too_large(&format!("{length} bytes"), most, state));
     }
     // Most bodies are here with their head, in one piece: they cost neither a timer nor an account.
-    let Some(first) = next(&mut body, None).await? else {
+    let Some(first) = next(body, None).await? else {
         return Ok(Received { chunks: Chunks::from(Bytes::new()), held: None, waited_since: None });
     };
     match first {
@@ -169,7 +173,7 @@ struct Wait {
 /// A body in several pieces, or one that is not here yet.
 async fn slow(
     most: u64,
-    mut body: Upload,
+    body: &mut Upload,
     first: Option<Bytes>,
     state: &ServerState,
     patience: Patience,
@@ -204,7 +208,7 @@ async fn slow(
         if body.is_end_stream() {
             return Ok((gathered.finish(), held));
         }
-        match next(&mut body, Some(&wait)).await? {
+        match next(body, Some(&wait)).await? {
             Some(next) => piece = next,
             None => return Ok((gathered.finish(), held)),
         }

@@ -62,7 +62,7 @@ pub(crate) fn allowed(manifest: &DeploymentManifest) -> Duration {
 /// The body of a request whose head has been read.
 pub(crate) struct IncomingBody<'a> {
     pub(crate) state: &'a ServerState,
-    pub(crate) upload: Upload,
+    pub(crate) upload: &'a mut Upload,
     /// How long a request may take that names no time.
     pub(crate) allowed: Duration,
 }

@@ -4,8 +4,9 @@
 use crate::protocols::reply::problem;
 use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::{grpc, open_inference, openai};
+use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request};
+use hyper::http::request::Parts;
 use jitney_core::config::options::ServerOptions;
 
 /// Routes of jitney's own protocol that no deployment has.
@@ -27,16 +28,16 @@ pub(crate) enum Protocol {
 impl Protocol {
     /// The protocol of a request; `has_deployment` says whether there is one of a name, `is_own_path` whether one has
     /// this path as its own.
-    pub(crate) fn of<B>(
-        request: &Request<B>,
+    pub(crate) fn of(
+        head: &Parts,
         has_deployment: impl Fn(&str) -> bool,
         is_own_path: impl Fn(&str) -> bool,
     ) -> Protocol {
-        let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
             return Protocol::Grpc;
         }
-        let path = request.uri().path();
+        let path = head.uri.path();
         match path.split('/').nth(1) {
             Some("v1") if !is_own_path(path) => Protocol::OpenAi,
             Some("v2") => Protocol::OpenInference,
@@ -86,6 +87,7 @@ impl Protocol {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::Request;
 
     #[test]
     fn path_and_type_select_the_protocol() {
@@ -110,7 +112,7 @@ mod tests {
             let request = Request::builder().uri(path).header(CONTENT_TYPE, kind).body(()).unwrap();
             let has_deployment = |name: &str| name == "models" && path == "/models";
             let is_own_path = |path: &str| path == "/v1/predict";
-            assert_eq!(Protocol::of(&request, has_deployment, is_own_path), protocol, "{path} {kind}");
+            assert_eq!(Protocol::of(&request.into_parts().0, has_deployment, is_own_path), protocol, "{path} {kind}");
         }
     }
 }

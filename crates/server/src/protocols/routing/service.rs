@@ -3,6 +3,7 @@
 use crate::base::refusal_pacing::is_refusal;
 use crate::engine::catalogue::MANY;
 use crate::engine::deployment::Deployment;
+use crate::engine::deployment::ticket::OutcomeCounts;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::listen::{self, Listener};
 use crate::protocols::connection::services::Services;
@@ -26,6 +27,7 @@ use crate::values::text::decoded;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, ORIGIN};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Version};
 use jitney_core::tables::outcome::Outcome;
 use std::borrow::Cow;
@@ -72,10 +74,11 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let (state, activity) = (self.state.clone(), self.activity.clone());
         let active = self.activity.begin();
         let own_host = self.own_host.clone();
-        let http2 = request.version() == Version::HTTP_2;
-        let request = request.map(|body| Upload::new(body, http2, activity.ledger.received.clone()));
+        let (head, body) = request.into_parts();
+        let http2 = head.version == Version::HTTP_2;
+        let mut body = Upload::new(body, http2, activity.ledger.received.clone());
         Box::pin(async move {
-            let mut reply = answer(&state, own_host.as_deref(), request, &active).await;
+            let mut reply = answer(&state, own_host.as_deref(), &head, &mut body, &active).await;
             if reply.body().outcome().is_some_and(is_refusal) {
                 state.refusing.turn().await;
             }
@@ -96,83 +99,82 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 const READ: &str = "GET, HEAD";
 
 /// The answer to one request, whatever its protocol.
-async fn answer(state: &Arc<ServerState>, own_host: Option<&str>, request: Request<Upload>, active: &Active) -> Reply {
-    let id = RequestId::of(request.headers());
+async fn answer(
+    state: &Arc<ServerState>,
+    own_host: Option<&str>,
+    head: &Parts,
+    body: &mut Upload,
+    active: &Active,
+) -> Reply {
+    let id = RequestId::of(&head.headers);
     let protocol = Protocol::of(
-        &request,
+        head,
         |name| state.catalogue().is_none_or(|catalogue| catalogue.get(name).is_some()),
         |path| state.catalogue().is_some_and(|catalogue| catalogue.is_own_path(path)),
     );
-    let origin = request.headers().get(ORIGIN).cloned();
-    let is_head = request.method() == Method::HEAD;
-    let is_call = protocol.is_call(request.method(), request.uri().path());
-    let (head, body) = request.into_parts();
-    let passed = gate::pass(state, own_host, protocol, &head);
-    let request = Request::from_parts(head, body);
-    let mut reply = match passed {
-        Ok(()) => dispatch(state, protocol, request, &id, active).await,
-        Err(GateStop::Answered(reply)) => *reply,
-        Err(GateStop::Refused(problem)) => {
-            let deployment = is_call.then(|| named(state, protocol, &request)).flatten();
-            let counts = deployment.as_ref().map_or(&state.unknown, |deployment| &deployment.outcomes);
-            let ticket = is_call.then(|| counts.refuse(problem.outcome()));
-            let mut reply = problem.instead_of(request.body()).reply(protocol.form(), &id);
-            ticket.into_iter().for_each(|ticket| reply.body_mut().count_with(ticket));
-            reply
-        }
+    let exchange = Exchange { state, head, id: &id, active };
+    let mut reply = if let Err(stop) = gate::pass(state, own_host, protocol, head) {
+        stopped(exchange, protocol, stop, body)
+    } else {
+        dispatch(exchange, protocol, body).await
     };
     // The one place for all protocols: an answer that is made elsewhere comes through here too.
     let timing = reply.body().timing();
     id.write_headers(reply.headers_mut(), &timing);
-    Origins(&state.options.cors_origin).let_read(origin.as_ref(), reply.headers_mut());
-    if let (true, Some(length)) = (is_head, reply.body().len()) {
+    Origins(&state.options.cors_origin).let_read(head.headers.get(ORIGIN), reply.headers_mut());
+    if let (true, Some(length)) = (head.method == Method::HEAD, reply.body().len()) {
         *reply.body_mut() = ReplyBody::from(Bytes::new());
         reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     reply
 }
 
-/// Each protocol answers for itself. A problem that it returns takes the protocol's form here.
-async fn dispatch(
-    state: &Arc<ServerState>,
-    protocol: Protocol,
-    request: Request<Upload>,
-    id: &RequestId,
-    active: &Active,
-) -> Reply {
-    let is_call = protocol.is_call(request.method(), request.uri().path());
-    let result = match protocol {
-        Protocol::Native => route(state, request, id, active).await,
-        // On the heap: what they need should not make the future of every request larger.
-        Protocol::OpenAi => Box::pin(openai::routes::answer(state, request, id, active)).await,
-        Protocol::OpenInference => Box::pin(open_inference::routes::answer(state, request, id, active)).await,
-        Protocol::Grpc => Box::pin(grpc::routes::answer(state, request, id, active)).await,
+/// The answer to a request that did not pass the gate.
+fn stopped(exchange: Exchange<'_>, protocol: Protocol, stop: GateStop, body: &Upload) -> Reply {
+    let problem = match stop {
+        GateStop::Answered(reply) => return *reply,
+        GateStop::Refused(problem) => problem,
     };
-    result.unwrap_or_else(|problem| {
-        // The exchange counts what it begins. It did not begin this one: its deployment is not there, or not known yet.
-        let ticket = is_call.then(|| state.unknown.refuse(problem.outcome()));
-        let mut reply = problem.reply(protocol.form(), id);
-        ticket.into_iter().for_each(|ticket| reply.body_mut().count_with(ticket));
-        reply
-    })
+    let deployment = named(exchange, protocol);
+    let counts = deployment.as_ref().map_or(&exchange.state.unknown, |deployment| &deployment.outcomes);
+    refusal(exchange, protocol, problem.instead_of(body), counts)
+}
+
+/// Each protocol answers for itself. A problem that it returns takes the protocol's form here.
+async fn dispatch(exchange: Exchange<'_>, protocol: Protocol, body: &mut Upload) -> Reply {
+    let result = match protocol {
+        Protocol::Native => route(exchange, body).await,
+        // On the heap: what they need should not make the future of every request larger.
+        Protocol::OpenAi => Box::pin(openai::routes::answer(exchange, body)).await,
+        Protocol::OpenInference => Box::pin(open_inference::routes::answer(exchange, body)).await,
+        Protocol::Grpc => Box::pin(grpc::routes::answer(exchange, body)).await,
+    };
+    // The exchange counts what it begins. It did not begin this one: its deployment is not there, or not known yet.
+    result.unwrap_or_else(|problem| refusal(exchange, protocol, problem, &exchange.state.unknown))
+}
+
+/// A problem as an answer, counted if it was a call.
+fn refusal(exchange: Exchange<'_>, protocol: Protocol, problem: Problem, counts: &Arc<OutcomeCounts>) -> Reply {
+    let Parts { method, uri, .. } = exchange.head;
+    let ticket = protocol.is_call(method, uri.path()).then(|| counts.refuse(problem.outcome()));
+    let mut reply = problem.reply(protocol.form(), exchange.id);
+    ticket.into_iter().for_each(|ticket| reply.body_mut().count_with(ticket));
+    reply
 }
 
 /// jitney's own routes.
-async fn route(
-    state: &ServerState,
-    request: Request<Upload>,
-    id: &RequestId,
-    active: &Active,
-) -> Result<Reply, Problem> {
-    if let Some((deployment, shape)) = (request.method() == Method::POST).then(|| called(state, &request)).flatten() {
-        let (head, body) = request.into_parts();
-        let (headers, exchange) = (&head.headers, Exchange { state, id, active });
-        return Ok(match shape {
-            Shape::One => exchange.answer(&One { state, deployment, headers }, headers, body).await,
-            Shape::Many => Box::pin(exchange.answer(&Many { state, deployment, headers, id }, headers, body)).await,
-        });
+async fn route(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
+    let Exchange { state, head, id, .. } = exchange;
+    let headers = &head.headers;
+    match called(state, head) {
+        Some((deployment, Shape::One)) if head.method == Method::POST => {
+            Ok(exchange.answer(&One { state, deployment, headers }, body).await)
+        }
+        Some((deployment, Shape::Many)) if head.method == Method::POST => {
+            Ok(Box::pin(exchange.answer(&Many { state, deployment, headers, id }, body)).await)
+        }
+        _ => Box::pin(page(state, head)).await.map_err(|problem| problem.instead_of(body)),
     }
-    Box::pin(page(state, &request)).await.map_err(|problem| problem.instead_of(request.body()))
 }
 
 /// How many items a route takes at once.
@@ -183,8 +185,8 @@ enum Shape {
 }
 
 /// The deployment that a path names, and which of its routes.
-fn called(state: &ServerState, request: &Request<Upload>) -> Option<(Arc<Deployment>, Shape)> {
-    let name = name(request)?;
+fn called(state: &ServerState, head: &Parts) -> Option<(Arc<Deployment>, Shape)> {
+    let name = name(head)?;
     match name.strip_suffix(MANY) {
         Some(name) => Some((state.called_at(name)?, Shape::Many)),
         None => Some((state.called_at(&name)?, Shape::One)),
@@ -192,51 +194,51 @@ fn called(state: &ServerState, request: &Request<Upload>) -> Option<(Arc<Deploym
 }
 
 /// The deployment that the path of a call names.
-fn named(state: &ServerState, protocol: Protocol, request: &Request<Upload>) -> Option<Arc<Deployment>> {
+fn named(Exchange { state, head, .. }: Exchange<'_>, protocol: Protocol) -> Option<Arc<Deployment>> {
     match protocol {
-        Protocol::Native => called(state, request).map(|(deployment, _)| deployment),
-        Protocol::OpenInference => open_inference::routes::deployment(state, request.uri().path()),
+        Protocol::Native => called(state, head).map(|(deployment, _)| deployment),
+        Protocol::OpenInference => open_inference::routes::deployment(state, head.uri.path()),
         // Their messages name it.
         Protocol::OpenAi | Protocol::Grpc => None,
     }
 }
 
 /// The path without its slash.
-fn name(request: &Request<Upload>) -> Option<Cow<'_, str>> {
-    let path = request.uri().path();
+fn name(head: &Parts) -> Option<Cow<'_, str>> {
+    let path = head.uri.path();
     decoded(path.strip_prefix('/').unwrap_or(path))
 }
 
 /// Everything but calls.
-async fn page(state: &ServerState, request: &Request<Upload>) -> Result<Reply, Problem> {
-    let Some(name) = name(request) else {
-        return Err(not_a_page(state, request, request.uri().path().trim_start_matches('/')));
+async fn page(state: &ServerState, head: &Parts) -> Result<Reply, Problem> {
+    let Some(name) = name(head) else {
+        return Err(not_a_page(state, head, head.uri.path().trim_start_matches('/')));
     };
-    let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
+    let is_read = head.method == Method::GET || head.method == Method::HEAD;
     let reply = match &*name {
         // Asked of the server as a whole, by those who look whether it is there.
-        "*" if request.method() == Method::OPTIONS => pages::options(),
+        "*" if head.method == Method::OPTIONS => pages::options(),
         "" | "livez" | "readyz" | "metrics" | "config" | "docs" | "openapi.json" if !is_read => {
-            return Err(Problem::wrong_method(request, READ));
+            return Err(Problem::wrong_method(head, READ));
         }
-        "" => pages::index(state, request),
+        "" => pages::index(state, &head.headers),
         "livez" => pages::livez(),
         "readyz" => pages::readyz(state),
-        "metrics" => pages::metrics(state, request.headers()).await,
+        "metrics" => pages::metrics(state, &head.headers).await,
         "config" => pages::config(state).await,
         "docs" => pages::docs(),
         "openapi.json" => document::page(state),
-        name => return Err(not_a_page(state, request, name)),
+        name => return Err(not_a_page(state, head, name)),
     };
     Ok(reply)
 }
 
-fn not_a_page(state: &ServerState, request: &Request<Upload>, name: &str) -> Problem {
+fn not_a_page(state: &ServerState, head: &Parts, name: &str) -> Problem {
     let Some(catalogue) = state.catalogue() else {
         return state.loading("/readyz says when they are there").into();
     };
     if catalogue.at(name.strip_suffix(MANY).unwrap_or(name)).is_some() {
-        return Problem::wrong_method(request, "POST");
+        return Problem::wrong_method(head, "POST");
     }
     let known: Vec<&str> = catalogue.names().collect();
     let nearest = known
