@@ -13,7 +13,8 @@ const MOST_IN_USE: usize = 2048;
 /// There are two generations. A group that is used moves to the younger one; when that is full it becomes the older one,
 /// and the older one is dropped. A group that comes back after that gets a new number.
 ///
-/// The maps are keyed at random (the standard library's hasher), so that no client can make them slow.
+/// The maps are keyed at random (the standard library's hasher), so that no client can make them slow. The empty key, which
+/// is that of all items of a deployment without `group_by`, has a number of its own and is not looked up.
 #[derive(Debug, Default)]
 pub struct Groups {
     younger: HashMap<GroupKey, GroupId>,
@@ -21,14 +22,23 @@ pub struct Groups {
     next: u64,
 }
 
+/// The group of the empty key. All others have higher numbers.
+const WITHOUT_KEY: GroupId = GroupId(0);
+
 impl Groups {
     /// The number of a key's group, if the group was used recently.
     pub fn find(&self, key: &GroupKey) -> Option<GroupId> {
+        if key.0.is_empty() {
+            return Some(WITHOUT_KEY);
+        }
         self.younger.get(key).or_else(|| self.older.get(key)).copied()
     }
 
     /// The number of a key's group; a group that was not used recently gets a new one.
     pub fn number(&mut self, key: &GroupKey) -> GroupId {
+        if key.0.is_empty() {
+            return WITHOUT_KEY;
+        }
         if let Some(&group) = self.younger.get(key) {
             return group;
         }

@@ -40,7 +40,7 @@ impl RequestId {
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
             RequestId::Given(value) => Cow::Borrowed(value.to_str().unwrap_or_default()),
-            RequestId::Fresh(number) => Cow::Owned(String::from_utf8_lossy(&hex(*number)).into_owned()),
+            RequestId::Fresh(number) => Cow::Owned(std::str::from_utf8(&hex(*number)).unwrap_or_default().to_owned()),
         }
     }
 
