@@ -37,6 +37,17 @@ pub(crate) struct Request {
     pub(crate) deployment: String,
     pub(crate) items: Vec<Parts>,
     pub(crate) terms: Terms,
+    /// Bytes of the payload, of which the values may be slices.
+    pub(crate) bytes: usize,
+}
+
+/// What a frame that was skipped says before its items.
+#[derive(Debug)]
+pub(crate) struct SkippedRequest {
+    pub(crate) id: u64,
+    pub(crate) deployment: String,
+    /// The number of its items.
+    pub(crate) items: usize,
 }
 
 /// The frame of a request.
@@ -66,18 +77,8 @@ fn as_call(place: usize, parts: Parts) -> Call {
 /// Reads the frame of a request of at most so many items: one that is read takes far more than it took in the frame.
 pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, FrameError> {
     let mut table = TableReader(&frame.table);
-    let priority = Priority::ALL.get(table.u8()? as usize).copied();
-    let priority = priority.ok_or(FrameError::Table("no priority has this number"))?;
-    let deployment = table.text()?.to_owned();
-    let id = CallId::given(table.text()?).ok_or(FrameError::Table("no request has such an id"))?;
-    let mut ahead = table.clone();
-    ahead.u64()?;
-    if ahead.u32()? as usize > max_items {
-        return Err(FrameError::Table("a request has more items than it may"));
-    }
-    if deployment.len() > LONGEST_NAME {
-        return Err(FrameError::Table("no deployment has so long a name"));
-    }
+    let Start { priority, deployment, id } = read_start(&mut table)?;
+    read_number(&mut table.clone(), max_items)?;
     let payload = frame.payload.to_bytes();
     let (number, received) = batch_frame::decode_items(&mut table, payload.len())?;
     // Each is copied out if it is small: the same bytes named by many parts would become many.
@@ -87,7 +88,43 @@ pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, Fram
     }
     let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
     let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
-    Ok(Request { id: number.0, deployment, items: items.collect(), terms: Terms { timeout, priority, id } })
+    let terms = Terms { timeout, priority, id };
+    Ok(Request { id: number.0, deployment, items: items.collect(), terms, bytes: payload.len() })
+}
+
+/// Reads the beginning of the table of a request.
+pub(crate) fn read_skipped(table: &[u8], max_items: usize) -> Result<SkippedRequest, FrameError> {
+    let mut table = TableReader(table);
+    let Start { deployment, .. } = read_start(&mut table)?;
+    let (id, items) = read_number(&mut table, max_items)?;
+    Ok(SkippedRequest { id, deployment, items })
+}
+
+/// What stands before the number of a request.
+struct Start {
+    priority: Priority,
+    deployment: String,
+    id: CallId,
+}
+
+fn read_start(table: &mut TableReader) -> Result<Start, FrameError> {
+    let priority = Priority::ALL.get(table.u8()? as usize).copied();
+    let priority = priority.ok_or(FrameError::Table("no priority has this number"))?;
+    let deployment = table.text()?.to_owned();
+    let id = CallId::given(table.text()?).ok_or(FrameError::Table("no request has such an id"))?;
+    if deployment.len() > LONGEST_NAME {
+        return Err(FrameError::Table("no deployment has so long a name"));
+    }
+    Ok(Start { priority, deployment, id })
+}
+
+/// The number of a request, and how many items it has.
+fn read_number(table: &mut TableReader, max_items: usize) -> Result<(u64, usize), FrameError> {
+    let (id, items) = (table.u64()?, table.u32()? as usize);
+    if items > max_items {
+        return Err(FrameError::Table("a request has more items than it may"));
+    }
+    Ok((id, items))
 }
 
 fn owned(part: ReceivedPart, payload: &Bytes) -> Part {

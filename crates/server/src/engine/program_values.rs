@@ -53,23 +53,24 @@ pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> R
 
 /// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
 pub async fn run(deployment: &Deployment, items: Vec<Parts>, terms: Terms) -> Vec<Answer> {
-    run_with(deployment, items, terms, None).await.0
+    run_with(deployment, items, terms, 0, None).await.0
 }
 
+/// The values may be slices of `message` bytes.
 async fn run_with(
     deployment: &Deployment,
     items: Vec<Parts>,
     terms: Terms,
+    message: usize,
     ledger: Option<&Ledger>,
 ) -> (Vec<Answer>, Ticket) {
     let (manifest, count) = (&deployment.manifest, items.len());
-    let bytes = items.iter().flatten().map(|part| part.data.len()).sum();
     let of_items = if count > 1 { count * ITEM_BYTES } else { 0 };
     let weight = of_items + items.iter().map(|parts| weight(manifest, parts)).sum::<usize>();
     let arriving = deployment.outcomes.arrive();
     let decoded = offload::run(weight, || {
         let calls = items.into_iter().map(|parts| call(manifest, parts, &terms)).collect();
-        RequestItems::new(deployment, calls, bytes)
+        RequestItems::new(deployment, calls, message)
     })
     .await;
     arriving.end();
@@ -92,6 +93,7 @@ pub(crate) async fn run_remote(
     deployment: &Deployment,
     items: Vec<Parts>,
     terms: Terms,
+    message: usize,
     (ledger, options): (&Ledger, &ServerOptions),
 ) -> Vec<Answer> {
     let count = items.len();
@@ -100,7 +102,7 @@ pub(crate) async fn run_remote(
         drop(deployment.refuse(failure.outcome));
         return no_room(failure);
     }
-    let (answers, mut ticket) = run_with(deployment, items, terms, Some(ledger)).await;
+    let (answers, mut ticket) = run_with(deployment, items, terms, message, Some(ledger)).await;
     match room::check(ledger, options) {
         Ok(()) => answers,
         Err(failure) => {
@@ -175,7 +177,7 @@ mod tests {
         let deployment = Deployment::new(Arc::new(manifest), inbound, &state.telemetry);
         let ledger = state.ledger.connection();
         let item = smallvec![Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) }];
-        let answering = run_remote(&deployment, vec![item], Terms::default(), (&ledger, &state.options));
+        let answering = run_remote(&deployment, vec![item], Terms::default(), 4, (&ledger, &state.options));
         let computing = async {
             let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("an item") };
             let untaken = ledger.untaken.hold(usize::try_from(state.options.max_receiving_bytes).unwrap() * 2);

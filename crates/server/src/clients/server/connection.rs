@@ -6,16 +6,17 @@ use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::clients::answer_frames;
 use crate::clients::call_frame;
-use crate::clients::call_frame::Request;
+use crate::clients::call_frame::{Request, SkippedRequest};
 use crate::clients::greeting::{Dial, Refused, Welcome};
 use crate::clients::server::newcomers::Newcomer;
 use crate::clients::server::under_way::UnderWay;
 use crate::engine::program_values;
+use crate::engine::room;
 use crate::engine::room::most_items;
 use crate::engine::server_state::ServerState;
 use crate::link::frame::header::{Segments, small_frame};
 use crate::link::frame::kind::Kind;
-use crate::link::frame::reader::{Frame, FrameReader};
+use crate::link::frame::reader::{Frame, FrameReader, Grow, Skipped};
 use crate::link::frame::writer::write_together;
 use crate::link::liveness::{Life, Watched};
 use crate::protocols::connection::backlog;
@@ -39,14 +40,15 @@ const REQUESTS: u32 = 16_384;
 /// seconds, and one that has disconnected would keep its place without end.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The next frame, unless there is no sign of life for too long.
+/// The next frame, unless there is no sign of life for too long. `grow` counts a large one while it arrives.
 async fn next<R: AsyncRead + Unpin>(
     reader: &mut FrameReader<R>,
     most: usize,
+    grow: &mut Grow<'_>,
     life: &Life,
-) -> io::Result<Option<Frame>> {
+) -> io::Result<Option<Result<Frame, Skipped>>> {
     // Polled to its end: what it has read of a frame would be lost with it.
-    let mut next = pin!(reader.next_within(most));
+    let mut next = pin!(reader.next_counted(most, grow));
     loop {
         // The program may have sent much while this server did not read: there is a full second for that.
         let left = SILENCE.saturating_sub(life.silence()).max(Duration::from_secs(1));
@@ -150,18 +152,38 @@ impl Connection {
         let most =
             usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(call_frame::TABLE);
         let max_items = most_items(&self.state.options);
+        let limit = self.state.options.max_receiving_bytes;
         // A program that waits for its last answers still pings, and may give up.
         let mut is_stopping = false;
         loop {
-            let mut coming = pin!(next(reader, most, life));
-            let frame = loop {
-                tokio::select! {
-                    frame = &mut coming => break frame?,
-                    _ = stop.wait_for(|stop| *stop), if !is_stopping => is_stopping = true,
-                    _ = self.places.acquire_many(REQUESTS), if is_stopping => return Ok(true),
+            // Until the frame has been decoded, or its bytes have been dropped.
+            let mut received = Some(self.ledger.received.hold(0));
+            let frame = {
+                let mut grow = |bytes: usize| {
+                    let has_room = received.as_mut().is_some_and(|received| received.grow(bytes, limit));
+                    if !has_room {
+                        received = None;
+                    }
+                    has_room
+                };
+                let mut coming = pin!(next(reader, most, &mut grow, life));
+                loop {
+                    tokio::select! {
+                        frame = &mut coming => break frame?,
+                        _ = stop.wait_for(|stop| *stop), if !is_stopping => is_stopping = true,
+                        _ = self.places.acquire_many(REQUESTS), if is_stopping => return Ok(true),
+                    }
                 }
             };
-            let Some(frame) = frame else { return Ok(false) };
+            let frame = match frame {
+                None => return Ok(false),
+                Some(Ok(frame)) => frame,
+                Some(Err(skipped)) => {
+                    let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+                    self.refuse_skipped(&skipped, max_items, permit)?;
+                    continue;
+                }
+            };
             match frame.kind {
                 Kind::Call if is_stopping => {
                     let Request { id, deployment, items, .. } = call_frame::read_call(&frame, max_items)?;
@@ -173,7 +195,6 @@ impl Connection {
                 }
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
-                    let _received = self.ledger.received.hold(frame.table.len() + frame.payload.len());
                     // Small values are copied.
                     let weight = frame.table.len() + frame.payload.len() / COPIED;
                     self.call(offload::run(weight, || call_frame::read_call(&frame, max_items)).await?, permit)?;
@@ -231,8 +252,29 @@ impl Connection {
         Ok(true)
     }
 
+    /// Refuses a request whose frame found no room.
+    fn refuse_skipped(&self, skipped: &Skipped, max_items: usize, permit: OwnedSemaphorePermit) -> io::Result<()> {
+        if skipped.kind != Kind::Call {
+            return Err(io::Error::other(format!("a program does not send a large {:?}", skipped.kind)));
+        }
+        let SkippedRequest { id, deployment, items } = call_frame::read_skipped(&skipped.table, max_items)?;
+        let failure = room::receiving_is_full(self.state.options.max_receiving_bytes);
+        let deployment = self.state.deployment(&deployment);
+        let counts = deployment.as_ref().map_or(&self.state.unknown, |deployment| &deployment.outcomes);
+        drop(counts.refuse(failure.outcome));
+        self.send_answers(answer_frames::answers(id, &vec![Answer::failed(failure); items]), permit);
+        Ok(())
+    }
+
+    /// Answers keep their place, and count, until they have been written.
+    fn send_answers(&self, answers: Segments, permit: OwnedSemaphorePermit) {
+        let silence = self.state.options.body_timeout();
+        let held = backlog::hold(answers.iter().map(Bytes::len).sum(), &self.backlog, silence);
+        self.send(answer_frames::until_written(answers, (permit, held)));
+    }
+
     fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
-        let Request { id, deployment, items, terms } = request;
+        let Request { id, deployment, items, terms, bytes } = request;
         let found = self.state.deployment(&deployment);
         let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
         let (state, ledger, backlog) = (self.state.clone(), self.ledger.clone(), self.backlog.clone());
@@ -248,7 +290,8 @@ impl Connection {
         let is_new = requests.begin(id, |ticket| {
             let task = tokio::spawn(async move {
                 let request_id = terms.id.clone();
-                let mut answers = program_values::run_remote(&found, items, terms, (&ledger, &state.options)).await;
+                let mut answers =
+                    program_values::run_remote(&found, items, terms, bytes, (&ledger, &state.options)).await;
                 for failure in answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()) {
                     failure_log::tell(&request_id.text(), failure);
                     if hides {

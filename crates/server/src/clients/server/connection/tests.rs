@@ -3,6 +3,7 @@
 use super::*;
 use crate::clients::gathering::Gathering;
 use crate::engine::deployment::Inbound;
+use crate::link::frame::header::Header;
 use crate::values::answer::OutputPart;
 use crate::values::call::Part;
 use crate::values::chunks::Chunks;
@@ -63,7 +64,9 @@ async fn a_program_that_shows_no_sign_of_life_loses_its_place() {
 
 /// A server with a deployment `x` of texts, and where its items arrive.
 fn serving_x() -> (Arc<ServerState>, mpsc::UnboundedReceiver<Inbound>) {
-    let state = Arc::new(ServerState::for_test(1000));
+    let mut state = ServerState::for_test(2 << 20);
+    state.options.max_receiving_bytes = 4 << 20;
+    let state = Arc::new(state);
     let (inbound, engine) = mpsc::unbounded_channel();
     let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
     let mut manifest = crate::open_inference::tests::manifest(text.clone(), text, serde_json::json!({}));
@@ -155,7 +158,8 @@ async fn one_number_is_one_request() {
     let call = |id| {
         let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
         let items = vec![smallvec![text]];
-        let request = Request { id, deployment: name.clone(), items, terms: program_values::Terms::default() };
+        let terms = program_values::Terms::default();
+        let request = Request { id, deployment: name.clone(), items, terms, bytes: 4 };
         connection.call(request, places.clone().try_acquire_owned().unwrap())
     };
     assert!(call(7).is_ok());
@@ -209,4 +213,92 @@ async fn a_call_of_a_deployment_that_is_not_there_is_counted_like_over_http() {
     let counted = r#"jitney_requests_total{deployment="(unknown)",outcome="not_found"} 1"#;
     assert!(telemetry.text().contains(counted));
     serving.abort();
+}
+
+/// A program that is connected to a server with a deployment `x`.
+struct Program {
+    state: Arc<ServerState>,
+    engine: mpsc::UnboundedReceiver<Inbound>,
+    heard: FrameReader<tokio::io::ReadHalf<tokio::io::DuplexStream>>,
+    near: tokio::io::WriteHalf<tokio::io::DuplexStream>,
+    serving: tokio::task::JoinHandle<io::Result<()>>,
+    _stop: watch::Sender<bool>,
+}
+
+impl Program {
+    async fn new() -> Program {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(far);
+        let (stop, stopped) = watch::channel(false);
+        let (state, engine) = serving_x();
+        let serving = tokio::spawn(Connection::run(reader, writer, state.clone(), stopped, Newcomer::for_test()));
+        let (heard, mut near) = tokio::io::split(near);
+        near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
+        let mut heard = FrameReader::new(heard);
+        assert_eq!(heard.next().await.unwrap().unwrap().kind, Kind::Welcome);
+        Program { state, engine, heard, near, serving, _stop: stop }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn text(bytes: usize) -> Part {
+    Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from(vec![b'x'; bytes])) }
+}
+
+/// A large frame counts as it arrives. If there is no room for it, its request is refused, and the program may go on.
+#[tokio::test]
+async fn a_frame_that_arrives_counts_and_may_find_no_room() {
+    let mut program = Program::new().await;
+    let received = program.state.ledger.received.clone();
+    let large = |id| {
+        let items = vec![smallvec![text(500_000)], smallvec![text(4)]];
+        call_frame::call(id, "x", items, &program_values::Terms::default()).concat()
+    };
+    let (first, rest) = (large(1), large(1).split_off(300_000));
+    program.near.write_all(&first[..300_000]).await.unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(received.amount() >= 200_000, "{} bytes", received.amount());
+    program.near.write_all(&rest).await.unwrap();
+    let Some(Inbound::SubmitMany { items: waiting, .. }) = program.engine.recv().await else { panic!("no call") };
+    assert_eq!(received.amount(), 0, "it has been decoded");
+    // Others hold most of what all may hold.
+    let others = received.hold(4_000_000);
+    program.near.write_all(&large(2)).await.unwrap();
+    let (id, refused) = answers(&program.heard.next().await.unwrap().unwrap(), 2);
+    assert_eq!((id, received.amount()), (2, 4_000_000));
+    for answer in refused {
+        let failure = answer.result.unwrap_err();
+        assert_eq!((failure.outcome, failure.retry_after.is_some()), (Outcome::QueueBytesFull, true));
+    }
+    assert!(program.state.telemetry.text().contains(r#"outcome="queue_bytes_full"} 1"#));
+    // The connection is as good as before.
+    program.near.write_all(&call_x(3)).await.unwrap();
+    assert!(matches!(program.engine.recv().await, Some(Inbound::Submit(..))));
+    drop(others);
+    program.near.write_all(&large(4)).await.unwrap();
+    assert!(matches!(program.engine.recv().await, Some(Inbound::SubmitMany { .. })));
+    drop(waiting);
+}
+
+/// A value is a slice of the frame that it came in, which may have far more bytes.
+#[tokio::test]
+async fn a_value_does_not_keep_a_frame_that_is_much_larger() {
+    let mut program = Program::new().await;
+    let call = call_frame::call(1, "x", vec![smallvec![text(10_000)]], &program_values::Terms::default());
+    let frame = FrameReader::new(&call.concat()[..]).next().await.unwrap().unwrap();
+    let payload = [&frame.payload.to_bytes()[..], &vec![0; (1 << 20) + 1]].concat();
+    let header = Header { kind: Kind::Call, table: frame.table.len(), payload: payload.len() };
+    let whole = [&header.encode()[..], &frame.table, &payload].concat();
+    program.near.write_all(&whole[..]).await.unwrap();
+    let Some(Inbound::Submit(mut call, _reply)) = program.engine.recv().await else { panic!("no call") };
+    let value = std::mem::take(&mut call.parts[0].data.0)[0].clone();
+    let memory = value.try_into_mut().expect("nothing else has it");
+    assert_eq!((memory.len(), memory.capacity()), (10_000, 10_000));
 }
