@@ -87,3 +87,31 @@ def check_dtype(dtype: Any) -> None:
     if fault is not None:
         hint = "; for texts annotate it as `-> list[str]`" if dtype.kind in _OF_TEXTS else ""
         raise InvalidOutput(f"predict returned {fault}{hint}")
+
+
+_RANKS: Final = {"b": 0, "u": 1, "i": 1, "f": 2}
+"""Kinds of numbers: those in lists become what is meant unless that takes something from them. numpy would also make
+0 of 0.5, and NaN of None."""
+
+
+def from_lists(value: Any, dtype: str) -> Any:
+    """Return the numbers of nested lists, which have no dtype, as an array; ValueError if they do not fit the dtype."""
+    import numpy as np
+
+    found = np.asarray(value)
+    if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS.get(np.dtype(dtype).kind, -1):
+        raise ValueError(f"got {found.dtype.name}")
+    with np.errstate(all="ignore"):  # values that do not fit are reported below
+        array = np.array(value, dtype)
+    if not _fits(found, array):
+        raise ValueError(f"{found.dtype.name} holds a number that does not fit")
+    return array
+
+
+def _fits(found: Any, array: Any) -> bool:
+    """Whether both have the same numbers: numpy reports losses of Python's integers only."""
+    import numpy as np
+
+    if array.dtype.kind in "iu":
+        return bool(np.array_equal(array.reshape(found.shape), found))
+    return array.dtype.kind != "f" or bool((np.isfinite(array).reshape(found.shape) == np.isfinite(found)).all())

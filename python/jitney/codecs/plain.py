@@ -76,6 +76,21 @@ def shown_hook(value: Any) -> Any:
     return sent_hook(value, is_shown=True)
 
 
+def raw_sent_hook(value: Any) -> Any:
+    """Do so for an item that holds arrays, which stay raw: msgpack has bytes."""
+    return raw_array(value) if is_array(value) else sent_hook(value)
+
+
+def raw_array(value: Any) -> Any:
+    """Return an array as an object of its dtype, shape and bytes; one of texts or of any objects as lists."""
+    value = listed(value)
+    if not is_array(value):
+        return value
+    array = host_array(value)
+    data: Any = array.reshape(-1).view("u1").data if array.size else b""
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
+
+
 def sent(value: Any, hook: Callable[[Any], Any] = sent_hook) -> Any:
     """Make a value one whose foreign parts all come to the hook."""
     if "pydantic.dataclasses" not in sys.modules or not is_tracked(value) or not _holds_dataclasses(value):

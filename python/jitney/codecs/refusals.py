@@ -94,7 +94,7 @@ def _refusal(error: BaseException) -> InvalidInput:
     if isinstance(error, InvalidInput):
         return error
     if isinstance(error, msgspec.ValidationError):
-        return _of_msgspec(str(error))
+        return _of_msgspec(str(error), getattr(error.__cause__, "__cause__", None))
     if isinstance(error, (msgspec.DecodeError, UnicodeDecodeError)):
         return MalformedBody(str(error))
     if _is_pydantic(error):
@@ -102,11 +102,14 @@ def _refusal(error: BaseException) -> InvalidInput:
     return InvalidInput(f"the input's own validation raised {one_line(error)}")
 
 
-def _of_msgspec(text: str) -> InvalidInput:
+def _of_msgspec(text: str, cause: BaseException | None) -> InvalidInput:
+    """Return the refusal of msgspec's error; `cause` is what the decoding of a custom type raised, such as an image."""
     found = _AT.match(text)
     what, path = (found["what"], found["path"]) if found else (text, "$")
     named = _NAMED.search(what)
     field = f"{path}.{named['name']}" if named else path
+    if isinstance(cause, InvalidInput):
+        return InvalidInput(f"{field}: {what}", field=field, status=cause.status)
     return InvalidInput(f"{field}: {what}", field=field)
 
 

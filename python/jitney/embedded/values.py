@@ -9,9 +9,9 @@ from typing import Any, Final, NoReturn, cast
 import msgspec
 
 from jitney.codecs import tags
-from jitney.codecs.arrays import is_array
+from jitney.codecs.arrays import from_lists, is_array
 from jitney.codecs.completing import completed
-from jitney.codecs.plain import sent, sent_hook
+from jitney.codecs.plain import raw_sent_hook, sent, sent_hook
 from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError, Unavailable
 from jitney.signature.annotations import Output
 from jitney.signature.hints import by_pydantic, strip
@@ -36,7 +36,14 @@ def writer(declared: Mapping[str, Any]) -> Write:
     kind: str = declared["kind"]
     if kind == "arrays":
         return _array_writer([spec["name"] for spec in declared["arrays"]], [s["dtype"] for s in declared["arrays"]])
+    if kind == "object" and holds_arrays(declared.get("schema")):
+        return _object_writer(msgspec.msgpack.Encoder(enc_hook=raw_sent_hook))
     return {"text": _text, "bytes": _bytes, "image": _image}.get(kind, _object)
+
+
+def holds_arrays(schema: Any) -> bool:
+    """Whether the schema of a struct has fields that are arrays."""
+    return b'"x-array"' in msgspec.json.encode(schema)
 
 
 def _text(value: Any) -> tuple[int, Any]:
@@ -67,14 +74,17 @@ def _image(value: Any) -> tuple[int, Any]:
     raise InvalidInput(f"expected a jitney.Image, a Pillow image, an array or bytes, got {type(value).__qualname__}")
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=sent_hook)
+def _object_writer(encoder: msgspec.msgpack.Encoder) -> Write:
+    def write(value: Any) -> tuple[int, Any]:
+        try:
+            return tags.MSGPACK, encoder.encode(sent(value))
+        except Exception as error:
+            raise InvalidInput(f"a {type(value).__qualname__} cannot be sent: {error}") from error
+
+    return write
 
 
-def _object(value: Any) -> tuple[int, Any]:
-    try:
-        return tags.MSGPACK, _ENCODER.encode(sent(value))
-    except Exception as error:
-        raise InvalidInput(f"a {type(value).__qualname__} cannot be sent: {error}") from error
+_object: Final = _object_writer(msgspec.msgpack.Encoder(enc_hook=sent_hook))
 
 
 def _array_writer(names: Sequence[str], dtypes: Sequence[str]) -> Write:
@@ -98,11 +108,6 @@ def _by_name(value: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
     return [value[name] for name in names]
 
 
-_RANKS: Final = {"b": 0, "u": 1, "i": 1, "f": 2}
-"""Kinds of numbers: those in lists become what is meant unless that takes something from them. numpy would also make
-0 of 0.5, and NaN of None."""
-
-
 def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
     import numpy as np
 
@@ -115,26 +120,11 @@ def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
             raise InvalidInput(f"expected an array of {dtype}, got {fault}")
     else:
         try:
-            found = np.asarray(value)
-            if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS.get(np.dtype(dtype).kind, -1):
-                raise InvalidInput(f"expected an array of {dtype}, got {found.dtype.name}")
-            with np.errstate(all="ignore"):  # values that do not fit are reported below
-                array = np.ascontiguousarray(value, dtype)  # numbers in lists have no dtype
-            if not _fits(found, array):
-                raise InvalidInput(f"expected an array of {dtype}: {found.dtype.name} holds a number that does not fit")
+            array = np.ascontiguousarray(from_lists(value, dtype))
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"expected an array of {dtype}: {error}") from None
     shape = np.shape(value) if array.ndim == 1 else array.shape  # an array without axes is given one
     return array.dtype.name, tuple(int(axis) for axis in shape), array
-
-
-def _fits(found: Any, array: Any) -> bool:
-    """Whether both have the same numbers: numpy reports losses of Python's integers only."""
-    import numpy as np
-
-    if array.dtype.kind in "iu":
-        return bool(np.array_equal(array.reshape(found.shape), found))
-    return array.dtype.kind != "f" or bool((np.isfinite(array).reshape(found.shape) == np.isfinite(found)).all())
 
 
 def reader(declared: Mapping[str, Any], output: Output | None) -> Read:

@@ -15,7 +15,7 @@ from jitney.errors import TargetError
 from jitney.failures import one_line
 from jitney.signature import schemas, unsupported
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type, is_column
-from jitney.signature.hints import filled, is_pillow_class, open_in, show, strip
+from jitney.signature.hints import filled, holds, is_image, is_pillow_class, open_in, show, strip
 from jitney.types.arrays import Embeddings
 from jitney.types.image import Image, require_pillow
 
@@ -161,10 +161,9 @@ def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
         return Input("arrays", arrays=arrays, schema=schemas.of_arrays(arrays))
     if len(typed) > 1:
         others = [name for name, annotation in typed.items() if not is_array_type(annotation)]
-        items = [strip(list_item(annotation) or annotation) for annotation in typed.values()]
         raise TargetError(
             f"{where}: several parameters must all be arrays, but `{others[0]}` is not; "
-            f"put the fields of an item into one struct and take a list of it{unsupported.in_a_struct(items)}"
+            "put the fields of an item into one struct and take a list of it"
         )
     [(name, annotation)] = typed.items()
     if not batched:
@@ -194,6 +193,8 @@ def _object_input(where: str, item: Any) -> Input:
     if base is Image:
         require_pillow(where)
         return Input("image", item=Image, schema=schemas.IMAGE)
+    if holds(item, is_image):
+        require_pillow(where)
     kind: InputKind = "text" if base is str else "bytes" if base is bytes else "object"
     return Input(kind, item=item, schema=schemas.of_type(where, item))
 

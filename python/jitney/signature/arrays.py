@@ -39,6 +39,10 @@ class ArraySpec:
             axis is None or axis == got for axis, got in zip(self.shape, shape, strict=True)
         )
 
+    def allows(self, dtype: str) -> bool:
+        """Whether an array of this dtype is meant."""
+        return self.dtype in (ANY_DTYPE, dtype)
+
     def show(self) -> str:
         """Write it as a message does: float32 of shape (224, ?, 3)."""
         if self.shape is None:

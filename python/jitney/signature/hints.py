@@ -1,7 +1,7 @@
 """Annotations taken apart: `Annotated`, names of types, TypeVars of base classes, fields of classes."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from jitney.types.image import Image, is_pillow_type
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 def walk(annotation: Any, *, into_fields: bool) -> Iterator[Part]:
     """Yield an annotation and everything that it is made of, outer parts first; `into_fields` adds fields of classes.
 
-    A name of a type (`type Json = dict[str, Json] | str`) and a class are entered once.
+    Arrays are not entered. A name of a type (`type Json = dict[str, Json] | str`) and a class are entered once.
     """
     entered: set[Any] = set()
     waiting = [Part(annotation)]
@@ -61,6 +61,8 @@ def walk(annotation: Any, *, into_fields: bool) -> Iterator[Part]:
         kind = part.annotation
         name = get_origin(kind) or kind
         inner = get_args(kind)[:1] if name is Annotated else get_args(kind)
+        if getattr(name, "__module__", "") == "numpy":
+            continue  # what an array contains is no part of an item
         fields: list[Part] = []
         if (named := named_type(kind)) is not None and name not in entered:
             entered.add(name)
@@ -75,6 +77,16 @@ def walk(annotation: Any, *, into_fields: bool) -> Iterator[Part]:
 def parts(annotation: Any) -> Iterator[Any]:
     """Yield an annotation and everything that it is made of, without the fields of classes."""
     return (part.annotation for part in walk(annotation, into_fields=False))
+
+
+def holds(annotation: Any, test: Callable[[Any], bool]) -> bool:
+    """Whether an annotation, or a part of it, passes a test: itself, what it is made of, and fields of classes."""
+    return any(test(part.annotation) for part in walk(annotation, into_fields=True))
+
+
+def is_image(annotation: Any) -> bool:
+    """Whether this is `jitney.Image`."""
+    return strip(annotation) is Image
 
 
 def classes_in(annotation: Any) -> set[type[Any]]:

@@ -1,12 +1,12 @@
 """JSON Schemas of items and answers, each self-contained."""
 
+from collections.abc import Callable
 from typing import Any, Final, Literal
-
-import msgspec
 
 from jitney.errors import TargetError
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec
-from jitney.signature.hints import by_pydantic, show
+from jitney.signature.hints import by_pydantic, is_image, show
+from jitney.signature.media_fields import schema_components
 from jitney.signature.unsupported import remedy
 
 IMAGE: Final[dict[str, Any]] = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
@@ -41,7 +41,7 @@ def _reason(error: Exception) -> str:
 def of_answer(kind: Any) -> dict[str, Any]:
     """Describe what goes out; an answer that no schema can describe may still be encoded, so it is left open."""
     try:
-        return _pydantic(kind, "serialization") if by_pydantic(kind) else _msgspec(kind, schema_hook=_open)
+        return _pydantic(kind, "serialization") if by_pydantic(kind) else _msgspec(kind, _open)
     except Exception:
         return {}
 
@@ -56,6 +56,17 @@ def of_array(spec: ArraySpec) -> dict[str, Any]:
         bounds = {} if axis is None else {"minItems": axis, "maxItems": axis}
         schema = {"type": "array", "items": schema, **bounds}
     return {**schema, "description": spec.show()}
+
+
+def of_field(spec: ArraySpec) -> dict[str, Any]:
+    """Describe an array that is a field: as lists, as a file, or as its parts; in msgpack the bytes are raw."""
+    data = {"type": "string", "contentEncoding": "base64"}
+    file = {**data, "contentMediaType": "application/x-npy", "description": "a .npy file, or the elements alone"}
+    dtype = {"type": "string"} if spec.dtype == ANY_DTYPE else {"const": spec.dtype}
+    shape = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+    parts = {"dtype": dtype, "shape": shape, "data": data}
+    parts = {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
+    return {"anyOf": [of_array(spec), file, parts], "x-array": spec.show()}
 
 
 def of_arrays(specs: tuple[ArraySpec, ...]) -> dict[str, Any]:
@@ -75,12 +86,19 @@ def _element(dtype: str) -> dict[str, Any]:
     return {"type": "integer", "minimum": least, "maximum": most}
 
 
+def _media(kind: type) -> dict[str, Any]:
+    """Describe an image; msgspec asks for every class that it does not know."""
+    if is_image(kind):
+        return IMAGE
+    raise NotImplementedError
+
+
 def _open(kind: type) -> dict[str, Any]:
-    return {"title": kind.__name__}
+    return IMAGE if is_image(kind) else {"title": kind.__name__}
 
 
-def _msgspec(kind: Any, **hooks: Any) -> dict[str, Any]:
-    (schema,), definitions = msgspec.json.schema_components([kind], ref_template=_TEMPLATE, **hooks)
+def _msgspec(kind: Any, hook: Callable[[type], dict[str, Any]] = _media) -> dict[str, Any]:
+    schema, definitions = schema_components(kind, _TEMPLATE, hook, of_field)
     reference = schema.get("$ref")
     if isinstance(reference, str) and len(schema) == 1:
         # The item's own definition stands at the top, unless it refers to itself.

@@ -9,10 +9,9 @@ import msgspec
 
 from jitney.signature.arrays import is_array_type
 from jitney.signature.hints import Part, is_pillow_class, is_pydantic, walk
-from jitney.types.image import Image
+from jitney.signature.media_fields import fault_of_array, fault_of_union
 
-_IMAGE: Final = "take `bytes` and open them in predict: PIL.Image.open(io.BytesIO(...))"
-_ARRAY: Final = "take `list[float]`, or lists of it, and make an array in predict: np.array(...)"
+_PILLOW: Final = "an image comes as jitney.Image: write that, and image.to_pil() in predict"
 _READERS: Final = frozenset({"pydantic", "pydantic_core", "annotated_types"})
 """Packages whose metadata in `Annotated` msgspec ignores."""
 _WITHOUT_CONSTRAINT: Final = frozenset({"Unit", "DocInfo", "WithJsonSchema", "SkipJsonSchema"})
@@ -32,12 +31,6 @@ def field_as_default(kind: Any) -> str | None:
     return next((fault for part in walk(kind, into_fields=True) if (fault := _default_fault(part))), None)
 
 
-def in_a_struct(items: Sequence[Any]) -> str:
-    """Return how to put an image or an array into a struct, if these items include one."""
-    image = f"; for an image {_IMAGE}" if Image in items else ""
-    return image + (f"; for an array {_ARRAY}" if any(map(is_array_type, items)) else "")
-
-
 def _base(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
@@ -45,10 +38,10 @@ def _base(kind: Any) -> Any:
 def _fault(part: Part) -> str | None:
     kind, outer, place = part.annotation, part.owner, part.path
     base = _base(kind)
-    if base is Image or is_pillow_class(base):
-        return f"{place}an image can be the item, not a part of one; {_IMAGE}"
-    if is_array_type(kind):
-        return f"{place}an array can be a parameter of predict, not a part of an item; {_ARRAY}"
+    if is_pillow_class(base):
+        return f"{place}{_PILLOW}"
+    if fault := fault_of_union(kind) or (fault_of_array(kind) if is_array_type(kind) else None):
+        return f"{place}{fault}"
     if outer is not None and is_pydantic(base) and not is_pydantic(outer):
         return f"{place}only pydantic reads {base.__qualname__}; make {outer.__qualname__} a pydantic model too"
     return _default_fault(part) or _constraint_fault(part) or _init_fault(part)

@@ -70,7 +70,7 @@ def test_a_pydantic_model_may_hold_bytes_that_are_no_text() -> None:
         when: datetime.date = datetime.date(2026, 11, 21)
         data: bytes
 
-    send = writer({"kind": "object", "arrays": []})
+    send = writer({"kind": "object", "arrays": [], "schema": {}})
     for data in (b"text", b"\xff\x00"):
         tag, packed = send(Blob(data=data))
         assert tag == tags.MSGPACK

@@ -297,23 +297,16 @@ def test_what_cannot_be_served_is_refused_in_clear_words(predict: Callable[..., 
         read_signature(predict)
 
 
-class ImageInDataclass(NamedTuple):
-    image: jitney.Image
+class ImageOrText(NamedTuple):
+    image: jitney.Image | str
 
 
-class ImageInModel(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
-    image: jitney.Image | None = None
+class Elsewhere:
+    def __array__(self) -> Any: ...
 
 
-class ArrayInStruct(msgspec.Struct):
-    name: str
-    array: np.ndarray
-
-
-class TensorInModel(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
-    tensor: Annotated[np.ndarray, jitney.Tensor("uint8", (2,))]
+class Other(msgspec.Struct):
+    array: Elsewhere
 
 
 @dataclasses.dataclass
@@ -325,30 +318,19 @@ class Squared:
         self.square = self.x**2
 
 
-class Deeper(msgspec.Struct):
-    inner: dict[str, list[ArrayInStruct]]
-    again: Deeper | None = None
-
-
 class ModelInStruct(msgspec.Struct):
     node: Node
 
 
-IMAGE = "an image can be the item, not a part of one; take `bytes` and open them in predict: PIL.Image.open("
-ARRAY = "an array can be a parameter of predict, not a part of an item; take `list[float]`, or lists of it, and make"
+UNION = "an image or an array may stand in a union with None only; give each type its own field"
 
 
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        (ImageInDataclass, f"ImageInDataclass.image: {IMAGE}"),
-        (ImageInModel, f"ImageInModel.image: {IMAGE}"),
-        (list[jitney.Image], IMAGE),
-        (jitney.Image | None, IMAGE),
-        (ArrayInStruct, f"ArrayInStruct.array: {ARRAY}"),
-        (TensorInModel, f"TensorInModel.tensor: {ARRAY}"),
-        (Deeper, f"ArrayInStruct.array: {ARRAY}"),
-        (dict[str, np.ndarray], ARRAY),
+        (ImageOrText, f"ImageOrText.image: {UNION}"),
+        (list[np.ndarray | list[str]], UNION),
+        (Other, "Other.array: arrays come as np.ndarray, not Elsewhere; convert it in predict"),
         (dict[str, Squared], "Squared.square: init=False, and yet clients would have to send it; make it a property"),
         (ModelInStruct, "ModelInStruct.node: only pydantic reads Node; make ModelInStruct a pydantic model too"),
     ],
@@ -368,9 +350,9 @@ def test_a_struct_of_an_image_and_a_text_is_told_how_to_be_written() -> None:
     def predict(images: list[jitney.Image], prompt: list[str]) -> list[str]: ...
     def mixed(image: np.ndarray, prompt: list[str]) -> list[str]: ...
 
-    with pytest.raises(TargetError, match=r"into one struct and take a list of it; for an image take `bytes` and open"):
+    with pytest.raises(TargetError, match=r"into one struct and take a list of it"):
         read_signature(predict)
-    with pytest.raises(TargetError, match=r"take a list of it; for an array take `list\[float\]`"):
+    with pytest.raises(TargetError, match=r"into one struct and take a list of it"):
         read_signature(mixed)
 
 

@@ -230,7 +230,7 @@ fn length(schema: &Value) -> Option<u64> {
 
 /// What values of this schema are in tensors. What may be null, or one of several kinds, is JSON in itself.
 fn value(root: &Value, schema: &Value) -> Nested {
-    let schema = resolved(root, schema);
+    let schema = array_of(resolved(root, schema));
     let base = match (text(schema, "type"), list(schema, "enum")) {
         (Some("string"), _) if text(schema, "contentEncoding") == Some("base64") => Base::Base64,
         (Some("string"), _) => Base::Text,
@@ -251,6 +251,12 @@ fn value(root: &Value, schema: &Value) -> Nested {
         _ => Base::Json,
     };
     Nested { base, axes: vec![] }
+}
+
+/// The schema of an array as lists: a field that is an array says first of all how these are.
+fn array_of(schema: &Value) -> &Value {
+    let lists = member(schema, "x-array").and_then(|_| list(schema, "anyOf")?.first());
+    lists.filter(|lists| text(lists, "type").is_some()).unwrap_or(schema)
 }
 
 /// The schema of an input without its null: a tensor that is left out says as much.
@@ -327,6 +333,11 @@ mod tests {
             (r##"{"$ref": "#/$defs/Color"}"##, Base::Text, vec![]),
             (r##"{"$ref": "#/$defs/Nothing"}"##, Base::Json, vec![]),
             (r#"{"enum": [1, 2]}"#, Base::Int, vec![]),
+            (
+                r#"{"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}], "x-array": "float32"}"#,
+                Base::Float,
+                vec![None],
+            ),
             ("true", Base::Json, vec![]),
         ] {
             assert_eq!(nested(schema), (base, axes), "{schema}");

@@ -13,6 +13,8 @@ from jitney.codecs import tags
 from jitney.codecs.arrays import is_array
 from jitney.codecs.completing import completed
 from jitney.codecs.decode.decoded import IMMUTABLE, Decoded, pick
+from jitney.codecs.decode.media import media_hook, read_image
+from jitney.codecs.decode.settling import settling
 from jitney.codecs.plain import sent, sent_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
@@ -134,13 +136,14 @@ def item_reader(declared: Input, max_pixels: int) -> ItemReader:
         return _image_reader(max_pixels)
     if by_pydantic(declared.item):
         return _pydantic_reader(declared.item)
-    return _msgspec_reader(declared)
+    return _msgspec_reader(declared, max_pixels)
 
 
-def _msgspec_reader(declared: Input) -> ItemReader:
+def _msgspec_reader(declared: Input, max_pixels: int) -> ItemReader:
     item = declared.item
-    from_json = completed(msgspec.json.Decoder(item).decode, item)
-    from_msgpack = completed(msgspec.msgpack.Decoder(item).decode, item)
+    hook = media_hook(max_pixels)
+    from_json = settling(completed(msgspec.json.Decoder(item, dec_hook=hook).decode, item), item)
+    from_msgpack = settling(completed(msgspec.msgpack.Decoder(item, dec_hook=hook).decode, item), item)
     decoders: dict[int, Decode | None] = {tags.JSON: from_json, tags.MSGPACK: from_msgpack}
     takes = "JSON or msgpack"
     if declared.kind == "bytes":
@@ -179,11 +182,7 @@ def _image_reader(max_pixels: int) -> ItemReader:
     from_msgpack = msgspec.msgpack.Decoder(bytes).decode
 
     def read(data: bytes) -> Image:
-        # Pixels are decoded here and not in `predict`, because a bad image must never reach it. The header goes
-        # first: it says whether there are too many.
-        image = Image(data, max_pixels=max_pixels)
-        image.to_pil()
-        return image
+        return read_image(data, max_pixels)
 
     def from_value(value: Any) -> Image:
         if isinstance(value, Image):

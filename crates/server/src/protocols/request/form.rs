@@ -102,7 +102,8 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
         let _ = rmp::encode::write_str(&mut document, &name);
         let field = property(schema, &name).or_else(|| any_property(schema));
         // One text is a list of one, unless it may be a text.
-        let may_be_text = |field| allows(field, "string") && !pieces[0].is_file;
+        // And a file is what holds its bytes, if the field may be that.
+        let may_be_text = |field| allows(field, "string") && (!pieces[0].is_file || holds_bytes(field));
         let is_list = pieces.len() > 1
             || field.is_some_and(|field| allows(field, "array") && !pieces[0].is_json && !may_be_text(field));
         let inner = if is_list { field.and_then(items) } else { field };
@@ -183,6 +184,9 @@ mod tests {
                 assert_eq!(read(&unknown, true, content), json!({ "bytes": content.len() }), "{unknown}");
             }
         }
+        let array = of(json!({ "anyOf": [{ "type": "array" }, { "type": "string", "contentEncoding": "base64" }] }));
+        assert_eq!(read(&array, true, b"[1]"), json!({ "bytes": 3 }));
+        assert_eq!(read(&array, false, b"[1]"), json!([1]));
         assert_eq!(read(&json!({ "type": "object" }), false, b"3"), json!("3"));
         assert_eq!(read(&text, true, b"3"), json!("3"));
         assert_eq!(read(&json!({ "additionalProperties": { "type": "string" } }), true, b"3"), json!("3"));

@@ -1,0 +1,114 @@
+"""Images and arrays as fields of structs, on every protocol."""
+
+import base64
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jitney
+import msgspec
+import numpy as np
+import pytest
+from harness import APPS, Server
+from PIL import Image
+
+MASK = np.array([[1, 2], [3, 4]], np.uint8)
+ANSWER = {"prompt": "tea", "size": [3, 2], "mask": [[2, 3], [4, 5]], "more": [], "points": []}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    started = Server(tmp_path_factory.mktemp("fields"), [str(APPS / "pictures.py")], (), {})
+    try:
+        yield started.wait_ready()
+    finally:
+        started.finish()
+
+
+def png(width: int = 3, height: int = 2) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height), "red").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def url(server: Server, path: str) -> str:
+    return f"http://127.0.0.1:{server.port}/{path}"
+
+
+def test_json_has_base64_and_lists(server: Server) -> None:
+    document = {"prompt": "tea", "photo": text(png()), "mask": MASK.tolist()}
+    assert httpx.post(url(server, "pictures"), json=document).json() == ANSWER
+    points = {"more": [text(png(1, 1))] * 2, "points": [[1.5], [], [2, 3]]}
+    answer = httpx.post(url(server, "pictures"), json=document | points | {"mask": text(npy(MASK))}).json()
+    assert (answer["more"], answer["points"]) == ([[1, 1], [1, 1]], [[1.5], [], [2.0, 3.0]])
+
+
+def test_msgpack_has_bytes(server: Server) -> None:
+    for mask in (npy(MASK), MASK.tobytes(), {"dtype": "uint8", "shape": [2, 2], "data": MASK.tobytes()}):
+        body = msgspec.msgpack.encode({"prompt": "tea", "photo": png(), "mask": mask})
+        answer = httpx.post(url(server, "pictures"), content=body, headers={"content-type": "application/msgpack"})
+        assert answer.json() == ANSWER
+
+
+def test_a_form_has_files(server: Server) -> None:
+    files: Any = [("photo", ("p.png", png())), ("mask", ("m.npy", npy(MASK))), ("more", ("a.png", png(1, 1)))]
+    answer = httpx.post(url(server, "pictures"), data={"prompt": "tea"}, files=files)
+    assert answer.json() == ANSWER | {"more": [[1, 1]]}, answer.text
+    files = [("photo", ("p.png", png())), ("mask", (None, b"[[1, 2], [3, 4]]")), ("more", ("a.png", png(1, 1)))]
+    files += [("more", ("b.png", png(2, 1)))]
+    answer = httpx.post(url(server, "pictures"), data={"prompt": "tea"}, files=files)
+    assert answer.json() == ANSWER | {"more": [[1, 1], [2, 1]]}, answer.text
+
+
+def test_a_bad_image_fails_alone_with_the_path_of_its_field(server: Server) -> None:
+    good = {"prompt": "tea", "photo": text(png()), "mask": MASK.tolist()}
+    items = [good, good | {"photo": text(b"no image")}, good | {"mask": [[1]]}, good]
+    outcomes = httpx.post(url(server, "pictures/batch"), json=items).json()["outcomes"]
+    assert [outcomes[place]["value"] for place in (0, 3)] == [ANSWER, ANSWER]
+    problems = [outcomes[place]["problem"] for place in (1, 2)]
+    assert [(each["status"], each["field"]) for each in problems] == [(422, "$.photo"), (422, "$.mask")]
+
+
+def test_open_inference_has_a_tensor_for_each_field(server: Server) -> None:
+    slots = {slot["name"]: slot for slot in httpx.get(url(server, "v2/models/pictures")).json()["inputs"]}
+    assert (slots["photo"]["datatype"], slots["mask"]["shape"]) == ("BYTES", [-1, 2, 2])
+    inputs = [
+        {"name": "prompt", "datatype": "BYTES", "shape": [1, 1], "data": ["tea"]},
+        {"name": "mask", "datatype": "INT64", "shape": [1, 2, 2], "data": [1, 2, 3, 4]},
+    ]
+    photo = len(png()).to_bytes(4, "little") + png()
+    binary = {"name": "photo", "datatype": "BYTES", "shape": [1, 1], "parameters": {"binary_data_size": len(photo)}}
+    head = msgspec.json.encode({"inputs": [*inputs, binary]})
+    answer = httpx.post(
+        url(server, "v2/models/pictures/infer"),
+        content=head + photo,
+        headers={"inference-header-content-length": str(len(head))},
+    )
+    assert answer.status_code == 200, answer.text
+    assert msgspec.json.decode(answer.json()["outputs"][0]["data"][0]) == ANSWER
+
+
+def test_openapi_says_how_fields_are_sent(server: Server) -> None:
+    schemas = httpx.get(url(server, "openapi.json")).json()["components"]["schemas"]
+    picture = schemas["Picture"]["properties"]
+    assert picture["photo"] == {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
+    assert picture["mask"]["anyOf"][1]["contentMediaType"] == "application/x-npy"
+
+
+def test_a_program_sends_images_and_arrays_unchanged() -> None:
+    with jitney.run_sync(str(APPS / "pictures.py")) as models:
+        item = {"prompt": "tea", "photo": jitney.Image(png()), "mask": MASK, "points": [np.ones(2, np.float32)]}
+        assert models.pictures(item) == ANSWER | {"points": [[1.0, 1.0]]}
+        with pytest.raises(jitney.InvalidInput, match=r"\$\.mask: expected uint8 of shape \(2, 2\), got float64"):
+            models.pictures(item | {"mask": MASK.astype(np.float64)})

@@ -1,0 +1,206 @@
+"""Images and arrays as fields of items: read, checked and refused one by one."""
+
+import base64
+import dataclasses
+import io
+from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
+
+import jitney
+import msgspec
+import numpy as np
+import pytest
+from fake_core import FakeBatch
+from jitney.codecs import Codec, tags
+from jitney.config.layers import DeploymentOptions
+from jitney.signature.annotations import read_signature
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+Mask = Annotated[np.ndarray, jitney.Tensor("bool", (2, 2))]
+Vector = Annotated[np.ndarray, jitney.Tensor("float32", (None,))]
+
+
+def png(width: int = 2, height: int = 2) -> bytes:
+    buffer = io.BytesIO()
+    Pillow.new("RGB", (width, height), "red").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+class Deep(msgspec.Struct, rename="camel"):
+    the_mask: Mask | None = None
+
+
+class Picture(msgspec.Struct):
+    prompt: str
+    photo: jitney.Image
+    mask: Mask
+    more: list[jitney.Image] = []
+    deep: Deep | None = None
+    vectors: dict[str, Vector] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    photo: jitney.Image | None
+    vectors: list[Vector]
+    pair: tuple[Vector, Mask] | None = None
+
+
+class Typed(TypedDict):
+    pixels: NDArray[np.uint8]
+
+
+class Named(NamedTuple):
+    vector: Vector
+
+
+T = TypeVar("T")
+
+
+class Box(msgspec.Struct, Generic[T]):
+    content: T
+    inner: "Box[T] | None" = None
+
+
+def codec(item: Any, **options: Any) -> Codec:
+    def predict(items: Any) -> list[str]: ...
+
+    predict.__annotations__ = {"items": list[item], "return": list[str]}
+    return Codec(read_signature(predict), DeploymentOptions(**options))
+
+
+def decode(item: Any, *documents: Any, tag: int = tags.JSON, **options: Any) -> Any:
+    encode = msgspec.json.encode if tag == tags.JSON else msgspec.msgpack.encode
+    batch = FakeBatch([(tag, encode(document)) for document in documents])
+    return codec(item, **options).decode(batch.core)
+
+
+def one(item: Any, document: Any, tag: int = tags.JSON) -> Any:
+    decoded = decode(item, document, tag=tag)
+    assert decoded.errors == []
+    return decoded.columns[0][0]
+
+
+def refusal(item: Any, document: Any, **options: Any) -> Any:
+    [(_, error)] = decode(item, document, **options).errors
+    return error
+
+
+MASK = np.array([[True, False], [False, True]])
+
+
+@pytest.mark.parametrize("tag", [tags.JSON, tags.MSGPACK])
+@pytest.mark.parametrize("form", ["lists", "npy", "elements", "object"])
+def test_a_struct_with_images_and_arrays_is_read_from_every_form(tag: int, form: str) -> None:
+    held = text if tag == tags.JSON else bytes
+    forms = {
+        "lists": MASK.tolist(),
+        "npy": held(npy(np.asfortranarray(MASK))),
+        "elements": held(MASK.tobytes()),
+        "object": {"dtype": "bool", "shape": [2, 2], "data": held(MASK.tobytes())},
+    }
+    document = {"prompt": "tea", "photo": held(png()), "mask": forms[form], "more": [held(png(3, 1))]}
+    picture = one(Picture, document | {"deep": {"theMask": forms[form]}, "vectors": {"a": [1, 2.5]}}, tag)
+    assert (picture.prompt, picture.photo.width, picture.more[0].width) == ("tea", 2, 3)
+    for mask in (picture.mask, picture.deep.the_mask):
+        np.testing.assert_array_equal(mask, MASK)
+        assert type(mask) is np.ndarray and mask.dtype == bool and mask.flags.writeable and mask.flags.c_contiguous
+    assert picture.vectors["a"].dtype == np.float32
+
+
+def test_dataclasses_typed_dicts_named_tuples_and_generic_structs_hold_arrays() -> None:
+    record = one(Record, {"photo": None, "vectors": [[1], [2, 3]], "pair": [[4], MASK.tolist()]})
+    assert [vector.tolist() for vector in record.vectors] == [[1.0], [2.0, 3.0]]
+    assert record.vectors[0].dtype == np.float32 and record.pair[1].dtype == bool
+    assert one(Typed, {"pixels": [[1, 2]]})["pixels"].dtype == np.uint8
+    assert one(Named, [[1.0]]).vector.dtype == np.float32
+    box = one(Box[Vector], {"content": [1], "inner": {"content": [None]}})
+    assert box.content.dtype == np.float32 and np.isnan(box.inner.content[0])
+    assert one(dict[str, Vector], {"a": [1]})["a"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"photo": "%"}, "$.photo", "expected an image in base64"),
+        ({"photo": text(b"no image")}, "$.photo", "these 8 bytes are not an image"),
+        ({"photo": 3}, "$.photo", "expected an image, got int"),
+        ({"photo": text(png(99, 99)[:-40])}, "$.photo", "the image is corrupted"),
+        ({"more": [text(png()), text(b"no")]}, "$.more[1]", "these 2 bytes are not an image"),
+        ({"mask": [[True], [False]]}, "$.mask", "expected bool of shape (2, 2), got bool of shape (2, 1)"),
+        ({"mask": [[True], []]}, "$.mask", "lists of equal length"),
+        ({"mask": [[1, 0], [0, 1]]}, "$.mask", "expected bool of shape (2, 2): got int64"),
+        ({"mask": text(b"\x01\x02\x00\x00")}, "$.mask", "bool elements of 0 or 1"),
+        ({"mask": text(b"\x01")}, "$.mask", "bool of shape (2, 2) has 4 bytes, got 1"),
+        ({"mask": text(npy(MASK)[:-1])}, "$.mask", "bool of shape (2, 2) has 4 bytes, got 3"),
+        ({"mask": text(npy(np.ones((2, 2))))}, "$.mask", "got float64 of shape (2, 2)"),
+        ({"mask": text(b"\x93NUMPY junk")}, "$.mask", "this .npy file cannot be read"),
+        ({"mask": {"dtype": "bool", "shape": [2], "data": "AQA="}}, "$.mask", "got bool of shape (2,)"),
+        ({"mask": {"dtype": "bool", "shape": [2, -1], "data": ""}}, "$.mask", "a list of lengths"),
+        ({"mask": {"dtype": "object", "shape": [], "data": ""}}, "$.mask", "not 'object'"),
+        ({"mask": {"data": ""}}, "$.mask", "an object of `dtype`, `shape` and `data`, got data"),
+        ({"mask": None}, "$.mask", "expected an array as nested lists, base64 or an object"),
+        ({"vectors": {"a": ["x"]}}, "$.vectors['a']", "expected float32 of shape (?,): got str"),
+        ({"vectors": {"a": text(b"abcd")}}, "$.vectors['a']", "bytes alone do not say their shape"),
+        ({"deep": {"theMask": [True]}}, "$.deep.theMask", "got bool of shape (1,)"),
+    ],
+)
+def test_a_bad_image_or_array_in_a_struct_fails_alone_with_its_path(change: Any, field: str, message: str) -> None:
+    good = {"prompt": "tea", "photo": text(png()), "mask": MASK.tolist()}
+    decoded = decode(Picture, good, good | change, good)
+    assert list(decoded.indices) == [0, 2]
+    [(place, error)] = decoded.errors
+    assert (place, error.field, error.http_status) == (1, field, 422)
+    assert error.message.startswith(f"{field}: ") and message in error.message
+
+
+def test_an_image_of_too_many_pixels_says_so_with_its_status() -> None:
+    error = refusal(Picture, {"prompt": "", "photo": text(png(9, 9)), "mask": MASK.tolist()}, max_pixels=80)
+    assert (error.field, error.http_status) == ("$.photo", 413)
+    assert "9 x 9 = 81 pixels" in error.message
+
+
+def test_an_example_is_read_as_a_client_sends_it() -> None:
+    picture = Picture("tea", jitney.Image(png()), MASK, vectors={"a": np.ones(3, np.float32)})
+    decoded = codec(Picture).from_python([picture])
+    assert decoded.errors == []
+    assert decoded.columns[0][0].vectors["a"].dtype == np.float32
+
+
+def test_a_second_try_gets_arrays_that_no_call_has_written_to() -> None:
+    subject = codec(Box[Vector])
+    batch = FakeBatch([(tags.JSON, b'{"content": [1, 2]}')])
+    decoded = subject.decode(batch.core)
+    subject.arguments(decoded)[0][0].content[:] = 9
+    assert subject.arguments_again(decoded, range(1), batch.core)[0][0].content.tolist() == [1, 2]
+
+
+def test_schemas_say_what_the_annotations_say() -> None:
+    def predict(items: list[Picture]) -> list[str]: ...
+
+    schema: Any = read_signature(predict).input.schema
+    properties = schema["properties"]
+    assert properties["photo"] == {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
+    lists, file, parts = properties["mask"]["anyOf"]
+    assert (lists["items"]["maxItems"], lists["items"]["items"]) == (2, {"type": "boolean"})
+    assert (file["contentEncoding"], file["contentMediaType"]) == ("base64", "application/x-npy")
+    assert parts["properties"]["dtype"] == {"const": "bool"}
+    assert schema["$defs"]["Deep"]["properties"]["theMask"]["default"] is None
+    assert schema["$defs"]["Deep"]["properties"]["theMask"]["anyOf"][0]["x-array"] == "bool of shape (2, 2)"
+    assert properties["vectors"]["additionalProperties"]["x-array"] == "float32 of shape (?,)"
+
+
+def test_a_generic_struct_that_holds_itself_has_a_schema() -> None:
+    def predict(items: list[Box[Vector]]) -> list[str]: ...
+
+    assert "$defs" in read_signature(predict).input.schema
