@@ -1,7 +1,7 @@
 //! A received batch as Python sees it.
 
 use crate::buffer::{Payload, Tensor};
-use crate::link::lost;
+use crate::errors::lost;
 use jitney_server::link::batch_frame::ReceivedPart;
 use jitney_server::link::worker::inbox::Delivered;
 use jitney_server::link::worker::link::WorkerLink;

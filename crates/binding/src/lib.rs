@@ -4,6 +4,7 @@
 
 mod batch;
 mod buffer;
+mod errors;
 mod link;
 mod program;
 mod results;

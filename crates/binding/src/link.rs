@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::buffer::Payload;
+use crate::errors::lost;
 use crate::results::Results;
 use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::frame::kind::Kind;
@@ -140,10 +141,6 @@ fn leave_out(link: &WorkerLink, delivered: &Delivered) -> std::io::Result<()> {
 /// Seconds as Python gives them.
 fn length(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
-}
-
-pub(crate) fn lost(error: &std::io::Error) -> PyErr {
-    PyConnectionError::new_err(format!("the link to the front is lost: {error}"))
 }
 
 /// The front has ended: the results of this worker are useless, and the device must be free for the next worker. The whole

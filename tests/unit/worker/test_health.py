@@ -1,4 +1,4 @@
-"""A model that is down is told from inputs that it cannot compute, and is not called for nothing."""
+"""A model that is down is distinguished from inputs that it cannot compute, and is not called for nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast

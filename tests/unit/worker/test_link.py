@@ -120,7 +120,7 @@ def test_a_batch_whose_results_were_all_sent_ends_with_its_end_alone(ends: tuple
     assert batch is not None
     results = _core.Results(batch)
     results.error(0, "model_failed", "it raised")
-    link.send_parts(results)  # an error is no part: it waits for the end of its item
+    link.send_parts(results)  # an error is not a part: it waits for the end of its item
     link.send_results(results)
     kind, table, _ = front.frame()
     assert (kind, struct.unpack("<QIB", table[16:29])) == (RESULTS, (1, 0, FAILED))

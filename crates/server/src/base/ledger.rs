@@ -17,22 +17,22 @@ pub struct Ledger {
     /// Answers that clients have not taken yet.
     pub untaken: Account,
     /// Of one connection: its parts of the items that wait in each deployment.
-    pub waiting: Parts,
+    pub waiting: ConnectionParts,
 }
 
 impl Ledger {
     /// The accounts of one more connection.
     #[must_use]
     pub fn connection(&self) -> Ledger {
-        Ledger { received: self.received.part(), untaken: self.untaken.part(), waiting: Parts::default() }
+        Ledger { received: self.received.part(), untaken: self.untaken.part(), waiting: ConnectionParts::default() }
     }
 }
 
 /// The parts of one connection in accounts of which each deployment has its own; cheap to share.
 #[derive(Clone, Debug, Default)]
-pub struct Parts(Arc<Mutex<SmallVec<[Account; 1]>>>);
+pub struct ConnectionParts(Arc<Mutex<SmallVec<[Account; 1]>>>);
 
-impl Parts {
+impl ConnectionParts {
     /// The part of the connection in `whole`.
     pub fn of(&self, whole: &Account) -> Account {
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_connection_has_one_part_in_each_account() {
-        let (parts, wholes) = (Parts::default(), [Account::default(), Account::default()]);
+        let (parts, wholes) = (ConnectionParts::default(), [Account::default(), Account::default()]);
         let counts: Vec<_> = [0, 1, 0].map(|index| parts.of(&wholes[index]).hold(1)).into();
         assert_eq!(wholes.each_ref().map(|whole| parts.of(whole).amount()), [2, 1]);
         drop(counts);
