@@ -17,6 +17,22 @@ def serve(settings: str) -> int:
     Releases the interpreter lock for its whole duration and owns SIGINT and SIGTERM.
     """
 
+@final
+class InlineServer:
+    """A server whose one worker runs in this process, on the thread that asks for it."""
+
+    def __new__(cls, settings: str) -> InlineServer:
+        """Take the settings as `serve` does; nothing is started."""
+
+    def run(self) -> int:
+        """Run the server until it is told to stop; returns the exit code. Once, on a thread that does nothing else."""
+
+    def next_worker(self) -> str | None:
+        """Wait for the next worker that this process is to run, as JSON; None when the server has ended."""
+
+    def ended(self, worker: int) -> None:
+        """Say that this worker has ended."""
+
 def adopt_parent(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies; exits at once if that has happened already."""
 
@@ -28,7 +44,9 @@ class Link:
     that thread kills the worker's whole process group.
     """
 
-    def __new__(cls, address: str, token: str) -> Link: ...
+    def __new__(cls, address: str, token: str, ends_process: bool = True) -> Link:
+        """Connect; `ends_process` says whether the end of the front ends this process."""
+
     def send(self, kind: str, body: bytes) -> None:
         """Send a control message: `manifest`, `progress`, `ready` or `failed`; the body is JSON."""
 

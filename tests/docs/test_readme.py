@@ -162,7 +162,7 @@ def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.Monkey
     taken: list[Settings] = []
     served = server.get("/config").json()["deployments"]
 
-    def take(settings: Settings, renews: bool) -> int:
+    def take(settings: Settings, renews: bool = False) -> int:
         assert not renews
         taken.append(settings)
         return 0
@@ -171,6 +171,7 @@ def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.Monkey
         return 0
 
     monkeypatch.setattr("jitney.cli.serve.serve", take)
+    monkeypatch.setattr("jitney.cli.inline.serve", take)
     monkeypatch.setattr(Reloader, "run", is_started)
     assert main(arguments) == 0
     assert taken or "--reload" in arguments

@@ -35,7 +35,7 @@ mod _core {
     #[pymodule_export]
     use super::results::Results;
     #[pymodule_export]
-    use super::server::{adopt_parent, serve};
+    use super::server::{InlineServer, adopt_parent, serve};
     #[pymodule_export]
     use super::tables::{check_options, metrics, outcomes, reserved_names};
 

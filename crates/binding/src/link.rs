@@ -25,8 +25,14 @@ pub(crate) struct Link {
 #[pymethods]
 impl Link {
     #[new]
-    fn new(py: Python<'_>, address: &str, token: &str) -> PyResult<Link> {
-        let connected = py.detach(|| WorkerLink::connect(address, token, end_with_front));
+    #[pyo3(signature = (address, token, ends_process = true))]
+    fn new(py: Python<'_>, address: &str, token: &str, ends_process: bool) -> PyResult<Link> {
+        let on_end = move || {
+            if ends_process {
+                end_with_front();
+            }
+        };
+        let connected = py.detach(|| WorkerLink::connect(address, token, on_end));
         let link = connected.map_err(|error| PyConnectionError::new_err(format!("{address}: {error}")))?;
         Ok(Link { link })
     }

@@ -1,9 +1,12 @@
 //! Running a server, and what a worker process does first.
 
+use jitney_core::request::ReplicaId;
 use jitney_server::run::serve::serve as run;
+use jitney_server::workers::inline::InlineWorkers;
 use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::debug_fn;
@@ -17,6 +20,45 @@ pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
     // Writes what is still on its way, if somebody takes it.
     py.detach(|| drop(log));
     Ok(code)
+}
+
+/// A server whose one worker runs in this process, on the thread that asks for it.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct InlineServer {
+    settings: Mutex<Option<Settings>>,
+    workers: Arc<InlineWorkers>,
+}
+
+#[pymethods]
+impl InlineServer {
+    #[new]
+    fn new(settings: &str) -> PyResult<InlineServer> {
+        let mut settings: Settings =
+            serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
+        let workers = Arc::new(InlineWorkers::default());
+        settings.inline = Some(workers.clone());
+        Ok(InlineServer { settings: Mutex::new(Some(settings)), workers })
+    }
+
+    /// Runs until it is told to stop; the exit code. Once.
+    fn run(&self, py: Python<'_>) -> PyResult<i32> {
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let settings = settings.ok_or_else(|| PyValueError::new_err("a server runs once"))?;
+        let log = log_to_stderr(&settings);
+        let code = py.detach(|| run(settings));
+        self.workers.close();
+        py.detach(|| drop(log));
+        Ok(code)
+    }
+
+    fn next_worker(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.workers.next())
+    }
+
+    fn ended(&self, worker: u32) {
+        self.workers.ended(ReplicaId(worker));
+    }
 }
 
 /// Log lines that may wait to be written; further ones are dropped.

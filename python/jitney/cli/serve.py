@@ -13,10 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import jitney
+from jitney.cli import inline
 from jitney.cli.options import add_layers, add_server_options, given_layers, given_server_options
 from jitney.cli.reload import PARENT_VARIABLE, Reloader
 from jitney.cli.watch import check_installed, python_changes
 from jitney.deployments.fresh import FOLDERS_VARIABLE, INSTALLED
+from jitney.errors import ConfigError
 from jitney.front.launch import serve
 from jitney.front.settings import API_KEYS, DEFAULT_FILE, Settings, compose
 
@@ -33,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reload", action="store_true", help="take new workers when Python files of the targets change"
     )
+    parser.add_argument(
+        "--inline", action="store_true", help="run the model in this process, so that breakpoint() works: to debug it"
+    )
     add_layers(parser)
     add_server_options(parser)
 
@@ -45,6 +50,11 @@ def _port(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve, or watch a child that does."""
+    if arguments.inline:
+        if arguments.reload:
+            raise ConfigError("--inline and --reload do not work together: leave one of them out")
+        inline.give_options(arguments)
+        return inline.serve(_settings(arguments))
     if arguments.reload:
         return _reloader(arguments).run()
     renews = _follow_parent()

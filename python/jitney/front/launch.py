@@ -10,6 +10,14 @@ from jitney.front.settings import API_KEYS, Settings
 
 def serve(settings: Settings, *, path: Sequence[str] = (), renews: bool = False) -> int:
     """Hand this process to the Rust server; returns the exit code. `path`, `renews`: as in `Settings.to_json`."""
+    prepare(settings)
+    from jitney import _core  # noqa: PLC0415 - only serving needs Rust
+
+    return _core.serve(settings.to_json(path, renews=renews))
+
+
+def prepare(settings: Settings) -> None:
+    """Make this process one that a server can run in; before the Rust side is loaded."""
     for descriptor in range(3):  # closed ones would be taken by sockets, which would then be written to as stderr
         with contextlib.suppress(OSError):
             os.fstat(descriptor)
@@ -24,8 +32,5 @@ def serve(settings: Settings, *, path: Sequence[str] = (), renews: bool = False)
     os.environ["JITNEY_LOG_FORMAT"] = settings.server.log_format
     # Models have no business with the keys of clients.
     os.environ.pop(API_KEYS, None)
-    from jitney import _core  # noqa: PLC0415 - only serving needs Rust
-
     # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _core.serve(settings.to_json(path, renews=renews))

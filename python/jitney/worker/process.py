@@ -24,7 +24,7 @@ from jitney.deployments.fresh import FOLDERS_VARIABLE, import_fresh
 from jitney.deployments.manifest import manifest
 from jitney.deployments.targets import failed_import, load_target
 from jitney.devices import choose_device
-from jitney.errors import JitneyError, TargetError, WorkerBroken
+from jitney.errors import ConfigError, JitneyError, TargetError, WorkerBroken
 from jitney.failures import FailureLog, load_failure_text, one_line, print_failure, print_warning, printable
 from jitney.worker.health import Health, IdleCheck
 from jitney.worker.pipeline import Loop
@@ -64,14 +64,19 @@ class Spec:
     """Folders of the program that started the engine; modules are looked for there after all others."""
 
     @classmethod
+    def read(cls, text: str) -> "Spec":
+        """Read the specification as the front writes it."""
+        given: dict[str, Any] = json.loads(text)
+        overrides = Overrides.from_json(json.dumps(given.pop("overrides")))
+        return cls(overrides=overrides, **given)
+
+    @classmethod
     def take(cls, environ: MutableMapping[str, str]) -> "Spec":
         """Read the specification, and remove it: it holds a token, and user code sees the environment."""
         text = environ.pop(SPEC_VARIABLE, None)
         if text is None:
             raise JitneyError("this is what `jitney serve` starts for each replica; it does nothing on its own")
-        given: dict[str, Any] = json.loads(text)
-        overrides = Overrides.from_json(json.dumps(given.pop("overrides")))
-        return cls(overrides=overrides, **given)
+        return cls.read(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +157,21 @@ def set_threads(threads: int, environ: MutableMapping[str, str]) -> None:
 class Worker:
     """One life: import, manifest, load, warm up, loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is another part of the process
         self,
         link: "Link",
         spec: Spec,
         new_results: "Callable[[Batch, int], Results]",
         *,
         as_json: bool = False,
+        is_inline: bool = False,
         at_exit: Callable[[Callable[[], None]], object] = atexit.register,
     ) -> None:
         self._link = link
         self._spec = spec
         self._new_results = new_results
         self._as_json = as_json
+        self._is_inline = is_inline
         self._at_exit = at_exit
         self._close: Callable[[], None] | None = None
         self._check: IdleCheck | None = None
@@ -202,6 +209,8 @@ class Worker:
         if assignment.deployment not in found:
             raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
         deployment, resolved = found[assignment.deployment]
+        if self._is_inline and resolved.options.replicas > 1:
+            raise ConfigError(f"--inline runs one replica, not {resolved.options.replicas}: leave replicas out")
         self._enter("loading")
         began = perf_counter()
         codec = Codec(deployment.signature, resolved.options)
@@ -238,6 +247,11 @@ class Worker:
         self._enter("importing")
         deployments = load_target(self._spec.target)
         names = [deployment.name for deployment in deployments]
+        if self._is_inline and len(names) > 1:
+            raise TargetError(
+                f"--inline serves one deployment, and {self._spec.target} has {', '.join(names)}: "
+                f"name one of them, as in {self._spec.target}:{names[0]}"
+            )
         self._spec.overrides.check_flags(names, names[0])
         pairs = [
             (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides, deployment.init))

@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub(crate) mod engines;
+pub mod inline;
 pub mod placement;
 pub mod process;
 pub(crate) mod readiness;

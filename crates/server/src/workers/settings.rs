@@ -2,6 +2,7 @@
 
 use crate::base::telemetry::Telemetry;
 use crate::engine::server_state::ServerState;
+use crate::workers::inline::InlineWorkers;
 use jitney_core::config::options::ServerOptions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub struct Settings {
     /// Folders in which workers find modules beside those that their interpreter knows: a program's own `sys.path`.
     #[serde(default)]
     pub path: Vec<String>,
+    /// The workers that this process runs itself; without it each is a process of its own.
+    #[serde(skip)]
+    pub inline: Option<Arc<InlineWorkers>>,
 }
 
 impl Settings {

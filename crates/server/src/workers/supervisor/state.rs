@@ -7,6 +7,7 @@ use crate::engine::server_state::ServerState;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backend::Backend;
 use crate::workers::engines::Engines;
+use crate::workers::inline::Inline;
 use crate::workers::process::Processes;
 use crate::workers::registry::Registry;
 use crate::workers::settings::Settings;
@@ -64,9 +65,13 @@ impl Supervisor {
         folder: &std::path::Path,
     ) -> Result<Supervisor, Fatal> {
         let (events_tx, events) = mpsc::unbounded_channel();
-        let backend = Processes::start(settings.python.clone(), folder.into(), events_tx.clone());
-        let backend = backend.map_err(|error| Fatal::new(format!("no thread: {error}")))?;
-        Supervisor::with_backend(settings, state, folder, Box::new(backend), (events_tx, events))
+        let backend: Box<dyn Backend> = if let Some(workers) = &settings.inline {
+            Box::new(Inline { workers: workers.clone(), events: events_tx.clone() })
+        } else {
+            let processes = Processes::start(settings.python.clone(), folder.into(), events_tx.clone());
+            Box::new(processes.map_err(|error| Fatal::new(format!("no thread: {error}")))?)
+        };
+        Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))
     }
 
     /// The same, with workers that run somewhere else.
