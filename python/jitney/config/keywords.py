@@ -53,3 +53,4 @@ class ServerKeywords(TypedDict, total=False):
     drain_timeout_s: float
     log_format: Literal["text", "json"]
     log_level: Literal["error", "warn", "info", "debug", "trace"]
+    access_log: float

@@ -176,6 +176,9 @@ class ServerOptions:
     log_level: str = _option(
         "info", "lowest level of log lines that are written", choices=("error", "warn", "info", "debug", "trace")
     )
+    access_log: float = _option(
+        0.0, "share of requests that have a line in the access log, evenly spread: 0 none, 1 all", at_least=0, at_most=1
+    )
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as JSON has them."""

@@ -92,6 +92,8 @@ pub struct ServerOptions {
     pub log_format: String,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log_level: String,
+    /// Share of the requests that have a line in the access log.
+    pub access_log: f64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -169,6 +171,7 @@ impl ServerOptions {
             drain_timeout_s: 10.0,
             log_format: "text".into(),
             log_level: "info".into(),
+            access_log: 0.0,
         }
     }
 }

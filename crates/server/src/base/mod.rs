@@ -1,5 +1,6 @@
 //! What everything else stands on: the clock, telemetry, the ledger of memory, keys, work off the fast path.
 
+pub mod access_log;
 pub mod clock;
 pub mod fatal;
 pub mod keys;

@@ -85,7 +85,7 @@ pub(crate) fn run(
     if ledger.is_some()
         && let Err(failure) = room::check_share(&waiting, deployment.manifest.options.max_queued_items)
     {
-        let ticket = deployment.refuse(failure.outcome);
+        let ticket = deployment.refuse(failure.outcome).of_items(count(&items));
         return Either::Right(ready(RequestOutcomes { answers: Err(failure), ticket }).boxed());
     }
     if let [Ok(_)] = items[..]
@@ -93,14 +93,20 @@ pub(crate) fn run(
     {
         return Either::Left(deployment.open(call, &waiting).map(move |(answer, ticket)| {
             drop(held);
-            RequestOutcomes { answers: Ok(smallvec![answer]), ticket }
+            RequestOutcomes { answers: Ok(smallvec![answer]), ticket: ticket.of_items(1) }
         }));
     }
     Either::Right(run_many(deployment, items, waiting).inspect(move |_| drop(held)).boxed())
 }
 
+/// Items of a request, for its ticket.
+fn count(items: &Items) -> u32 {
+    u32::try_from(items.len()).unwrap_or(u32::MAX)
+}
+
 /// Runs a request of several items, or one whose item was refused.
 async fn run_many(deployment: &Deployment, items: Items, waiting: Account) -> RequestOutcomes {
+    let count = count(&items);
     let weight = items.len() * ITEM_BYTES;
     let arriving = deployment.outcomes.arrive();
     let (calls, refused) = offload::run(weight, || {
@@ -114,14 +120,14 @@ async fn run_many(deployment: &Deployment, items: Items, waiting: Account) -> Re
     if calls.is_empty() {
         let outcome = refused.iter().flatten().next().map_or(Outcome::Ok, |first| first.outcome);
         let answers = refused.into_iter().flatten().map(Answer::failed).collect();
-        return RequestOutcomes { answers: Ok(answers), ticket: deployment.refuse(outcome) };
+        return RequestOutcomes { answers: Ok(answers), ticket: deployment.refuse(outcome).of_items(count) };
     }
     let (answers, ticket) = deployment.open_many(calls, &waiting).await;
     let answers = match answers {
         Ok(answers) => Ok(offload::run(weight, || merge(refused, answers)).await),
         Err(failure) => Err(failure),
     };
-    RequestOutcomes { answers, ticket }
+    RequestOutcomes { answers, ticket: ticket.of_items(count) }
 }
 
 /// The answers of all items in their order: those that were refused have their failures.

@@ -1,5 +1,6 @@
 //! What the front serves, and what it says of itself. Shared by all connections.
 
+use crate::base::access_log::log::AccessLog;
 use crate::base::keys::Keys;
 use crate::base::ledger::Ledger;
 use crate::base::refusal_pacing::RefusalPacing;
@@ -27,6 +28,8 @@ pub struct ServerState {
     pub option_sources: BTreeMap<String, String>,
     /// Who may call; `None` if everybody may.
     pub keys: Option<Arc<Keys>>,
+    /// `None` if no request has a line in it.
+    pub access_log: Option<Arc<AccessLog>>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
     /// When it was made.
@@ -65,6 +68,7 @@ impl ServerState {
             options,
             option_sources: BTreeMap::new(),
             keys: None,
+            access_log: None,
             created: SystemTime::now(),
             refusing: RefusalPacing::new(),
             ledger,

@@ -1,5 +1,6 @@
 //! A server from start to exit code: bind, start workers, serve, drain.
 
+use crate::base::access_log::log::AccessLog;
 use crate::base::fatal::Fatal;
 use crate::base::keys::Keys;
 use crate::clients::server::admission;
@@ -32,12 +33,20 @@ pub fn serve(settings: Settings) -> i32 {
     // Half of the cores: a request that changes threads costs more, and models want cores too (0006-performance.md).
     let threads = (settings.cores as usize / 2).clamp(1, MOST_THREADS);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    let access_log = match AccessLog::start(&settings.server) {
+        Ok(access_log) => access_log.map(Arc::new),
+        Err(error) => {
+            tracing::error!("no thread for the access log: {error}");
+            return 1;
+        }
+    };
     let result = runtime.map_err(|error| Fatal::new(format!("no threads: {error}"))).and_then(|runtime| {
-        let result = runtime.block_on(run(settings));
+        let result = runtime.block_on(run(settings, access_log.clone()));
         // A connection that outlived the drain is cut here.
         runtime.shutdown_timeout(Duration::from_millis(100));
         result
     });
+    access_log.iter().for_each(|log| log.finish());
     match result {
         Ok(()) => 0,
         Err(fatal) => {
@@ -47,7 +56,7 @@ pub fn serve(settings: Settings) -> i32 {
     }
 }
 
-async fn run(settings: Settings) -> Result<(), Fatal> {
+async fn run(settings: Settings, access_log: Option<Arc<AccessLog>>) -> Result<(), Fatal> {
     let mut settings = settings;
     bound_connections(&mut settings.server, raise_file_limit());
     let settings = Arc::new(settings);
@@ -69,6 +78,7 @@ async fn run(settings: Settings) -> Result<(), Fatal> {
     let programs = listen::bind(&options.listen_programs).await.map_err(Fatal::new)?;
     let addresses: Vec<String> = listeners.iter().map(listen::Listener::local_address).collect();
     let mut state = settings.state();
+    state.access_log = access_log;
     if let Some(keys) = &keys {
         state.keys = Some(keys.clone());
         // Ends with the runtime.

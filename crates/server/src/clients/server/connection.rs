@@ -8,6 +8,7 @@ use crate::clients::answer_frames;
 use crate::clients::call_frame;
 use crate::clients::call_frame::{Request, SkippedRequest};
 use crate::clients::greeting::{Dial, Refused, Welcome};
+use crate::clients::server::line;
 use crate::clients::server::newcomers::Newcomer;
 use crate::clients::server::under_way::UnderWay;
 use crate::engine::program_values;
@@ -186,12 +187,15 @@ impl Connection {
             };
             match frame.kind {
                 Kind::Call if is_stopping => {
-                    let Request { id, deployment, items, .. } = call_frame::read_call(&frame, max_items)?;
+                    let Request { id, deployment, items, terms, .. } = call_frame::read_call(&frame, max_items)?;
+                    let access = line::begin(&self.state, &terms.id, &deployment, &items);
                     let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
                     let deployment = self.state.deployment(&deployment);
                     let counts = deployment.as_ref().map_or(&self.state.unknown, |deployment| &deployment.outcomes);
                     drop(counts.refuse(failure.outcome));
-                    self.send(answer_frames::answers(id, &vec![Answer::failed(failure); items.len()]));
+                    let refused = vec![Answer::failed(failure); items.len()];
+                    line::end(access, &refused);
+                    self.send(answer_frames::answers(id, &refused));
                 }
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -276,13 +280,15 @@ impl Connection {
     fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
         let Request { id, deployment, items, terms, bytes } = request;
         let found = self.state.deployment(&deployment);
+        let access = line::begin(&self.state, &terms.id, &deployment, &items);
         let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
         let (state, ledger, backlog) = (self.state.clone(), self.ledger.clone(), self.backlog.clone());
         let Some(found) = found else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
             drop(self.state.unknown.refuse(failure.outcome));
-            let refused = Answer::failed(failure);
-            self.send(answer_frames::until_written(answer_frames::answers(id, &vec![refused; items.len()]), permit));
+            let refused = vec![Answer::failed(failure); items.len()];
+            line::end(access, &refused);
+            self.send(answer_frames::until_written(answer_frames::answers(id, &refused), permit));
             return Ok(());
         };
         let requests = under_way.clone();
@@ -298,6 +304,7 @@ impl Connection {
                         failure.hide_model_text();
                     }
                 }
+                line::end(access, &answers);
                 if under_way.end(ticket) {
                     let answers = answer_frames::answers(id, &answers);
                     let silence = state.options.body_timeout();

@@ -2,5 +2,6 @@
 
 pub mod admission;
 pub(crate) mod connection;
+mod line;
 mod newcomers;
 mod under_way;

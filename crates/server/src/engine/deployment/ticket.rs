@@ -1,5 +1,6 @@
 //! How requests end: the one place that counts them, for every protocol.
 
+use crate::base::access_log::line::Ended;
 use crate::base::telemetry::Telemetry;
 use crate::values::answer::Timing;
 use jitney_core::tables::outcome::Outcome;
@@ -11,16 +12,19 @@ pub const UNKNOWN: &str = "(unknown)";
 
 /// Counts how the requests of one deployment end.
 #[derive(Debug)]
-pub struct OutcomeCounts(Vec<IntCounter>);
+pub struct OutcomeCounts {
+    deployment: Box<str>,
+    counts: Vec<IntCounter>,
+}
 
 impl OutcomeCounts {
     /// The counts of the deployment that has this name.
     pub(crate) fn new(telemetry: &Telemetry, deployment: &str) -> Arc<OutcomeCounts> {
-        Arc::new(OutcomeCounts(telemetry.outcomes(deployment)))
+        Arc::new(OutcomeCounts { deployment: deployment.into(), counts: telemetry.outcomes(deployment) })
     }
 
     pub(super) fn count(&self, outcome: Outcome) {
-        self.0[outcome as usize].inc();
+        self.counts[outcome as usize].inc();
     }
 
     /// A request that ended before the engine had it, e.g. because its body is malformed.
@@ -29,7 +33,7 @@ impl OutcomeCounts {
     }
 
     pub(super) fn ended(self: &Arc<OutcomeCounts>, outcome: Outcome, timing: Timing) -> Ticket {
-        Ticket { counts: self.clone(), outcome, timing }
+        Ticket { counts: self.clone(), outcome, items: 0, timing }
     }
 
     /// A request that arrives.
@@ -63,14 +67,38 @@ impl Drop for Arriving<'_> {
 pub struct Ticket {
     counts: Arc<OutcomeCounts>,
     outcome: Outcome,
+    /// Items of the request; 0 if its body was not decoded.
+    items: u32,
     /// Where the time of its slowest item went.
     pub timing: Timing,
 }
 
 impl Ticket {
+    /// The deployment that it was for, if there is such a one.
+    fn deployment(&self) -> Option<&str> {
+        Some(&*self.counts.deployment).filter(|&name| name != UNKNOWN)
+    }
+
+    /// The same for a request of so many items.
+    pub(crate) fn of_items(mut self, items: u32) -> Ticket {
+        self.items = items;
+        self
+    }
+
     /// How the request ended.
     pub(crate) fn outcome(&self) -> Outcome {
         self.outcome
+    }
+
+    /// What the access log says of it.
+    pub(crate) fn ended(&self, status: u16) -> Ended<'_> {
+        Ended {
+            deployment: self.deployment(),
+            outcome: Some(self.outcome),
+            status,
+            items: self.items as usize,
+            batch_size: self.timing.batch_size.into(),
+        }
     }
 
     /// How the request is counted: an answer may turn out to be impossible to write.

@@ -9,7 +9,9 @@ use http_body::{Body, SizeHint};
 use hyper::body::{Frame, Incoming};
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use tokio::runtime::Handle;
 use tokio::time::{timeout, timeout_at};
 
@@ -22,17 +24,29 @@ pub(crate) struct Upload {
     incoming: Option<Incoming>,
     is_http2: bool,
     account: Account,
+    /// Counts its bytes for the access log.
+    counter: Option<Arc<AtomicU64>>,
 }
 
 impl Upload {
     /// `account` is the one of its connection for what is being received.
     pub(crate) fn new(incoming: Incoming, is_http2: bool, account: Account) -> Upload {
-        Upload { incoming: Some(incoming), is_http2, account }
+        Upload { incoming: Some(incoming), is_http2, account, counter: None }
+    }
+
+    /// Counts its bytes there while they arrive.
+    pub(crate) fn count_in(&mut self, counter: Arc<AtomicU64>) {
+        self.counter = Some(counter);
     }
 
     /// The body as a value of its own, for a call that goes on after its head was sent; an empty one stays.
     pub(crate) fn take(&mut self) -> Upload {
-        Upload { incoming: self.incoming.take(), is_http2: self.is_http2, account: self.account.clone() }
+        Upload {
+            incoming: self.incoming.take(),
+            is_http2: self.is_http2,
+            account: self.account.clone(),
+            counter: self.counter.clone(),
+        }
     }
 
     /// Where its bytes are held while they are being received.
@@ -46,7 +60,12 @@ impl Body for Upload {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        self.incoming.as_mut().map_or(Poll::Ready(None), |incoming| Pin::new(incoming).poll_frame(cx))
+        let Some(incoming) = self.incoming.as_mut() else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(incoming).poll_frame(cx));
+        if let (Some(counter), Some(Ok(frame))) = (&self.counter, &frame) {
+            counter.fetch_add(frame.data_ref().map_or(0, |data| data.len() as u64), Ordering::Relaxed);
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,7 +1,9 @@
 //! Streams: messages as they come, and `ModelStreamInfer`, which answers each of them in their order.
 
+use crate::base::access_log::line::AccessLine;
 use crate::base::clock;
 use crate::base::ledger::{CountedBytes, Ledger};
+use crate::engine::deployment::ticket::Ticket;
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
 use crate::open_inference::messages::inference::{ModelInferResponse, ModelStreamInferResponse};
@@ -25,13 +27,15 @@ use crate::protocols::request::terms::RequestTerms;
 use crate::values::answer::Failure;
 use crate::values::chunks::Chunks;
 use crate::values::metadata::Metadata;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body as _;
+use hyper::StatusCode;
 use hyper::body::Frame;
 use hyper::header::HeaderMap;
 use jitney_core::tables::outcome::Outcome;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -287,6 +291,14 @@ async fn read(
     }
 }
 
+/// Says in the access log how a message was answered. The status of the stream has been sent before.
+fn end_line(line: Option<Box<AccessLine>>, ticket: &Ticket, pieces: &[Bytes]) {
+    if let Some(mut line) = line {
+        line.end(ticket.ended(StatusCode::OK.as_u16()));
+        line.add_answer_bytes(pieces.iter().map(Bytes::len).sum());
+    }
+}
+
 /// The answer to one request, as a message of the stream.
 async fn compute(
     state: Arc<ServerState>,
@@ -294,29 +306,45 @@ async fn compute(
     message: Packed,
     terms: Terms,
 ) -> Result<MessagePieces, Failure> {
+    let mut line = state.access_log.as_ref().and_then(|log| log.begin());
+    if let Some(line) = &mut line {
+        line.describe(&terms.metadata.request_id, "grpc", None);
+        line.set_route("POST", "/inference.GRPCInferenceService/ModelStreamInfer");
+        line.request_bytes().store(message.message.len() as u64, Ordering::Relaxed);
+    }
     let arriving = state.unknown.arrive();
     let plain = message.plain(&state).await;
     arriving.end();
-    let PlainMessage { message, received } =
-        plain.inspect_err(|failure| drop(state.unknown.refuse(failure.outcome)))?;
+    let PlainMessage { message, received } = match plain {
+        Ok(plain) => plain,
+        Err(failure) => {
+            end_line(line, &state.unknown.refuse(failure.outcome), &[]);
+            return Err(failure);
+        }
+    };
     let model_and_id = OnceLock::new();
     let infer = GrpcInfer { state: &state, of_stream: Some(&model_and_id) };
-    let failure = match room::check(&ledger, &state.options) {
+    let (failure, ticket) = match room::check(&ledger, &state.options) {
         Ok(()) => {
             let computing =
                 Computing { state: &state, ledger: &ledger, active: None, metadata: terms.metadata.clone() };
             // The message itself is freed when it has been decoded.
             match computing.compute(&infer, &None, message, received, terms.request).await {
-                Ok(Computed { output, .. }) => return Ok(output),
-                Err((failure, _)) => failure,
+                Ok(Computed { output, ticket }) => {
+                    end_line(line, &ticket, &output);
+                    return Ok(output);
+                }
+                Err(refused) => refused,
             }
         }
         Err(failure) => {
-            drop(state.unknown.refuse(failure.outcome));
+            let ticket = state.unknown.refuse(failure.outcome);
             model_and_id.get_or_init(|| ModelAndId::of_message(message));
-            failure
+            (failure, ticket)
         }
     };
+    end_line(line, &ticket, &[]);
+    drop(ticket);
     if terms.is_strict {
         return Err(failure);
     }

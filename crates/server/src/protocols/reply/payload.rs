@@ -1,5 +1,6 @@
 //! The body of an answer: one piece of known length, or a stream that ends with trailers.
 
+use crate::base::access_log::line::{AccessLine, Ended};
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::backlog;
@@ -30,6 +31,8 @@ pub(crate) struct ReplyBody {
     active: Option<Active>,
     /// Counts the request when the answer has been handed over, or dropped.
     ticket: Option<Ticket>,
+    /// Written to the access log when the answer has been handed over, or dropped.
+    line: Option<Box<AccessLine>>,
 }
 
 enum Content {
@@ -55,19 +58,33 @@ impl fmt::Debug for Content {
 impl<T: Into<Bytes>> From<T> for ReplyBody {
     fn from(data: T) -> ReplyBody {
         let data = data.into();
-        ReplyBody { content: Content::Whole((!data.is_empty()).then_some(data)), active: None, ticket: None }
+        ReplyBody {
+            content: Content::Whole((!data.is_empty()).then_some(data)),
+            active: None,
+            ticket: None,
+            line: None,
+        }
     }
 }
 
 impl ReplyBody {
     /// An answer that comes in pieces while it is computed, such as that of a gRPC stream.
     pub(crate) fn stream(stream: ReplyStream) -> ReplyBody {
-        ReplyBody { content: Content::Stream(stream, None), active: None, ticket: None }
+        ReplyBody { content: Content::Stream(stream, None), active: None, ticket: None, line: None }
     }
 
     /// Counts the request with this body.
     pub(crate) fn count_with(&mut self, ticket: Ticket) {
         self.ticket = Some(ticket);
+    }
+
+    /// Ends the line of its request in the access log with this body. `outcome` and `status` are those of an answer whose
+    /// request asked for no items.
+    pub(crate) fn log_with(&mut self, mut line: Box<AccessLine>, outcome: Option<Outcome>, status: u16) {
+        let page = Ended { deployment: None, outcome, status, items: 0, batch_size: 0 };
+        line.end(self.ticket.as_ref().map_or(page, |ticket| ticket.ended(status)));
+        line.add_answer_bytes(self.len().unwrap_or_default());
+        self.line = Some(line);
     }
 
     /// How its request ended; `None` of an answer that asked for no items.
@@ -110,14 +127,20 @@ impl Body for ReplyBody {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.content {
+        let body = &mut *self;
+        match &mut body.content {
             Content::Whole(data) => {
                 let data = data.take();
-                drop(self.ticket.take());
+                drop((body.ticket.take(), body.line.take()));
                 Poll::Ready(data.map(|data| Ok(Frame::data(data))))
             }
             Content::Stream(stream, account) => {
                 let frame = ready!(stream.as_mut().poll_frame(cx));
+                match (&mut body.line, &frame) {
+                    (Some(line), Some(Ok(frame))) => line.add_answer_bytes(frame.data_ref().map_or(0, Bytes::len)),
+                    (line, None) => drop(line.take()),
+                    _ => {}
+                }
                 let counted = |data| match &*account {
                     Some(Counting { activity, silence }) => backlog::counted(data, &activity.backlog, *silence),
                     None => data,

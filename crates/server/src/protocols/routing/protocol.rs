@@ -73,6 +73,16 @@ impl Protocol {
             }
     }
 
+    /// What logs call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Protocol::Native => "native",
+            Protocol::OpenAi => "openai",
+            Protocol::OpenInference => "open_inference",
+            Protocol::Grpc => "grpc",
+        }
+    }
+
     /// How this protocol writes problems.
     pub(crate) fn form(self) -> ProblemForm {
         match self {

@@ -1,5 +1,6 @@
 //! From a request to the function that answers it: through the gate, to its protocol, and there by path and method.
 
+use crate::base::access_log::line::AccessLine;
 use crate::base::refusal_pacing::is_refusal;
 use crate::engine::catalogue::MANY;
 use crate::engine::deployment::Deployment;
@@ -77,8 +78,12 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let (head, body) = request.into_parts();
         let http2 = head.version == Version::HTTP_2;
         let mut body = Upload::new(body, http2, activity.ledger.received.clone());
+        let mut line = state.access_log.as_ref().and_then(|log| log.begin());
+        if let Some(line) = &line {
+            body.count_in(line.request_bytes());
+        }
         Box::pin(async move {
-            let mut reply = answer(&state, own_host.as_deref(), &head, &mut body, &active).await;
+            let mut reply = answer(&state, own_host.as_deref(), &head, &mut body, &active, line.as_deref_mut()).await;
             if reply.body().outcome().is_some_and(is_refusal) {
                 state.refusing.turn().await;
             }
@@ -90,6 +95,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                     active.leave_unread();
                 }
             }
+            if let Some(line) = line {
+                end_line(line, &mut reply);
+            }
             reply.body_mut().hand_over(active, &state, &activity);
             Ok(reply)
         })
@@ -98,6 +106,14 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
 const READ: &str = "GET, HEAD";
 
+/// Says in the access log how a request ended.
+fn end_line(line: Box<AccessLine>, reply: &mut Reply) {
+    // Not every answer with a reason is counted as one of a call.
+    let reason = reply.headers().get("x-jitney-reason").and_then(|reason| reason.to_str().ok());
+    let (outcome, status) = (reason.and_then(Outcome::from_reason), reply.status().as_u16());
+    reply.body_mut().log_with(line, outcome, status);
+}
+
 /// The answer to one request, whatever its protocol.
 async fn answer(
     state: &Arc<ServerState>,
@@ -105,6 +121,7 @@ async fn answer(
     head: &Parts,
     body: &mut Upload,
     active: &Active,
+    line: Option<&mut AccessLine>,
 ) -> Reply {
     let id = RequestId::of(&head.headers);
     let protocol = Protocol::of(
@@ -113,6 +130,11 @@ async fn answer(
         |path| state.catalogue().is_some_and(|catalogue| catalogue.is_own_path(path)),
     );
     let exchange = Exchange { state, head, id: &id, active };
+    if let Some(line) = line {
+        let deployment = named(exchange, protocol);
+        line.describe(&id.text(), protocol.name(), deployment.as_ref().map(|found| &*found.manifest.name));
+        line.set_route(head.method.as_str(), head.uri.path());
+    }
     let mut reply = if let Err(stop) = gate::pass(state, own_host, protocol, head) {
         stopped(exchange, protocol, stop, body)
     } else {
