@@ -10,8 +10,8 @@ use std::collections::hash_map::Entry;
 pub struct Departed<I> {
     /// The input; it shares the memory of the payload.
     pub input: I,
-    /// The bytes of the input.
-    pub bytes: u64,
+    /// The hash of the whole input, if it was computed.
+    pub whole: Option<u64>,
     /// The workers that were lost with it before.
     pub history: LossHistory,
 }
@@ -63,6 +63,18 @@ impl<I> HeldItems<I> {
     pub fn depart(&mut self, id: ItemId, departed: Departed<I>) {
         if let Some(item) = self.by_id.get_mut(&id) {
             item.departed = Some(Box::new(departed));
+        }
+    }
+
+    /// All items, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (ItemId, &HeldItem<I>)> {
+        self.by_id.iter().map(|(&id, item)| (id, item))
+    }
+
+    /// The hash of the whole input of an item that no client waits for any more was computed.
+    pub fn fingerprinted(&mut self, id: ItemId, whole: u64) {
+        if let Some(departed) = self.by_id.get_mut(&id).and_then(|item| item.departed.as_mut()) {
+            departed.whole = Some(whole);
         }
     }
 

@@ -13,13 +13,20 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 /// Most blocked inputs that are remembered, and most suspects that have ended; the oldest are forgotten first.
 const MOST_REMEMBERED: usize = 1024;
 
+/// What is remembered of an input. Inputs are equal if both hashes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fingerprint {
+    /// The hash of a small part of the input: if it differs, the input need not be read as a whole.
+    pub sample: u64,
+    /// The hash of the whole input.
+    pub whole: u64,
+}
+
 /// What remains of an item that has ended before it was known whether its input kills workers.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence {
     /// The fingerprint of its input.
-    pub fingerprint: u64,
-    /// The bytes of its input: inputs of other lengths differ, and need not be read.
-    pub bytes: u64,
+    pub fingerprint: Fingerprint,
     /// The workers that were lost with it.
     pub history: LossHistory,
 }
@@ -38,8 +45,8 @@ pub enum Verdict {
 pub struct Quarantine {
     suspects: VecDeque<ItemId>,
     running: Option<ItemId>,
-    blocked: VecDeque<(Time, u64)>,
-    suspected: VecDeque<(Time, u64, LossHistory)>,
+    blocked: VecDeque<(Time, Fingerprint)>,
+    suspected: VecDeque<(Time, Fingerprint, LossHistory)>,
 }
 
 impl Quarantine {
@@ -85,7 +92,7 @@ impl Quarantine {
     }
 
     /// Refuses inputs of this fingerprint for a while.
-    pub fn block(&mut self, fingerprint: u64, now: Time) {
+    pub fn block(&mut self, fingerprint: Fingerprint, now: Time) {
         self.clear(fingerprint);
         if self.blocked.len() == MOST_REMEMBERED {
             self.blocked.pop_front();
@@ -105,12 +112,18 @@ impl Quarantine {
     }
 
     /// An equal input was computed alone and did no harm.
-    pub fn clear(&mut self, fingerprint: u64) {
+    pub fn clear(&mut self, fingerprint: Fingerprint) {
         self.suspected.retain(|&(_, other, _)| other != fingerprint);
     }
 
-    /// What is known about an input. The fingerprint is only computed if anything is remembered.
-    pub fn verdict(&mut self, fingerprint: impl FnOnce() -> u64, now: Time) -> Verdict {
+    /// Whether an input of this sample is suspected.
+    pub fn suspects_sample(&self, sample: u64) -> bool {
+        self.suspected.iter().any(|(_, other, _)| other.sample == sample)
+    }
+
+    /// What is known about an input. The sample is only computed if anything is remembered, and the hash of the whole input
+    /// if the sample is one of those.
+    pub fn verdict(&mut self, sample: impl FnOnce() -> u64, whole: impl FnOnce() -> u64, now: Time) -> Verdict {
         while self.blocked.front().is_some_and(|&(until, _)| until <= now) {
             self.blocked.pop_front();
         }
@@ -120,14 +133,18 @@ impl Quarantine {
         if self.blocked.is_empty() && self.suspected.is_empty() {
             return Verdict::Allowed(LossHistory::default());
         }
-        let fingerprint = fingerprint();
+        let sample = sample();
+        if !self.suspects_sample(sample) && self.blocked.iter().all(|(_, other)| other.sample != sample) {
+            return Verdict::Allowed(LossHistory::default());
+        }
+        let fingerprint = Fingerprint { sample, whole: whole() };
         if self.blocked.iter().any(|&(_, other)| other == fingerprint) {
             return Verdict::Blocked;
         }
         Verdict::Allowed(self.history_of(fingerprint).unwrap_or_default())
     }
 
-    fn history_of(&self, fingerprint: u64) -> Option<LossHistory> {
+    fn history_of(&self, fingerprint: Fingerprint) -> Option<LossHistory> {
         self.suspected.iter().find(|(_, other, _)| *other == fingerprint).map(|&(_, _, history)| history)
     }
 }
@@ -136,6 +153,24 @@ impl Quarantine {
 mod tests {
     use super::*;
     use crate::replicas::loss_history::Loss;
+
+    fn input(whole: u64) -> Fingerprint {
+        Fingerprint { sample: whole % 10, whole }
+    }
+
+    fn verdict(quarantine: &mut Quarantine, whole: u64, now: Time) -> Verdict {
+        quarantine.verdict(|| whole % 10, || whole, now)
+    }
+
+    #[test]
+    fn only_an_input_of_the_same_sample_is_read_as_a_whole() {
+        let mut quarantine = Quarantine::default();
+        quarantine.block(input(7), Time(0));
+        let unread = || unreachable!("the samples differ");
+        assert_eq!(quarantine.verdict(|| 8, unread, Time(0)), Verdict::Allowed(LossHistory::default()));
+        assert_eq!(verdict(&mut quarantine, 17, Time(0)), Verdict::Allowed(LossHistory::default()));
+        assert_eq!(verdict(&mut quarantine, 7, Time(0)), Verdict::Blocked);
+    }
 
     #[test]
     fn suspects_run_one_at_a_time() {
@@ -151,11 +186,11 @@ mod tests {
     #[test]
     fn blocked_inputs_are_forgotten_and_bounded() {
         let mut quarantine = Quarantine::default();
-        quarantine.block(7, Time(0));
-        assert_eq!(quarantine.verdict(|| 7, Time(0)), Verdict::Blocked);
-        assert_eq!(quarantine.verdict(|| 8, Time(0)), Verdict::Allowed(LossHistory::default()));
-        assert_eq!(quarantine.verdict(|| 7, Time(0) + REMEMBERED_FOR), Verdict::Allowed(LossHistory::default()));
-        (0..2000).for_each(|n| quarantine.block(n, Time(0)));
+        quarantine.block(input(7), Time(0));
+        assert_eq!(verdict(&mut quarantine, 7, Time(0)), Verdict::Blocked);
+        assert_eq!(verdict(&mut quarantine, 8, Time(0)), Verdict::Allowed(LossHistory::default()));
+        assert_eq!(verdict(&mut quarantine, 7, Time(0) + REMEMBERED_FOR), Verdict::Allowed(LossHistory::default()));
+        (0..2000).for_each(|n| quarantine.block(input(n), Time(0)));
         assert_eq!(quarantine.blocked.len(), MOST_REMEMBERED);
     }
 
@@ -164,19 +199,19 @@ mod tests {
         let (mut quarantine, mut history, minute) =
             (Quarantine::default(), LossHistory::default(), Duration::from_secs(60));
         assert!(!history.add(Loss::Crashed, true, false) && history.is_suspect());
-        let evidence = |fingerprint| Evidence { fingerprint, bytes: 1, history };
+        let evidence = |whole| Evidence { fingerprint: input(whole), history };
         quarantine.suspect_input(&evidence(7), Time(0), minute);
         let last = Time(0) + REMEMBERED_FOR + Duration::from_secs(59);
         assert_eq!(
-            quarantine.verdict(|| 7, last),
+            verdict(&mut quarantine, 7, last),
             Verdict::Allowed(history),
             "longer than the next hang takes to be seen"
         );
-        assert_eq!(quarantine.verdict(|| 8, last), Verdict::Allowed(LossHistory::default()));
-        assert_eq!(quarantine.verdict(|| 7, Time(0) + 2 * minute), Verdict::Allowed(LossHistory::default()));
+        assert_eq!(verdict(&mut quarantine, 8, last), Verdict::Allowed(LossHistory::default()));
+        assert_eq!(verdict(&mut quarantine, 7, Time(0) + 2 * minute), Verdict::Allowed(LossHistory::default()));
         (0..2000).for_each(|n| quarantine.suspect_input(&evidence(n), Time(0), minute));
         assert_eq!(quarantine.suspected.len(), MOST_REMEMBERED);
-        quarantine.clear(1999);
-        assert_eq!(quarantine.verdict(|| 1999, Time(0)), Verdict::Allowed(LossHistory::default()));
+        quarantine.clear(input(1999));
+        assert_eq!(verdict(&mut quarantine, 1999, Time(0)), Verdict::Allowed(LossHistory::default()));
     }
 }

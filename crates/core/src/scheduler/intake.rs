@@ -106,8 +106,9 @@ impl<P: Payload> Scheduler<P> {
         if !self.lanes.has_room(&item.group) {
             return Err((item.payload, Refusal::soon(Outcome::TooManyLanes)));
         }
-        // This comes last because the fingerprint reads the whole input: a refusal by the cheap bounds costs nothing.
-        let history = match self.quarantine.verdict(|| P::fingerprint(item.payload.input()), now) {
+        // This comes last because the input may be read as a whole: a refusal by the cheap bounds costs nothing.
+        let (sample, whole) = (|| P::sample(item.payload.input()), || P::fingerprint(item.payload.input()));
+        let history = match self.quarantine.verdict(sample, whole, now) {
             Verdict::Blocked => return Err((item.payload, Refusal::never(Outcome::Quarantined))),
             Verdict::Allowed(history) => history,
         };
@@ -140,6 +141,7 @@ impl<P: Payload> Scheduler<P> {
             batch_size: 0,
             history,
             is_suspected_by_fingerprint: history.is_suspect(),
+            whole: None,
             payload: item.payload,
         };
         self.entries.insert(item.id, entry);

@@ -5,7 +5,7 @@ use crate::queue::lanes::LaneId;
 use crate::queue::waiting::Waiting;
 use crate::replicas::held_items::Departed;
 use crate::replicas::loss_history::LossHistory;
-use crate::replicas::quarantine::Evidence;
+use crate::replicas::quarantine::{Evidence, Fingerprint};
 use crate::request::{BatchId, ItemId, Priority};
 use crate::time::Time;
 use std::fmt::Debug;
@@ -19,8 +19,13 @@ pub trait Payload {
     /// The input of this item.
     fn input(&self) -> &Self::Input;
 
-    /// Equal inputs have equal fingerprints. The whole input is read for it.
+    /// A hash of the whole input: equal inputs have equal hashes.
     fn fingerprint(input: &Self::Input) -> u64;
+
+    /// A hash of a small part of the input. It is computed in a time that does not grow with the input.
+    fn sample(input: &Self::Input) -> u64 {
+        Self::fingerprint(input)
+    }
 
     /// Whether the item may be given to another worker when its own is lost: not once a part of its answer was sent.
     fn may_run_again(&self) -> bool {
@@ -104,20 +109,28 @@ pub(super) struct Entry<P> {
     pub(super) history: LossHistory,
     /// It waits as a suspect because an equal input is suspected, not for what it did itself.
     pub(super) is_suspected_by_fingerprint: bool,
+    /// The hash of the whole input, if it was computed.
+    pub(super) whole: Option<u64>,
     pub(super) payload: P,
 }
 
 impl<P: Payload> Entry<P> {
-    pub(super) fn fingerprint(&self) -> u64 {
-        P::fingerprint(self.payload.input())
+    pub(super) fn sample(&self) -> u64 {
+        P::sample(self.payload.input())
+    }
+
+    /// Reads the whole input, unless that was done before.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let whole = self.whole.unwrap_or_else(|| P::fingerprint(self.payload.input()));
+        Fingerprint { sample: self.sample(), whole }
     }
 
     pub(super) fn evidence(&self) -> Evidence {
-        Evidence { fingerprint: self.fingerprint(), bytes: self.bytes, history: self.history }
+        Evidence { fingerprint: self.fingerprint(), history: self.history }
     }
 
     /// What stays with the replica when no client waits for the item any more.
     pub(super) fn departed(&self) -> Departed<P::Input> {
-        Departed { input: self.payload.input().clone(), bytes: self.bytes, history: self.history }
+        Departed { input: self.payload.input().clone(), whole: self.whole, history: self.history }
     }
 }

@@ -4,7 +4,7 @@
 use crate::replicas::batch::Batch;
 use crate::replicas::held_items::HeldItem;
 use crate::replicas::loss_history::{Loss, LossHistory};
-use crate::replicas::quarantine::{Evidence, Verdict};
+use crate::replicas::quarantine::{Evidence, Fingerprint, Verdict};
 use crate::replicas::replicas::LostBatch;
 use crate::request::{ItemId, ReplicaId};
 use crate::scheduler::item::{Entry, Payload, Stage};
@@ -16,6 +16,30 @@ use crate::time::Time;
 type Judgement = (Evidence, bool);
 
 impl<P: Payload> Scheduler<P> {
+    /// The inputs that are read as a whole when this replica is lost: those of the items that may end with it. A caller that
+    /// has large ones can hash them elsewhere, and hand in the hashes before it reports the loss.
+    pub fn inputs_to_read(&mut self, id: ReplicaId) -> Vec<(ItemId, P::Input)> {
+        let Some(held) = self.replicas.items(id) else { return Vec::new() };
+        let may_end = |item, held: &HeldItem<P::Input>| {
+            if let Some(departed) = &held.departed {
+                return Some(departed.input.clone());
+            }
+            let (entry, batch) = (self.entries.get(&item)?, self.batches.get(&held.batch)?);
+            let may_end = batch.suspect == Some(item) || !(self.rules.retry && entry.payload.may_run_again());
+            may_end.then(|| entry.payload.input().clone())
+        };
+        held.iter().filter_map(|(item, held)| Some((item, may_end(item, held)?))).collect()
+    }
+
+    /// The hash of the whole input of an item that this replica holds.
+    pub fn fingerprinted(&mut self, id: ReplicaId, item: ItemId, whole: u64) {
+        // A client may have stopped to wait for it a moment ago.
+        match self.entries.get_mut(&item) {
+            Some(entry) => entry.whole = Some(whole),
+            None => self.replicas.items(id).into_iter().for_each(|held| held.fingerprinted(item, whole)),
+        }
+    }
+
     /// A replica died. Items that had not started go back to their lanes; items that had started run again alone, if they may.
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
         self.has_news = true;
@@ -41,8 +65,9 @@ impl<P: Payload> Scheduler<P> {
         let is_trial = batch.suspect == Some(id);
         if let Some(mut departed) = held.departed {
             let is_cause = departed.history.add(loss, held.is_started, is_trial);
-            let fingerprint = P::fingerprint(&departed.input);
-            let evidence = Evidence { fingerprint, bytes: departed.bytes, history: departed.history };
+            let whole = departed.whole.unwrap_or_else(|| P::fingerprint(&departed.input));
+            let fingerprint = Fingerprint { sample: P::sample(&departed.input), whole };
+            let evidence = Evidence { fingerprint, history: departed.history };
             return Some((evidence, is_cause));
         }
         let entry = self.entries.get_mut(&id)?;
@@ -73,7 +98,7 @@ impl<P: Payload> Scheduler<P> {
         }
         let evidence: Vec<Evidence> = judged.iter().map(|(evidence, _)| *evidence).collect();
         for (id, fingerprint) in self.equal_inputs(&evidence, |entry| !matches!(entry.stage, Stage::Batch(_))) {
-            match self.quarantine.verdict(|| fingerprint, now) {
+            match self.quarantine.verdict(|| fingerprint.sample, || fingerprint.whole, now) {
                 Verdict::Blocked => self.fail(id, Outcome::Quarantined),
                 Verdict::Allowed(history) => self.set_apart(id, history),
             }
@@ -88,9 +113,14 @@ impl<P: Payload> Scheduler<P> {
         if self.batches.get(&batch).is_none_or(|batch| batch.suspect != Some(id)) {
             return;
         }
+        let sample = entry.sample();
+        let may_be_cleared = |entry: &Entry<P>| entry.is_suspected_by_fingerprint && entry.stage == Stage::Suspect;
+        let waits = || self.entries.values().any(|entry| may_be_cleared(entry) && entry.sample() == sample);
+        if !self.quarantine.suspects_sample(sample) && !waits() {
+            return;
+        }
         let evidence = entry.evidence();
         self.quarantine.clear(evidence.fingerprint);
-        let may_be_cleared = |entry: &Entry<P>| entry.is_suspected_by_fingerprint && entry.stage == Stage::Suspect;
         for (id, _) in self.equal_inputs(&[evidence], may_be_cleared) {
             let entry = self.entries.get_mut(&id).expect("what waits is known");
             (entry.is_suspected_by_fingerprint, entry.history) = (false, LossHistory::default());
@@ -100,11 +130,15 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// The items whose input is equal to one of these, among those that fulfil a condition; in order of arrival, each with
-    /// its fingerprint. Only inputs of the same length are read.
-    fn equal_inputs(&self, evidence: &[Evidence], condition: impl Fn(&Entry<P>) -> bool) -> Vec<(ItemId, u64)> {
+    /// its fingerprint. Only inputs of the same sample are read as a whole.
+    fn equal_inputs(&self, evidence: &[Evidence], condition: impl Fn(&Entry<P>) -> bool) -> Vec<(ItemId, Fingerprint)> {
+        if evidence.is_empty() {
+            return Vec::new();
+        }
         let mut equal = Vec::new();
         for (&id, entry) in self.entries.iter().filter(|(_, entry)| condition(entry)) {
-            if evidence.iter().any(|evidence| evidence.bytes == entry.bytes) {
+            let sample = entry.sample();
+            if evidence.iter().any(|evidence| evidence.fingerprint.sample == sample) {
                 let fingerprint = entry.fingerprint();
                 if evidence.iter().any(|evidence| evidence.fingerprint == fingerprint) {
                     equal.push((entry.waiting.arrival, id, fingerprint));
@@ -132,5 +166,74 @@ impl<P: Payload> Scheduler<P> {
     fn put_back(&mut self, id: ItemId) {
         let entry = self.entries.get_mut(&id).expect("what waits is known");
         entry.stage = Stage::Lane(self.lanes.push(&entry.group, entry.waiting));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::options::DeploymentOptions;
+    use crate::config::rules::Rules;
+    use crate::queue::group_key::GroupKey;
+    use crate::request::{Priority, ReplicaClass};
+    use crate::scheduler::action::Action;
+    use crate::scheduler::item::NewItem;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Inputs that were read as a whole.
+        static READ: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// An input and its sample.
+    #[derive(Debug)]
+    struct Input((u64, u64));
+
+    impl Payload for Input {
+        type Input = (u64, u64);
+
+        fn input(&self) -> &(u64, u64) {
+            &self.0
+        }
+
+        fn fingerprint(input: &(u64, u64)) -> u64 {
+            READ.set(READ.get() + 1);
+            input.0
+        }
+
+        fn sample(input: &(u64, u64)) -> u64 {
+            input.1
+        }
+    }
+
+    fn submit(scheduler: &mut Scheduler<Input>, id: u64, input: (u64, u64)) {
+        let (group, priority, payload) = (GroupKey::default(), Priority::Normal, Input(input));
+        let item = NewItem { id: ItemId(id), group, cost: 1, bytes: 9, priority, timeout: None, payload };
+        assert!(scheduler.submit(Time(0), item).is_ok());
+    }
+
+    #[test]
+    fn only_inputs_that_may_be_equal_are_read_and_each_once() {
+        let rules = Rules::new(&DeploymentOptions { max_batch_size: 1, ..DeploymentOptions::for_test() })
+            .expect("the options are valid");
+        let (mut scheduler, replica) = (Scheduler::new(rules), ReplicaId(1));
+        scheduler.replica_up(Time(0), replica, ReplicaClass::default());
+        submit(&mut scheduler, 1, (10, 7));
+        assert!(matches!(scheduler.poll(Time(0)), Some(Action::Launch(_))));
+        assert!(scheduler.inputs_to_read(replica).is_empty(), "a client waits: the item will run again");
+        assert!(scheduler.cancel(ItemId(1)).is_some());
+        for (id, input) in [(2, (10, 7)), (3, (20, 7)), (4, (30, 8))] {
+            submit(&mut scheduler, id, input);
+        }
+        assert_eq!(scheduler.inputs_to_read(replica), [(ItemId(1), (10, 7))]);
+        scheduler.fingerprinted(replica, ItemId(1), 10);
+        scheduler.replica_lost(Time(0), replica, Loss::Crashed);
+        assert_eq!(READ.get(), 2, "those of the same sample, and not the one that was read elsewhere");
+        let suspects = [2, 3, 4].map(|id| scheduler.entries[&ItemId(id)].stage == Stage::Suspect);
+        assert_eq!(suspects, [true, false, false]);
+        submit(&mut scheduler, 5, (40, 9));
+        assert_eq!(READ.get(), 2, "it cannot be equal");
+        submit(&mut scheduler, 6, (10, 7));
+        assert_eq!((READ.get(), scheduler.entries[&ItemId(6)].stage), (3, Stage::Suspect));
     }
 }

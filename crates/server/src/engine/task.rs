@@ -1,15 +1,19 @@
 //! The engine task of one deployment: owns its scheduler, carries out its decisions. Messages in, actions out, no locks.
 
+mod lost_inputs;
 mod meters;
 mod pending;
+mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::Inbound;
 use crate::engine::large_request::replica_count::ReplicaCount;
 use crate::engine::reply::ReplySender;
+use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::Meters;
 use crate::engine::task::pending::{End, Pending};
+use crate::engine::task::timings::{expired, fail, sayable, timing};
 use crate::link::batch_end::BatchEnd;
 use crate::link::front::events::BatchEvent;
 use crate::link::front::link::Link;
@@ -21,6 +25,7 @@ use crate::values::metadata::Metadata;
 use jitney_core::config::rules::Rules;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::{Action, Launch};
 use jitney_core::scheduler::admission::refusal::Refusal;
@@ -67,6 +72,8 @@ pub struct Engine {
     inbound: mpsc::UnboundedReceiver<Inbound>,
     reports: mpsc::UnboundedSender<WorkerEvent>,
     meters: Meters,
+    lost_inputs: LostInputs,
+    is_crash_looping: bool,
     /// What others see of the number of replicas.
     replicas: ReplicaCount,
 }
@@ -92,6 +99,8 @@ impl Engine {
             inbound,
             reports,
             meters: Meters::new(telemetry, deployment),
+            lost_inputs: LostInputs::default(),
+            is_crash_looping: false,
             replicas,
         }
     }
@@ -106,6 +115,7 @@ impl Engine {
         loop {
             tokio::select! {
                 biased;
+                Some(read) = self.lost_inputs.next() => self.inputs_read(self.clock.now(), read),
                 count = self.inbound.recv_many(&mut messages, MESSAGES_AT_ONCE) => if count == 0 { return },
                 // A timer that has rung would be ready at once, for ever, until it is set again.
                 () = &mut timer, if armed.0 != u64::MAX => armed = Time(u64::MAX),
@@ -151,6 +161,7 @@ impl Engine {
             Inbound::Profiled(batches) => self.scheduler.profiled(ReplicaClass::default(), batches),
             Inbound::Up(replica, link) => {
                 self.links.insert(replica, link);
+                self.is_crash_looping = false;
                 self.scheduler.replica_up(now, replica, ReplicaClass::default());
             }
             Inbound::Retire(replica) => {
@@ -164,16 +175,41 @@ impl Engine {
                 self.links.remove(&replica);
                 self.trials.remove(&replica);
                 self.answered.retain(|_, answered| answered.replica != replica);
-                self.scheduler.replica_lost(now, replica, loss);
+                self.lost(now, replica, loss);
             }
             Inbound::Drain => self.scheduler.drain(),
-            Inbound::CrashLooping => self.scheduler.crash_looping(),
+            Inbound::CrashLooping => {
+                self.is_crash_looping = true;
+                self.scheduler.crash_looping();
+            }
             // The page that asked may have timed out.
             Inbound::Explain(reply) => drop(reply.send(self.scheduler.explain(now))),
             Inbound::ShowLearned(reply) => {
                 self.show_learned(now);
                 let _ = reply.send(());
             }
+        }
+    }
+
+    /// A replica was lost. Its inputs that may be the cause are read first.
+    fn lost(&mut self, now: Time, replica: ReplicaId, loss: Loss) {
+        let inputs = self.scheduler.inputs_to_read(replica);
+        if self.lost_inputs.read(replica, loss, inputs) {
+            self.scheduler.retire(replica);
+        } else {
+            self.scheduler.replica_lost(now, replica, loss);
+        }
+    }
+
+    fn inputs_read(&mut self, now: Time, read: InputsRead) {
+        let InputsRead { replica, loss, hashes } = read;
+        for (item, hash) in hashes {
+            self.scheduler.fingerprinted(replica, item, hash);
+        }
+        self.scheduler.replica_lost(now, replica, loss);
+        if self.is_crash_looping {
+            // Its items would wait for a replica that does not come.
+            self.scheduler.crash_looping();
         }
     }
 
@@ -443,38 +479,7 @@ fn new_item(mut call: Box<Call>, reply: ReplySender) -> NewItem<Pending> {
     }
 }
 
-/// As people say it: a wait of 40 ms is not one of "0.0 s".
-fn sayable(length: Duration) -> String {
-    let ms = length.as_secs_f64() * 1e3;
-    match ms {
-        _ if ms >= 1000.0 => format!("{:.1} s", ms / 1e3),
-        _ if ms >= 10.0 => format!("{ms:.0} ms"),
-        _ => format!("{ms:.1} ms"),
-    }
-}
-
 fn report(reports: &mpsc::UnboundedSender<WorkerEvent>, message: WorkerEvent) {
     // Without a supervisor the server is going down, and the worker with it.
     let _ = reports.send(message);
-}
-
-fn fail(reply: ReplySender, failure: Failure, timing: Timing) {
-    reply.end(Answer { result: Err(failure), timing, tokens: None });
-}
-
-fn timing(now: Time, ended: &EndedItem<Pending>, model: Duration) -> Timing {
-    let Some(launched) = ended.launched else {
-        return Timing { queue: now - ended.arrival, ..Timing::default() };
-    };
-    let batch = (now - launched).saturating_sub(model);
-    Timing { queue: launched - ended.arrival, batch, model, batch_size: ended.batch_size }
-}
-
-fn expired(now: Time, ended: &EndedItem<Pending>) -> Failure {
-    let after = (now - ended.arrival).as_millis();
-    let stage = if ended.launched.is_some() { "with a worker" } else { "waiting in the queue" };
-    Failure::new(
-        Outcome::DeadlineExceeded,
-        format!("the deadline passed after {after} ms, while the request was {stage}"),
-    )
 }

@@ -57,6 +57,33 @@ async fn what_had_not_started_goes_elsewhere_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_large_input_that_no_client_waits_for_is_known_after_the_loss() {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    // So large that it is hashed on another thread.
+    let large = "large".repeat(1 << 18);
+    let gone = rig.call(&large);
+    worker.batch().await;
+    gone.abort();
+    worker.cancelled().await;
+    let waiting = rig.call(&large);
+    rig.lose(worker, Loss::Crashed).await;
+    let mut other = rig.worker().await;
+    // The paused clock does not advance while the thread runs, so the next call comes after the loss.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let later = rig.call(&large);
+    for call in [waiting, later] {
+        let batch = other.batch().await;
+        assert_eq!(batch.items.len(), 1, "each equal input runs alone");
+        other.answer(&batch).await;
+        assert_eq!(text(&call.await.unwrap()), right(&large));
+    }
+    assert!(rig.batches(CloseReason::Suspect) >= 1);
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_sent_ahead_goes_elsewhere_and_what_ran_runs_alone() {
     let mut rig = Rig::running(|options| options.max_batch_size = 4);
     let (worker, _, calls) = loaded(&mut rig).await;

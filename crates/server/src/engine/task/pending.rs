@@ -4,11 +4,17 @@ use crate::engine::reply::{MOST_PARTS, PartSent, PartValues, ReplySender};
 use crate::link::results_frame::ItemOutcome;
 use crate::values::answer::Failure;
 use crate::values::call::{Call, Part};
+use crate::values::chunks::Chunks;
 use jitney_core::scheduler::item::Payload;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
+
+/// A sample of an input is so many pieces of it, at equal distances.
+const SAMPLES: usize = 16;
+/// Bytes of one piece.
+const SAMPLE_BYTES: usize = 256;
 
 /// An item in the engine: what to compute, and whom to tell.
 #[derive(Debug)]
@@ -53,6 +59,20 @@ impl Pending {
     }
 }
 
+/// The hash of what is asked and of what `write` takes of its bytes. The hash is keyed at random per process, so that no
+/// client can make two inputs collide.
+fn hash(parts: &[Part], write: impl Fn(&Chunks, &mut DefaultHasher)) -> u64 {
+    static KEY: OnceLock<RandomState> = OnceLock::new();
+    let mut hasher = KEY.get_or_init(RandomState::new).build_hasher();
+    for part in parts {
+        (part.tag as u8).hash(&mut hasher);
+        part.tensor.as_ref().map(|t| (t.dtype, &t.shape)).hash(&mut hasher);
+        part.data.len().hash(&mut hasher);
+        write(&part.data, &mut hasher);
+    }
+    hasher.finish()
+}
+
 impl Payload for Pending {
     type Input = SmallVec<[Part; 1]>;
 
@@ -60,20 +80,72 @@ impl Payload for Pending {
         &self.call.parts
     }
 
-    /// The hash is keyed at random per process, so that no client can make two inputs collide.
     fn fingerprint(parts: &SmallVec<[Part; 1]>) -> u64 {
-        static KEY: OnceLock<RandomState> = OnceLock::new();
-        let mut hasher = KEY.get_or_init(RandomState::new).build_hasher();
-        for part in parts {
-            (part.tag as u8).hash(&mut hasher);
-            part.tensor.as_ref().map(|t| (t.dtype, &t.shape)).hash(&mut hasher);
-            part.data.len().hash(&mut hasher);
-            part.data.0.iter().for_each(|chunk| hasher.write(chunk));
-        }
-        hasher.finish()
+        hash(parts, |data, hasher| data.0.iter().for_each(|chunk| hasher.write(chunk)))
+    }
+
+    fn sample(parts: &SmallVec<[Part; 1]>) -> u64 {
+        hash(parts, |data, hasher| {
+            let apart = data.len().div_ceil(SAMPLES).max(SAMPLE_BYTES);
+            let mut before = 0;
+            for chunk in &data.0 {
+                // Samples begin at multiples of `apart` of the whole, however it is cut into chunks.
+                for begin in (before / apart * apart..before + chunk.len()).step_by(apart) {
+                    let end = (begin + SAMPLE_BYTES).saturating_sub(before).min(chunk.len());
+                    hasher.write(&chunk[begin.saturating_sub(before).min(end)..end]);
+                }
+                before += chunk.len();
+            }
+        })
     }
 
     fn may_run_again(&self) -> bool {
         self.sequence == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::tensor::Tag;
+    use bytes::Bytes;
+    use smallvec::smallvec;
+
+    fn input(bytes: &[u8], cuts: &[usize]) -> SmallVec<[Part; 1]> {
+        let bytes = Bytes::copy_from_slice(bytes);
+        let ends = cuts.iter().copied().chain([bytes.len()]);
+        let mut begin = 0;
+        let chunks = ends.map(|end| bytes.slice(std::mem::replace(&mut begin, end)..end)).collect();
+        smallvec![Part { tag: Tag::Bytes, tensor: None, data: Chunks(chunks) }]
+    }
+
+    #[test]
+    fn a_sample_does_not_depend_on_the_chunks_and_reads_both_ends() {
+        let mut bytes: Vec<u8> = (0..100_003u32).map(|n| (n % 251) as u8).collect();
+        let whole = input(&bytes, &[]);
+        for cuts in [&[1][..], &[100, 300, 300, 6_251, 6_252, 50_000], &[99_999], &[0]] {
+            assert_eq!(Pending::sample(&input(&bytes, cuts)), Pending::sample(&whole), "{cuts:?}");
+            assert_eq!(Pending::fingerprint(&input(&bytes, cuts)), Pending::fingerprint(&whole));
+        }
+        assert_ne!(Pending::sample(&input(&bytes[1..], &[])), Pending::sample(&whole), "the length counts");
+        for (place, is_read) in [(0, true), (255, true), (256, false), (93_765 + 255, true)] {
+            bytes[place] ^= 1;
+            let other = input(&bytes, &[]);
+            assert_eq!(Pending::sample(&other) != Pending::sample(&whole), is_read, "byte {place}");
+            assert_ne!(Pending::fingerprint(&other), Pending::fingerprint(&whole));
+            bytes[place] ^= 1;
+        }
+    }
+
+    #[test]
+    fn a_small_input_is_read_as_a_whole() {
+        for len in [0, 1, 255, 256, 257, 4096] {
+            let mut bytes = vec![7; len];
+            let first = Pending::sample(&input(&bytes, &[]));
+            if let Some(last) = bytes.last_mut() {
+                *last = 8;
+                assert_ne!(Pending::sample(&input(&bytes, &[])), first, "{len} bytes");
+            }
+        }
     }
 }
