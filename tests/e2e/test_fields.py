@@ -112,3 +112,45 @@ def test_a_program_sends_images_and_arrays_unchanged() -> None:
         assert models.pictures(item) == ANSWER | {"points": [[1.0, 1.0]]}
         with pytest.raises(jitney.InvalidInput, match=r"\$\.mask: expected uint8 of shape \(2, 2\), got float64"):
             models.pictures(item | {"mask": MASK.astype(np.float64)})
+
+
+def decoded(data: bytes) -> tuple[int, int]:
+    return Image.open(io.BytesIO(data)).size
+
+
+def test_an_answer_has_images_and_arrays_in_json(server: Server) -> None:
+    answer = httpx.post(url(server, "detect"), content=png(), headers={"content-type": "image/png"}).json()
+    [detail] = answer["details"]
+    assert (answer["label"], answer["mask"], answer["heat"]) == ("red", [[7, 7], [7, 7]], [[1.0, 1.0]])
+    assert decoded(base64.b64decode(answer["thumbnail"])) == (3, 2)
+    assert (decoded(base64.b64decode(detail["crop"])), detail["scores"]) == ((1, 1), [0.5, 2.0])
+
+
+def test_an_answer_in_msgpack_has_bytes(server: Server) -> None:
+    headers = {"content-type": "image/png", "accept": "application/msgpack"}
+    answer = msgspec.msgpack.decode(httpx.post(url(server, "detect"), content=png(), headers=headers).content)
+    assert answer["mask"] == {"dtype": "uint8", "shape": [2, 2], "data": b"\7" * 4}
+    assert (decoded(answer["thumbnail"]), answer["heat"]["dtype"]) == ((3, 2), "float64")
+
+
+def test_open_inference_gives_a_tensor_for_each_field(server: Server) -> None:
+    photo = {"name": "photos", "datatype": "BYTES", "shape": [1, 1], "parameters": {"binary_data_size": len(png()) + 4}}
+    outputs = [{"name": "thumbnail", "parameters": {"binary_data": True}}, {"name": "mask"}]
+    head = msgspec.json.encode({"inputs": [photo], "outputs": outputs})
+    answer = httpx.post(
+        url(server, "v2/models/detect/infer"),
+        content=head + len(png()).to_bytes(4, "little") + png(),
+        headers={"inference-header-content-length": str(len(head))},
+    )
+    assert answer.status_code == 200, answer.text
+    length = int(answer.headers["inference-header-content-length"])
+    shown = {output["name"]: output for output in msgspec.json.decode(answer.content[:length])["outputs"]}
+    assert (shown["mask"]["data"], shown["mask"]["shape"]) == ([7, 7, 7, 7], [1, 2, 2])
+    assert decoded(answer.content[length + 4 :]) == (3, 2)
+
+
+def test_a_program_gets_images_and_arrays() -> None:
+    with jitney.run_sync(str(APPS / "pictures.py")) as models:
+        answer = models.detect(png())
+        assert (answer["mask"].dtype, answer["mask"].tolist()) == (np.uint8, [[7, 7], [7, 7]])
+        assert answer["heat"].dtype == np.float64 and decoded(answer["thumbnail"]) == (3, 2)

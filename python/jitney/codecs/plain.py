@@ -81,12 +81,19 @@ def raw_sent_hook(value: Any) -> Any:
     return raw_array(value) if is_array(value) else sent_hook(value)
 
 
+def raw_hook(value: Any) -> Any:
+    """Do so for an answer that is declared to hold arrays."""
+    return raw_array(value) if is_array(value) else plain_hook(value)
+
+
 def raw_array(value: Any) -> Any:
-    """Return an array as an object of its dtype, shape and bytes; one of texts or of any objects as lists."""
+    """Return an array as an object of its dtype, shape and bytes; a scalar as a number, one of texts as lists."""
     value = listed(value)
     if not is_array(value):
         return value
     array = host_array(value)
+    if array.ndim == 0:
+        return array.item()
     data: Any = array.reshape(-1).view("u1").data if array.size else b""
     return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
 

@@ -11,6 +11,8 @@ import msgspec
 from jitney.codecs import tags
 from jitney.codecs.arrays import from_lists, is_array
 from jitney.codecs.completing import completed
+from jitney.codecs.decode.media import answer_hook, array_of
+from jitney.codecs.decode.settling import settling
 from jitney.codecs.plain import raw_sent_hook, sent, sent_hook
 from jitney.errors import BY_REASON, InternalError, InvalidInput, Overloaded, RequestError, Unavailable
 from jitney.signature.annotations import Output
@@ -130,7 +132,7 @@ def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
 def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
     """Find how answers are read: as the manifest's output says, and as the class says if the program has it."""
     image = declared["kind"] == "image"
-    typed = _typed(output)
+    typed = _with_arrays if output is None and holds_arrays(declared.get("schema")) else _typed(output)
     named = _named(output)
     as_text = output is None or strip(output.item) in (str, None, Any)
 
@@ -164,7 +166,23 @@ def _typed(output: Output | None) -> Callable[[Any], Any]:
         from jitney.signature.pydantic.adapter import Adapter
 
         return Adapter(item).read_answer
-    return completed(lambda value: msgspec.convert(value, item), item)
+    read = completed(lambda value: msgspec.convert(value, item, dec_hook=answer_hook), item)
+    return settling(read, item, any_dtype=True)
+
+
+def _with_arrays(value: Any) -> Any:
+    """Return an answer whose class is unknown here, with its arrays as arrays."""
+    if isinstance(value, list):
+        return [_with_arrays(part) for part in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    parts = cast("dict[Any, Any]", value)
+    if parts.keys() == _ARRAY and isinstance(parts["data"], bytes):
+        return array_of(parts)
+    return {name: _with_arrays(part) for name, part in parts.items()}
+
+
+_ARRAY: Final = {"dtype", "shape", "data"}
 
 
 def _named(output: Output | None) -> Callable[[dict[str, Any]], Any]:

@@ -213,7 +213,7 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
     if is_array_type(annotation):
         spec = array_spec(where, "", annotation, any_dtype=True)
         return Output("array", arrays=(spec,), schema=schemas.of_array(spec))
-    named = _named_arrays(where, base)
+    named = _named_arrays(where, base, batched=batched)
     if named:
         return Output("arrays", item=base, arrays=named, schema=schemas.of_arrays(named))
     item = list_item(annotation) if batched else annotation
@@ -239,7 +239,7 @@ def _answer(where: str, item: Any) -> Output:
     return Output(kind, item=item, schema=schemas.of_answer(item))
 
 
-def _named_arrays(where: str, kind: Any) -> tuple[ArraySpec, ...]:
+def _named_arrays(where: str, kind: Any, *, batched: bool) -> tuple[ArraySpec, ...]:
     """One array for each field of a dataclass or NamedTuple of arrays; none if it is something else."""
     if not isinstance(kind, type):
         return ()
@@ -251,11 +251,14 @@ def _named_arrays(where: str, kind: Any) -> tuple[ArraySpec, ...]:
     except NameError as error:
         raise TargetError(f"{where}: in {show(kind)} the name `{error.name}` is not defined") from error
     arrays = {name: is_array_type(annotation) for name, annotation in hints.items()}
-    if not any(arrays.values()):
+    if not any(arrays.values()) or not (batched or all(arrays.values())):
         return ()
     if not all(arrays.values()):
         other = next(name for name, is_array in arrays.items() if not is_array)
-        raise TargetError(f"{where}: {show(kind)} holds arrays, but its field `{other}` is {show(hints[other])}")
+        raise TargetError(
+            f"{where}: {show(kind)} holds arrays, but its field `{other}` is {show(hints[other])}; "
+            f"return list[{show(kind)}], one for each item"
+        )
     return tuple(array_spec(where, name, hint, any_dtype=True) for name, hint in hints.items())
 
 

@@ -5,8 +5,8 @@ from typing import Any, Final, Literal
 
 from jitney.errors import TargetError
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec
-from jitney.signature.hints import by_pydantic, is_image, show
-from jitney.signature.media_fields import schema_components
+from jitney.signature.hints import by_pydantic, is_image, is_pillow_class, show
+from jitney.signature.media_fields import Describe, schema_components
 from jitney.signature.unsupported import remedy
 
 IMAGE: Final[dict[str, Any]] = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
@@ -41,7 +41,7 @@ def _reason(error: Exception) -> str:
 def of_answer(kind: Any) -> dict[str, Any]:
     """Describe what goes out; an answer that no schema can describe may still be encoded, so it is left open."""
     try:
-        return _pydantic(kind, "serialization") if by_pydantic(kind) else _msgspec(kind, _open)
+        return _pydantic(kind, "serialization") if by_pydantic(kind) else _msgspec(kind, _open, of_answer_field)
     except Exception:
         return {}
 
@@ -69,6 +69,11 @@ def of_field(spec: ArraySpec) -> dict[str, Any]:
     return {"anyOf": [of_array(spec), file, parts], "x-array": spec.show()}
 
 
+def of_answer_field(spec: ArraySpec) -> dict[str, Any]:
+    """Describe an array that is a field of an answer: lists in JSON; in msgpack an object of its parts."""
+    return {**of_array(spec), "x-array": spec.show()}
+
+
 def of_arrays(specs: tuple[ArraySpec, ...]) -> dict[str, Any]:
     """Describe one array by itself, or several by name."""
     if len(specs) == 1:
@@ -94,11 +99,13 @@ def _media(kind: type) -> dict[str, Any]:
 
 
 def _open(kind: type) -> dict[str, Any]:
-    return IMAGE if is_image(kind) else {"title": kind.__name__}
+    return IMAGE if is_image(kind) or is_pillow_class(kind) else {"title": kind.__name__}
 
 
-def _msgspec(kind: Any, hook: Callable[[type], dict[str, Any]] = _media) -> dict[str, Any]:
-    schema, definitions = schema_components(kind, _TEMPLATE, hook, of_field)
+def _msgspec(
+    kind: Any, hook: Callable[[type], dict[str, Any]] = _media, describe: Describe = of_field
+) -> dict[str, Any]:
+    schema, definitions = schema_components(kind, _TEMPLATE, hook, describe)
     reference = schema.get("$ref")
     if isinstance(reference, str) and len(schema) == 1:
         # The item's own definition stands at the top, unless it refers to itself.

@@ -9,7 +9,7 @@ import jitney
 import msgspec
 import numpy as np
 import pytest
-from fake_core import FakeBatch
+from fake_core import FakeBatch, FakeResults
 from jitney.codecs import Codec, tags
 from jitney.config.layers import DeploymentOptions
 from jitney.signature.annotations import read_signature
@@ -204,3 +204,34 @@ def test_a_generic_struct_that_holds_itself_has_a_schema() -> None:
     def predict(items: list[Box[Vector]]) -> list[str]: ...
 
     assert "$defs" in read_signature(predict).input.schema
+
+
+class Found(msgspec.Struct):
+    photo: jitney.Image
+    vector: Vector
+    any: np.ndarray | None = None
+    number: float = 0.5
+
+
+def test_answers_of_examples_are_checked_for_their_arrays() -> None:
+    def predict(items: list[str]) -> list[Found]: ...
+
+    subject = Codec(read_signature(predict), DeploymentOptions())
+    good = Found(jitney.Image(png()), np.ones(3, np.float32), np.ones((2, 2), np.int8), np.float32(1))  # type: ignore[arg-type]
+    subject.validate([good], 1)
+    with pytest.raises(jitney.InvalidOutput, match=r"\$\.vector: expected float32 of shape \(\?,\), got float64"):
+        subject.validate([Found(jitney.Image(png()), np.ones(3))], 1)
+
+
+def test_a_number_of_numpy_stays_a_number_in_msgpack() -> None:
+    def predict(items: list[str]) -> list[Found]: ...
+
+    subject = Codec(read_signature(predict), DeploymentOptions())
+    batch = FakeBatch([(tags.TEXT, "a")])
+    batch.encodings = [tags.MSGPACK]
+    results = FakeResults()
+    answer = Found(jitney.Image(png()), np.ones(2, np.float32), number=np.float32(1))  # type: ignore[arg-type]
+    subject.encode([answer], subject.decode(batch.core), None, batch.core, results.core)
+    document = msgspec.msgpack.decode(results.outcomes[0].data)
+    assert document["number"] == 1.0
+    assert document["vector"] == {"dtype": "float32", "shape": [2], "data": np.ones(2, np.float32).tobytes()}

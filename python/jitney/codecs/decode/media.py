@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from jitney.codecs.arrays import from_lists
 from jitney.errors import InvalidInput
-from jitney.signature.arrays import ArraySpec, is_array_type
+from jitney.signature.arrays import ANY_DTYPE, ArraySpec, is_array_type
 from jitney.signature.hints import is_image, show
 from jitney.types.arrays import DTYPES
 from jitney.types.image import Image
@@ -48,6 +48,22 @@ def media_hook(max_pixels: int | None) -> Callable[[Any, Any], Any]:
         raise NotImplementedError(f"a {show(kind)} cannot be decoded")
 
     return make
+
+
+def answer_hook(kind: Any, value: Any) -> Any:
+    """Be the `dec_hook` of a program that reads an answer: images are decoded when they are used."""
+    if is_image(kind):
+        return Image(_bytes_of(value, "an image"))
+    if is_array_type(kind):
+        array = array_of(value)
+        return _torch(array) if show(kind).endswith("Tensor") else array
+    raise NotImplementedError(f"a {show(kind)} cannot be decoded")
+
+
+def _torch(array: Any) -> Any:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    return cast("Any", torch).from_numpy(array)
 
 
 def image_of(value: Any, max_pixels: int | None) -> Image:
@@ -86,6 +102,8 @@ def settled(spec: ArraySpec, array: Any, path: str) -> Any:
     import numpy as np
 
     numbers, elements = _unsettled()
+    if not isinstance(array, cast("Any", np).ndarray):
+        return array  # of another library, in an answer
     try:
         if isinstance(array, numbers):
             array = _of_numbers(spec, array.view(np.ndarray))
@@ -166,6 +184,8 @@ def _of_file(data: bytes) -> Any:
 def _of_numbers(spec: ArraySpec, numbers: Any) -> Any:
     import numpy as np
 
+    if spec.dtype == ANY_DTYPE:
+        return numbers
     if spec.dtype.startswith("float") and numbers.dtype.kind == "O":
         # JSON has no NaN: null stands for it.
         if not set(map(type, numbers.flat)) <= {float, int, NoneType}:

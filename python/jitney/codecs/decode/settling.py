@@ -19,24 +19,26 @@ Settle = Callable[[Any, str], Any]
 """A value and the path to it; returns the value that stands there instead."""
 
 
-def settling(decode: Callable[[Any], Any], kind: Any) -> Callable[[Any], Any]:
+def settling(decode: Callable[[Any], Any], kind: Any, *, any_dtype: bool = False) -> Callable[[Any], Any]:
     """Return a decoder of this type that settles the arrays of what it decodes."""
     if not holds(kind, is_array_type):
         return decode
-    settle = _Walk().of(kind)
+    settle = _Walk(any_dtype=any_dtype).of(kind)
     return lambda data: settle(decode(data), "$")
 
 
 class _Walk:
     """Makes functions that settle, one per annotation; a class may hold itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, any_dtype: bool) -> None:
+        self._any_dtype: Final = any_dtype
+        """Whether an array whose annotation says no dtype may have any, as in answers; else it is float32."""
         self._classes: Final[dict[Any, dict[str, tuple[str, Settle]]]] = {}
 
     def of(self, annotation: Any) -> Settle:
         """Return the function for values of this annotation."""
         if is_array_type(annotation):
-            spec = array_spec("", "", annotation)
+            spec = array_spec("", "", annotation, any_dtype=self._any_dtype)
             return lambda array, path: settled(spec, array, path)
         base = strip(annotation)
         origin, arguments = get_origin(base) or base, get_args(base)

@@ -5,12 +5,16 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from jitney.codecs.plain import plain_hook
+from jitney.codecs.decode.media import media_hook
+from jitney.codecs.decode.settling import settling
+from jitney.codecs.plain import plain_hook, raw_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidOutput
 from jitney.signature.annotations import Output
-from jitney.signature.arrays import ANY_DTYPE, ArraySpec
-from jitney.signature.hints import is_pydantic, show, strip
+from jitney.signature.arrays import ANY_DTYPE, ArraySpec, is_array_type
+from jitney.signature.hints import by_pydantic, holds, is_pillow_class, is_pydantic, show, strip
+from jitney.signature.media_fields import fault_of_array
+from jitney.signature.schemas import of_answer
 from jitney.types.arrays import TOKENS
 
 _KEPT: Final = (bytes, bytearray, memoryview)
@@ -72,11 +76,25 @@ def _converter(item: Any) -> Callable[[Any], object]:
 
         return Adapter(item).validate_python
 
-    def convert(answer: Any) -> None:
-        msgspec.json.schema(item)  # raises TypeError for what cannot be read back, such as arrays in a struct
-        msgspec.convert(msgspec.to_builtins(answer, builtin_types=_KEPT, enc_hook=plain_hook), item)
+    if by_pydantic(item) or not of_answer(item) or holds(item, _is_foreign):
+        return _taken  # cannot be read back
+    hook = raw_hook if holds(item, is_array_type) else plain_hook
 
-    return convert
+    def convert(answer: Any) -> object:
+        return msgspec.convert(
+            msgspec.to_builtins(answer, builtin_types=_KEPT, enc_hook=hook), item, dec_hook=media_hook(None)
+        )
+
+    return settling(convert, item, any_dtype=True)
+
+
+def _is_foreign(annotation: Any) -> bool:
+    """Whether this is an array of another library than numpy, or an image of Pillow's."""
+    return is_pillow_class(annotation) or (is_array_type(annotation) and fault_of_array(annotation) is not None)
+
+
+def _taken(answer: Any) -> object:
+    return answer
 
 
 def _shown(declared: Output) -> str:

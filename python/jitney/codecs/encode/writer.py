@@ -15,12 +15,13 @@ from jitney.codecs.arrays import host_array, is_array, is_array_type, listed
 from jitney.codecs.completing import completing
 from jitney.codecs.encode.answers import named_arrays
 from jitney.codecs.encode.validating import DeclaredArrays, validate
-from jitney.codecs.plain import plain_hook, without_dataclasses
+from jitney.codecs.plain import plain_hook, raw_hook, without_dataclasses
 from jitney.codecs.refusals import verdict_of
 from jitney.errors import InvalidOutput
 from jitney.failures import printable
 from jitney.signature.annotations import Output
-from jitney.signature.hints import is_pydantic, parts, show
+from jitney.signature.arrays import is_array_type as is_array_annotation
+from jitney.signature.hints import holds, is_pydantic, parts, show
 from jitney.types.arrays import TOKENS, Embeddings
 from jitney.types.host import dtype_name
 from jitney.types.image import Image, is_pillow, is_pillow_type
@@ -47,9 +48,10 @@ class Writer:
     def __init__(self, declared: Output) -> None:
         self._declared: Final = declared
         self._arrays: Final = DeclaredArrays(declared)
+        has_arrays = declared.kind == "object" and holds(declared.item, is_array_annotation)
         encoders = {
             tags.JSON: msgspec.json.Encoder(enc_hook=plain_hook).encode,
-            tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=plain_hook).encode,
+            tags.MSGPACK: msgspec.msgpack.Encoder(enc_hook=raw_hook if has_arrays else plain_hook).encode,
         }
         if any(is_dataclass(part) and is_pydantic(part) for part in parts(declared.item)):
             encoders = {tag: _undone(encode) for tag, encode in encoders.items()}
