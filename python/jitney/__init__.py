@@ -12,7 +12,7 @@ class Embedder:
 
 from typing import TYPE_CHECKING, Any
 
-from jitney.context import Context, context, cpu_threads
+from jitney.context import Context, RequestMetadata, context, cpu_threads
 from jitney.errors import (
     Cancelled,
     ConfigError,
@@ -144,6 +144,7 @@ __all__ = [
     "QueueBytesFull",
     "QueueFull",
     "RequestError",
+    "RequestMetadata",
     "SyncEngine",
     "SyncModel",
     "SyncModels",

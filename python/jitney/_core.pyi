@@ -105,6 +105,9 @@ class Batch:
     """The request of each item, as clients and logs name it; empty for a request without an id."""
 
     def __len__(self) -> int: ...
+    def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
+        """What the request of each item says: (id, trace context, name of the key, headers)."""
+
     def wanted(self) -> list[bool]:
         """Per item: neither cancelled nor expired by now. Ask right before `predict`."""
 

@@ -1,12 +1,30 @@
 """What a model may ask about the place it runs in: its deployment, its device, its share of the cores."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from jitney.errors import JitneyError
+
+if TYPE_CHECKING:
+    from jitney._core import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetadata:
+    """What the request of an item says beside its input."""
+
+    id: str
+    """The request's id, as clients and logs have it (`x-request-id`); empty without one."""
+    trace: str
+    """The trace context (`traceparent`); empty without one."""
+    key_name: str
+    """The name of the API key that was used; empty for a key without a name, and without keys."""
+    headers: Mapping[str, str]
+    """The headers that the option `context_headers` names, as far as the request has them; names in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +36,27 @@ class Context:
     device: str | None
     ids: tuple[int, ...]
     """Ids of the items that the running call of `predict` was given, in its order; empty between calls."""
+    _batch: Any = field(default=None, repr=False, compare=False)
+    _indices: Sequence[int] = field(default=(), repr=False, compare=False)
 
+    @property
+    def requests(self) -> tuple[RequestMetadata, ...]:
+        """What the request of each of these items says beside its input, in the same order; read when asked for."""
+        if self._batch is None:
+            return ()
+        found = self._batch.metadata()
+        return tuple(RequestMetadata(*found[index][:3], dict(found[index][3])) for index in self._indices)
+
+
+_Running = tuple[Sequence[int], Any, Sequence[int]]
+"""Ids of items, their batch, and their places in it."""
+_NOTHING: Final[_Running] = ((), None, ())
 
 # One worker hosts one replica and predicts one batch at a time, so plain module state is right, and threads that
 # the model starts see it too.
 _current: Context | None = None
-_ids: Sequence[int] = ()
-_own_ids: ContextVar[Sequence[int] | None] = ContextVar("jitney_ids", default=None)
+_running: _Running = _NOTHING
+_own: ContextVar[_Running | None] = ContextVar("jitney_running", default=None)
 """The items of the coroutine that runs, where several calls of `predict` run at the same time."""
 _cpu_threads: int | None = None
 
@@ -33,8 +65,8 @@ def context() -> Context:
     """Return where this code runs; only a worker knows."""
     if _current is None:
         raise JitneyError("jitney.context() is known only inside a worker: call it in `__init__` or in `predict`")
-    own = _own_ids.get()
-    return replace(_current, ids=tuple(_ids if own is None else own))
+    ids, batch, indices = _own.get() or _running
+    return replace(_current, ids=tuple(ids), _batch=batch, _indices=indices)
 
 
 def cpu_threads() -> int:
@@ -50,19 +82,19 @@ def enter(deployment: str, replica: int, device: str | None) -> None:
 
 def leave() -> None:
     """Stop being a replica."""
-    global _current, _ids, _cpu_threads
-    _current, _ids, _cpu_threads = None, (), None
+    global _current, _running, _cpu_threads
+    _current, _running, _cpu_threads = None, _NOTHING, None
 
 
-def computing(ids: Sequence[int]) -> None:
-    """Note the items that `predict` is about to get."""
-    global _ids  # noqa: PLW0603 - see above
-    _ids = ids
+def computing(ids: Sequence[int], batch: "Batch | None" = None, indices: Sequence[int] = ()) -> None:
+    """Note the items that `predict` is about to get: their ids, and their places in the batch."""
+    global _running  # noqa: PLW0603 - see above
+    _running = (ids, batch, indices)
 
 
-def computing_alone(ids: Sequence[int]) -> None:
+def computing_alone(ids: Sequence[int], batch: "Batch", indices: Sequence[int]) -> None:
     """Note the items that `predict` is about to get in this task of an event loop; other tasks have their own."""
-    _own_ids.set(ids)
+    _own.set((ids, batch, indices))
 
 
 def share_cores(threads: int) -> None:

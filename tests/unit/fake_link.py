@@ -45,6 +45,9 @@ class FakeBatch:
     def request_ids(self) -> list[str]:
         return [""] * len(self.ids)
 
+    def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
+        return [(f"r-{index}", "", "team", [("x-tenant", str(item))]) for index, item in enumerate(self.items)]
+
     @property
     def ids(self) -> list[int]:
         return [self.id * 1_000 + index for index in range(len(self.items))]

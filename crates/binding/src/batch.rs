@@ -11,6 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use std::sync::Arc;
 
+/// (id, trace context, name of the key, headers) of a request.
+type RequestFields<'a> = (&'a str, &'a str, &'a str, Vec<(&'a str, &'a str)>);
+
 /// The items of one batch, in order.
 #[pyclass(frozen, module = "jitney._core")]
 #[derive(Debug)]
@@ -56,6 +59,18 @@ impl Batch {
     fn request_ids(&self) -> Vec<&str> {
         let metadata = self.kept.iter().map(|&place| self.delivered.batch.items[place].metadata.as_deref());
         metadata.map(|metadata| metadata.map_or("", |metadata| &metadata.request_id)).collect()
+    }
+
+    /// What the requests of the items say in addition: (id, trace context, name of the key, headers).
+    fn metadata(&self) -> Vec<RequestFields<'_>> {
+        let fields = |&place: &usize| -> RequestFields<'_> {
+            let Some(metadata) = self.delivered.batch.items[place].metadata.as_deref() else {
+                return ("", "", "", Vec::new());
+            };
+            let headers = metadata.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+            (&metadata.request_id, &metadata.trace, &metadata.key_name, headers)
+        };
+        self.kept.iter().map(fields).collect()
     }
 
     fn __len__(&self) -> usize {

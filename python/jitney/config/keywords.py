@@ -26,6 +26,7 @@ class DeploymentKeywords(TypedDict, total=False):
     batch_timeout_s: float
     load_timeout_s: float
     check_interval_s: float
+    context_headers: str | Sequence[str]
     priority_boost_s: float
     retry: bool
     batched: bool

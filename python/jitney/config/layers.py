@@ -41,6 +41,11 @@ SERVER: Final = "server"
 """The name of the server's options among those of deployments; no deployment may have it."""
 
 
+_HEADER: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+_SECRET_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
+"""What clients prove with who they are; no model reads it."""
+
+
 class SetText(str):
     """A constructor argument from `--set`: text, whose type the constructor's annotation says."""
 
@@ -249,6 +254,12 @@ def _check_together(name: str, options: DeploymentOptions, sources: Mapping[str,
             f"deployment `{name}`: devices are {', '.join(options.devices)} ({sources['devices']}); "
             f"write `{AUTO}` alone, or names of devices"
         )
+    for header in options.context_headers:
+        where = f"deployment `{name}`: context_headers has {header!r} ({sources['context_headers']})"
+        if header in _SECRET_HEADERS:
+            raise ConfigError(f"{where}, which holds a secret of the client: leave it out")
+        if not _HEADER.fullmatch(header):
+            raise ConfigError(f"{where}, which is not the name of a header: write names such as x-tenant")
     if options.min_ready_replicas > options.replicas:
         raise ConfigError(
             f"deployment `{name}`: min_ready_replicas is {options.min_ready_replicas} "

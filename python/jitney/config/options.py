@@ -102,6 +102,9 @@ class DeploymentOptions:
     check_interval_s: float = _length(
         10.0, "shortest time between two calls of the model's own `check`, while no batch runs", above=0
     )
+    context_headers: tuple[str, ...] = _option(
+        (), "headers of requests that the model may read in `jitney.context().requests`, as in x-tenant,accept-language"
+    )
     priority_boost_s: float = _length(1.0, "advantage of one priority over the next, as time in the queue", at_least=0)
     retry: bool = _option(True, "whether `predict` may run again on the same item; if not, items of a lost worker fail")
     batched: bool = _option(True, "whether `predict` takes a batch; if not, one item at a time", in_code_only=True)
@@ -124,6 +127,7 @@ class DeploymentOptions:
     def __post_init__(self) -> None:
         if self.policy is None:
             object.__setattr__(self, "policy", "fixed" if self.max_batch_delay_ms > 0 else "auto")
+        object.__setattr__(self, "context_headers", tuple(name.lower() for name in self.context_headers))
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as JSON has them."""

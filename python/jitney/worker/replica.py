@@ -182,14 +182,15 @@ class Replica:
             nonlocal calls
             calls += 1
             is_retry = is_batched and calls > 1
-            computing(pick(state.ids, pick(decoded.indices, some)))
+            indices = pick(decoded.indices, some)
+            computing(pick(state.ids, indices), state.batch, indices)
             if is_retry:
                 # The call that raised may have changed its items before.
                 arguments = self._codec.arguments_again(decoded, some, state.batch)
             else:
                 arguments = self._codec.arguments(decoded, some)
             try:
-                output = self._call(arguments, state, pick(decoded.indices, some))
+                output = self._call(arguments, state, indices)
             finally:
                 self._end_child()
             return self._keep(output, state, decoded, some) if is_followed or is_retry else output
@@ -224,7 +225,8 @@ class Replica:
         assert predict is not None
 
         async def call(position: int) -> object:
-            computing_alone([state.ids[decoded.indices[position]]])
+            index = decoded.indices[position]
+            computing_alone([state.ids[index]], state.batch, [index])
             return await predict(*self._codec.arguments(decoded, [position]))
 
         def wanted() -> Sequence[bool]:

@@ -228,6 +228,16 @@ def test_secrets_inside_of_constructor_arguments_are_not_shown(tmp_path: Path) -
     assert shown == {"store": [{"url": "redis://***@host/1", "secret": "***"}], "n": 3}
 
 
+def test_headers_for_the_context_are_names_in_lower_case_and_never_those_of_secrets() -> None:
+    options = resolve("d", {"context_headers": ["X-Tenant"]}, read_overrides(None, {}, ())).options
+    assert options.context_headers == ("x-tenant",)
+    for header in ("Authorization", "cookie", "x-api-key", "proxy-authorization"):
+        with pytest.raises(ConfigError, match=r"`d`: context_headers has .* \(decorator\), which holds a secret"):
+            resolve("d", {"context_headers": [header]}, read_overrides(None, {}, ()))
+    with pytest.raises(ConfigError, match="is not the name of a header"):
+        resolve("d", {}, read_overrides(None, {}, ["d.context_headers=x tenant"]))
+
+
 def test_a_time_is_a_finite_number_of_at_most_a_year() -> None:
     lengths = [(name, row) for name, row in deployment_options().items() if row.unit in ("s", "ms")]
     lengths += [(name, row) for name, row in server_options().items() if row.unit == "s"]

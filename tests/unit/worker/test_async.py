@@ -162,6 +162,28 @@ def test_each_coroutine_sees_the_id_of_its_own_item() -> None:
     assert seen == {"a": (1000,), "b": (1001,), "c": (1002,)}
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_each_call_reads_the_requests_of_its_own_items(batched: bool) -> None:
+    enter("d", 0, None)
+
+    async def one_item(item: str) -> str:
+        await asyncio.sleep(0)
+        [request] = jitney.context().requests
+        return f"{item} {request.id} {request.key_name} {request.headers['x-tenant']}"
+
+    async def whole(items: list[str]) -> list[str]:
+        if len(items) > 1:
+            raise ValueError("not together")
+        return [await one_item(item) for item in items]
+
+    try:
+        outcomes = one(whole if batched else one_item, ["a", "b"], batched=batched)
+        assert jitney.context().requests == ()
+    finally:
+        leave()
+    assert texts(outcomes) == ["a r-0 team a", "b r-1 team b"]
+
+
 def test_a_broken_model_ends_the_worker() -> None:
     async def predict(item: str) -> str:
         await asyncio.sleep(0)

@@ -39,6 +39,8 @@ pub struct DeploymentOptions {
     pub load_timeout_s: f64,
     /// How often the model is asked whether it still works.
     pub check_interval_s: f64,
+    /// Headers of requests that the model may read, in lower case.
+    pub context_headers: Vec<String>,
     /// The head start of a priority class over the next.
     pub priority_boost_s: f64,
     /// Whether `predict` may run again on the same item.
@@ -133,6 +135,7 @@ impl DeploymentOptions {
             batch_timeout_s: 60.0,
             load_timeout_s: 600.0,
             check_interval_s: 10.0,
+            context_headers: vec![],
             priority_boost_s: 1.0,
             retry: true,
             batched: true,

@@ -10,10 +10,19 @@ use subtle::{Choice, ConstantTimeEq};
 /// How often the file of keys is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// A key, and its name; empty without one.
+struct Key {
+    key: Box<[u8]>,
+    name: Box<str>,
+}
+
+/// The longest name of a key that is passed on, in characters.
+const MOST_NAME: usize = 64;
+
 /// The keys of this server. Nothing that prints it prints a key.
 pub struct Keys {
     /// From the environment: unchanged while the server runs.
-    fixed: Vec<Box<[u8]>>,
+    fixed: Vec<Key>,
     file: Option<PathBuf>,
     current: RwLock<Arc<FromFile>>,
 }
@@ -21,7 +30,7 @@ pub struct Keys {
 /// What the file held when it was last read.
 #[derive(Default)]
 struct FromFile {
-    keys: Vec<Box<[u8]>>,
+    keys: Vec<Key>,
     stamp: Option<Stamp>,
 }
 
@@ -40,7 +49,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Those of a list (`JITNEY_API_KEYS`, separated by commas) and of a file (one a line, `#` begins a comment), as
+    /// Those of a list (`JITNEY_API_KEYS`, separated by commas) and of a file (one a line; after `#` is its name), as
     /// far as they were given; `None` if neither was. The error names where a wrong key is, never the key.
     pub fn load(list: Option<&str>, file: Option<&Path>) -> Result<Option<Keys>, String> {
         if list.is_none() && file.is_none() {
@@ -49,7 +58,7 @@ impl Keys {
         let mut fixed = Vec::new();
         for (index, key) in list.into_iter().flat_map(|list| list.split(',')).enumerate() {
             let place = || format!("JITNEY_API_KEYS: key {}", index + 1);
-            fixed.extend(checked(key, &place)?);
+            fixed.extend(checked(key, "", &place)?);
         }
         let current = file.map_or_else(|| Ok(FromFile::default()), read)?;
         if fixed.is_empty() && current.keys.is_empty() {
@@ -63,7 +72,19 @@ impl Keys {
     pub fn allows(&self, presented: &[u8]) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
         let same = |found: Choice, key: &[u8]| found | key.ct_eq(presented);
-        self.fixed.iter().chain(&current.keys).map(|key| &**key).fold(Choice::from(0), same).into()
+        self.fixed.iter().chain(&current.keys).map(|known| &*known.key).fold(Choice::from(0), same).into()
+    }
+
+    /// The name of this key; empty if it has none, or is not one of the keys. Compares as `allows` does.
+    pub fn name_of(&self, presented: &[u8]) -> Box<str> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut name = "";
+        for known in self.fixed.iter().chain(&current.keys) {
+            if known.key.ct_eq(presented).into() {
+                name = &known.name;
+            }
+        }
+        name.into()
     }
 
     /// Reads the file again whenever it has changed; returns never, or at once if there is none. A file that cannot be
@@ -118,18 +139,19 @@ fn read(path: &Path) -> Result<FromFile, String> {
         fs::read_to_string(path).map_err(|error| format!("the keys in {} cannot be read ({error})", path.display()))?;
     let mut keys = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let line = line.split('#').next().unwrap_or_default();
+        let (key, name) = line.split_once('#').unwrap_or((line, ""));
         let place = || format!("{}: line {}", path.display(), index + 1);
-        keys.extend(checked(line, &place)?);
+        keys.extend(checked(key, name, &place)?);
     }
     Ok(FromFile { keys, stamp })
 }
 
-/// A key without the blanks around it; `None` if nothing is left.
-fn checked(text: &str, place: &dyn Fn() -> String) -> Result<Option<Box<[u8]>>, String> {
+/// A key without the blanks around it, with its name; `None` if nothing is left.
+fn checked(text: &str, name: &str, place: &dyn Fn() -> String) -> Result<Option<Key>, String> {
     let key = text.trim();
     if key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Ok((!key.is_empty()).then(|| key.as_bytes().into()));
+        let name = name.trim().chars().take(MOST_NAME).collect::<String>().into();
+        return Ok((!key.is_empty()).then(|| Key { key: key.as_bytes().into(), name }));
     }
     Err(format!("{} is not a key: a key is visible ASCII without blanks", place()))
 }
@@ -163,6 +185,10 @@ mod tests {
         writeln!(file, "# of the team\nalpha # Ada's\n\n  beta  ").unwrap();
         let keys = Keys::load(Some("always"), Some(file.path())).unwrap().unwrap();
         assert!(keys.allows(b"alpha") && keys.allows(b"beta") && keys.allows(b"always") && !keys.allows(b"gamma"));
+        assert_eq!(
+            [&b"alpha"[..], b"beta", b"always", b"gamma"].map(|key| keys.name_of(key).into_string()),
+            ["Ada's", "", "", ""]
+        );
         assert_eq!(keys.look(file.path()), Ok(None));
         writeln!(file, "gamma").unwrap();
         assert_eq!(keys.look(file.path()), Ok(Some(3)));

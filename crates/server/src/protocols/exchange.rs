@@ -179,9 +179,10 @@ impl<'r> Exchange<'r> {
         let received = body.receive(&mut terms).await;
         arriving.end();
         let (body, received) = received.map_err(refused)?;
-        let metadata = Arc::new(headers::metadata(self.id, self.headers()));
+        let metadata = Arc::new(headers::metadata(self.id, self.headers(), self.state.keys.as_deref()));
         let (state, active) = (self.state, self.active);
-        let computing = Computing { state, ledger: active.ledger(), active: Some(active), metadata };
+        let computing =
+            Computing { state, ledger: active.ledger(), active: Some(active), metadata, headers: self.headers() };
         let computed = computing.compute(dialect, &head, body, received, terms).await;
         computed.map_err(|(failure, ticket)| (failure.into(), ticket))
     }
@@ -203,8 +204,10 @@ pub(crate) struct Computing<'r> {
     pub(crate) ledger: &'r Ledger,
     /// `None` in a stream.
     pub(crate) active: Option<&'r Active>,
-    /// What the worker reads of its request.
+    /// What the worker reads of its request, except for headers.
     pub(crate) metadata: Arc<Metadata>,
+    /// All headers of its request.
+    pub(crate) headers: &'r HeaderMap,
 }
 
 impl Computing<'_> {
@@ -236,7 +239,9 @@ impl Computing<'_> {
             let mut items = decoded.items;
             (deployment, asked) = (decoded.deployment, decoded.asked);
             terms.apply(&mut items, &deployment, decoded.timeout, decoded.priority);
-            items.calls_mut().for_each(|call| call.metadata = Some(self.metadata.clone()));
+            let names = &deployment.manifest.options.context_headers;
+            let metadata = headers::with_headers(&self.metadata, self.headers, names);
+            items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
             if let Some(active) = self.active {
                 active.body_is_read();
             }

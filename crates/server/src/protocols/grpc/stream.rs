@@ -194,6 +194,7 @@ struct Terms {
     is_strict: bool,
     /// With the stream's own id.
     metadata: Arc<Metadata>,
+    headers: Arc<HeaderMap>,
 }
 
 /// `ModelStreamInfer`.
@@ -207,7 +208,8 @@ pub(crate) fn answer(
     ledger: Ledger,
 ) -> Reply {
     let is_strict = headers.get("triton_grpc_error").is_some_and(|value| value == "true");
-    let terms = Terms { request, is_strict, metadata: Arc::new(request_headers::metadata(id, headers)) };
+    let metadata = Arc::new(request_headers::metadata(id, headers, state.keys.as_deref()));
+    let terms = Terms { request, is_strict, metadata, headers: Arc::new(headers.clone()) };
     let end = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (pieces, sent) = mpsc::channel(2);
     let running = tokio::spawn(async move {
@@ -326,8 +328,8 @@ async fn compute(
     let infer = GrpcInfer { state: &state, of_stream: Some(&model_and_id) };
     let (failure, ticket) = match room::check(&ledger, &state.options) {
         Ok(()) => {
-            let computing =
-                Computing { state: &state, ledger: &ledger, active: None, metadata: terms.metadata.clone() };
+            let (metadata, headers) = (terms.metadata.clone(), &*terms.headers);
+            let computing = Computing { state: &state, ledger: &ledger, active: None, metadata, headers };
             // The message itself is freed when it has been decoded.
             match computing.compute(&infer, &None, message, received, terms.request).await {
                 Ok(Computed { output, ticket }) => {
@@ -392,7 +394,7 @@ mod tests {
         let message = Bytes::from(message.encode_to_vec());
         let packed = Packed { message: message.clone().into(), coding: None, is_compressed: false, most: 64 << 20 };
         let request = RequestTerms { timeout: None, is_given: false, priority: Priority::Normal };
-        let terms = Terms { request, is_strict: false, metadata: Arc::default() };
+        let terms = Terms { request, is_strict: false, metadata: Arc::default(), headers: Arc::default() };
         let answer = tokio::spawn(compute(state.clone(), state.ledger.connection(), packed, terms));
         let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("an item") };
         assert!(message.is_unique(), "the stream keeps the message");

@@ -1,5 +1,6 @@
 //! The API key of a request.
 
+use crate::base::keys::Keys;
 use crate::engine::server_state::ServerState;
 use crate::values::answer::Failure;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -21,6 +22,11 @@ pub(crate) fn check(state: &ServerState, headers: &HeaderMap) -> Result<(), Fail
     let what = if any { "the API key is not one of this server's" } else { "no API key was given" };
     let detail = format!("{what}; send one as `Authorization: Bearer KEY` or `x-api-key: KEY`");
     Err(Failure::new(Outcome::Unauthorized, detail))
+}
+
+/// The name of the key that a request carries; empty without one.
+pub(crate) fn name(keys: &Keys, headers: &HeaderMap) -> Box<str> {
+    presented(headers).map(|key| keys.name_of(key)).find(|name| !name.is_empty()).unwrap_or_default()
 }
 
 /// The keys that a request carries, in either header.

@@ -1,6 +1,8 @@
 //! The headers of jitney's own in requests.
 
+use crate::base::keys::Keys;
 use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::request::api_key;
 use crate::values::answer::Failure;
 use crate::values::metadata::Metadata;
 pub(crate) use crate::values::text::quoted;
@@ -8,6 +10,7 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use jitney_core::request::Priority;
 use jitney_core::tables::outcome::Outcome;
+use std::sync::Arc;
 use std::time::Duration;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
@@ -17,10 +20,27 @@ const TRACE: HeaderName = HeaderName::from_static("traceparent");
 /// The longest `traceparent` that is passed on; version 0 of it has 55 bytes.
 const TRACE_BYTES: usize = 128;
 
-/// What a worker reads of a request. A trace context that is not one is left out.
-pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap) -> Metadata {
+/// What a worker reads of a request, except for headers that its deployment asks for. A trace context that is not one is left
+/// out.
+pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>) -> Metadata {
     let trace = headers.get(TRACE).and_then(|value| value.to_str().ok()).filter(|text| text.len() <= TRACE_BYTES);
-    Metadata { request_id: id.text().into(), trace: trace.unwrap_or_default().into(), ..Metadata::default() }
+    let key_name = keys.map(|keys| api_key::name(keys, headers)).unwrap_or_default();
+    Metadata { request_id: id.text().into(), trace: trace.unwrap_or_default().into(), key_name, headers: Vec::new() }
+}
+
+/// The same with the headers of these names, as far as they are there. The values of one name are joined, as proxies join them.
+pub(crate) fn with_headers(metadata: &Arc<Metadata>, headers: &HeaderMap, names: &[String]) -> Arc<Metadata> {
+    if names.is_empty() {
+        return metadata.clone();
+    }
+    let mut found = Vec::new();
+    for name in names {
+        let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+        if !values.is_empty() {
+            found.push((name.as_str().into(), values.join(", ").into()));
+        }
+    }
+    Arc::new(Metadata { headers: found, ..(**metadata).clone() })
 }
 
 /// The value of a header that may be there once: of two, another reader might believe the other.
@@ -92,9 +112,24 @@ mod tests {
         let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let of = |trace: &str| {
             let headers = HeaderMap::from_iter([(TRACE, HeaderValue::from_str(trace).unwrap())]);
-            metadata(&RequestId::Given(HeaderValue::from_static("mine")), &headers)
+            metadata(&RequestId::Given(HeaderValue::from_static("mine")), &headers, None)
         };
         assert_eq!((&*of(trace).request_id, &*of(trace).trace), ("mine", trace));
         assert_eq!(&*of(&"0".repeat(TRACE_BYTES + 1)).trace, "");
+    }
+
+    #[test]
+    fn the_worker_reads_the_headers_that_its_deployment_names() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("x-tenant", "a"), ("x-tenant", "b"), ("x-other", "c")] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
+            with_headers(&Arc::new(Metadata { request_id: "r".into(), ..Metadata::default() }), &headers, &names)
+        };
+        let found = of(&["x-tenant", "x-missing"]);
+        assert_eq!((&*found.request_id, &found.headers[..]), ("r", &[("x-tenant".into(), "a, b".into())][..]));
+        assert!(of(&[]).headers.is_empty());
     }
 }
