@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetadata:
-    """What the request of an item says beside its input."""
+    """What the request of an item says in addition to its input."""
 
     id: str
     """The request's id, as clients and logs have it (`x-request-id`); empty without one."""
@@ -41,11 +41,14 @@ class Context:
 
     @property
     def requests(self) -> tuple[RequestMetadata, ...]:
-        """What the request of each of these items says beside its input, in the same order; read when asked for."""
+        """The metadata of the request of each of these items, in the same order; read when asked for."""
         if self._batch is None:
             return ()
         found = self._batch.metadata()
-        return tuple(RequestMetadata(*found[index][:3], dict(found[index][3])) for index in self._indices)
+        return tuple(
+            RequestMetadata(request_id, trace, key_name, dict(headers))
+            for request_id, trace, key_name, headers in (found[index] for index in self._indices)
+        )
 
 
 _Running = tuple[Sequence[int], Any, Sequence[int]]

@@ -23,6 +23,8 @@ from jitney.types.image import Image, is_pillow
 FAILED: Final = 255
 NAMED: Final = 254
 """Kinds of raw answers that are not a tag; the same numbers as in Rust."""
+PYTHON: Final = 253
+"""The value itself, which stays in this process: of fake models in tests."""
 
 Write = Callable[[Any], tuple[int, Any]]
 """A value as (tag, data): str, an object with a buffer, or a list of (dtype, shape, buffer)."""
@@ -40,12 +42,16 @@ def writer(declared: Mapping[str, Any]) -> Write:
         return _array_writer([spec["name"] for spec in declared["arrays"]], [s["dtype"] for s in declared["arrays"]])
     if kind == "object" and holds_arrays(declared.get("schema")):
         return _object_writer(msgspec.msgpack.Encoder(enc_hook=raw_sent_hook))
-    return {"text": _text, "bytes": _bytes, "image": _image}.get(kind, _object)
+    return {"text": _text, "bytes": _bytes, "image": _image, "python": _itself}.get(kind, _object)
 
 
 def holds_arrays(schema: Any) -> bool:
     """Whether the schema of a struct has fields that are arrays."""
     return b'"x-array"' in msgspec.json.encode(schema)
+
+
+def _itself(value: Any) -> tuple[int, Any]:
+    return PYTHON, value
 
 
 def _text(value: Any) -> tuple[int, Any]:
@@ -131,6 +137,8 @@ def _array(value: Any, dtype: str) -> tuple[str, tuple[int, ...], Any]:
 
 def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
     """Find how answers are read: as the manifest's output says, and as the class says if the program has it."""
+    if declared["kind"] == "python":
+        return lambda raw: raw[1]
     image = declared["kind"] == "image"
     typed = _with_arrays if output is None and holds_arrays(declared.get("schema")) else _typed(output)
     named = _named(output)

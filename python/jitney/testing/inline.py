@@ -1,0 +1,208 @@
+"""Deployments without an engine: the worker's own steps, in one thread of this process."""
+
+import itertools
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, cast
+
+from jitney.codecs import Codec, tags
+from jitney.config.layers import Overrides, Resolved, resolve
+from jitney.context import enter, leave
+from jitney.deployments.classes import deployment_of
+from jitney.deployments.deployment import Deployment
+from jitney.deployments.manifest import manifest
+from jitney.deployments.targets import load_target
+from jitney.devices import choose_device
+from jitney.embedded.handles import SyncModels
+from jitney.embedded.values import FAILED, NAMED
+from jitney.errors import NotFound
+from jitney.testing.engine import Entrance, PythonEngine, Raw
+from jitney.types.arrays import TOKENS
+from jitney.worker.replica import Replica
+
+_NUMBERS: Final = itertools.count(1)
+
+
+@contextmanager
+def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | None = None) -> Generator[SyncModels]:
+    """Load these deployments in this process, and give their models: `with jitney.testing.inline(Embedder) as models`.
+
+    There are no processes, no queue, no deadlines and no policy: a call is a batch of one, and `many` makes batches of
+    up to `max_batch_size`. Items and answers are encoded, decoded and validated as between processes, and errors are
+    what a caller gets. All models run on one thread. Targets and `options` are as for `jitney.run`.
+    """
+    overrides = Overrides()
+    for key, value in (options or {}).items():
+        overrides.give(key, value)
+    found = [deployment for target in targets for deployment in _deployments(target)]
+    if unknown := overrides.unknown_names(deployment.name for deployment in found):
+        raise NotFound("; ".join(unknown))
+    pairs = [(each, resolve(each.name, each.declared, overrides, each.init)) for each in found]
+    described = manifest("test", pairs)["deployments"]
+    with ThreadPoolExecutor(1, thread_name_prefix="jitney-inline") as thread:
+        models: dict[str, _Model] = {}
+        try:
+            for deployment, resolved in pairs:
+                models[deployment.name] = thread.submit(_Model, deployment, resolved).result()
+            entrances = {name: Entrance(model.compute, thread) for name, model in models.items()}
+            engine = PythonEngine(entrances, {one["name"]: one for one in described})
+            yield SyncModels(cast("Any", engine))
+        finally:
+            for model in models.values():
+                thread.submit(model.close).result()
+
+
+def _deployments(target: str | Callable[..., Any]) -> list[Deployment]:
+    return load_target(target) if isinstance(target, str) else [deployment_of(target)]
+
+
+class _Model:
+    """One loaded deployment, and the worker's steps around it."""
+
+    def __init__(self, deployment: Deployment, resolved: Resolved) -> None:
+        self._enter = partial(enter, deployment.name, 0, choose_device(next(iter(resolved.options.devices), None), 0))
+        self._enter()
+        try:
+            codec = Codec(deployment.signature, resolved.options)
+            model = deployment.load(resolved.init)
+        finally:
+            leave()
+        self._close = model.close
+        self._replica = Replica(
+            cast("Any", _Link()),
+            model.predict,
+            codec,
+            resolved.options,
+            cast("Any", self._results_of),
+            coroutines=model.coroutines,
+        )
+        # The front alone can say which items may share a batch.
+        may_share = not deployment.group_by and all(
+            spec.shape is not None and None not in spec.shape for spec in deployment.signature.input.arrays
+        )
+        is_together = resolved.options.batched or model.coroutines is not None
+        self._most = resolved.options.max_batch_size if may_share and is_together else 1
+
+    def compute(self, items: list[tuple[int, Any]], request_id: str | None) -> list[Raw]:
+        """Compute the items of one request, in batches."""
+        self._enter()
+        try:
+            batches = [items[start : start + self._most] for start in range(0, len(items), self._most)]
+            return [raw for batch in batches for raw in self._batch(_Batch(batch, request_id or ""))]
+        finally:
+            leave()
+
+    def _batch(self, batch: "_Batch") -> list[Raw]:
+        state = self._replica.decode(cast("Any", batch))
+        self._replica.predict(state)
+        self._replica.finish(state)
+        return [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
+
+    @staticmethod
+    def _results_of(batch: "_Batch", max_answer_bytes: int) -> "_Results":
+        batch.results = _Results(max_answer_bytes)
+        return batch.results
+
+    def close(self) -> None:
+        """Close the model."""
+        if self._close is not None:
+            self._close()
+
+
+class _Link:
+    """Stands for the link: results stay where they are."""
+
+    def started(self, batch: object) -> None:
+        """Do nothing."""
+
+    def send_results(self, results: object, predict_s: float = 0.0) -> None:
+        """Do nothing."""
+
+    def finish(self, results: object, *durations: object) -> None:
+        """Do nothing."""
+
+
+class _Tensor(bytes):
+    """An array of an item or of an answer: its bytes, with dtype and shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stacked: bool
+
+    @classmethod
+    def of(cls, dtype: str, shape: Sequence[int], data: Any) -> "_Tensor":
+        """Copy the elements."""
+        tensor = cls(data.tobytes() if hasattr(data, "tobytes") else data)
+        tensor.dtype, tensor.shape, tensor.stacked = dtype, tuple(shape), False
+        return tensor
+
+
+class _Batch:
+    """A batch as the worker receives it."""
+
+    def __init__(self, items: list[tuple[int, Any]], request_id: str) -> None:
+        self._items = items
+        self.request_id = request_id
+        self.ids = [next(_NUMBERS) for _ in items]
+        self.tags = [tag for tag, _ in items]
+        self.encodings = [tags.MSGPACK] * len(items)
+        self.request_ids = [request_id] * len(items)
+        self.results = _Results(0)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def wanted(self) -> list[bool]:
+        """Return that the caller waits for all."""
+        return [True] * len(self._items)
+
+    def values(self) -> list[Any]:
+        """Return texts, and what else there is as bytes."""
+        return [data if isinstance(data, str) else bytes(data) for _, data in self._items]
+
+    def tensors(self, param: int) -> list[_Tensor]:
+        """Return the arrays of one parameter."""
+        return [_Tensor.of(*data[param]) for _, data in self._items]
+
+    def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
+        """Return the id of the call for each item."""
+        return [(self.request_id, "", "", [])] * len(self._items)
+
+
+@dataclass
+class _Results:
+    """The outcome of each item, as a caller's reader takes it."""
+
+    most_bytes: int
+    _values: dict[int, Raw] = field(default_factory=dict[int, Raw])
+    _rows: dict[int, dict[str, _Tensor]] = field(default_factory=dict[int, dict[str, _Tensor]])
+    _errors: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
+
+    def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
+        """Take encoded values."""
+        for index, value in zip(indices, data, strict=True):
+            self._values[index] = (tag, bytes(value).decode() if tag == tags.TEXT else bytes(value), media_type)
+
+    def rows(self, indices: Sequence[int], name: str, dtype: str, row_shape: Sequence[int], data: Any) -> None:
+        """Take rows of an array."""
+        for index, row in zip(indices, data, strict=True):
+            self._rows.setdefault(index, {})[name] = _Tensor.of(dtype, row_shape, row.tobytes())
+
+    def error(self, index: int, *verdict: Any) -> None:
+        """Take a failure; it replaces what was written of the item."""
+        self._errors[index] = (*verdict, *[None] * (5 - len(verdict)))
+
+    def raw(self, index: int, request_id: str) -> Raw:
+        """Return the outcome of an item."""
+        if index in self._errors:
+            return (FAILED, (*self._errors[index], request_id), None)
+        if index in self._values:
+            return self._values[index]
+        rows = self._rows[index]
+        if "" in rows:
+            rows.pop(TOKENS, None)
+            return (tags.TENSOR, rows[""], None)
+        return (NAMED, list(rows.items()), None)

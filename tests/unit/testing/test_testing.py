@@ -1,0 +1,178 @@
+"""`jitney.testing` as the author of a model and the author of an application use it."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+import jitney
+import jitney.fastapi
+import jitney.testing
+import msgspec
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+
+class Order(msgspec.Struct):
+    product: str
+    count: int = 1
+
+
+class Price(msgspec.Struct):
+    product: str
+    total: float
+
+
+class Pair(NamedTuple):
+    low: np.ndarray
+    high: np.ndarray
+
+
+@jitney.deployment(max_batch_size=2)
+class Prices:
+    def __init__(self, tax: float = 0.0) -> None:
+        self.tax = tax
+        self.sizes: list[int] = []
+        self.is_closed = False
+
+    def predict(self, orders: list[Order]) -> list[Price | jitney.InvalidInput]:
+        if any(order.product == "bad" for order in orders):
+            raise ValueError("this is a bad one")
+        assert jitney.context().deployment == "prices"
+        return [self.price(order, len(orders)) for order in orders]
+
+    def price(self, order: Order, size: int) -> Price | jitney.InvalidInput:
+        if order.product == "gold":
+            return jitney.InvalidInput("nobody sells gold", field="$.product")
+        return Price(order.product, order.count * (1 + self.tax) + 100 * size)
+
+    def close(self) -> None:
+        CLOSED.append("prices")
+
+
+@jitney.deployment
+def bounds(image: Annotated[np.ndarray, jitney.Tensor("float32", (None,))]) -> Pair:
+    return Pair(image.min(axis=1), image.max(axis=1))
+
+
+@jitney.deployment
+def shout(texts: list[str]) -> list[str]:
+    return [f"{text.upper()} {each.id}" for text, each in zip(texts, jitney.context().requests, strict=True)]
+
+
+@jitney.deployment(batched=False)
+async def later(text: str) -> bytes:
+    await asyncio.sleep(0)
+    return text.encode()
+
+
+CLOSED: list[str] = []
+models = jitney.testing.fixture(Prices, bounds, shout, later, options={"prices.init.tax": 0.5})
+
+
+def test_a_fixture_gives_models_without_processes(models: jitney.SyncModels) -> None:
+    assert models[Prices](Order("tea", 2)) == Price("tea", 103.0)
+    low, high = models[bounds](np.array([1, 5, 3], np.float32))
+    assert (low, high) == (1.0, 5.0)
+    assert models[shout]("a", request_id="mine") == "A mine"
+    assert models.later("a") == b"a"
+
+
+def test_many_items_share_batches_of_the_models_size(models: jitney.SyncModels) -> None:
+    answers = models[Prices].many([Order("a", 0), Order("b", 0), Order("c", 0)])
+    assert [answer.total for answer in answers] == [200.0, 200.0, 100.0]
+    assert [pair.high for pair in models[bounds].many([np.ones(1, np.float32), np.ones(2, np.float32)])] == [1, 1]
+
+
+def test_errors_are_those_that_callers_get(models: jitney.SyncModels, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(jitney.InvalidInput, match="nobody sells gold") as refused:
+        models[Prices](Order("gold"))
+    assert (refused.value.status, refused.value.field) == (422, "$.product")
+    with pytest.raises(jitney.InvalidInput, match=r"\$.count"):
+        models.prices({"product": "tea", "count": "two"})
+    with pytest.raises(jitney.InvalidInput, match="expected str, got int"):
+        models.shout(3)
+    failed = models.prices.many([Order("tea"), Order("bad")], return_exceptions=True)
+    assert [type(each) for each in failed] == [dict, jitney.ModelFailed]
+    assert "this is a bad one" in capsys.readouterr().err
+    with pytest.raises(jitney.NotFound, match="did you mean 'shout'"):
+        models["shou"]
+
+
+def test_a_model_is_closed_with_its_block() -> None:
+    CLOSED.clear()
+    with jitney.testing.inline(Prices) as inside:
+        assert inside.prices({"product": "tea"}) == {"product": "tea", "total": 101.0}
+        assert CLOSED == []
+    assert CLOSED == ["prices"]
+    with (
+        pytest.raises(jitney.NotFound, match="did you mean"),
+        jitney.testing.inline(Prices, options={"price.retry": False}),
+    ):
+        pass
+
+
+app = FastAPI()
+jitney.fastapi.install(app, Prices, shout)
+
+
+@app.get("/price")
+async def price(
+    product: str, prices: Annotated[jitney.Model[Order, Price], jitney.fastapi.model("prices")]
+) -> jitney.fastapi.JSONResponse:
+    return jitney.fastapi.JSONResponse(await prices(Order(product)))
+
+
+@app.get("/blocking")
+def blocking(text: str, shout: Annotated[jitney.SyncModel[str, str], jitney.fastapi.sync_model("shout")]) -> list[str]:
+    return shout.many([text, "b"])
+
+
+def busy(order: Order) -> Price:
+    if order.product == "rare":
+        raise jitney.Overloaded("come back", retry_after_s=7)
+    if order.product == "broken":
+        raise ValueError("oh")
+    return Price(order.product, 1.0)
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with jitney.testing.fake({Prices: busy}, shout=str.upper), TestClient(app) as client:
+        yield client
+
+
+def test_an_application_of_fastapi_runs_with_fakes(client: TestClient) -> None:
+    assert client.get("/price?product=tea").json() == {"product": "tea", "total": 1.0}
+    assert client.get("/blocking?text=a").json() == ["A", "B"]
+    refused = client.get("/price?product=rare")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "7")
+    assert client.get("/price?product=broken").status_code == 500
+
+
+def increment(item: int) -> int:
+    return item + 1
+
+
+async def ask(**models: Any) -> list[Any]:
+    with jitney.testing.fake(models) as fakes:
+        async with jitney.connect("unix:/no/such/socket") as connected, jitney.run(Prices) as engine:
+            answers = [await connected.shout("a"), await engine.prices.many([1, 2])]
+        with jitney.connect_sync("tcp:example.org:1") as sync:
+            answers.append(sync.shout("b"))
+        return [answers, fakes.calls]
+
+
+def test_run_and_connect_give_the_fakes_and_calls_are_kept() -> None:
+    answers, calls = asyncio.run(ask(shout=str.upper, prices=increment))
+    assert answers == ["A", [2, 3], "B"]
+    assert calls == [("shout", "a"), ("prices", 1), ("prices", 2), ("shout", "b")]
+
+
+def test_a_fake_that_is_async_is_refused() -> None:
+    async def answer(item: str) -> str:
+        return item
+
+    with pytest.raises(TypeError, match="'shout' is `async def`"), jitney.testing.fake(shout=answer):
+        pass
