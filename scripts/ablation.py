@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -270,6 +271,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure; default: all")
     parser.add_argument("--gates", action="store_true", help="also run the tests, and list those that fail")
     parser.add_argument("--folder", type=Path, help="scratch folder that is kept; default: a temporary folder")
+    parser.add_argument("--jobs", type=int, default=1, help="simulators at once; default: 1")
     options = parser.parse_args()
     choices = {
         f"{name} = {value}": f"{path}:{name}={value}"
@@ -291,11 +293,14 @@ def main() -> None:
         gates = list(dict.fromkeys(gate for gate, _ in with_all))
         titles = ["switched off", *gates, "worst scenario", *(["gates that fail"] if options.gates else [])]
         print("| " + " | ".join(titles) + " |\n|" + " --- |" * len(titles), flush=True)
-        for name, choice in choices.items():
-            cells = [name, *row(gates, with_all, figures(program, choice))]
-            if options.gates:
-                cells.append(", ".join(failed_gates(program, choice)) or "none")
-            print("| " + " | ".join(cells) + " |", flush=True)
+
+        def measured(choice: str) -> list[str]:
+            cells = row(gates, with_all, figures(program, choice))
+            return [*cells, ", ".join(failed_gates(program, choice)) or "none"] if options.gates else cells
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for name, cells in zip(choices, pool.map(measured, choices.values()), strict=True):
+                print("| " + " | ".join([name, *cells]) + " |", flush=True)
 
 
 if __name__ == "__main__":

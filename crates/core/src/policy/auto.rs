@@ -34,7 +34,7 @@ impl BatchPolicy for Auto {
         };
         let rate = view.traffic.rate(view.now, view.size_model);
         self.holds.on_wake(view.now);
-        let mut shortest = Wait { seconds: f64::INFINITY, reason: None };
+        let mut shortest = Wait::ENDLESS;
         for lane in candidates {
             // While one lane is held another may leave, but not without requests that are on their way to it, as long as it has
             // the time: they would wait for a whole batch.

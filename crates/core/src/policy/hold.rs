@@ -8,9 +8,9 @@ use crate::time::Time;
 use std::time::Duration;
 
 /// What a user who comes back in time is worth, in launch costs. More than one, because users who are answered together
-/// come back together again.
+/// come back together again, if one batch has room for all.
 const RETURN_WORTH: f64 = 3.0;
-/// What the next request of a burst is worth, in launch costs.
+/// What the next request of a burst is worth, in launch costs; and a user who comes back, if not all fit into the batch.
 const BURST_WORTH: f64 = 0.5;
 /// Returns that are expected must exceed this many times the arrivals that chance brings in the same time.
 const RETURNS_OVER_CHANCE: f64 = 3.0;
@@ -33,11 +33,15 @@ pub struct Wait {
     pub seconds: f64,
     /// What a batch is said to be closed by when the wait is over; `None` if there is nothing to wait for.
     pub reason: Option<CloseReason>,
+    /// What each request that comes meanwhile is worth, in launch costs.
+    worth: f64,
 }
 
 impl Wait {
     /// Launch now.
-    pub const NONE: Wait = Wait { seconds: 0.0, reason: None };
+    pub const NONE: Wait = Wait { seconds: 0.0, reason: None, worth: 0.0 };
+    /// Longer than any other.
+    pub const ENDLESS: Wait = Wait { seconds: f64::INFINITY, ..Wait::NONE };
 
     /// Whether to launch now.
     pub fn is_none(self) -> bool {
@@ -53,6 +57,8 @@ struct Hold {
     items: usize,
     /// What was waited for last.
     reason: Option<CloseReason>,
+    /// What each request that comes meanwhile is worth, in launch costs.
+    worth: f64,
     /// When the timer was to ring that was set last; `None` once it has.
     rings: Option<Time>,
 }
@@ -84,9 +90,9 @@ impl Holds {
     /// Holds the launch to come; returns when to ask again.
     pub fn hold(&mut self, view: &View, wait: Wait) -> Time {
         let rings = view.now + Duration::from_secs_f64(wait.seconds);
-        let new = Hold { since: view.now, items: view.lanes.items(), reason: None, rings: None };
+        let new = Hold { since: view.now, items: view.lanes.items(), reason: None, worth: 0.0, rings: None };
         let hold = self.hold.get_or_insert(new);
-        (hold.reason, hold.rings) = (wait.reason, Some(rings));
+        (hold.reason, hold.worth, hold.rings) = (wait.reason, wait.worth, Some(rings));
         rings
     }
 
@@ -99,8 +105,8 @@ impl Holds {
         let gained = came - rate * held_s;
         let lost = (hold.items as f64 + came / 2.0 + f64::from(view.idle) - 1.0) * held_s / cost;
         match hold.reason {
-            Some(CloseReason::Returns) => self.returns.settle(RETURN_WORTH * gained - lost),
-            Some(CloseReason::Burst) => self.bursts.settle(BURST_WORTH * gained - lost),
+            Some(CloseReason::Returns) => self.returns.settle(hold.worth * gained - lost),
+            Some(CloseReason::Burst) => self.bursts.settle(hold.worth * gained - lost),
             _ => {}
         }
     }
@@ -129,7 +135,10 @@ impl Holds {
         }
         // An item that waits for company must still be answered in time with one more in the batch.
         let left = spare_s(view, lane);
-        if left < wait.seconds { Wait { seconds: left.max(0.0), reason: Some(CloseReason::Deadline) } } else { wait }
+        if left < wait.seconds {
+            return Wait { seconds: left.max(0.0), reason: Some(CloseReason::Deadline), ..wait };
+        }
+        wait
     }
 
     /// The wait for companions of `lane` that is worth most, where a launch costs `cost` seconds.
@@ -139,6 +148,9 @@ impl Holds {
         let room = (view.limit(lane) - view.lanes.lane(lane).len()) as f64;
         let returning = view.traffic.returning(view.now, view.lanes.group(lane), view.size_model);
         let next_within = view.traffic.next_within(view.now).filter(|_| self.bursts.is_open());
+        // Users that all fit into the batch come back together again. If more return, the rest needs another batch anyway.
+        let all_fit = returning.within(f64::MAX).here <= room;
+        let worth = if all_fit { RETURN_WORTH } else { BURST_WORTH };
         let (mut best, mut best_value) = (Wait::NONE, 0.0);
         for wait in std::iter::successors(Some(longest), |wait| Some(wait / 2.0)).take(WAITS) {
             let waited = wait + self.late_s;
@@ -146,16 +158,17 @@ impl Holds {
             let back = returning.within(wait);
             let is_more_than_chance = back.all >= RETURNS_OVER_CHANCE * rate * wait + RETURNS_AT_LEAST;
             if self.returns.is_open() && (self.is_expecting || is_more_than_chance) {
-                let value = RETURN_WORTH * cost * back.here.min(room) - price * waited;
+                let value = worth * cost * back.here.min(room) - price * waited;
                 if value > best_value {
-                    (best, best_value) = (Wait { seconds: wait, reason: Some(CloseReason::Returns) }, value);
+                    (best, best_value) = (Wait { seconds: wait, reason: Some(CloseReason::Returns), worth }, value);
                 }
             }
             if let Some(next_within) = &next_within {
                 let likely = next_within(wait);
                 let value = BURST_WORTH * cost * (likely - rate * wait) - price * waited * (1.0 - likely / 2.0);
                 if value > best_value {
-                    (best, best_value) = (Wait { seconds: wait, reason: Some(CloseReason::Burst) }, value);
+                    let reason = Some(CloseReason::Burst);
+                    (best, best_value) = (Wait { seconds: wait, reason, worth: BURST_WORTH }, value);
                 }
             }
         }
@@ -193,5 +206,5 @@ fn pacing(view: &View, rate: f64, longest: f64) -> Wait {
     if wait <= TINY_S {
         return Wait::NONE;
     }
-    Wait { seconds: (wait / 2.0).min(longest), reason: Some(CloseReason::Pacing) }
+    Wait { seconds: (wait / 2.0).min(longest), reason: Some(CloseReason::Pacing), worth: 0.0 }
 }

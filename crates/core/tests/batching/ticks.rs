@@ -5,7 +5,7 @@ use crate::arrivals::Open;
 use crate::scenarios::{auto, eager};
 use crate::simulator::{Figures, Scenario, Service, Simulation, geomean, mean, service};
 
-const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
+const SEEDS: [u64; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 /// What a client on a busy machine needs from one request to the next, in seconds.
 const APART: f64 = 0.000_1;
 /// Resolution of the server's timer, in seconds.

@@ -8,9 +8,9 @@ use crate::scenarios::{SEEDS, auto, batch_scenarios, measure};
 use crate::simulator::{Figures, Scenario, Simulation, mean};
 use crate::{changes, drawn, histories, lanes, padding, targets, ticks};
 
-/// More than the gate has: these runs are short, and each is drawn anew.
+/// More than the gate has: these runs are short.
 const DRAWN: u64 = 96;
-const HISTORIES: u64 = 80;
+const HISTORIES: u64 = 32;
 
 fn print(gate: &str, scenario: &str, figure: f64) {
     eprintln!("worth\t{gate}\t{scenario}\t{figure:.6e}");
@@ -29,17 +29,18 @@ fn over_seeds(scenario: &Scenario, of: fn(&Figures) -> f64) -> f64 {
 fn figures_of_all_gates() {
     batch_scenarios().iter().for_each(|scenario| print_mean("scenarios", scenario, &SEEDS));
     many_replicas().iter().for_each(|(scenario, _)| print_mean("scenarios", scenario, &SEEDS));
-    let cold_seeds: Vec<u64> = (1..=50).collect();
+    let cold_seeds: Vec<u64> = (1..=25).collect();
     cold_scenarios().iter().for_each(|scenario| print_mean("cold", scenario, &cold_seeds));
     (0..DRAWN).for_each(|number| print_mean("drawn", &draw(number), &drawn::SEEDS));
     lanes::moving_users().iter().for_each(|(scenario, _)| print_mean("groups", scenario, &SEEDS));
     padding::scenarios().iter().for_each(|scenario| print_mean("padding", scenario, &SEEDS));
     for scenario in ticks::scenarios() {
+        let scenario = Scenario { ends: 4000, ..scenario };
         let figures = measure(&scenario, &auto, &SEEDS);
         print("ticks", &scenario.name, figures.mean);
         print("ticks p95", &scenario.name, figures.p95);
     }
-    for scenario in changes::scenarios() {
+    for scenario in changes::scenarios().into_iter().step_by(3) {
         let (rate, latency) = changes::after(&scenario, auto);
         print("changes", &scenario.name, if scenario.users.is_some() { 1.0 / rate } else { latency });
     }
