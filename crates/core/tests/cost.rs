@@ -3,7 +3,7 @@
 
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::policy::auto::Auto;
 use jitney_core::policy::batch_policy::{BatchPolicy, Decision, View};
 use jitney_core::queue::group_key::{GroupKey, KeyPart};
@@ -40,7 +40,7 @@ fn processor_time() -> Duration {
     Duration::from_nanos(stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
-fn rules(launch: WhenToLaunch) -> Rules {
+fn rules(policy: PolicyChoice) -> Rules {
     Rules {
         batch: BatchLimits { max_items: MAX_ITEMS, max_cost: u64::MAX },
         queue: QueueLimits { max_items: 1 << 20, max_bytes: u64::MAX },
@@ -48,7 +48,7 @@ fn rules(launch: WhenToLaunch) -> Rules {
         request_timeout: MINUTE,
         batch_timeout: MINUTE,
         retry: true,
-        launch,
+        policy,
         target: None,
         max_wait: None,
     }
@@ -67,8 +67,8 @@ fn item(id: u64, lane: u64) -> NewItem<Input> {
 }
 
 /// Nanoseconds per item from `submit` to its answer, with about `waiting` items in `lanes` lanes at any time.
-fn measure(launch: WhenToLaunch, lanes: u64, replicas: u32, waiting: usize, total: u64) -> f64 {
-    let mut scheduler = Scheduler::new(rules(launch));
+fn measure(policy: PolicyChoice, lanes: u64, replicas: u32, waiting: usize, total: u64) -> f64 {
+    let mut scheduler = Scheduler::new(rules(policy));
     (0..replicas).for_each(|id| scheduler.replica_up(Time(0), ReplicaId(id), ReplicaClass::default()));
     let (mut running, mut now, mut next) = (VecDeque::new(), Time(0), 0u64);
     let began = processor_time();
@@ -103,9 +103,9 @@ fn nanoseconds_per_item() {
     for (lanes, replicas, waiting) in
         [(1, 1, 0), (1, 1, 200), (1000, 1, 3000), (1000, 1, 64_000), (1, 8, 500), (1, 1000, 40_000)]
     {
-        for launch in [WhenToLaunch::EAGER, WhenToLaunch::Auto] {
-            let best = (0..3).map(|_| measure(launch, lanes, replicas, waiting, 300_000)).fold(f64::MAX, f64::min);
-            eprintln!("{launch:?}, {lanes} lanes, {replicas} replicas, {waiting} waiting: {best:.0} ns per item");
+        for policy in [PolicyChoice::Eager, PolicyChoice::Auto] {
+            let best = (0..3).map(|_| measure(policy, lanes, replicas, waiting, 300_000)).fold(f64::MAX, f64::min);
+            eprintln!("{policy:?}, {lanes} lanes, {replicas} replicas, {waiting} waiting: {best:.0} ns per item");
         }
     }
 }
@@ -136,7 +136,7 @@ impl BatchPolicy for Asked {
 fn decision(lanes: u64) -> f64 {
     let asked = Asked::default();
     let spent = asked.spent.clone();
-    let mut scheduler = Scheduler::with_policy(rules(WhenToLaunch::Auto), Box::new(asked));
+    let mut scheduler = Scheduler::with_policy(rules(PolicyChoice::Auto), Box::new(asked));
     scheduler.replica_up(Time(0), ReplicaId(0), ReplicaClass::default());
     let (mut now, mut next) = (Time(0), 0u64);
     let mut enter = |scheduler: &mut Scheduler<Input>, now, lane: u64| {
@@ -173,6 +173,6 @@ fn nanoseconds_per_decision() {
 #[test]
 fn the_measured_loop_answers_everything() {
     // It ends when all are answered, and panics where somebody is refused or lost.
-    measure(WhenToLaunch::Auto, 3, 2, 100, 2000);
+    measure(PolicyChoice::Auto, 3, 2, 100, 2000);
     assert!(decision(5).is_finite(), "no decision was measured");
 }

@@ -4,18 +4,15 @@ use crate::config::limits::{BatchLimits, QueueLimits};
 use crate::config::options::DeploymentOptions;
 use std::time::Duration;
 
-/// When a batch leaves.
+/// The batch policy that an operator chose. `policy::choice` makes the policy itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenToLaunch {
-    /// When it pays: see `auto`.
+pub enum PolicyChoice {
+    /// A batch leaves when that is expected to pay.
     Auto,
-    /// When a lane is full, or its oldest item has waited for this long; zero is `eager`.
+    /// A batch leaves as soon as a replica is free.
+    Eager,
+    /// A batch leaves when its lane is full, or when the oldest item of the lane has waited for this long.
     Fixed(Duration),
-}
-
-impl WhenToLaunch {
-    /// As soon as a replica is free.
-    pub const EAGER: WhenToLaunch = WhenToLaunch::Fixed(Duration::ZERO);
 }
 
 /// The rules of one deployment, from its options.
@@ -34,7 +31,7 @@ pub struct Rules {
     /// Whether a started item may run again.
     pub retry: bool,
     /// When a batch leaves.
-    pub launch: WhenToLaunch,
+    pub policy: PolicyChoice,
     /// As many answers as possible within this; late ones are refused.
     pub target: Option<Duration>,
     /// How long a request may be made to wait; without it a number of batches.
@@ -56,10 +53,10 @@ impl Rules {
             Duration::try_from_secs_f64(value)
                 .map_err(|_| format!("{name}: {value} is not a length of time in seconds"))
         };
-        let launch = match options.policy.as_str() {
-            "auto" => WhenToLaunch::Auto,
-            "eager" => WhenToLaunch::EAGER,
-            "fixed" => WhenToLaunch::Fixed(seconds("max_batch_delay_ms", options.max_batch_delay_ms / 1e3)?),
+        let policy = match options.policy.as_str() {
+            "auto" => PolicyChoice::Auto,
+            "eager" => PolicyChoice::Eager,
+            "fixed" => PolicyChoice::Fixed(seconds("max_batch_delay_ms", options.max_batch_delay_ms / 1e3)?),
             other => return Err(format!("policy: no policy is called {other:?}; choose auto, eager or fixed")),
         };
         let target = options.latency_target_ms.map(|ms| seconds("latency_target_ms", ms / 1e3)).transpose()?;
@@ -82,7 +79,7 @@ impl Rules {
             request_timeout: seconds("request_timeout_s", options.request_timeout_s)?,
             batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
             retry: options.retry,
-            launch,
+            policy,
             target,
             max_wait,
         })

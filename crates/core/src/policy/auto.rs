@@ -85,6 +85,10 @@ impl BatchPolicy for Auto {
         take(view, view.size_model, waiting, view.traffic.rate(view.now, view.size_model))
     }
 
+    fn learns_transfer_limits(&self) -> bool {
+        true
+    }
+
     fn on_end(&mut self) {
         self.holds.on_end();
     }

@@ -214,6 +214,11 @@ pub trait BatchPolicy: Send + Debug {
     fn riders(&self, _view: &View, _lane: LaneId, _size: usize) -> Option<Vec<ItemId>> {
         None
     }
+    /// Whether bytes that take longer to move than to compute close a batch. An operator who chose a delay or none said when
+    /// batches leave, and is not overruled.
+    fn learns_transfer_limits(&self) -> bool {
+        false
+    }
     /// A batch has left, or the items that were held have been cancelled: the decision is over.
     fn on_end(&mut self) {}
 }
@@ -251,13 +256,13 @@ impl BatchPolicy for Fixed {
         }
         let is_due = |lane: &LaneId| lanes.is_full(*lane) || view.now >= lanes.oldest_in(*lane) + self.delay;
         let lane = lanes.by_rank().find(is_due).expect("the lane of the oldest item is due");
-        launch(
-            lane,
-            match () {
-                () if lanes.is_full(lane) => CloseReason::Full,
-                () if self.delay.is_zero() => CloseReason::Eager,
-                () => CloseReason::Delay,
-            },
-        )
+        let reason = if lanes.is_full(lane) {
+            CloseReason::Full
+        } else if self.delay.is_zero() {
+            CloseReason::Eager
+        } else {
+            CloseReason::Delay
+        };
+        launch(lane, reason)
     }
 }

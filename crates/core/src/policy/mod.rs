@@ -3,6 +3,7 @@
 pub mod auto;
 pub mod batch_policy;
 pub mod batch_size;
+pub mod choice;
 pub mod decisions;
 pub mod hold;
 pub mod hold_ledger;

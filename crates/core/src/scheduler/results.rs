@@ -1,6 +1,5 @@
 //! What replicas and their workers report, except that they are lost.
 
-use crate::config::rules::WhenToLaunch;
 use crate::learn::batch_cost::BatchCost;
 use crate::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use crate::scheduler::item::{EndedItem, Payload, Stage};
@@ -98,8 +97,7 @@ impl<P: Payload> Scheduler<P> {
 
     /// The bytes of a batch's answers, and how long it took to compute once its inputs were there.
     pub fn moved(&mut self, id: BatchId, answers: u64, computing: Duration) {
-        // An operator who says when batches leave is not overruled.
-        if let Some(batch) = self.batches.get(&id).filter(|_| self.rules.launch == WhenToLaunch::Auto)
+        if let Some(batch) = self.batches.get(&id).filter(|_| self.policy.learns_transfer_limits())
             && let Some(group) = batch.group
         {
             self.transfer_limits.learn(group, batch.size, batch.bytes.saturating_add(answers), computing);

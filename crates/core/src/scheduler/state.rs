@@ -1,14 +1,14 @@
 //! The state of one deployment's scheduler, what it answers about itself, and the only way out for an item.
 
-use crate::config::rules::{Rules, WhenToLaunch};
+use crate::config::rules::Rules;
 use crate::learn::class_models::ClassModels;
 use crate::learn::cost_model::CostModel;
 use crate::learn::cost_models::CostModels;
 use crate::learn::memory_limits::MemoryLimits;
 use crate::learn::traffic::Traffic;
 use crate::learn::transfer_limit::TransferLimits;
-use crate::policy::auto::Auto;
-use crate::policy::batch_policy::{BatchPolicy, Fixed, View};
+use crate::policy::batch_policy::{BatchPolicy, View};
+use crate::policy::choice::chosen;
 use crate::policy::decisions::Decisions;
 use crate::queue::lanes::Lanes;
 use crate::replicas::batch::Batch;
@@ -78,11 +78,7 @@ pub struct Scheduler<P: Payload> {
 impl<P: Payload> Scheduler<P> {
     /// A deployment without replicas; it admits nothing until it has one.
     pub fn new(rules: Rules) -> Scheduler<P> {
-        let policy: Box<dyn BatchPolicy> = match rules.launch {
-            WhenToLaunch::Auto => Box::new(Auto::default()),
-            WhenToLaunch::Fixed(delay) => Box::new(Fixed { delay }),
-        };
-        Scheduler::with_policy(rules, policy)
+        Scheduler::with_policy(rules, chosen(rules.policy))
     }
 
     /// The same with a policy that no option names.

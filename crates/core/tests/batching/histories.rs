@@ -4,7 +4,7 @@
 use crate::random::Random;
 use crate::scenarios::{auto, eager};
 use jitney_core::config::limits::{BatchLimits, QueueLimits};
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::policy::batch_policy::BatchPolicy;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
             request_timeout: hours,
             batch_timeout: hours,
             retry: true,
-            launch: WhenToLaunch::Auto,
+            policy: PolicyChoice::Auto,
             target: None,
             max_wait: None,
         };

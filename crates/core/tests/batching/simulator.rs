@@ -5,7 +5,7 @@ pub(crate) use crate::figures::{Figures, geomean, mean, quantile};
 use crate::random::Random;
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::learn::batch_cost::{BatchCost, Measure};
 use jitney_core::policy::batch_policy::BatchPolicy;
 use jitney_core::queue::group_key::{GroupKey, KeyPart};
@@ -167,7 +167,7 @@ impl Scenario {
             request_timeout: hours,
             batch_timeout: hours,
             retry: true,
-            launch: WhenToLaunch::Auto,
+            policy: PolicyChoice::Auto,
             target: self.target.filter(|_| self.drop == Drop::ByPolicy).map(Duration::from_secs_f64),
             max_wait: None,
         }

@@ -3,7 +3,7 @@
 use crate::world::Input;
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::learn::size_model::SizeModel;
 use jitney_core::queue::group_key::{GroupKey, KeyPart};
 use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
@@ -34,7 +34,7 @@ fn rules() -> Rules {
         request_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
-        launch: WhenToLaunch::EAGER,
+        policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,
     }

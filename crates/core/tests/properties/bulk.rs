@@ -3,7 +3,7 @@
 use crate::world::Input;
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::queue::group_key::{GroupKey, KeyPart};
 use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
@@ -40,12 +40,12 @@ fn item(id: u64, group: i64, bytes: u64) -> NewItem<Input> {
 }
 
 /// Items of these groups wait always, 64 of each. What left last of 60 batches.
-fn last_batches(launch: WhenToLaunch, replicas: u32, kinds: &[Kind]) -> Vec<Left> {
-    run(launch, replicas, &[kinds]).0
+fn last_batches(policy: PolicyChoice, replicas: u32, kinds: &[Kind]) -> Vec<Left> {
+    run(policy, replicas, &[kinds]).0
 }
 
 /// The same of one phase after another, with the scheduler and the time as they then are.
-fn run(launch: WhenToLaunch, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, Scheduler<Input>, Time) {
+fn run(policy: PolicyChoice, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, Scheduler<Input>, Time) {
     let kinds = phases[0];
     let mut scheduler = Scheduler::new(Rules {
         batch: BatchLimits { max_items: 64, max_cost: u64::MAX },
@@ -54,7 +54,7 @@ fn run(launch: WhenToLaunch, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, S
         request_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
-        launch,
+        policy,
         target: None,
         max_wait: Some(Duration::from_secs(3600)),
     });
@@ -100,26 +100,26 @@ fn sizes(left: &[Left]) -> Vec<usize> {
 
 #[test]
 fn a_part_of_what_waits_goes_ahead_if_its_bytes_are_all_that_takes_time() {
-    let left = last_batches(WhenToLaunch::Auto, 1, &[MOVED]);
+    let left = last_batches(PolicyChoice::Auto, 1, &[MOVED]);
     assert!(left.iter().all(|left| *left == Left(0, 4, CloseReason::Full, 1)), "{left:?}");
 }
 
 #[test]
 fn a_batch_that_takes_long_to_compute_is_as_large_as_it_may_be() {
-    assert_eq!(sizes(&last_batches(WhenToLaunch::Auto, 1, &[COMPUTED])), [64; 6]);
+    assert_eq!(sizes(&last_batches(PolicyChoice::Auto, 1, &[COMPUTED])), [64; 6]);
 }
 
 #[test]
 fn who_names_when_batches_leave_is_not_overruled() {
-    for launch in [WhenToLaunch::EAGER, WhenToLaunch::Fixed(MS)] {
-        assert_eq!(sizes(&last_batches(launch, 1, &[MOVED])), [64; 6]);
+    for policy in [PolicyChoice::Eager, PolicyChoice::Fixed(MS)] {
+        assert_eq!(sizes(&last_batches(policy, 1, &[MOVED])), [64; 6]);
     }
 }
 
 #[test]
 fn the_bytes_of_one_group_close_no_batch_of_another() {
     let small = Kind { bytes: 200, computing: Duration::from_millis(5) };
-    for left in last_batches(WhenToLaunch::Auto, 1, &[MOVED, small]) {
+    for left in last_batches(PolicyChoice::Auto, 1, &[MOVED, small]) {
         let Left(group, size, ..) = left;
         assert!(if group == 0 { size <= 4 } else { size > 32 }, "{left:?}");
     }
@@ -127,13 +127,13 @@ fn the_bytes_of_one_group_close_no_batch_of_another() {
 
 #[test]
 fn each_replica_has_its_own() {
-    let left = last_batches(WhenToLaunch::Auto, 3, &[MOVED]);
+    let left = last_batches(PolicyChoice::Auto, 3, &[MOVED]);
     assert!(left.iter().all(|left| left.1 == 4 && left.3 == 5), "one that runs and one ahead of each: {left:?}");
 }
 
 #[test]
 fn what_larger_batches_once_took_is_not_what_is_waited_for() {
-    let (left, mut scheduler, now) = run(WhenToLaunch::Auto, 1, &[&[COMPUTED], &[MOVED]]);
+    let (left, mut scheduler, now) = run(PolicyChoice::Auto, 1, &[&[COMPUTED], &[MOVED]]);
     assert_eq!(sizes(&left), [4; 6]);
     // Each of those that wait takes a millisecond.
     let mut is_let_in = |id, milliseconds: usize| {

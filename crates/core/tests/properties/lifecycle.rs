@@ -1,7 +1,7 @@
 //! What a draining server lets in, and what an item costs that leaves while a worker has it.
 
 use jitney_core::config::limits::{BatchLimits, QueueLimits};
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
@@ -41,7 +41,7 @@ fn scheduler() -> Scheduler<Input> {
         request_timeout: MINUTE,
         batch_timeout: 10 * MINUTE,
         retry: true,
-        launch: WhenToLaunch::EAGER,
+        policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,
     });

@@ -3,7 +3,7 @@
 use crate::world::{Arrival, World};
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
 use proptest::prelude::*;
@@ -110,19 +110,19 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
     let batch = (1usize..6, prop_oneof![Just(u64::MAX), 4u64..16]);
     let queue = (3usize..40, 60u64..400);
     let times = (ms(0..60), ms(50..1500), ms(30..600));
-    let launch = prop_oneof![
-        2 => Just(WhenToLaunch::EAGER),
-        2 => ms(1..50).prop_map(WhenToLaunch::Fixed),
-        3 => Just(WhenToLaunch::Auto),
+    let policy = prop_oneof![
+        2 => Just(PolicyChoice::Eager),
+        2 => ms(1..50).prop_map(PolicyChoice::Fixed),
+        3 => Just(PolicyChoice::Auto),
     ];
-    (batch, queue, times, any::<bool>(), launch).prop_map(|(batch, queue, times, retry, launch)| Rules {
+    (batch, queue, times, any::<bool>(), policy).prop_map(|(batch, queue, times, retry, policy)| Rules {
         batch: BatchLimits { max_items: batch.0, max_cost: batch.1 },
         queue: QueueLimits { max_items: queue.0, max_bytes: queue.1 },
         boost: times.0,
         request_timeout: times.1,
         batch_timeout: times.2,
         retry,
-        launch,
+        policy,
         target: None,
         max_wait: None,
     })

@@ -4,7 +4,7 @@
 use crate::world::{Arrival, End, Promise, World};
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
 use jitney_core::tables::outcome::Outcome;
@@ -51,7 +51,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         request_timeout: hour,
         batch_timeout: hour,
         retry,
-        launch: WhenToLaunch::EAGER,
+        policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,
     }

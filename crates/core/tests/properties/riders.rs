@@ -4,7 +4,7 @@
 use crate::world::Input;
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::learn::batch_cost::{BatchCost, Measure};
 use jitney_core::policy::batch_policy::MOST_PASSES;
 use jitney_core::policy::similar_length::window;
@@ -54,7 +54,7 @@ impl Story {
             request_timeout: 10 * HOUR,
             batch_timeout: 10 * HOUR,
             retry: true,
-            launch: WhenToLaunch::Auto,
+            policy: PolicyChoice::Auto,
             target: None,
             max_wait: None,
         };

@@ -3,7 +3,7 @@
 
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::limits::QueueLimits;
-use jitney_core::config::rules::{Rules, WhenToLaunch};
+use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::queue::group_key::{GroupKey, KeyPart};
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::Action;
@@ -155,7 +155,7 @@ impl Simulation {
             request_timeout: minute,
             batch_timeout: minute,
             retry: true,
-            launch: WhenToLaunch::EAGER,
+            policy: PolicyChoice::Eager,
             target: None,
             max_wait: None,
         };

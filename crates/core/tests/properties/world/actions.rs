@@ -2,7 +2,7 @@
 //! it rests, which is recounted.
 
 use super::{Batch, End, Input, Item, Place, Promise, World, key};
-use jitney_core::config::rules::WhenToLaunch;
+use jitney_core::config::rules::PolicyChoice;
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::queue::waiting::rank;
 use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
@@ -210,14 +210,14 @@ impl World {
 
     /// Whether the policy decides by what it has learned, so that the reference cannot foretell it.
     fn learns(&self) -> bool {
-        self.rules.launch == WhenToLaunch::Auto
+        self.rules.policy == PolicyChoice::Auto
     }
 
     /// Whether a lane may leave now: it is full, or the oldest item in it has been held for as long as it may.
     fn is_ready(&self, lane: &[(Time, Time, ItemId)]) -> bool {
-        let delay = match self.rules.launch {
-            WhenToLaunch::Fixed(delay) => delay,
-            WhenToLaunch::Auto => Duration::ZERO,
+        let delay = match self.rules.policy {
+            PolicyChoice::Fixed(delay) => delay,
+            PolicyChoice::Auto | PolicyChoice::Eager => Duration::ZERO,
         };
         let oldest = lane.iter().map(|&(_, arrival, _)| arrival).min();
         self.is_full(lane) || oldest.is_some_and(|oldest| self.now >= oldest + delay)
