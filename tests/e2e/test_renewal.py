@@ -34,7 +34,7 @@ def test_changed_files_are_read_by_new_workers_and_the_port_stays_open(serve: Se
         write(file, word)
         until(lambda word=word: says(word), f"{word} is said")
     assert {reply.status for reply in replies} == {200}
-    file.write_text("this is not Python\n")
+    file.write_text("def (\n")
     until(lambda: "invalid syntax" in server.log(), "what is wrong is on the terminal")
     write(file, "four")
     until(lambda: says("four"), "the next change is tried")

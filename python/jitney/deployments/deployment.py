@@ -44,7 +44,7 @@ class Deployment:
         options = dict(options)
         name: str | None = options.pop("name", None)
         self.name: Final = _checked_name(
-            _snake_case(obj.__name__) if name is None else name, obj, is_given=name is not None
+            snake_case(obj.__name__) if name is None else name, obj, is_given=name is not None
         )
         self.obj: Final = obj
         self.route: Final = _checked_route(self.name, options.pop("route", None))
@@ -207,7 +207,8 @@ def _takes_nothing(function: object) -> bool:
         return False
 
 
-def _snake_case(name: str) -> str:
+def snake_case(name: str) -> str:
+    """Return the name of the deployment of a class or function of this name."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 

@@ -13,6 +13,7 @@ from jitney.config.layers import Overrides, ServerOptions, resolve_server, serve
 from jitney.config.reading import read_overrides
 from jitney.context import available_cores
 from jitney.errors import ConfigError, TargetError
+from jitney.front.expected import expected_replicas
 from jitney.front.targets import find_target
 
 API_KEYS = "JITNEY_API_KEYS"
@@ -43,7 +44,10 @@ class Settings:
         return json.dumps(
             {
                 "server": self.server.to_dict(),
-                "targets": [{"target": target, "overrides": overrides} for target in self.targets],
+                "targets": [
+                    {"target": target, "overrides": overrides, "workers": expected_replicas(target, self.overrides)}
+                    for target in self.targets
+                ],
                 "server_sources": self.server_sources,
                 "override_names": self.overrides.names(),
                 "environment_names": self.overrides.environment_names(),

@@ -60,6 +60,8 @@ class Spec:
     parent: int
     stacks: str = ""
     """The file for where the threads are, when the front asks for that."""
+    is_further: bool = False
+    """Whether another worker was started before it to import the same target, and reports why that fails."""
     path: Sequence[str] = ()
     """Folders of the program that started the engine; modules are looked for there after all others."""
 
@@ -199,7 +201,14 @@ class Worker:
 
     def _prepare(self) -> Replica | None:
         """Do everything up to `ready`; None if the front wants no replica after all."""
-        found = self._import()
+        try:
+            found = self._import()
+        except BaseException:
+            # The worker that was started first fails in the same way and reports it: once is enough. This one reports
+            # only if the first one could import the target.
+            if self._spec.is_further and self._assignment() is None:
+                return None
+            raise
         assignment = self._assignment()
         if assignment is None:
             return None

@@ -29,7 +29,8 @@ def test_settings_hold_all_that_the_server_needs() -> None:
     found = settings("embedder.py")
     assert found["python"] == sys.executable
     assert isinstance(found["cores"], int) and found["cores"] >= 1
-    assert found["targets"] == [{"target": "embedder.py", "overrides": json.loads(Overrides().to_json())}]
+    overrides = json.loads(Overrides().to_json())
+    assert found["targets"] == [{"target": "embedder.py", "overrides": overrides, "workers": 1}]
     server = found["server"]
     assert isinstance(server, dict)
     assert server["listen"] == ["tcp:127.0.0.1:8000"]

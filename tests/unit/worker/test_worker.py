@@ -4,6 +4,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +81,21 @@ def failure(link: FakeLink) -> dict[str, str]:
     kind, body = sent(link)[-1]
     assert kind == "failed"
     return body
+
+
+@pytest.mark.parametrize("is_first_loaded", [False, True])
+def test_a_failed_import_is_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_first_loaded: bool
+) -> None:
+    given = replace(spec(target(tmp_path, "raise OSError('no disk')")), is_further=True)
+    link = FakeLink()
+    if is_first_loaded:
+        assign(link)
+    else:
+        link.messages.append(("shutdown", b""))
+    assert live(given, link) == int(is_first_loaded)
+    assert ("failed" in told(link)) == is_first_loaded
+    assert ("no disk" in capsys.readouterr().err) == is_first_loaded
 
 
 def test_a_worker_imports_loads_warms_up_and_serves(tmp_path: Path) -> None:

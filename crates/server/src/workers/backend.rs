@@ -30,6 +30,8 @@ pub struct WorkerSpec {
     pub overrides: serde_json::Value,
     /// The cores that its libraries may use. Libraries read this at their import, so it cannot come later.
     pub cpu_threads: u32,
+    /// Whether another worker was started before it to import the same target, and reports why that fails.
+    pub is_further: bool,
     /// Folders in which modules are looked for after all others.
     pub path: Vec<String>,
 }

@@ -76,4 +76,6 @@ pub struct Target {
     pub target: String,
     /// Layers of options; workers resolve them.
     pub overrides: serde_json::Value,
+    /// Workers that import it at once, before its manifest says how many replicas there are: as many as are expected.
+    pub workers: u32,
 }

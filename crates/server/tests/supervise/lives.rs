@@ -6,8 +6,10 @@ use jitney_server::base::fatal::CHANGED;
 use jitney_server::link::frame::header::small_frame;
 use jitney_server::link::frame::kind::Kind;
 use jitney_server::link::front::worker_event::WorkerEvent;
+use jitney_server::workers::settings::Target;
 use jitney_server::workers::supervisor::state::Stop;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -27,6 +29,31 @@ async fn a_scout_with_another_share_is_replaced_and_counts_as_no_loss() {
     assert!(running.call("a").await > 0);
     assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (0, 0));
     running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn as_many_workers_as_are_expected_import_at_the_same_time_and_become_the_replicas() {
+    let one = target("a", &["serve"], json!({"replicas": 2, "min_ready_replicas": 2}));
+    let running = Running::start(vec![Target { workers: 2, ..one }]);
+    running.ready().await;
+    let calls = (0..16).map(|_| running.call("a"));
+    let answered: BTreeSet<u32> = futures_util::future::join_all(calls).await.into_iter().collect();
+    assert!(answered.is_subset(&[0, 1].into()), "no further worker was started: {answered:?}");
+    assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (0, 0));
+    running.stopped(Stop::InOrder).await;
+}
+
+#[tokio::test]
+async fn workers_that_are_too_many_end_and_missing_ones_are_started() {
+    for (workers, replicas) in [(3, 2), (2, 3)] {
+        let one = target("a", &["serve"], json!({"replicas": replicas, "min_ready_replicas": replicas}));
+        // With one core each has one, whatever their number.
+        let running = Running::with(vec![Target { workers, ..one }], &fake_worker(), 1);
+        running.ready().await;
+        assert!(running.call("a").await < 3);
+        assert_eq!((running.lost("a", "died"), running.lost("a", "load_failed")), (0, 0));
+        running.stopped(Stop::InOrder).await;
+    }
 }
 
 #[tokio::test]

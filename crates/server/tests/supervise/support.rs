@@ -57,7 +57,7 @@ pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
         "output": {"kind": "text", "arrays": [], "schema": true},
         "group_by": [], "cost": null, "examples": [],
     }]});
-    Target { target: json!({"manifest": manifest, "does": does}).to_string(), overrides: Value::Null }
+    Target { target: json!({"manifest": manifest, "does": does}).to_string(), overrides: Value::Null, workers: 1 }
 }
 
 pub(crate) struct Running {

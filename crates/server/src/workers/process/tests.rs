@@ -26,6 +26,7 @@ fn spec() -> WorkerSpec {
         worker: WORKER.0,
         target: "m.py".into(),
         overrides: serde_json::Value::Null,
+        is_further: false,
         cpu_threads: 1,
         path: Vec::new(),
     }

@@ -102,6 +102,7 @@ impl Supervisor {
         self.next_worker += 1;
         let share = self.import_share();
         let token = self.registry.expect(worker).map_err(|error| Fatal::new(format!("no random numbers: {error}")))?;
+        let is_further = self.slots[..index].iter().any(|slot| slot.target == self.slots[index].target);
         let slot = &mut self.slots[index];
         self.registry.forget(slot.worker);
         let cpu_threads = slot.assignment.as_ref().map_or(share, |assignment| assignment.cpu_threads);
@@ -114,6 +115,7 @@ impl Supervisor {
             target: target.target.clone(),
             overrides: target.overrides.clone(),
             cpu_threads,
+            is_further: is_further && slot.assignment.is_none(),
             path: self.settings.path.clone(),
         };
         self.backend.start(worker, spec);

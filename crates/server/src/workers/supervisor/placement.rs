@@ -102,7 +102,8 @@ impl Supervisor {
 
     /// The share of the cores with which a target is imported, before it is known how many replicas it has.
     pub(super) fn import_share(&self) -> u32 {
-        (self.settings.cores / self.settings.targets.len().max(1) as u32).max(1)
+        let workers: u32 = self.settings.targets.iter().map(|target| target.workers.max(1)).sum();
+        (self.settings.cores / workers.max(1)).max(1)
     }
 
     pub(super) fn name(&self, index: usize) -> String {

@@ -87,9 +87,14 @@ impl Supervisor {
         let registry = Registry::listen(&path, clock, events_tx.clone())
             .map_err(|error| Fatal::new(format!("{}: {error}", path.display())))?;
         let targets = 0..settings.targets.len();
+        let slots = targets.clone().flat_map(|target| {
+            // As many as are expected: when the manifest has come, the replicas need not import one after the other.
+            let workers = settings.targets[target].workers.max(1) as usize;
+            std::iter::repeat_with(move || Slot::new(target, None, IMPORT_TIMEOUT)).take(workers)
+        });
         Ok(Supervisor {
-            manifests: targets.clone().map(|_| None).collect(),
-            slots: targets.map(|target| Slot::new(target, None, IMPORT_TIMEOUT)).collect(),
+            slots: slots.collect(),
+            manifests: targets.map(|_| None).collect(),
             settings,
             state,
             clock,

@@ -133,7 +133,7 @@ async fn a_worker_whose_process_is_gone_gets_nothing_more_while_its_last_message
 impl Rig {
     /// Its worker is the one that imports this target, and has no deployment yet.
     fn import(&mut self, target: &str) {
-        let target = Target { target: target.into(), overrides: serde_json::Value::Null };
+        let target = Target { target: target.into(), overrides: serde_json::Value::Null, workers: 1 };
         let settings = Arc::get_mut(&mut self.supervisor.settings).expect("nobody else has the settings");
         settings.targets.push(target);
         self.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60));
