@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from jitney.signature.grouping import bucket, length
     from jitney.types.arrays import Embeddings, Tensor
     from jitney.types.image import Image
+    from jitney.types.response import Response
 
     __version__: str
 
@@ -69,6 +70,7 @@ _LATER = {
     "Image": "jitney.types.image",
     "Model": "jitney.embedded.models",
     "Models": "jitney.embedded.handles",
+    "Response": "jitney.types.response",
     "SyncEngine": "jitney.embedded.run",
     "SyncModel": "jitney.embedded.models",
     "SyncModels": "jitney.embedded.handles",
@@ -145,6 +147,7 @@ __all__ = [
     "QueueFull",
     "RequestError",
     "RequestMetadata",
+    "Response",
     "SyncEngine",
     "SyncModel",
     "SyncModels",

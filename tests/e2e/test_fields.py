@@ -10,7 +10,7 @@ import jitney
 import msgspec
 import numpy as np
 import pytest
-from harness import APPS, Server
+from harness import APPS, Serve, Server
 from PIL import Image
 
 MASK = np.array([[1, 2], [3, 4]], np.uint8)
@@ -154,3 +154,43 @@ def test_a_program_gets_images_and_arrays() -> None:
         answer = models.detect(png())
         assert (answer["mask"].dtype, answer["mask"].tolist()) == (np.uint8, [[7, 7], [7, 7]])
         assert answer["heat"].dtype == np.float64 and decoded(answer["thumbnail"]) == (3, 2)
+
+
+def test_parameters_of_several_types_are_fields_of_one_object(server: Server) -> None:
+    document = {"image": text(png()), "prompt": "tea", "mask": MASK.tolist()}
+    assert httpx.post(url(server, "caption"), json=document).json() == "tea: 3 wide, 10"
+    files: Any = {"image": ("p.png", png()), "mask": ("m.npy", npy(MASK))}
+    answer = httpx.post(url(server, "caption"), data={"prompt": "tea"}, files=files)
+    assert answer.json() == "tea: 3 wide, 10", answer.text
+    refused = httpx.post(url(server, "caption"), json=document | {"mask": [[1]]})
+    assert (refused.status_code, refused.json()["field"]) == (422, "$.mask")
+    with jitney.run_sync(str(APPS / "pictures.py")) as models:
+        assert models.caption({"image": png(), "prompt": "tea", "mask": MASK}) == "tea: 3 wide, 10"
+
+
+def test_arrays_of_unequal_length_share_a_batch(serve: Serve) -> None:
+    server = serve("pictures.py")
+    signals = [[float(n)] * (n + 1) for n in range(6)]
+    answers = server.submit_held("/loudness", signals, blocker=[0.0])
+    server.open_gate()
+    replies = [answer.result() for answer in answers[1:]]
+    assert [reply.json() for reply in replies] == [{"mean": float(n), "together": 6} for n in range(6)]
+    body = npy(np.array([1.0, 3.0], np.float32))
+    answer = server.post("/loudness", body, {"content-type": "application/x-npy"})
+    assert answer.json() == {"mean": 2.0, "together": 1}
+
+
+def test_an_answer_has_the_media_type_that_the_model_gives(server: Server) -> None:
+    answer = httpx.post(url(server, "beep"), json=2)
+    assert (answer.headers["content-type"], answer.content) == ("audio/wav", b"RIFFRIFF")
+    shown = httpx.post(url(server, "beep"), json=1, headers={"accept": "application/json"})
+    assert shown.json() == text(b"RIFF")
+    with jitney.run_sync(str(APPS / "pictures.py")) as models:
+        assert models.beep(1) == jitney.Response(b"RIFF", "audio/wav")
+
+
+def test_a_response_is_checked_where_it_is_made() -> None:
+    with pytest.raises(TypeError, match="bytes, not str"):
+        jitney.Response("text", "text/plain")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="like audio/wav"):
+        jitney.Response(b"", "wav\r\nx: y")

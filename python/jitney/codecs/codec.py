@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jitney.codecs.decode.decoded import Decoded, Reader, pick
 from jitney.codecs.decode.items import item_reader
+from jitney.codecs.decode.mixed import MixedReader
 from jitney.codecs.decode.stacked import ArrayReader
 from jitney.codecs.decode.user_code import runs_user_code
 from jitney.codecs.encode import answers
 from jitney.codecs.encode.writer import Writer
 from jitney.config.layers import DeploymentOptions
-from jitney.signature.annotations import Signature
+from jitney.signature.annotations import Input, Signature
 from jitney.signature.fields import alternatives
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ class Codec:
 
     def __init__(self, signature: Signature, options: DeploymentOptions) -> None:
         declared = signature.input
-        self._reader: Final[Reader] = (
-            ArrayReader(declared.arrays) if declared.kind == "arrays" else item_reader(declared, options.max_pixels)
-        )
+        self._reader: Final = _reader(declared, options.max_pixels)
         self._writer: Final = Writer(signature.output)
         self._is_batched: Final = options.batched
         self._may_be_none: Final = NoneType in alternatives(signature.output.item)
@@ -87,3 +86,10 @@ class Codec:
     def from_python(self, values: list[Any]) -> Decoded:
         """Take example inputs as Python values, with the checks of the wire."""
         return self._reader.from_python(values)
+
+
+def _reader(declared: Input, max_pixels: int) -> Reader:
+    if declared.kind == "arrays":
+        return ArrayReader(declared.arrays)
+    items = item_reader(declared, max_pixels)
+    return MixedReader(items, declared.stacked) if declared.stacked else items

@@ -19,6 +19,7 @@ from jitney.signature.annotations import Output
 from jitney.signature.hints import by_pydantic, strip
 from jitney.types.host import on_host
 from jitney.types.image import Image, is_pillow
+from jitney.types.response import Response
 
 FAILED: Final = 255
 NAMED: Final = 254
@@ -31,6 +32,8 @@ Write = Callable[[Any], tuple[int, Any]]
 Read = Callable[[tuple[int, Any, str | None]], Any]
 """A raw answer (kind, data, media type) as the value that the caller gets; raises what it failed with."""
 
+_UNNAMED: Final = (None, "", "application/octet-stream")
+"""Media types of answers that are `bytes`; others are a Response."""
 BUFFERS: Final = (bytes, bytearray, memoryview)
 """What is sent unchanged."""
 
@@ -153,7 +156,7 @@ def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
         if kind == tags.TENSOR:
             return _view(data)
         if kind == tags.BYTES:
-            return Image(data, media) if image or (media or "").startswith("image/") else data
+            return _of_bytes(data, media, is_image=image)
         if kind == NAMED:
             return named({name: _view(value) for name, value in data})
         if kind == tags.JSON:
@@ -164,6 +167,12 @@ def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
 
 
 _DECODE: Final = msgspec.msgpack.Decoder().decode
+
+
+def _of_bytes(data: bytes, media: str | None, *, is_image: bool) -> Any:
+    if is_image or (media or "").startswith("image/"):
+        return Image(data, media)
+    return data if media in _UNNAMED else Response(data, media)
 
 
 def _typed(output: Output | None) -> Callable[[Any], Any]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from jitney.errors import TargetError
 from jitney.failures import one_line
 from jitney.signature import schemas, unsupported
@@ -18,6 +20,7 @@ from jitney.signature.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_t
 from jitney.signature.hints import filled, holds, is_image, is_pillow_class, open_in, show, strip
 from jitney.types.arrays import Embeddings
 from jitney.types.image import Image, require_pillow
+from jitney.types.response import Response
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
 OutputKind = Literal["text", "bytes", "image", "object", "array", "arrays", "any"]
@@ -49,6 +52,8 @@ class Input:
     arrays: tuple[ArraySpec, ...] = ()
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
     name: str = ""
+    stacked: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """Of several parameters that are not all arrays: their names, and whether their arrays are stacked."""
 
 
 @dataclass(frozen=True)
@@ -156,15 +161,12 @@ def _parameters(predict: Callable[..., object], hints: Mapping[str, Any], *, is_
 
 
 def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
-    if all(is_array_type(annotation) for annotation in typed.values()):
-        arrays = tuple(array_spec(where, name, annotation) for name, annotation in typed.items())
+    specs = {name: _array_parameter(where, name, annotation, batched=batched) for name, annotation in typed.items()}
+    arrays = tuple(spec for spec in specs.values() if spec is not None)
+    if len(arrays) == len(typed):
         return Input("arrays", arrays=arrays, schema=schemas.of_arrays(arrays))
     if len(typed) > 1:
-        others = [name for name, annotation in typed.items() if not is_array_type(annotation)]
-        raise TargetError(
-            f"{where}: several parameters must all be arrays, but `{others[0]}` is not; "
-            "put the fields of an item into one struct and take a list of it"
-        )
+        return _mixed_input(where, typed, specs, batched=batched)
     [(name, annotation)] = typed.items()
     if not batched:
         item = annotation
@@ -175,11 +177,35 @@ def _input(where: str, typed: dict[str, Any], *, batched: bool) -> Input:
         if item is None:
             hint = _unbatched_hint(annotation)
             raise TargetError(f"{where}: parameter `{name}` is {show(annotation)}; `predict` takes a batch: {hint}")
-        if is_array_type(item):
-            raise TargetError(
-                f"{where}: parameter `{name}` is a list of arrays; arrays come stacked: np.ndarray, n first"
-            )
     return replace(_object_input(f"{where}: parameter `{name}`", item), name=name)
+
+
+def _array_parameter(where: str, name: str, annotation: Any, *, batched: bool) -> ArraySpec | None:
+    """Return what a parameter says of its arrays, stacked or as a list; None if it takes something else."""
+    if is_array_type(annotation):
+        return array_spec(where, name, annotation)
+    item = list_item(annotation) if batched else None
+    return replace(array_spec(where, name, item), is_stacked=False) if is_array_type(item) else None
+
+
+def _mixed_input(where: str, typed: dict[str, Any], specs: Mapping[str, ArraySpec | None], *, batched: bool) -> Input:
+    """Describe parameters of several types: an item is an object with a field for each."""
+    fields: list[tuple[str, Any]] = []
+    stacked: dict[str, bool] = {}
+    for name, annotation in typed.items():
+        spec = specs[name]
+        item = annotation if (spec is not None and spec.is_stacked) or not batched else list_item(annotation)
+        if item is None:
+            raise TargetError(f"{where}: parameter `{name}` is {show(annotation)}; `predict` takes a batch: {_TAKES}")
+        stacked[name] = batched and spec is not None and spec.is_stacked
+        if stacked[name] and spec is not None and (spec.shape is None or None in spec.shape):
+            raise TargetError(
+                f"{where}: parameter `{name}` is {spec.show()}: next to other types say the whole shape "
+                "(jitney.Tensor), or take a list of arrays: list[np.ndarray]"
+            )
+        fields.append((name, item))
+    kind = msgspec.defstruct("Item", fields, kw_only=True)
+    return replace(_object_input(where, kind), stacked=stacked)
 
 
 def _unbatched_hint(annotation: Any) -> str:
@@ -230,6 +256,8 @@ def _answer(where: str, item: Any) -> Output:
         require_pillow(f"{where}: what it returns")
     if base is Image or is_pillow_class(base):
         return Output("image", item=base, schema=schemas.IMAGE)
+    if base is Response:
+        return Output("bytes", item=item, schema=schemas.of_answer(bytes))
     if is_array_type(item):
         spec = array_spec(where, "", item, any_dtype=True)
         return Output("array", arrays=(spec,), schema=schemas.of_array(spec))

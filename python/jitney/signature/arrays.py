@@ -26,10 +26,13 @@ class ArraySpec:
     name: str
     dtype: str
     shape: tuple[int | None, ...] | None
+    is_stacked: bool = True
+    """Whether `predict` gets one array for a batch, so that all have one shape; else it gets a list of arrays."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as the manifest has it."""
-        return {"name": self.name, "dtype": self.dtype, "shape": None if self.shape is None else list(self.shape)}
+        shape = None if self.shape is None else list(self.shape)
+        return {"name": self.name, "dtype": self.dtype, "shape": shape, "is_stacked": self.is_stacked}
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether one item's array of this shape is meant."""

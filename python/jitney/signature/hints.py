@@ -62,7 +62,7 @@ def walk(annotation: Any, *, into_fields: bool) -> Iterator[Part]:
         name = get_origin(kind) or kind
         inner = get_args(kind)[:1] if name is Annotated else get_args(kind)
         if getattr(name, "__module__", "") == "numpy":
-            continue  # what an array contains is no part of an item
+            continue  # the dtype inside an array is not a part of an item
         fields: list[Part] = []
         if (named := named_type(kind)) is not None and name not in entered:
             entered.add(name)

@@ -5,6 +5,7 @@ from typing import Annotated
 import jitney
 import msgspec
 import numpy as np
+from witness import record, wait_at_gate
 
 Mask = Annotated[np.ndarray, jitney.Tensor("uint8", (2, 2))]
 
@@ -59,3 +60,26 @@ def detect(photos: list[jitney.Image]) -> list[Found]:
         detail = Detail(jitney.Image(pixels[:1, :1]), np.array([0.5, 2], np.float32))
         answers.append(Found("red", jitney.Image(pixels), np.full((2, 2), 7, np.uint8), [detail], np.ones((1, 2))))
     return answers
+
+
+@jitney.deployment(max_batch_size=8)
+def caption(image: list[jitney.Image], prompt: list[str], mask: Mask) -> list[str]:
+    """Several parameters of different types."""
+    total = mask.sum(axis=(1, 2))
+    return [
+        f"{text}: {one.to_pil().width} wide, {count}" for one, text, count in zip(image, prompt, total, strict=True)
+    ]
+
+
+@jitney.deployment(max_batch_size=8)
+def loudness(signals: list[Annotated[np.ndarray, jitney.Tensor("float32", (None,))]]) -> list[dict[str, float]]:
+    """Arrays of unequal length in one batch."""
+    record("predict", [len(signal) for signal in signals])
+    wait_at_gate()
+    return [{"mean": float(signal.mean()), "together": len(signals)} for signal in signals]
+
+
+@jitney.deployment(max_batch_size=8)
+def beep(lengths: list[int]) -> list[jitney.Response | jitney.InvalidInput]:
+    """Audio."""
+    return [jitney.Response(b"RIFF" * length, "audio/wav") for length in lengths]

@@ -235,3 +235,23 @@ def test_a_number_of_numpy_stays_a_number_in_msgpack() -> None:
     document = msgspec.msgpack.decode(results.outcomes[0].data)
     assert document["number"] == 1.0
     assert document["vector"] == {"dtype": "float32", "shape": [2], "data": np.ones(2, np.float32).tobytes()}
+
+
+def mixed(image: list[jitney.Image], prompt: list[str], mask: Mask) -> list[str]: ...
+
+
+def test_parameters_of_several_types_are_columns() -> None:
+    subject = Codec(read_signature(mixed), DeploymentOptions())
+    good = {"image": text(png()), "prompt": "tea", "mask": MASK.tolist()}
+    documents = [good, good | {"image": "no"}, good | {"prompt": "bus"}, good | {"mask": [True]}]
+    batch = FakeBatch([(tags.JSON, msgspec.json.encode(document)) for document in documents])
+    decoded = subject.decode(batch.core)
+    assert [(place, error.field) for place, error in decoded.errors] == [(1, "$.image"), (3, "$.mask")]
+    images, prompts, masks = subject.arguments(decoded)
+    assert (images[0].width, prompts, masks.shape) == (2, ["tea", "bus"], (2, 2, 2))
+    masks[:] = False
+    images.clear()
+    _, prompts, masks = subject.arguments_again(decoded, range(1, 2), batch.core)
+    assert (prompts, masks.tolist()) == (["bus"], [MASK.tolist()])
+    made = subject.from_python([(jitney.Image(png()), "tea", MASK), {"image": png(), "prompt": "x", "mask": MASK}])
+    assert (made.errors, len(subject.arguments(made)[1])) == ([], 2)

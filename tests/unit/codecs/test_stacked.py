@@ -80,3 +80,35 @@ def test_an_array_that_tests_the_model_is_the_same_in_each_test() -> None:
     for write in (decoded, kept(), kept()):
         assert write.columns[0].tolist() == [[[1.0] * 3] * 2]
         write.columns[0][:] = 9
+
+
+def test_arrays_that_are_not_stacked_share_a_batch_whatever_their_shapes() -> None:
+    arrays = [np.ones(3, np.float32), np.ones((2, 2), np.float32), np.ones(0, np.float32), np.ones(3, np.int8)]
+    batch = FakeBatch(arrays=[arrays])
+    reader = ArrayReader((ArraySpec("x", "float32", None, is_stacked=False),))
+    decoded = reader.read(batch.core)
+    assert [(index, error.field) for index, error in decoded.errors] == [(3, "$.x")]
+    [given] = reader.take(decoded, range(3))
+    assert [array.shape for array in given] == [(3,), (2, 2), (0,)]
+    for array in given:
+        array[...] = 9
+    given.clear()
+    [again] = reader.take_again(decoded, [0, 1], batch.core)
+    assert [array.tolist() for array in again] == [[1.0] * 3, [[1.0] * 2] * 2]
+    assert batch.restored == [[0, 1]]
+    [others] = reader.take(decoded, [0, 2])
+    assert [array.shape for array in others] == [(3,), (0,)]
+
+
+def test_a_list_of_arrays_next_to_stacked_ones_is_given_anew() -> None:
+    signals, masks = [np.ones(n, np.float32) for n in range(3)], [np.zeros(2, np.uint8) for _ in range(3)]
+    batch = FakeBatch(arrays=[signals, masks])
+    reader = ArrayReader((ArraySpec("x", "float32", None, is_stacked=False), ArraySpec("m", "uint8", (2,))))
+    decoded = reader.read(batch.core)
+    x, m = reader.take(decoded, range(3))
+    m[:] = 1
+    x[2][:] = 7
+    x, m = reader.take_again(decoded, range(1, 3), batch.core)
+    assert ([array.tolist() for array in x], m.tolist()) == ([[1.0], [1.0, 1.0]], [[0, 0], [0, 0]])
+    kept = reader.keep(decoded, range(1), batch.core)
+    assert len(kept().columns) == 2

@@ -248,9 +248,8 @@ def many(*x: list[str]) -> list[str]: ...
 def keyword(x: list[str], *, y: int) -> list[str]: ...
 def unlisted(x: str) -> list[str]: ...
 def number(x: int) -> list[str]: ...
-def listed_arrays(x: list[np.ndarray]) -> list[str]: ...
 def two(x: list[str], y: np.ndarray) -> list[str]: ...
-def two_lists(x: list[str], y: list[str]) -> list[str]: ...
+def two_lists(x: list[str], y: str) -> list[str]: ...
 def abstract(x: NDArray[np.floating[Any]]) -> list[str]: ...
 def complex_array(x: NDArray[np.complex64]) -> list[str]: ...
 def two_dtypes(x: Annotated[NDArray[np.uint8], jitney.Tensor("int64")]) -> list[str]: ...
@@ -276,9 +275,8 @@ def gives_mixed(x: list[str]) -> Mixed: ...
         (keyword, "`y` is keyword-only"),
         (unlisted, r"`x` is str; `predict` takes a batch: list\[str\] \(or say batched=False\)"),
         (number, "`x` is int; `predict` takes a batch"),
-        (listed_arrays, "arrays come stacked"),
-        (two, "several parameters must all be arrays, but `x` is not"),
-        (two_lists, "several parameters must all be arrays"),
+        (two, r"`y` is float32 of any shape: next to other types say the whole shape \(jitney.Tensor\)"),
+        (two_lists, "parameter `y` is str; `predict` takes a batch"),
         (abstract, "arrays of floating cannot be served"),
         (complex_array, "arrays of complex64 cannot be served"),
         (two_dtypes, "`x`: an array of uint8, but its jitney.Tensor says int64"),
@@ -295,6 +293,9 @@ def gives_mixed(x: list[str]) -> Mixed: ...
 def test_what_cannot_be_served_is_refused_in_clear_words(predict: Callable[..., Any], message: str) -> None:
     with pytest.raises(TargetError, match=message):
         read_signature(predict)
+
+
+Mask = Annotated[np.ndarray, jitney.Tensor("bool", (2,))]
 
 
 class ImageOrText(NamedTuple):
@@ -346,14 +347,21 @@ def test_a_part_that_cannot_be_decoded_is_named_with_what_helps(item: Any, messa
     assert load_failure_text(caught.value) == ""
 
 
-def test_a_struct_of_an_image_and_a_text_is_told_how_to_be_written() -> None:
-    def predict(images: list[jitney.Image], prompt: list[str]) -> list[str]: ...
-    def mixed(image: np.ndarray, prompt: list[str]) -> list[str]: ...
+def test_several_parameters_are_the_fields_of_one_object() -> None:
+    def predict(image: list[jitney.Image], prompt: list[str], mask: Mask) -> list[str]: ...
+    def one(image: jitney.Image, prompt: str) -> str: ...
 
-    with pytest.raises(TargetError, match=r"into one struct and take a list of it"):
-        read_signature(predict)
-    with pytest.raises(TargetError, match=r"into one struct and take a list of it"):
-        read_signature(mixed)
+    taken = read_signature(predict).input
+    assert (taken.kind, list(taken.schema["properties"])) == ("object", ["image", "prompt", "mask"])
+    assert taken.stacked == {"image": False, "prompt": False, "mask": True}
+    assert read_signature(one, batched=False).input.schema["required"] == ["image", "prompt"]
+
+
+def test_a_list_of_arrays_is_not_stacked() -> None:
+    def predict(signals: list[np.ndarray], mask: Mask) -> list[str]: ...
+
+    signals, mask = read_signature(predict).input.arrays
+    assert (signals.to_dict()["is_stacked"], mask.is_stacked) == (False, True)
 
 
 def test_a_tensor_checks_itself() -> None:

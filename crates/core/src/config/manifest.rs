@@ -191,6 +191,13 @@ pub struct ArraySpec {
     pub dtype: String,
     /// Axes without the batch axis; `null` is open. A `null` shape is open in rank too.
     pub shape: Option<Vec<Option<u64>>>,
+    /// Whether the arrays of a batch are stacked, so that they must have one shape; else `predict` gets a list of them.
+    #[serde(default = "yes")]
+    pub is_stacked: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One part of a group key, or the cost.

@@ -88,7 +88,7 @@ pub(crate) fn stream(bytes: &[u8]) -> bool {
 }
 
 fn spec(name: &str, dtype: &str, shape: Option<Vec<Option<u64>>>) -> ArraySpec {
-    ArraySpec { name: name.into(), dtype: dtype.into(), shape }
+    ArraySpec { name: name.into(), dtype: dtype.into(), shape, is_stacked: true }
 }
 
 static SPECS: LazyLock<[Vec<ArraySpec>; 3]> = LazyLock::new(|| {
@@ -177,7 +177,7 @@ pub(crate) fn list(bytes: &[u8]) -> bool {
 
 /// The rows of a file hold all of its elements, whatever pieces it came in.
 pub(crate) fn rows(bytes: &[u8]) -> bool {
-    let spec = ArraySpec { name: "x".into(), dtype: "float32".into(), shape: None };
+    let spec = ArraySpec { name: "x".into(), dtype: "float32".into(), shape: None, is_stacked: true };
     let pieces = bytes.chunks(100).map(Bytes::copy_from_slice).collect();
     let whole = files::rows_from_npy(&spec, Chunks::from(Bytes::copy_from_slice(bytes)), 1000);
     let cut = files::rows_from_npy(&spec, Chunks(pieces), 1000);

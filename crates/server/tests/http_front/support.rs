@@ -48,7 +48,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
 }
 
 pub(crate) fn array(name: &str, dtype: &str, shape: Option<&[Option<u64>]>) -> ArraySpec {
-    ArraySpec { name: name.into(), dtype: dtype.into(), shape: shape.map(<[_]>::to_vec) }
+    ArraySpec { name: name.into(), dtype: dtype.into(), shape: shape.map(<[_]>::to_vec), is_stacked: true }
 }
 
 pub(crate) fn terms(json: &str) -> Vec<Term> {

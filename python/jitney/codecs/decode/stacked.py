@@ -27,9 +27,12 @@ class ArrayReader:
 
     def __init__(self, specs: tuple[ArraySpec, ...]) -> None:
         self._specs: Final = specs
+        self._are_stacked: Final = all(spec.is_stacked for spec in specs)
 
     def read(self, batch: "Batch") -> Decoded:
         """Wrap what was received: one view per parameter where all items agree, else item by item."""
+        if not self._are_stacked:
+            return self._read_singly(batch)
         columns: list[Any] = []
         for parameter, spec in enumerate(self._specs):
             tensors = batch.tensors(parameter)
@@ -71,7 +74,10 @@ class ArrayReader:
             good.append(index)
             for column, array in zip(decoded.columns, arrays, strict=True):
                 column.append(array)
-        decoded.columns = [np.stack(column) if column else column for column in decoded.columns]
+        decoded.columns = [
+            np.stack(column) if column and spec.is_stacked else column
+            for spec, column in zip(self._specs, decoded.columns, strict=True)
+        ]
         return decoded
 
     def _check(self, arrays: list[Any], columns: list[Any]) -> None:
@@ -81,7 +87,7 @@ class ArrayReader:
             if array.dtype.name != spec.dtype or not spec.fits(array.shape):
                 got = f"{array.dtype.name} of shape {tuple(array.shape)}"
                 raise InvalidInput(f"`{spec.name}`: expected {spec.show()}, got {got}", field=f"$.{spec.name}")
-            if column and column[0].shape != array.shape:
+            if spec.is_stacked and column and column[0].shape != array.shape:
                 raise InvalidInput(
                     f"`{spec.name}`: its shape {tuple(array.shape)} is not that of its batch, {tuple(column[0].shape)}",
                     field=f"$.{spec.name}",
@@ -90,25 +96,26 @@ class ArrayReader:
     def take(self, decoded: Decoded, positions: Sequence[int] | None) -> tuple[Any, ...]:
         """Return the stacked arrays of these positions; a run of neighbours, or all of them, without a copy."""
         if positions is None:
-            return tuple(decoded.columns)
+            return tuple(column[:] if _is_list(column) else column for column in decoded.columns)
         first, count = positions[0], len(positions)
         if positions[-1] - first + 1 == count:  # they ascend
             # Views even of all: a `predict` may give its arrays another shape in place, and be called again.
             return tuple(column[first : first + count] for column in decoded.columns)
-        return tuple(column[list(positions)] for column in decoded.columns)
+        return tuple(_pick(column, positions) for column in decoded.columns)
 
     def take_again(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> tuple[Any, ...]:
         """Return what the client sent: an earlier `predict` may have written to its arrays."""
-        if all(column.flags.owndata for column in decoded.columns):
-            decoded = self._read_singly(batch)  # they are copies: what was received is as it was
-        else:
+        are_copies = [not _is_list(column) and column.flags.owndata for column in decoded.columns]
+        if not all(are_copies):
             batch.restore(pick(decoded.indices, positions))
+        if any(are_copies) or not self._are_stacked:
+            decoded = self._read_singly(batch)
         return self.take(decoded, positions)
 
     def keep(self, decoded: Decoded, positions: Sequence[int], batch: "Batch") -> Callable[[], Decoded]:
         """Copy these arrays; each call of what is returned copies them once more."""
-        kept = [column.copy() for column in self.take(decoded, positions)]
-        return lambda: Decoded(range(len(positions)), [column.copy() for column in kept])
+        kept = [_copy(column) for column in self.take(decoded, positions)]
+        return lambda: Decoded(range(len(positions)), [_copy(column) for column in kept])
 
     def one(self, decoded: Decoded, position: int) -> tuple[Any, ...]:
         """Return one item's arrays with their full shape; a scalar's is an array of no axes."""
@@ -148,6 +155,19 @@ class ArrayReader:
         if len(parts) != len(self._specs):
             raise InvalidInput(f"expected {len(self._specs)} arrays, got {len(parts)}")
         return parts
+
+
+def _is_list(column: Any) -> bool:
+    """Whether the arrays of this column are not stacked."""
+    return isinstance(column, list)
+
+
+def _pick(column: Any, positions: Sequence[int]) -> Any:
+    return pick(column, positions) if _is_list(column) else column[list(positions)]
+
+
+def _copy(column: Any) -> Any:
+    return [array.copy() for array in column] if _is_list(column) else column.copy()
 
 
 def _as_array(spec: ArraySpec, value: Any) -> Any:

@@ -9,6 +9,7 @@ from jitney.codecs.arrays import is_array_type
 from jitney.codecs.decode.decoded import IMMUTABLE
 from jitney.codecs.encode.answers import named_arrays
 from jitney.types.image import Image, is_pillow_type
+from jitney.types.response import Response
 
 if TYPE_CHECKING:
     from jitney._core import Results
@@ -54,7 +55,7 @@ def _copier(kind: type[Any]) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=1024)
 def _find_copier(kind: type[Any]) -> Callable[[Any], Any] | None:
-    if kind in IMMUTABLE:
+    if kind in IMMUTABLE or kind is Response:
         return _itself
     if kind in (bytearray, memoryview):
         return bytes

@@ -25,6 +25,7 @@ from jitney.signature.hints import holds, is_pydantic, parts, show
 from jitney.types.arrays import TOKENS, Embeddings
 from jitney.types.host import dtype_name
 from jitney.types.image import Image, is_pillow, is_pillow_type
+from jitney.types.response import Response
 
 if TYPE_CHECKING:
     from jitney._core import Results
@@ -38,7 +39,7 @@ Failed = list[tuple[int, BaseException]]
 @lru_cache(maxsize=1024)
 def _is_plain_type(kind: type[Any]) -> bool:
     """Whether answers of this type are what JSON and msgpack can say, and nothing that has its own form."""
-    special = (str, BaseException, Image, type(None), *_RAW)
+    special = (str, BaseException, Image, Response, type(None), *_RAW)
     return not (issubclass(kind, special) or is_array_type(kind) or is_pillow_type(kind))
 
 
@@ -193,6 +194,8 @@ class Writer:
             return tags.TEXT, answer.encode(), None
         if isinstance(answer, _RAW):
             return tags.BYTES, bytes(cast("bytes", answer)), _OCTETS
+        if isinstance(answer, Response):
+            return tags.BYTES, answer.content, answer.media_type
         if is_pillow(answer):
             answer = Image(answer)
         if isinstance(answer, Image):
@@ -207,7 +210,7 @@ class Writer:
     def _check_kind(self, answer: Any) -> None:
         fits = {
             "text": isinstance(answer, str),
-            "bytes": isinstance(answer, _RAW),
+            "bytes": isinstance(answer, (*_RAW, Response)),
             "image": isinstance(answer, Image) or is_pillow(answer),
             "array": is_array(answer),
         }

@@ -26,7 +26,7 @@ pub fn check_part(spec: &ArraySpec, path: &str, part: &Part) -> Result<(), Failu
 /// The parts of a group key that arrays of open shape add: only their like can be stacked.
 pub fn key_parts(specs: &[ArraySpec], parts: &[Part], key: &mut SmallVec<[KeyPart; 1]>) {
     for (spec, part) in specs.iter().zip(parts) {
-        if let (true, Some(array)) = (is_open(spec), &part.tensor) {
+        if let (true, Some(array)) = (spec.is_stacked && is_open(spec), &part.tensor) {
             key.push(KeyPart::Tensor(array.dtype as u8, array.shape.clone()));
         }
     }

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 const MOST: usize = 1 << 20;
 
 fn spec(name: &str, dtype: &str, shape: Option<&[Option<u64>]>) -> ArraySpec {
-    ArraySpec { name: name.into(), dtype: dtype.into(), shape: shape.map(<[_]>::to_vec) }
+    ArraySpec { name: name.into(), dtype: dtype.into(), shape: shape.map(<[_]>::to_vec), is_stacked: true }
 }
 
 fn one(spec: &ArraySpec, text: &str) -> Result<(Vec<u64>, Vec<u8>), Failure> {
@@ -164,6 +164,9 @@ fn only_open_arrays_join_the_key() {
     let specs = [spec("a", "uint8", Some(&[Some(1)])), spec("b", "uint8", Some(&[None])), spec("c", "uint8", None)];
     let parts = from_document(&specs, Document::Json(br#"{"a": [1], "b": [1, 2], "c": [[3]]}"#), MOST).unwrap();
     let mut key = SmallVec::new();
+    let listed = specs.clone().map(|spec| ArraySpec { is_stacked: false, ..spec });
+    key_parts(&listed, &parts, &mut key);
+    assert!(key.is_empty(), "arrays of any shape share a batch where they are not stacked");
     key_parts(&specs, &parts, &mut key);
     assert_eq!(
         key.to_vec(),

@@ -273,7 +273,7 @@ fn tensor(input: Input<'_>, binary: &mut Chunks, room: &mut usize) -> Result<Ten
 
 /// Numbers, nested as the shape is or in one list.
 fn numbers(name: &str, dtype: Dtype, shape: &Shape, data: &RawValue, room: usize) -> Result<Chunks, Failure> {
-    let spec = ArraySpec { name: String::new(), dtype: dtype.name().into(), shape: None };
+    let spec = ArraySpec { name: String::new(), dtype: dtype.name().into(), shape: None, is_stacked: true };
     let document = Document::Json(data.get().as_bytes());
     let parts = lists::from_document(std::slice::from_ref(&spec), document, room).map_err(|failure| {
         let what = failure.detail.strip_prefix("$: ").unwrap_or(&failure.detail);
