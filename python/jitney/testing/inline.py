@@ -81,7 +81,8 @@ class _Model:
         )
         # The front alone can say which items may share a batch.
         may_share = not deployment.group_by and all(
-            spec.shape is not None and None not in spec.shape for spec in deployment.signature.input.arrays
+            not spec.is_stacked or (spec.shape is not None and None not in spec.shape)
+            for spec in deployment.signature.input.arrays
         )
         is_together = resolved.options.batched or model.coroutines is not None
         self._most = resolved.options.max_batch_size if may_share and is_together else 1
@@ -125,8 +126,16 @@ class _Link:
         """Do nothing."""
 
 
+class _Input(bytearray):
+    """An array of an item, which `predict` may write to: its bytes, with dtype and shape."""
+
+    def __init__(self, dtype: str, shape: Sequence[int], data: Any) -> None:
+        super().__init__(data.tobytes() if hasattr(data, "tobytes") else data)
+        self.dtype, self.shape, self.stacked = dtype, tuple(shape), False
+
+
 class _Tensor(bytes):
-    """An array of an item or of an answer: its bytes, with dtype and shape."""
+    """An array of an answer: its bytes, with dtype and shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -163,9 +172,12 @@ class _Batch:
         """Return texts, and what else there is as bytes."""
         return [data if isinstance(data, str) else bytes(data) for _, data in self._items]
 
-    def tensors(self, param: int) -> list[_Tensor]:
-        """Return the arrays of one parameter."""
-        return [_Tensor.of(*data[param]) for _, data in self._items]
+    def tensors(self, param: int) -> list[_Input]:
+        """Return copies of the arrays of one parameter."""
+        return [_Input(*data[param]) for _, data in self._items]
+
+    def restore(self, indices: Sequence[int]) -> None:
+        """Do nothing: arrays are read anew, from the call's own."""
 
     def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
         """Return the id of the call for each item."""

@@ -176,3 +176,27 @@ def test_a_fake_that_is_async_is_refused() -> None:
 
     with pytest.raises(TypeError, match="'shout' is `async def`"), jitney.testing.fake(shout=answer):
         pass
+
+
+Signal = Annotated[np.ndarray, jitney.Tensor("float32", (None,))]
+
+
+@jitney.deployment
+def halves(signals: list[Signal]) -> list[dict[str, float]]:
+    is_bad = any(signal[0] < 0 for signal in signals)
+    for signal in signals:
+        signal[:] = signal / 2
+    if is_bad:
+        raise ValueError("a negative number")
+    return [{"first": float(signal[0]), "together": len(signals)} for signal in signals]
+
+
+def test_a_model_that_writes_to_arrays_of_unequal_length_gets_them_anew() -> None:
+    with jitney.testing.inline(halves) as models:
+        outcomes: list[Any] = models.halves.many(
+            [np.array([n] * abs(n), np.float32) for n in (2, -1, 4)], return_exceptions=True
+        )
+    assert [outcome["first"] for outcome in (outcomes[0], outcomes[2])] == [1.0, 2.0]
+    assert isinstance(outcomes[1], jitney.ModelFailed)
+    with jitney.testing.inline(halves) as models:
+        assert [each["together"] for each in models.halves.many([[1.0], [1.0, 1.0]])] == [2, 2]
