@@ -250,7 +250,7 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
 
 def _answer(where: str, item: Any) -> Output:
     base = strip(item)
-    if base is Any or is_column(where, item):
+    if base is Any or is_column(where, item) or Response in get_args(base):
         return Output("any")
     if base is Image:
         require_pillow(f"{where}: what it returns")

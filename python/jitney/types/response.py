@@ -1,25 +1,63 @@
-"""`jitney.Response`: an answer as bytes with their media type."""
+"""`jitney.Response`: an answer with a media type and headers of its author's choice."""
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
+_MOST_BYTES: Final = 8192
+"""Bytes of all headers together."""
+
+_HOP_BY_HOP: Final = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_OWN: Final = frozenset(
+    {"content-length", "content-encoding", "date", "retry-after", "server", "server-timing", "vary", "x-request-id"}
+)
+_OWN_PREFIXES: Final = ("x-jitney-", "access-control-", "proxy-")
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer in a format of the model's own, such as `Response(wav, "audio/wav")`.
+    """An answer of `predict` with its media type and headers. The status stays jitney's: 200.
 
-    HTTP clients get the content unchanged, under this media type. A client that asks for JSON gets base64.
+    `content` is bytes, text, or what JSON can say. Without `media_type` it is answered as it would be without Response.
+    `headers` go to clients of `POST /{deployment}`. Other protocols and programs have no place for them and get the
+    content alone.
     """
 
-    content: bytes
-    media_type: str
+    content: Any
+    media_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        kind: type[object] = type(self.content)
-        if kind is not bytes:
-            raise TypeError(f"the content of a Response is bytes, not {kind.__qualname__}; encode a text")
-        if _MEDIA_TYPE.fullmatch(self.media_type) is None:
-            raise ValueError(f"a media type is like audio/wav, not {self.media_type!r}")
+        if isinstance(self.content, Response):
+            raise TypeError("the content of a Response is another Response: give its content")
+        if self.media_type is not None and not _MEDIA_TYPE.fullmatch(self.media_type):
+            raise ValueError(f"media_type={self.media_type!r} is not a media type: write one such as text/html")
+        for name, value in self.headers.items():
+            _check(name, value)
+        if sum(len(name) + len(value) for name, value in self.headers.items()) > _MOST_BYTES:
+            raise ValueError(f"the headers of an answer have more than {_MOST_BYTES} bytes together: send less")
+
+    def head(self, media_type: str | None) -> str | None:
+        """Return this media type and the headers as they cross the link; None if there are none."""
+        lines = [f"{name.lower()}: {value}" for name, value in self.headers.items()]
+        return "\n".join([media_type or "", *lines]) if lines else media_type
+
+
+def _check(name: str, value: str) -> None:
+    key = name.lower()
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a header: write one such as x-shade")
+    if key == "content-type":
+        raise ValueError("the header content-type of an answer is its media_type: Response(content, media_type=...)")
+    if key in _HOP_BY_HOP:
+        raise ValueError(f"the header {name} belongs to the connection, and not to an answer: leave it out")
+    if key in _OWN or key.startswith(_OWN_PREFIXES):
+        raise ValueError(f"the header {name} is set by jitney or by a proxy: choose another name")
+    if not _VALUE.fullmatch(value):
+        raise ValueError(f"header {name}: {value!r} is not visible ASCII in one line: encode it")

@@ -54,7 +54,7 @@ pub(crate) fn raw<'py>(py: Python<'py>, id: &CallId, answer: Answer) -> PyResult
     match answer.result {
         Ok(parts) => match <[OutputPart; 1]>::try_from(parts.into_vec()) {
             Ok([part]) if part.name.is_empty() => {
-                let (tag, media) = (part.tag as u8, part.media_type.as_deref().map(str::to_owned));
+                let (tag, media) = (part.tag as u8, part.media_type().map(str::to_owned));
                 (tag, value(py, part)?, media).into_pyobject(py)
             }
             Ok([part]) => named(py, [part]),

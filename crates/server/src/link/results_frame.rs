@@ -6,6 +6,7 @@
 //!   values: parts u16 × (name text | tag u8 | dtype u8 | axes u8 | media type text | offset u64 | length u64 | axes × u64)
 //!   failed: reason text | status u16 | come back after: milliseconds u32, 0 unsaid | field text | detail text
 //! ```
+//! The text of a media type may go on with headers of the answer, each after a line feed: `name: value`.
 //! The sequence counts what was sent of an item, from 0. Each item ends once, with status 0, 1 or 2.
 
 use crate::link::answer_limit::AnswerLimit;

@@ -15,10 +15,23 @@ pub struct OutputPart {
     pub tag: Tag,
     /// Set when `tag` is `Tensor`: this item's row, without the batch axis.
     pub tensor: Option<TensorType>,
-    /// Set when `tag` is `Bytes`, e.g. `image/png`.
+    /// Of bytes their media type, e.g. `image/png`. Behind it, or behind nothing, may be headers of the author's: a line each, as
+    /// in `x-shade: grey`.
     pub media_type: Option<Box<str>>,
     /// The bytes, a slice of the worker's buffer.
     pub data: Bytes,
+}
+
+impl OutputPart {
+    /// Its media type without the author's headers.
+    pub fn media_type(&self) -> Option<&str> {
+        self.media_type.as_deref().and_then(|text| text.split('\n').next()).filter(|media| !media.is_empty())
+    }
+
+    /// The headers that the author gives to an answer over HTTP.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.media_type.as_deref().unwrap_or("").split('\n').skip(1).filter_map(|line| line.split_once(": "))
+    }
 }
 
 /// A request that ended without a result.

@@ -55,12 +55,12 @@ def _copier(kind: type[Any]) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=1024)
 def _find_copier(kind: type[Any]) -> Callable[[Any], Any] | None:
-    if kind in IMMUTABLE or kind is Response:
+    if kind in IMMUTABLE:
         return _itself
     if kind in (bytearray, memoryview):
         return bytes
-    if kind is Image:
-        return Image.own
+    if kind in (Image, Response):
+        return Image.own if kind is Image else _response
     library = kind.__module__.partition(".")[0]
     if library == "PIL" and is_pillow_type(kind):
         return cast("Any", kind).copy
@@ -71,6 +71,12 @@ def _find_copier(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def _response(answer: Response) -> Response:
+    if type(answer.content) not in IMMUTABLE:
+        raise NotCopyable
+    return answer
 
 
 class CopiedResults:

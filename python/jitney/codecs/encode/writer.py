@@ -194,18 +194,25 @@ class Writer:
             return tags.TEXT, answer.encode(), None
         if isinstance(answer, _RAW):
             return tags.BYTES, bytes(cast("bytes", answer)), _OCTETS
-        if isinstance(answer, Response):
-            return tags.BYTES, answer.content, answer.media_type
         if is_pillow(answer):
             answer = Image(answer)
         if isinstance(answer, Image):
             return tags.BYTES, answer.encode(), answer.media_type
+        if isinstance(answer, Response):
+            return self._response(answer, encoding)
         try:
             return encoding, self._encoders[encoding](answer), None
         except BaseException as error:
             raise InvalidOutput(
                 f"an answer of type {type(answer).__qualname__} cannot be encoded: {printable(error)}"
             ) from error
+
+    def _response(self, answer: Response, encoding: int) -> tuple[int, bytes, str | None]:
+        if answer.media_type is None:
+            tag, data, media_type = self._value(answer.content, encoding)
+            return tag, data, answer.head(media_type)
+        _, data, _ = self._value(answer.content, tags.JSON)
+        return tags.BYTES, data, answer.head(answer.media_type)
 
     def _check_kind(self, answer: Any) -> None:
         fits = {

@@ -16,14 +16,27 @@ use crate::protocols::request::input::Reading;
 use crate::protocols::request::media::{body_type, check_content_encoding, content_type};
 use crate::protocols::request::terms::allowed;
 use crate::protocols::request::{form, input};
-use crate::values::answer::{Answer, Failure, Timing};
+use crate::values::answer::{Answer, Failure, OutputPart, Timing};
 use crate::values::chunks::Chunks;
 use hyper::Response;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::smallvec;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Headers that the model's author gives to an answer; most give none.
+type AuthorHeaders = Box<HeaderMap>;
+
+/// The headers of an answer of one value. The worker has checked them, so nothing is refused here.
+fn author_headers(parts: &[OutputPart]) -> Option<AuthorHeaders> {
+    let [part] = parts else { return None };
+    let pairs = part.headers().filter_map(|(name, value)| {
+        Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value.as_bytes()).ok()?))
+    });
+    let headers: HeaderMap = pairs.collect();
+    (!headers.is_empty()).then(|| Box::new(headers))
+}
 
 /// A request of one item.
 pub(crate) struct One<'a> {
@@ -63,7 +76,7 @@ impl One<'_> {
 impl Dialect for One<'_> {
     type Head = OneHead;
     type Asked = ();
-    type Output = Rendered;
+    type Output = (Rendered, Option<AuthorHeaders>);
 
     const FORM: ProblemForm = problem::document;
 
@@ -100,17 +113,20 @@ impl Dialect for One<'_> {
         (): (),
         mut answers: Answers,
         timing: &Timing,
-    ) -> Result<Written<Rendered>, Failure> {
+    ) -> Result<Written<Self::Output>, Failure> {
         let missing = || Failure::new(Outcome::Internal, "an answer is missing");
         let answer = answers.pop().ok_or_else(missing)?;
         // Most documents are first looked into by the worker.
         let parts = answer.result.map_err(|failure| self.explained(failure))?;
-        render::answer(&parts, &head.accept, timing.batch_size <= 1).map(Written::ok)
+        let rendered = render::answer(&parts, &head.accept, timing.batch_size <= 1)?;
+        Ok(Written::ok((rendered, author_headers(&parts))))
     }
 
-    fn reply(&self, Rendered { media, body }: Rendered) -> Reply {
+    fn reply(&self, (Rendered { media, body }, author): Self::Output) -> Reply {
         let mut reply = Response::new(ReplyBody::from(body));
-        reply.headers_mut().insert(CONTENT_TYPE, media);
+        let headers = reply.headers_mut();
+        headers.extend(author.into_iter().flat_map(|author| *author));
+        headers.insert(CONTENT_TYPE, media);
         reply
     }
 }

@@ -117,8 +117,9 @@ fn of_single(part: &OutputPart) -> SmallVec<[&str; 3]> {
     })
 }
 
+/// The type of bytes, without parameters such as a charset, which `accept` has not.
 fn own_type(part: &OutputPart) -> &str {
-    part.media_type.as_deref().unwrap_or(OCTETS)
+    part.media_type().and_then(|media| media.split(';').next()).map_or(OCTETS, str::trim_end)
 }
 
 /// Whether a value of this media type is what the worker gave.
@@ -135,7 +136,9 @@ fn single(part: &OutputPart, accept: &Accept, alone: bool) -> Result<Rendered, F
     let media = choose(accept, &of_single(part))?;
     if passes(part, media) {
         let media = match part.tag {
-            Tag::Bytes => HeaderValue::from_str(media).unwrap_or(HeaderValue::from_static(OCTETS)),
+            Tag::Bytes => {
+                HeaderValue::from_str(part.media_type().unwrap_or(OCTETS)).unwrap_or(HeaderValue::from_static(OCTETS))
+            }
             Tag::Text => HeaderValue::from_static("text/plain; charset=utf-8"),
             Tag::Msgpack => HeaderValue::from_static(MSGPACK),
             Tag::Json | Tag::Tensor => HeaderValue::from_static(JSON),
