@@ -17,15 +17,6 @@ const LATELY: u64 = 16;
 const OUTLIER: f64 = 3.0;
 /// Weight of the newest batch in how far durations scatter.
 const SCATTER_WEIGHT: f64 = 0.05;
-/// Weight of the newest batch in whether all of them have changed …
-const DRIFT_WEIGHT: f64 = 0.125;
-/// … which is believed when they are off by this much, and by this much of what they scatter: less would be noise, which
-/// carries away what is not seen, and more would stop half-way.
-const DRIFT: f64 = 0.25;
-const DRIFT_OVER_SCATTER: f64 = 1.2;
-/// A size that is not seen while the model changes follows by at most this factor. Changes are noticed in what scatters,
-/// and scatter alone would carry it away step by step, with nothing measured to bring it back.
-const FOLLOWS: f64 = 4.0;
 /// So many batches in a row, of sizes that are believed, all off by this factor the same way, and by this much of what they
 /// scatter (both as logarithms): the model has changed at once. What was learned before is scaled, and gives way.
 const SURPRISES: usize = 3;
@@ -34,8 +25,6 @@ const SURPRISE_OVER_SCATTER: f64 = 2.0;
 /// Lengths are compared as if each were longer by this, in seconds: a front that is busy notices the end of a batch a little
 /// too late, and twice or half of next to nothing does not describe the model.
 const NOISE_S: f64 = 2e-4;
-/// For so many batches after a change what was measured since is not scaled again: the change was not the same for all sizes.
-const SETTLES_WITHIN: u64 = 64;
 /// No batch takes less, in seconds: less than the way to a worker and back is noise, and a model that costs nothing must not
 /// divide by it.
 const LEAST_S: f64 = 2e-5;
@@ -51,8 +40,6 @@ pub struct Size {
     pub items: f64,
     /// What they took, on average, or would take now that the model has changed.
     pub seconds: f64,
-    /// What the last ones took, without what was concluded from other sizes.
-    measured_s: f64,
     /// The number of the last one.
     seen: u64,
 }
@@ -68,13 +55,6 @@ struct Surprise {
     is_believed: bool,
 }
 
-impl Size {
-    /// As near to what was measured as it must stay.
-    fn within_reach(&self, seconds: f64) -> f64 {
-        seconds.clamp(self.measured_s / FOLLOWS, self.measured_s * FOLLOWS)
-    }
-}
-
 /// Measured batch durations by size: a mean per size, and a line a + b·n through the means.
 #[derive(Clone, Debug)]
 pub struct SizeModel {
@@ -84,7 +64,6 @@ pub struct SizeModel {
     recent_s: f64,
     recent_items: f64,
     scatter: f64,
-    drift: f64,
     count: u64,
     has_line: bool,
     /// Batches in a row that were far off.
@@ -102,7 +81,6 @@ impl Default for SizeModel {
             recent_s: 0.0,
             recent_items: 0.0,
             scatter: 0.1,
-            drift: 0.0,
             count: 0,
             has_line: false,
             surprises: Vec::new(),
@@ -129,8 +107,8 @@ impl SizeModel {
             self.sizes.resize(place + 1, Size::default());
         }
         if self.has_line {
-            // Also while outliers are believed: one warm-up must not scale all sizes by a thousand.
-            self.watch((seconds / expected).min(OUTLIER) - 1.0);
+            let off = ((seconds / expected).min(OUTLIER) - 1.0).abs();
+            self.scatter += SCATTER_WEIGHT * ((1.25 * off).min(1.0) - self.scatter);
         }
         self.sizes.iter_mut().for_each(|size| size.weight *= 1.0 - 1.0 / FADES_OVER);
         let size = &mut self.sizes[place];
@@ -140,8 +118,6 @@ impl SizeModel {
         size.weight = (size.weight + 1.0).min(MEMORY);
         size.items += (items as f64 - size.items) / size.weight;
         size.seconds += (seconds - size.seconds) / size.weight;
-        size.measured_s += (seconds - size.measured_s) / size.weight.min(SIZE_BELIEVED_AFTER);
-        size.seconds = size.within_reach(size.seconds);
         size.seen = self.count;
         if self.surprises.iter().filter(|one| one.is_believed).count() == SURPRISES {
             self.change();
@@ -186,37 +162,18 @@ impl SizeModel {
         let sure = surprises.iter().filter(|one| one.is_believed).map(|one| one.off);
         let agreed = sure.min_by(|a, b| a.abs().total_cmp(&b.abs())).expect("some of them are");
         let (factor, was) = (agreed.exp(), self.changed);
-        let settles = was > 0 && self.count - was <= SETTLES_WITHIN;
         for (place, size) in self.sizes.iter_mut().enumerate() {
             let own = || surprises.iter().filter(|one| one.place == place).map(|one| one.seconds);
             if own().next().is_some() {
                 size.seconds = own().sum::<f64>() / own().count() as f64;
-                size.measured_s = size.seconds;
             } else if was > 0 && size.seen <= was {
                 *size = Size::default();
-            } else if !settles {
+            } else {
                 size.seconds *= factor;
-                size.measured_s *= factor;
             }
             size.weight = size.weight.min(SIZE_BELIEVED_AFTER);
         }
-        (self.drift, self.changed) = (0.0, self.count);
-    }
-
-    /// Learns how far durations scatter, and whether the model has changed: then so have the sizes that are not seen now.
-    fn watch(&mut self, surprise: f64) {
-        self.scatter += SCATTER_WEIGHT * ((1.25 * surprise.abs()).min(1.0) - self.scatter);
-        if !self.surprises.is_empty() {
-            return; // Either it is an outlier, or a change that is about to be seen.
-        }
-        self.drift += DRIFT_WEIGHT * (surprise - self.drift);
-        if self.drift.abs() > DRIFT.max(DRIFT_OVER_SCATTER * self.scatter) {
-            let factor = 1.0 + self.drift;
-            for size in &mut self.sizes {
-                size.seconds = size.within_reach(size.seconds * factor);
-            }
-            self.drift = 0.0;
-        }
+        self.changed = self.count;
     }
 
     /// The weighted line. With one size seen the slope is unknown; half of the time is then taken as launch cost.
@@ -352,158 +309,4 @@ fn top(index: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ms(n: f64) -> Duration {
-        Duration::from_secs_f64(n / 1e3)
-    }
-
-    fn linear(sizes: &[usize]) -> SizeModel {
-        let mut size_model = SizeModel::default();
-        sizes.iter().for_each(|&items| size_model.learn(items, ms(5.0 + 0.1 * items as f64)));
-        size_model
-    }
-
-    #[test]
-    fn it_finds_the_line_of_a_linear_model() {
-        let size_model = linear(&[1, 8, 64, 1, 8, 64]);
-        assert!(size_model.is_known());
-        assert!((size_model.batch(32).as_secs_f64() * 1e3 - 8.2).abs() < 0.1, "{:?}", size_model.batch(32));
-        assert!(
-            (size_model.launch_s() - 0.005).abs() < 1e-5 && (size_model.item_s() - 0.0001).abs() < 1e-6,
-            "{size_model:?}"
-        );
-    }
-
-    #[test]
-    fn with_one_size_seen_the_door_takes_larger_ones_to_cost_the_same_and_a_policy_half_of_it_as_launch_cost() {
-        let mut size_model = SizeModel::default();
-        (0..3).for_each(|_| size_model.learn(1, ms(5.0)));
-        assert_eq!(size_model.batch(64), ms(5.0));
-        assert!((size_model.launch_s() - 0.0025).abs() < 1e-9);
-        assert_eq!(size_model.fit(1.0, 64), 2, "with a target, sizes grow step by step");
-    }
-
-    #[test]
-    fn items_leave_at_the_rate_of_lately() {
-        let mut size_model = SizeModel::default();
-        (0..100).for_each(|_| size_model.learn(4, ms(2.0)));
-        assert_eq!([2, 4, 8].map(|items| size_model.at_the_rate_of_lately(items)), [ms(2.0), ms(2.0), ms(4.0)]);
-    }
-
-    #[test]
-    fn one_outlier_does_not_move_it_far() {
-        let mut size_model = SizeModel::default();
-        (0..20).for_each(|_| size_model.learn(4, ms(10.0)));
-        size_model.learn(4, ms(10_000.0));
-        assert!(size_model.batch(4) < ms(12.0));
-    }
-
-    #[test]
-    fn a_warm_up_of_one_size_does_not_spoil_what_is_known_of_the_others() {
-        let mut size_model = linear(&[1, 1, 1, 2]);
-        size_model.learn(64, ms(10_000.0));
-        assert!(size_model.seconds(1) < 0.01, "{}", size_model.seconds(1));
-    }
-
-    #[test]
-    fn sizes_that_are_not_seen_any_more_follow_a_model_that_changed() {
-        let mut size_model = linear(&[1, 64].repeat(20));
-        (0..40).for_each(|_| size_model.learn(64, ms(2.0 * 11.4)));
-        let one = size_model.seconds(1) / 0.0051;
-        assert!((1.25..2.5).contains(&one), "S doubled at 64, and at 1 by {one}");
-    }
-
-    #[test]
-    fn sizes_that_were_seen_before_a_change_are_scaled_with_it_and_those_seen_since_are_not() {
-        let mut size_model = SizeModel::default();
-        (0..80).for_each(|n| size_model.learn([1, 8, 16][n % 3], ms(3.0)));
-        // 32 was never seen before: a first sight is not a change.
-        (0..2).for_each(|_| size_model.learn(32, ms(150.0)));
-        [16, 8, 16].iter().for_each(|&items| size_model.learn(items, ms(150.0)));
-        let taken_ms = [1, 8, 16, 32].map(|items| size_model.seconds(items) * 1e3);
-        assert!(taken_ms.iter().all(|ms| (120.0..190.0).contains(ms)), "{taken_ms:?}");
-    }
-
-    #[test]
-    fn fit_is_the_largest_size_that_ends_in_time() {
-        let size_model = linear(&[1, 8, 64, 1, 8, 64, 1, 8, 64]);
-        let size = size_model.fit(0.0084, 64);
-        assert!(size_model.upper(size) <= 0.0084 && size_model.upper(size + 1) > 0.0084, "{size}");
-        assert_eq!((size_model.fit(0.0, 64), size_model.fit(1.0, 64)), (1, 64));
-    }
-
-    #[test]
-    fn the_best_size_is_judged_by_its_own_batches() {
-        // One item takes 2.4 ms and two take 3.2 ms: the line through all is lower than both.
-        let mut size_model = SizeModel::default();
-        [(1, 2.4), (2, 3.2), (16, 13.0), (32, 47.0)]
-            .repeat(10)
-            .iter()
-            .for_each(|&(items, taken_ms)| size_model.learn(items, ms(taken_ms)));
-        assert!(size_model.launch_s() + size_model.item_s() < 0.002, "{size_model:?}");
-        assert_eq!(size_model.best_size(2, 0.0, |items, seconds| seconds * (10.0 / items as f64 + 1.0)), 2);
-    }
-
-    #[test]
-    fn what_a_size_took_long_ago_is_not_believed() {
-        let mut size_model = linear(&[1, 8, 64].repeat(5));
-        (0..5).for_each(|_| size_model.learn(2, ms(50.0)));
-        assert!(size_model.seconds(2) > 0.02, "{}", size_model.seconds(2));
-        (0..100)
-            .for_each(|_| [1, 8, 64].iter().for_each(|&items| size_model.learn(items, ms(5.0 + 0.1 * items as f64))));
-        assert!(size_model.seconds(2) < 0.006, "{}", size_model.seconds(2));
-    }
-
-    #[test]
-    fn no_size_straddles_a_power_of_two() {
-        let tops: Vec<usize> = (0..11).map(top).collect();
-        assert_eq!(tops, [1, 1, 2, 2, 4, 5, 8, 11, 16, 22, 32]);
-        for items in 1..=1024 {
-            let place = index(items as f64);
-            assert!(items <= top(place) && (place == 0 || items > top(place - 1)), "{items}: {place}");
-        }
-    }
-
-    #[test]
-    fn scatter_alone_does_not_carry_away_a_size_that_is_not_seen() {
-        // Full batches of which every fifth takes three times as long; then some that take from once to twice as long.
-        for lengths in [&[1.0; 16][..], &[1.0, 2.0]] {
-            let mut size_model = SizeModel::default();
-            (0..3).for_each(|_| size_model.learn(1, ms(1.0)));
-            for _ in 0..2_000 {
-                lengths.iter().for_each(|&length| size_model.learn(32, ms(length)));
-                (0..lengths.len() / 4).for_each(|_| size_model.learn(32, ms(3.0)));
-            }
-            let alone_ms = size_model.seconds(1) * 1e3;
-            assert!((0.25..=4.0).contains(&alone_ms), "{alone_ms}");
-            assert!(size_model.launch_s() < 4e-3 && size_model.batch(32) < ms(4.0), "{size_model:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_seldom_seen_is_never_far_from_what_was_measured_however_much_the_others_scatter() {
-        // A model that costs nothing, behind a front that is busy: most batches take half a millisecond, some none, and
-        // now and then several in a row take tens.
-        let (mut size_model, mut state) = (SizeModel::default(), 1_u64);
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
-        let (mut longest, mut spell) = (0.0_f64, 0);
-        for _ in 0..100_000 {
-            spell = if random(50) == 0 { 5 } else { spell - 1_i32 };
-            let taken_ms = match random(4) {
-                _ if spell > 0 => 10.0 + random(20) as f64,
-                0 => 0.0,
-                _ => 0.5,
-            };
-            let items = if random(20) == 0 { 1 + random(64) } else { [1, 11, 45][random(3) as usize] };
-            size_model.learn(items as usize, ms(taken_ms));
-            longest = (1..=64).map(|items| size_model.seconds(items)).fold(longest, f64::max);
-        }
-        // One change away, not many: without a bound it reaches a day.
-        assert!(longest < 1.0, "{longest} s, and none took more than 0.03");
-    }
-}
+mod tests;

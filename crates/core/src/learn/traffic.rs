@@ -15,9 +15,6 @@ const KEPT: usize = 256;
 const NEEDED: usize = 20;
 /// Those of one batch are similar: they must be of this many batches to be believed.
 const NEEDED_BATCHES: u32 = 6;
-/// All users of a batch may come back later than any of the last ones, as they share machine and network; this many times later
-/// they are still expected.
-const SLOWER: f64 = 1.5;
 /// After so many in a row who came alone the next one is taken to be alone as well, whatever came in bursts before.
 const ALONE_AFTER: u32 = 8;
 /// The window of the arrival rate, in batches.
@@ -80,15 +77,13 @@ struct Answers {
     group: GroupId,
 }
 
-/// Those of one batch who may be about to come back: `weight` each of the `alive` lags that are longer than `age`, of which
-/// both are counted in slower seconds if they come later than all users before. `here` is the share of them that will ask for
-/// a certain group.
+/// Those of one batch who may be about to come back: `weight` each of the `alive` lags that are longer than `age`. `here` is
+/// the share of them that will ask for a certain group.
 #[derive(Clone, Copy, Debug)]
 struct Users {
     weight: f64,
     age: f64,
     alive: f64,
-    slowness: f64,
     here: f64,
 }
 
@@ -112,7 +107,7 @@ impl Returning<'_> {
     /// How many will have come back when `wait` more seconds have passed.
     pub fn within(&self, wait: f64) -> Back {
         self.users.iter().fold(Back::default(), |back, users| {
-            let more = users.weight * (users.alive - self.lags.above(users.age + wait / users.slowness));
+            let more = users.weight * (users.alive - self.lags.above(users.age + wait));
             Back { all: back.all + more, here: back.here + users.here * more }
         })
     }
@@ -219,11 +214,9 @@ impl Traffic {
         let is_known = self.lags.is_known() && self.followed >= NEEDED_BATCHES;
         let users = self.answers.iter().filter(|_| is_known).filter_map(|answers| {
             let age = now - answers.at;
-            let seen =
-                |slowness: f64| Some((slowness, self.lags.above(age / slowness))).filter(|&(_, alive)| alive > 0.0);
-            let (slowness, alive) = seen(1.0).or_else(|| seen(SLOWER)).filter(|_| age <= longest)?;
+            let alive = self.lags.above(age);
             let (weight, here) = (answers.missing as f64 / alive, self.transitions.share(answers.group, group));
-            Some(Users { weight, age: age / slowness, alive, slowness, here })
+            (alive > 0.0 && age <= longest).then_some(Users { weight, age, alive, here })
         });
         Returning { lags: &self.lags, users: users.collect() }
     }
@@ -313,20 +306,6 @@ mod tests {
         assert!(expected(GROUP, 0.02) > 0.99);
         assert!(expected(GROUP, 0.005) < 0.01);
         assert!(expected(GroupId(2), 0.02) < 1e-9, "another lane's users are not theirs");
-    }
-
-    #[test]
-    fn who_is_a_little_later_than_anybody_lately_is_still_expected() {
-        let (mut traffic, size_model) = (Traffic::default(), size_model());
-        for n in 0..30 {
-            traffic.answered(at(f64::from(n)), GROUP, 2, &size_model);
-            [0.01, 0.012].iter().for_each(|lag| traffic.arrived(at(f64::from(n) + lag), GROUP, false, &size_model));
-        }
-        traffic.answered(at(30.0), GROUP, 2, &size_model);
-        let back = |age, wait| traffic.returning(at(30.0 + age), GROUP, &size_model).within(wait).here;
-        // As if all were slower: from 15 to 18 ms.
-        assert!((back(0.014, 0.002) - 1.0).abs() < 0.01 && (back(0.014, 0.0045) - 2.0).abs() < 0.01);
-        assert!(back(0.019, 0.1) < 0.01, "they are not waited for without end");
     }
 
     #[test]

@@ -13,15 +13,10 @@ use crate::queue::waiting::Waiting;
 use crate::request::ItemId;
 use smallvec::SmallVec;
 
-/// Launches of a share after which all that wait are taken once: what large batches cost would else never be seen again,
-/// and one bad measurement of them would be believed without end.
-const LOOK_AGAIN: u32 = 128;
-/// Has nothing to set. What it learns of models and arrivals is in the view; its own state is about holds and sizes.
+/// Has nothing to set. What it learns of models and arrivals is in the view; its own state is about holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Auto {
     holds: Holds,
-    /// Launches in a row that took fewer than they could.
-    shares: u32,
 }
 
 impl BatchPolicy for Auto {
@@ -101,14 +96,7 @@ impl Auto {
         let most = share(view, waiting).min(view.limit(lane));
         // Where a batch is cut for its padding, smaller ones are chosen there.
         let is_padded = view.cost_model_of(lane).measure() == Measure::Padded;
-        let takes_all = is_padded || self.shares >= LOOK_AGAIN;
-        let taken = if takes_all { most } else { take(view, view.size_model_of(lane), waiting, rate).min(most) };
-        // A lone item leaves no choice, and says nothing about larger batches.
-        if taken < most {
-            self.shares += 1;
-        } else if most > 1 {
-            self.shares = 0;
-        }
+        let taken = if is_padded { most } else { take(view, view.size_model_of(lane), waiting, rate).min(most) };
         let size = view.in_time(lane, taken);
         // A head that is lost anyway, or that only a batch too small to keep up would save, must not cut it: with a target
         // such heads have been refused.

@@ -3,10 +3,8 @@
 
 /// A balance of this many launch costs is as good, or as bad, as it gets: what is long ago does not describe the present.
 const LARGEST_BALANCE: f64 = 2.0;
-/// Launches of the first pause.
-const SHORTEST_PAUSE: u32 = 64;
-/// Launches of the longest pause.
-const LONGEST_PAUSE: u32 = 4096;
+/// For so many launches holds are given up.
+const PAUSE: u32 = 64;
 
 /// Gains and losses of the holds of one kind, and whether they are given up for now.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,8 +13,6 @@ pub struct HoldLedger {
     balance: f64,
     /// Launches until such holds are tried again; 0: they are allowed.
     pause: u32,
-    /// Launches of the last pause; each is twice as long as the one before, until holds have paid.
-    last_pause: u32,
 }
 
 impl HoldLedger {
@@ -33,12 +29,8 @@ impl HoldLedger {
     /// A hold has ended that was worth `launches` launch costs; less than 0: it cost more than it brought.
     pub fn settle(&mut self, launches: f64) {
         self.balance = (self.balance + launches).min(LARGEST_BALANCE);
-        if self.balance >= LARGEST_BALANCE {
-            self.last_pause = 0;
-        }
         if self.balance <= -LARGEST_BALANCE {
-            self.last_pause = (2 * self.last_pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-            (self.pause, self.balance) = (self.last_pause, 0.0);
+            (self.pause, self.balance) = (PAUSE, 0.0);
         }
     }
 }
@@ -58,14 +50,12 @@ mod tests {
     }
 
     #[test]
-    fn holds_that_cost_more_than_they_bring_are_given_up_for_longer_each_time() {
+    fn holds_that_cost_more_than_they_bring_are_given_up_for_some_launches() {
         let mut ledger = HoldLedger::default();
-        let mut pauses = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..3 {
             (0..4).for_each(|_| ledger.settle(-0.5));
-            pauses.push(pause(&mut ledger));
+            assert_eq!(pause(&mut ledger), PAUSE);
         }
-        assert_eq!(pauses, [64, 128, 256, 512, 1024, 2048, 4096, 4096]);
     }
 
     #[test]
@@ -82,17 +72,5 @@ mod tests {
         (0..10_000).for_each(|_| ledger.settle(3.0));
         (0..8).for_each(|_| ledger.settle(-0.5));
         assert!(!ledger.is_open());
-    }
-
-    #[test]
-    fn once_holds_pay_again_the_next_pause_is_short() {
-        let mut ledger = HoldLedger::default();
-        for _ in 0..4 {
-            ledger.settle(-2.0);
-            pause(&mut ledger);
-        }
-        ledger.settle(2.0);
-        (0..2).for_each(|_| ledger.settle(-2.0));
-        assert_eq!(pause(&mut ledger), SHORTEST_PAUSE);
     }
 }
