@@ -72,6 +72,19 @@ def context() -> Context:
     return replace(_current, ids=tuple(ids), _batch=batch, _indices=indices)
 
 
+def request_id() -> str | None:
+    """Return the id of the request whose items the running call of `predict` was given; None if they are of several.
+
+    A call that a model makes to another model has this id, so that the logs of both have one id.
+    """
+    _, batch, indices = _own.get() or _running
+    if batch is None:
+        return None
+    request_ids: list[str] = batch.request_ids
+    found = {request_ids[index] for index in indices}
+    return (found.pop() or None) if len(found) == 1 else None
+
+
 def cpu_threads() -> int:
     """Return how many threads this worker should compute with: its fair share of the cores."""
     return available_cores() if _cpu_threads is None else _cpu_threads

@@ -1,6 +1,7 @@
 """Describes failures of user code: one line for the client, the frames of user code for the log."""
 
 import json
+import os
 import sys
 import sysconfig
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from textwrap import indent
 from types import TracebackType
 
-from jitney.errors import ConfigError, InvalidOutput, JitneyError, TargetError
+from jitney.errors import ConfigError, InvalidOutput, JitneyError, ModelFailed, RequestError, TargetError
 
 _OWN_FOLDER = Path(__file__).parent
 _MODELS_FOLDER = _OWN_FOLDER / "models"
@@ -24,6 +25,10 @@ _LONGEST_TRACEBACK = 20_000
 # What would move a terminal's cursor; line breaks and tabs are dealt with where they occur.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 _MOST_KINDS = 256
+_SOURCES = {"request": "request_id", "requests": "request_ids"}
+_OWN, _NAME = "\x1e", "\x1f"
+"""With these bytes lines begin that the front does not attribute: see `workers/process/output/writing.rs`."""
+_is_relayed = False
 _COUNT_EVERY_S = 60.0
 
 
@@ -154,14 +159,19 @@ class FailureLog:
 
     def _print(self, message: str, error: BaseException, source: str, frames: str) -> None:
         text = printable(error) if isinstance(error, JitneyError) else one_line(error)
-        print_failure(f"{message}: {text}", who=self._who, source=source, frames=frames, as_json=self._as_json)
+        reason = error.reason if isinstance(error, RequestError) else ModelFailed.reason
+        message = f"{message}: {text}"
+        print_failure(message, who=self._who, source=source, frames=frames, as_json=self._as_json, reason=reason)
 
 
-def print_failure(message: str, *, who: str, source: str, frames: str, as_json: bool) -> None:
+def print_failure(  # noqa: PLR0913 -- the fields of a line
+    message: str, *, who: str, source: str, frames: str, as_json: bool, reason: str = ""
+) -> None:
     """Print one failure to stderr, in the format of the front's log. Never raises."""
     about = f" ({source})" if source else ""
     kind, _, name = source.partition(" ")
-    more: dict[str, object] = {"request_id" if kind == "request" else kind: name} if source else {}
+    more = _replica(who) | ({"reason": reason} if reason else {})
+    more |= {_SOURCES.get(kind, kind): name} if source else {}
     more |= {"traceback": frames} if frames else {}
     # Indented, so that no line of an exception's text looks like one of the log.
     frames = indent(frames, "  ")
@@ -170,7 +180,25 @@ def print_failure(message: str, *, who: str, source: str, frames: str, as_json: 
 
 def print_warning(message: str, *, who: str, as_json: bool) -> None:
     """Print a line that is not a failure to stderr, in the format of the front's log. Never raises."""
-    _print_line("WARN", f"{who}: {message}", "\n", {} if as_json else None)
+    _print_line("WARN", f"{who}: {message}", "\n", _replica(who) if as_json else None)
+
+
+def _replica(who: str) -> dict[str, object]:
+    """Return the fields that name a replica, of "deployment/replica"."""
+    deployment, _, replica = who.rpartition("/")
+    return {"deployment": deployment, "replica": int(replica)} if deployment and replica.isdecimal() else {}
+
+
+def relay_through_front(who: str = "") -> None:
+    """Mark what this worker logs from now on: the front writes it unchanged, and all else that it prints with its name.
+
+    `who` is the name, "deployment/replica", once it is known.
+    """
+    global _is_relayed  # noqa: PLW0603 - the one place of a process-wide fact
+    _is_relayed = True
+    if who:
+        with suppress(OSError):
+            os.write(2, f"{_NAME}{who}\n".encode())
 
 
 def _print_line(level: str, message: str, rest: str, fields: dict[str, object] | None) -> None:
@@ -181,4 +209,6 @@ def _print_line(level: str, message: str, rest: str, fields: dict[str, object] |
             text = f"{at} {level} {message}{rest}"
         else:
             text = json.dumps({"timestamp": at, "level": level, "message": message} | fields) + "\n"
+        if _is_relayed:
+            text = "".join(f"{_OWN}{line}\n" for line in text.removesuffix("\n").split("\n"))
         print(text, file=sys.stderr, end="", flush=True)

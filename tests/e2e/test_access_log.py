@@ -28,13 +28,14 @@ def json_lines(server: Server) -> list[Line]:
     return [document for document in documents if document["message"] == "access"]
 
 
-def until_lines(server: Server, **wanted: object) -> list[Line]:
-    """The lines with these fields, once there are any."""
+def until_lines(server: Server, least: int = 1, **wanted: object) -> list[Line]:
+    """The lines with these fields, once there are so many."""
 
     def found() -> list[Line]:
-        return [line for line in json_lines(server) if wanted.items() <= line.items()]
+        lines = [line for line in json_lines(server) if wanted.items() <= line.items()]
+        return lines if len(lines) >= least else []
 
-    return until(found, f"a line with {wanted} is in the log")
+    return until(found, f"{least} lines with {wanted} are in the log")
 
 
 def without_times(line: Line) -> Line:
@@ -119,6 +120,17 @@ def test_other_protocols_have_the_same_lines(serve: Serve) -> None:
     }
     (line,) = until_lines(server, request_id="bad")
     assert (line["outcome"], line["status"]) == ("invalid_input", 422)
+
+
+def test_a_call_of_a_model_has_the_id_of_the_request_that_it_works_on(serve: Serve, tmp_path: Path) -> None:
+    place = f"unix:{tmp_path}/programs.sock"
+    arguments = ("--access-log", "1", "--log-format", "json", "--listen-programs", place)
+    server = serve("relay.py", arguments=arguments, environment={"JITNEY_TEST_PROGRAMS": place})
+    assert server.post("/outer", "one", {"x-request-id": "chain"}).json() == "one!!!"
+    assert len(until_lines(server, 3, request_id="chain", protocol="programs", deployment="inner")) == 3
+    assert len(until_lines(server, request_id="chain", protocol="native", deployment="outer")) == 1
+    assert server.post("/outer/batch", ["a", "b"], {"x-request-id": "both"}).json()["failed"] == 0
+    assert len(until_lines(server, 6, request_id="both", protocol="programs")) == 6
 
 
 def test_a_share_of_the_requests_has_lines_of_text(serve: Serve) -> None:

@@ -239,4 +239,4 @@ def test_replicas_are_spread_over_the_devices_that_their_worker_finds(tmp_path: 
         """,
     )
     assert ran.returncode == 0, ran.stderr
-    assert sorted(ran.stdout.split()) == ["cuda:0", "cuda:1"]
+    assert sorted(ran.stdout.splitlines()) == ["place/0 | cuda:0", "place/1 | cuda:1"]

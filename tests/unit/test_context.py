@@ -3,9 +3,21 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from jitney.context import Context, available_cores, computing, context, cpu_threads, enter, leave, share_cores
+from jitney.context import (
+    Context,
+    available_cores,
+    computing,
+    context,
+    cpu_threads,
+    enter,
+    leave,
+    request_id,
+    share_cores,
+)
 from jitney.errors import JitneyError
 
 
@@ -75,3 +87,15 @@ def test_a_quota_bounds_the_cores(tmp_path: Path, lines: str, files: dict[str, s
 @pytest.mark.usefixtures("eight_cores")
 def test_without_cgroups_affinity_decides(tmp_path: Path) -> None:
     assert available_cores(tmp_path) == 8
+
+
+def test_the_request_of_a_batch_is_known_if_all_items_are_of_one() -> None:
+    assert request_id() is None
+    for ids, expected in ((["a"], "a"), (["a", "a"], "a"), (["a", "b"], None), ([""], None)):
+        batch: Any = SimpleNamespace(request_ids=ids)
+        computing(range(len(ids)), batch, range(len(ids)))
+        assert request_id() == expected
+    computing([2], SimpleNamespace(request_ids=["a", "b"]), [1])  # pyright: ignore[reportArgumentType]
+    assert request_id() == "b"
+    computing(())
+    assert request_id() is None

@@ -13,7 +13,15 @@ from batches import one
 from fake_link import TAG_BYTES, TAG_TEXT
 from jitney.codecs.refusals import bounded, refusal
 from jitney.errors import InvalidInput, MalformedBody, TargetError
-from jitney.failures import FailureLog, is_of_user_code, load_failure_text, one_line, printable, user_traceback
+from jitney.failures import (
+    FailureLog,
+    is_of_user_code,
+    load_failure_text,
+    one_line,
+    printable,
+    relay_through_front,
+    user_traceback,
+)
 
 OWN = Path(jitney.__file__).parent
 
@@ -229,8 +237,33 @@ def test_a_log_of_json_has_failures_as_objects(capsys: pytest.CaptureFixture[str
     assert line["level"] == "ERROR"
     assert line["message"].startswith("shout/1: predict failed")
     assert line["item"] == "7"
+    assert (line["deployment"], line["replica"], line["reason"]) == ("shout", 1, "model_failed")
     assert line["traceback"].startswith("Traceback")
     assert "T" in line["timestamp"]
+
+
+def test_a_failure_of_a_whole_batch_names_all_its_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    def predict(texts: list[str]) -> list[str]:
+        raise jitney.Overloaded("not now")
+
+    one(predict, ["a"] * 3, tag=TAG_TEXT)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "predict failed" in line]
+    assert re.search(r"not now \(items \d+, \d+, \d+\)$", line), line
+    one(predict, ["a"] * 40, tag=TAG_TEXT)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "predict failed" in line]
+    assert line.endswith(" and 8 more)") and line.count(", ") >= 31, line
+
+
+def test_lines_that_the_front_relays_are_marked(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jitney.failures._is_relayed", False)
+    relay_through_front("shout/1")
+    fail(FailureLog("shout/1"))
+    # `splitlines` would take the mark for the end of a line.
+    name, *lines = capfd.readouterr().err.removesuffix("\n").split("\n")
+    assert name == "\x1fshout/1"
+    assert len(lines) > 3 and all(line.startswith("\x1e") for line in lines), "also those of the traceback"
 
 
 def test_no_text_of_an_exception_looks_like_a_line_of_the_log_or_fills_the_disk(

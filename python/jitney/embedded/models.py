@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from jitney.context import available_cores
+from jitney.context import request_id as running_request_id
 from jitney.embedded.callee import Callee, together
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.embedded.values import BUFFERS, FAILED
@@ -21,14 +22,14 @@ Priority = Literal["high", "normal", "low"]
 _Value = TypeVar("_Value")
 _Written = TypeVar("_Written")
 REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("jitney_request_id", default=None)
-"""The id of calls that name none: in FastAPI that of the HTTP request."""
+"""The id of calls that name none: in FastAPI that of the HTTP request. In a worker see `context.request_id`."""
 _AT_ONCE: Final = 1e-9
 """Seconds that are left to a call whose deadline passed while its images were encoded: it fails as any late call."""
 
 
 def _id(given: str | None) -> str | None:
     """Return the id of a call; of None the engine makes one."""
-    return REQUEST_ID.get() if given is None else given
+    return (REQUEST_ID.get() or running_request_id()) if given is None else given
 
 
 @cache
@@ -65,7 +66,8 @@ class Model(Generic[In_contra, Out_co]):
         """Run one item; a RequestError says how it ended if not with an answer. Cancelling the task cancels it.
 
         `timeout_s`: the deadline, in seconds from now (default: the deployment's `request_timeout_s`).
-        `request_id`: what the logs name this call by (default: that of the HTTP request in FastAPI, else a new one).
+        `request_id`: what the logs name this call by (default: that of the HTTP request in FastAPI,
+        in `predict` that of the request if its items are of one, else a new one).
         """
         if self._callee.takes_images and not isinstance(item, BUFFERS):
             (tag, data), timeout_s = await _on_image_thread(self._write, item, timeout_s)

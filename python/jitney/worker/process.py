@@ -25,7 +25,15 @@ from jitney.deployments.manifest import manifest
 from jitney.deployments.targets import failed_import, load_target
 from jitney.devices import choose_device
 from jitney.errors import ConfigError, JitneyError, TargetError, WorkerBroken
-from jitney.failures import FailureLog, load_failure_text, one_line, print_failure, print_warning, printable
+from jitney.failures import (
+    FailureLog,
+    load_failure_text,
+    one_line,
+    print_failure,
+    print_warning,
+    printable,
+    relay_through_front,
+)
 from jitney.worker.health import Health, IdleCheck
 from jitney.worker.pipeline import Loop
 from jitney.worker.replica import Replica
@@ -58,6 +66,8 @@ class Spec:
     overrides: Overrides
     cpu_threads: int
     parent: int
+    is_relayed: bool = False
+    """The front reads what this worker prints, line by line."""
     stacks: str = ""
     """The file for where the threads are, when the front asks for that."""
     is_further: bool = False
@@ -100,6 +110,8 @@ def main() -> int:
     except JitneyError as error:
         print(f"jitney.worker: {error}", file=sys.stderr)
         return 2
+    if spec.is_relayed:
+        relay_through_front()
     outlive_signals()
     from jitney import _core  # noqa: PLC0415 - so that the message above needs no Rust
 
@@ -215,6 +227,8 @@ class Worker:
         share_cores(assignment.cpu_threads)
         device = choose_device(assignment.device, assignment.replica)
         enter(assignment.deployment, assignment.replica, device)
+        if self._spec.is_relayed:
+            relay_through_front(f"{assignment.deployment}/{assignment.replica}")
         if assignment.deployment not in found:
             raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
         deployment, resolved = found[assignment.deployment]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.encode.copying import CopiedResults, NotCopyable, copy_output
@@ -23,6 +23,10 @@ from jitney.worker.splitting import Failure, Part, Split, predict_split
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
+
+
+_MOST_NAMES: Final = 32
+"""Requests that a failure of a whole batch names in the log; further ones are counted."""
 
 
 @dataclass(slots=True)
@@ -46,10 +50,13 @@ class BatchState:
     sent: "Results | None" = None
     """Where the answers of single items were written that are sent already."""
 
-    def source(self, index: int) -> str:
-        """Name the request of an item for the log; the item itself if its request has no id."""
-        request_id = self.batch.request_ids[index]
-        return f"request {request_id}" if request_id else f"item {self.ids[index]}"
+    def source(self, *indices: int) -> str:
+        """Name the requests of items for the log; the items themselves if their requests have no ids."""
+        names = pick(self.batch.request_ids, indices)
+        kind, names = ("request", names) if all(names) else ("item", [str(self.ids[index]) for index in indices])
+        names = list(dict.fromkeys(names))  # several items may be of one request
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 class Replica:
@@ -89,7 +96,7 @@ class Replica:
         try:
             state.decoded = self._codec.decode(batch)
         except BaseException as error:
-            self._failures.log("decoding a batch", error, state.source(0))
+            self._failures.log("decoding a batch", error, state.source(*range(len(state.ids))))
             state.verdicts = {index: Verdict("internal", one_line(error)) for index in range(len(state.ids))}
         else:
             state.verdicts = {index: self._refused(error, state.source(index)) for index, error in state.decoded.errors}
@@ -119,10 +126,19 @@ class Replica:
         state.is_out_of_memory = split.is_out_of_memory
         state.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
         if state.sent is None:
-            for position, failure in split.failures.items():
-                index = decoded.indices[position]
-                state.verdicts[index] = self._verdict(failure, state.source(index))
+            self._note_failures(state, decoded, split)
         self._judge(positions, split, kept)
+
+    def _note_failures(self, state: BatchState, decoded: Decoded, split: Split) -> None:
+        """Give each failed item its verdict. An error that several items have in common is logged once, with all."""
+        positions: dict[tuple[int, bool], list[int]] = {}
+        for position, failure in split.failures.items():
+            # A model may raise the same object again, for an item alone too.
+            positions.setdefault((id(failure.error), failure.alone), []).append(position)
+        for together in positions.values():
+            failure, indices = split.failures[together[0]], pick(decoded.indices, together)
+            verdict = self._verdict(failure, state.source(*indices))
+            state.verdicts |= dict.fromkeys(indices, verdict)
 
     def _verdict(self, failure: Failure, source: str) -> Verdict:
         if isinstance(failure.error, Abandoned):
@@ -271,20 +287,20 @@ class Replica:
 
         Here `predict` has returned: what goes wrong now fails these items and says nothing about the input.
         """
-        first = state.source(decoded.indices[positions[0]])
+        indices = pick(decoded.indices, positions)
         try:
             return copy_output(output)
         except NotCopyable:
             pass
         except BaseException as error:
-            self._failures.log("copying what predict returned", error, first)
+            self._failures.log("copying what predict returned", error, state.source(*indices))
         kept = CopiedResults()
         try:
             for index, error in self._codec.encode(output, decoded, positions, state.batch, cast("Any", kept)):
                 self._failures.log("an answer of predict", error, state.source(index))
         except BaseException as error:
-            kept, verdict = CopiedResults(), self._unencodable(error, first)
-            for index in pick(decoded.indices, positions):
+            kept, verdict = CopiedResults(), self._unencodable(error, state.source(*indices))
+            for index in indices:
                 kept.error(index, verdict.reason, verdict.detail)
         return kept
 
@@ -311,7 +327,9 @@ class Replica:
                     else:
                         failed += self._codec.encode(part.output, state.decoded, part.positions, state.batch, results)
                 except BaseException as error:
-                    broken[number] = self._unencodable(error, state.source(state.decoded.indices[part.positions[0]]))
+                    broken[number] = self._unencodable(
+                        error, state.source(*pick(state.decoded.indices, part.positions))
+                    )
                     break
             else:
                 for index, error in failed:

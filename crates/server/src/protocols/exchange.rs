@@ -148,7 +148,7 @@ impl<'r> Exchange<'r> {
                 reply
             }
             Err((problem, ticket)) => {
-                let mut reply = problem.reply(D::FORM, self.id);
+                let mut reply = problem.reply(ticket.deployment(), D::FORM, self.id);
                 reply.body_mut().count_with(ticket);
                 reply
             }

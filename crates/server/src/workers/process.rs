@@ -1,8 +1,12 @@
 //! Workers as processes of this machine. All are started by one thread that lives as long as the server, because the
 //! kernel's parent-death signal follows the thread that started a child.
 
+mod output;
+
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backend::{Backend, WorkerSpec};
+use crate::workers::process::output::relay;
+use crate::workers::process::output::relay::Relays;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
 use rustix::io::Errno;
@@ -20,6 +24,8 @@ use tokio::sync::mpsc;
 const STACKS_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 1 });
 /// So much of it is logged.
 const MOST_STACK_BYTES: u64 = 64 << 10;
+/// At its end the server waits this long for what workers printed last.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
 /// The thread that waits for a worker's end does next to nothing.
 const STACK_BYTES: usize = 128 << 10;
 
@@ -37,6 +43,9 @@ struct Shared {
     folder: PathBuf,
     events: mpsc::UnboundedSender<WorkerEvent>,
     alive: Mutex<Alive>,
+    /// What workers print is written as JSON.
+    as_json: bool,
+    relays: Arc<Relays>,
 }
 
 /// A process stays in here until it is about to be reaped: the numbers in here belong to nobody else.
@@ -62,9 +71,11 @@ impl Processes {
         python: String,
         folder: PathBuf,
         events: mpsc::UnboundedSender<WorkerEvent>,
+        as_json: bool,
     ) -> std::io::Result<Processes> {
         let (starts, queue) = std::sync::mpsc::channel();
-        let shared = Arc::new(Shared { python, folder, events, alive: Mutex::default() });
+        let shared =
+            Arc::new(Shared { python, folder, events, alive: Mutex::default(), as_json, relays: Arc::default() });
         let starter = shared.clone();
         std::thread::Builder::new().name("jitney-spawn".into()).spawn(move || {
             for (worker, spec) in queue {
@@ -112,6 +123,8 @@ impl Drop for Processes {
                 kill_group(*pid);
             }
         }
+        drop(alive);
+        self.shared.relays.wait(LAST_OUTPUT);
     }
 }
 
@@ -147,7 +160,7 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     if matches!(shared.alive().processes.get(&worker), Some(Process::Unwanted)) {
         return not_started("it was not wanted any more".into(), Loss::Killed);
     }
-    let child = match spawn(&shared.python, spec, &shared.stacks_file(worker)) {
+    let mut child = match spawn(&shared.python, spec, &shared.stacks_file(worker)) {
         Ok(child) => child,
         Err(error) => return not_started(format!("{} cannot be started: {error}", shared.python), Loss::Crashed),
     };
@@ -158,6 +171,9 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     }
     alive.processes.insert(worker, Process::Running(pid));
     drop(alive);
+    if let Err(error) = relay::start(&shared.relays, &mut child, spec.target.clone(), shared.as_json) {
+        tracing::warn!("no thread can read what a worker prints: {error}");
+    }
     shared.report(WorkerEvent::Started(worker));
     let waiting = shared.clone();
     let waiter = std::thread::Builder::new().name("jitney-wait".into()).stack_size(STACK_BYTES);
@@ -175,6 +191,7 @@ fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Chil
     let mut text = serde_json::to_value(spec)?;
     text["parent"] = std::process::id().into();
     text["stacks"] = stacks.to_string_lossy().into();
+    text["is_relayed"] = true.into();
     // The user's own settings win.
     let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
     Command::new(python)
@@ -186,6 +203,8 @@ fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Chil
         // Models have no business with the keys of clients. A program that holds the engine may have them all the same.
         .env_remove("JITNEY_API_KEYS")
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         // A group of its own: Ctrl-C does not reach it, and whatever the model forks dies with it.
         .process_group(0)
         .spawn()

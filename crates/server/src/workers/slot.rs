@@ -48,6 +48,12 @@ pub(crate) struct WorkerFailure {
 }
 
 impl Slot {
+    /// Its deployment and replica, as fields of the log; `None` until they are known.
+    pub(crate) fn names(&self) -> (Option<&str>, Option<u32>) {
+        let assignment = self.assignment.as_ref();
+        (assignment.map(|assignment| &*assignment.deployment), assignment.map(|assignment| assignment.replica))
+    }
+
     /// A slot whose first worker is to be started now, and may take this long to load.
     pub(crate) fn new(target: usize, assignment: Option<Assignment>, load_timeout: Duration) -> Slot {
         Slot {

@@ -4,4 +4,4 @@ pub(crate) mod line;
 pub mod log;
 mod queue;
 mod record;
-mod timestamp;
+pub(crate) mod timestamp;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Appends an instant: `2026-11-23T12:33:37.123456Z`.
-pub(super) fn write(out: &mut Vec<u8>, at: SystemTime) {
+pub(crate) fn write(out: &mut Vec<u8>, at: SystemTime) {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);

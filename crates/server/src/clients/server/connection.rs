@@ -299,7 +299,7 @@ impl Connection {
                 let mut answers =
                     program_values::run_remote(&found, items, terms, bytes, (&ledger, &state.options)).await;
                 for failure in answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()) {
-                    failure_log::tell(&request_id.text(), failure);
+                    failure_log::tell(&request_id.text(), Some(&found.manifest.name), failure);
                     if hides {
                         failure.hide_model_text();
                     }

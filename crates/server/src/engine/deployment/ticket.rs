@@ -75,7 +75,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// The deployment that it was for, if there is such a one.
-    fn deployment(&self) -> Option<&str> {
+    pub(crate) fn deployment(&self) -> Option<&str> {
         Some(&*self.counts.deployment).filter(|&name| name != UNKNOWN)
     }
 

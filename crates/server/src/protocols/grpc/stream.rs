@@ -238,7 +238,7 @@ pub(crate) fn answer(
             written = &mut write => written,
             read = &mut read => write.await.or(read.err()),
         };
-        ended.iter().for_each(|failure| failure_log::tell(&terms.metadata.request_id, failure));
+        ended.iter().for_each(|failure| failure_log::tell(&terms.metadata.request_id, None, failure));
         let trailers = ended.map_or_else(reply::ok, |failure| reply::failed(&failure));
         let _ = pieces.send(Piece::End(trailers)).await;
     });
@@ -346,11 +346,11 @@ async fn compute(
         }
     };
     end_line(line, &ticket, &[]);
-    drop(ticket);
     if terms.is_strict {
         return Err(failure);
     }
-    failure_log::tell(&terms.metadata.request_id, &failure);
+    failure_log::tell(&terms.metadata.request_id, ticket.deployment(), &failure);
+    drop(ticket);
     let ModelAndId { model: model_name, id } = model_and_id.into_inner().unwrap_or_default();
     let whose = ModelInferResponse { model_name, id, ..ModelInferResponse::default() };
     let response = ModelStreamInferResponse { error_message: failure.detail, infer_response: Some(whose) };

@@ -96,7 +96,7 @@ impl Dialect for Many<'_> {
 
     fn write(&self, head: &ManyHead, (): (), answers: Answers, _timing: &Timing) -> Result<Written<Outcomes>, Failure> {
         let results = answers.into_iter().map(|answer| answer.result).collect();
-        let outcomes = outcomes::write(results, &head.accept, &self.id.text())?;
+        let outcomes = outcomes::write(results, &head.accept, &self.deployment.manifest.name, &self.id.text())?;
         let outcome = outcomes.all_failed.as_ref().map_or(Outcome::Ok, |first| first.outcome);
         Ok(Written { output: outcomes, outcome })
     }
@@ -106,7 +106,8 @@ impl Dialect for Many<'_> {
         let mut reply = match all_failed {
             None => Response::new(ReplyBody::from(body)),
             Some(first) => {
-                let mut reply = Problem::from(first).reply(problem::document, self.id);
+                let mut reply =
+                    Problem::from(first).reply(Some(&self.deployment.manifest.name), problem::document, self.id);
                 *reply.body_mut() = ReplyBody::from(body);
                 reply
             }

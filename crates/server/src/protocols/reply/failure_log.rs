@@ -13,17 +13,17 @@ static THROTTLE: Mutex<Throttle> = Mutex::new(Throttle::new());
 
 /// Says that a request, or one item of it, failed. Faults of the model or of the server are in every log, as many as
 /// fit; what clients did wrong and what had to wait only in that of the level `debug`.
-pub(crate) fn tell(request_id: &str, failure: &Failure) {
+pub(crate) fn tell(request_id: &str, deployment: Option<&str>, failure: &Failure) {
     let (reason, detail) = (failure.outcome.reason(), failure.model_text.as_ref().unwrap_or(&failure.detail));
     if !is_fault(failure.outcome) {
-        tracing::debug!(request_id, reason, "request {request_id}: {reason}: {detail}");
+        tracing::debug!(request_id, deployment, reason, "request {request_id}: {reason}: {detail}");
         return;
     }
     let Some(untold) = THROTTLE.lock().unwrap_or_else(PoisonError::into_inner).pass(Instant::now()) else { return };
     if untold > 0 {
-        tracing::warn!("{untold} more failed requests were not told");
+        tracing::warn!(untold, "{untold} more failed requests were not told");
     }
-    tracing::warn!(request_id, reason, "request {request_id}: {reason}: {detail}");
+    tracing::warn!(request_id, deployment, reason, "request {request_id}: {reason}: {detail}");
 }
 
 fn is_fault(outcome: Outcome) -> bool {

@@ -36,7 +36,12 @@ pub(crate) fn offers(kind: &str) -> &'static [&'static str] {
 
 /// The outcomes in the most welcome type. As one array they can only be written if all are there and alike; a client
 /// that takes nothing else is told so.
-pub(crate) fn write(mut items: Vec<ItemValues>, accept: &Accept, request_id: &str) -> Result<Outcomes, Failure> {
+pub(crate) fn write(
+    mut items: Vec<ItemValues>,
+    accept: &Accept,
+    deployment: &str,
+    request_id: &str,
+) -> Result<Outcomes, Failure> {
     let failed = |items: &[ItemValues]| items.iter().filter(|item| item.is_err()).count();
     if accept.best(&[JSON, MSGPACK, NPY]) == Some(NPY)
         && let Some(body) = stacked(&items)
@@ -61,7 +66,10 @@ pub(crate) fn write(mut items: Vec<ItemValues>, accept: &Accept, request_id: &st
         return Ok(nothing_but_problems(items, request_id));
     }
     // A request that has nothing but problems is one line in the log, which its reply writes.
-    items.iter().filter_map(|item| item.as_ref().err()).for_each(|failure| failure_log::tell(request_id, failure));
+    items
+        .iter()
+        .filter_map(|item| item.as_ref().err())
+        .for_each(|failure| failure_log::tell(request_id, Some(deployment), failure));
     Ok(Outcomes { media, body, failed, all_failed: None })
 }
 

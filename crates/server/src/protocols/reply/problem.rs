@@ -124,10 +124,10 @@ impl Problem {
     }
 
     /// The answer, in the form of a protocol. What all protocols say alike (`retry-after`, `x-jitney-reason`, …) is not the
-    /// form's business.
-    pub(crate) fn reply(self, form: ProblemForm, id: &RequestId) -> Reply {
+    /// form's business. The log names the deployment.
+    pub(crate) fn reply(self, deployment: Option<&str>, form: ProblemForm, id: &RequestId) -> Reply {
         let id_text = id.text();
-        failure_log::tell(&id_text, &self.failure);
+        failure_log::tell(&id_text, deployment, &self.failure);
         let WrittenProblem { status, media, body, headers: own } = form(&self, &id_text);
         let Problem { failure, allow, close } = self;
         let outcome = failure.outcome;
@@ -198,7 +198,7 @@ mod tests {
     fn every_outcome_has_an_answer() {
         for &outcome in Outcome::ALL {
             let problem = Problem::new(outcome, "what, which value, what to do");
-            let reply = problem.reply(document, &RequestId::fresh());
+            let reply = problem.reply(None, document, &RequestId::fresh());
             assert_eq!(reply.status().as_u16(), outcome.http_status());
             assert_eq!(reply.headers()[REASON], outcome.reason());
             assert_eq!(reply.headers().get(SHOULD_RETRY).is_some(), outcome.retry() == Retry::Never);
@@ -209,7 +209,7 @@ mod tests {
     fn an_author_chooses_among_error_statuses_only() {
         for (chosen, status) in [(Some(418), 418), (Some(200), 422), (Some(700), 422), (None, 422)] {
             let failure = Failure { status: chosen, ..Failure::new(Outcome::InvalidInput, "") };
-            let reply = Problem::from(failure).reply(document, &RequestId::fresh());
+            let reply = Problem::from(failure).reply(None, document, &RequestId::fresh());
             assert_eq!(reply.status().as_u16(), status);
         }
     }

@@ -4,7 +4,7 @@ use crate::base::access_log::line::AccessLine;
 use crate::base::refusal_pacing::is_refusal;
 use crate::engine::catalogue::MANY;
 use crate::engine::deployment::Deployment;
-use crate::engine::deployment::ticket::OutcomeCounts;
+use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::listen::{self, Listener};
 use crate::protocols::connection::services::Services;
@@ -179,7 +179,8 @@ async fn dispatch(exchange: Exchange<'_>, protocol: Protocol, body: &mut Upload)
 fn refusal(exchange: Exchange<'_>, protocol: Protocol, problem: Problem, counts: &Arc<OutcomeCounts>) -> Reply {
     let Parts { method, uri, .. } = exchange.head;
     let ticket = protocol.is_call(method, uri.path()).then(|| counts.refuse(problem.outcome()));
-    let mut reply = problem.reply(protocol.form(), exchange.id);
+    let name = ticket.as_ref().and_then(Ticket::deployment);
+    let mut reply = problem.reply(name, protocol.form(), exchange.id);
     ticket.into_iter().for_each(|ticket| reply.body_mut().count_with(ticket));
     reply
 }

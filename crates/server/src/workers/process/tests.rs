@@ -16,7 +16,11 @@ fn backend(script: &str) -> (Processes, mpsc::UnboundedReceiver<WorkerEvent>, Te
     std::fs::write(&path, format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display())).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     let (events, reported) = mpsc::unbounded_channel();
-    (Processes::start(path.to_string_lossy().into_owned(), folder.path().into(), events).unwrap(), reported, folder)
+    (
+        Processes::start(path.to_string_lossy().into_owned(), folder.path().into(), events, false).unwrap(),
+        reported,
+        folder,
+    )
 }
 
 fn spec() -> WorkerSpec {

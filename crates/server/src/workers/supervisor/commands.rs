@@ -73,11 +73,18 @@ impl Supervisor {
         let (name, why) = (self.name(index), self.why(index, cause));
         let slot = &mut self.slots[index];
         slot.link = None;
+        let (deployment, replica) = slot.names();
+        let reason = cause.label();
         if cause == Cause::Renewed {
-            tracing::info!("{name}: its worker has ended; the next one reads the files as they are now");
+            tracing::info!(
+                deployment,
+                replica,
+                reason,
+                "{name}: its worker has ended; the next one reads the files as they are now"
+            );
         } else {
-            slot.fail(WorkerFailure { cause, text: why.clone(), is_reported: false });
-            tracing::warn!("{name}: worker lost ({}): {why}; it will be replaced", cause.label());
+            tracing::warn!(deployment, replica, reason, "{name}: worker lost ({reason}): {why}; it will be replaced");
+            slot.fail(WorkerFailure { cause, text: why, is_reported: false });
         }
         if let Some(assignment) = &slot.assignment {
             let labels = [assignment.deployment.as_str(), cause.label()];

@@ -81,7 +81,8 @@ impl Supervisor {
         match kind {
             Kind::Manifest => self.manifest(index, body)?,
             Kind::Ready => {
-                tracing::info!("{name}: loaded and warm");
+                let (deployment, replica) = self.slots[index].names();
+                tracing::info!(deployment, replica, "{name}: loaded and warm");
                 self.slots[index].failure = None;
                 if let Some(served) = self.served(index) {
                     let profile = warm_up::measured(body, served.example_cost);
@@ -100,7 +101,8 @@ impl Supervisor {
             }
             _ => {
                 let progress: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-                tracing::info!("{name}: {}", progress["stage"].as_str().unwrap_or("starting"));
+                let (deployment, replica) = self.slots[index].names();
+                tracing::info!(deployment, replica, "{name}: {}", progress["stage"].as_str().unwrap_or("starting"));
             }
         }
         Ok(())
@@ -117,7 +119,7 @@ impl Supervisor {
         /// More ids than these are counted: a log has limits for a line.
         const MOST: usize = 32;
         let slot = &self.slots[index];
-        let (deployment, replica) = slot.assignment.as_ref().map_or(("", 0), |a| (a.deployment.as_str(), a.replica));
+        let (deployment, replica) = slot.names();
         let mut requests = slot.hung_requests.iter().take(MOST).map(|id| &**id).collect::<Vec<_>>().join(", ");
         if slot.hung_requests.len() > MOST {
             let _ = write!(requests, " and {} more", slot.hung_requests.len() - MOST);

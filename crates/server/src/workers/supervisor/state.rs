@@ -68,7 +68,10 @@ impl Supervisor {
         let backend: Box<dyn Backend> = if let Some(workers) = &settings.inline {
             Box::new(Inline { workers: workers.clone(), events: events_tx.clone() })
         } else {
-            let processes = Processes::start(settings.python.clone(), folder.into(), events_tx.clone());
+            let processes = {
+                let as_json = settings.server.log_format == "json";
+                Processes::start(settings.python.clone(), folder.into(), events_tx.clone(), as_json)
+            };
             Box::new(processes.map_err(|error| Fatal::new(format!("no thread: {error}")))?)
         };
         Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))

@@ -1,0 +1,114 @@
+//! How a line of a worker is written.
+
+use crate::base::access_log::timestamp;
+use serde::Serialize;
+use std::time::SystemTime;
+
+/// Begins a line of the worker's own log: it is in the format of the log, and is written unchanged.
+const OWN: u8 = 0x1e;
+/// Begins a line in which a worker says which replica it is: `DEPLOYMENT/REPLICA`.
+const NAME: u8 = 0x1f;
+
+/// Which of its streams a worker wrote to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Who writes, and in which format.
+#[derive(Debug)]
+pub(super) struct Writing {
+    /// `deployment/replica`, or the target until the worker says its name.
+    who: String,
+    as_json: bool,
+}
+
+#[derive(Serialize)]
+struct JsonLine<'l> {
+    timestamp: String,
+    level: &'static str,
+    message: &'l str,
+    deployment: &'l str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica: Option<u32>,
+    stream: &'static str,
+}
+
+impl Writing {
+    pub(super) fn new(target: String, as_json: bool) -> Writing {
+        Writing { who: target, as_json }
+    }
+
+    /// Appends a line to what is written next.
+    pub(super) fn write(&mut self, out: &mut Vec<u8>, stream: Stream, line: &[u8]) {
+        match line.first() {
+            Some(&NAME) if stream == Stream::Stderr => self.who = String::from_utf8_lossy(&line[1..]).into_owned(),
+            Some(&OWN) => out.extend_from_slice(String::from_utf8_lossy(&line[1..]).as_bytes()),
+            _ if self.as_json => self.write_json(out, stream, &String::from_utf8_lossy(line)),
+            _ => {
+                out.extend_from_slice(self.who.as_bytes());
+                out.extend_from_slice(b" | ");
+                out.extend_from_slice(String::from_utf8_lossy(line).as_bytes());
+            }
+        }
+        if line.first() != Some(&NAME) || stream != Stream::Stderr {
+            out.push(b'\n');
+        }
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>, stream: Stream, message: &str) {
+        let mut at = Vec::with_capacity(32);
+        timestamp::write(&mut at, SystemTime::now());
+        let named = self.who.rsplit_once('/').and_then(|(name, replica)| Some((name, replica.parse().ok()?)));
+        let (deployment, replica) = named.map_or((&*self.who, None), |(name, replica)| (name, Some(replica)));
+        let line = JsonLine {
+            timestamp: String::from_utf8_lossy(&at).into_owned(),
+            level: "INFO",
+            message,
+            deployment,
+            replica,
+            stream: if stream == Stream::Stdout { "stdout" } else { "stderr" },
+        };
+        // Strings and numbers into a `Vec`: nothing here can fail.
+        let _ = serde_json::to_writer(out, &line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(as_json: bool, lines: &[(Stream, &[u8])]) -> String {
+        let (mut writing, mut out) = (Writing::new("model.py".into(), as_json), Vec::new());
+        lines.iter().for_each(|(stream, line)| writing.write(&mut out, *stream, line));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_the_name_of_its_replica() {
+        use Stream::{Stderr, Stdout};
+        let lines: [(Stream, &[u8]); 5] = [
+            (Stdout, b"imported"),
+            (Stderr, b"\x1fshout/3"),
+            (Stdout, b"caf\xc3\xa9 \xff"),
+            (Stderr, b"\x1e2026 ERROR its own"),
+            (Stdout, b""),
+        ];
+        assert_eq!(
+            written(false, &lines),
+            "model.py | imported\nshout/3 | caf\u{e9} \u{fffd}\n2026 ERROR its own\nshout/3 | \n"
+        );
+    }
+
+    #[test]
+    fn json_has_fields_for_it() {
+        let text =
+            written(true, &[(Stream::Stderr, b"\x1fa/b/3"), (Stream::Stderr, b"x\xff"), (Stream::Stdout, b"\x1e{}")]);
+        let (first, second) = text.split_once('\n').unwrap();
+        let line: serde_json::Value = serde_json::from_str(first).unwrap();
+        assert_eq!((&line["deployment"], &line["replica"]), (&"a/b".into(), &3.into()));
+        assert_eq!((&line["stream"], &line["message"]), (&"stderr".into(), &"x\u{fffd}".into()));
+        assert_eq!(second, "{}\n");
+    }
+}
