@@ -76,7 +76,7 @@ def test_errors_become_their_statuses(
         assert (answer.status_code, answer.headers["x-jitney-reason"]) == (500, "model_failed")
         assert answer.json() == {"detail": f"{NEUTRAL}mine-1"} and answer.headers["x-request-id"] == "mine-1"
         assert "request mine-1: model_failed: RuntimeError: the model cannot do raise" in caplog.text
-        assert "(request mine-1)" in capfd.readouterr().err, "the worker's traceback is next to the same id"
+        wait(lambda: "(request mine-1)" in capfd.readouterr().err, "the worker's traceback is next to the same id")
         before = len(witness.calls())
         witness.shut_gate()
         held = pool.submit(client.get, "/reverse", params={"text": "held"})
