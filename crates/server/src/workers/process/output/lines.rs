@@ -3,7 +3,7 @@
 /// A longer line is cut into pieces of at most this many bytes.
 const LONGEST: usize = 16 << 10;
 
-/// The part of a stream that is no whole line yet.
+/// The unfinished line of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     unfinished: Vec<u8>,

@@ -97,8 +97,8 @@ impl<R: Read + AsFd> Source<R> {
 }
 
 impl Stream {
-    /// Writes whole lines: no line of another worker comes between. A stream that nothing reads is as slow as it is for the
-    /// worker itself.
+    /// Writes whole lines: no line of another worker comes between. If nothing reads
+    /// the stream, the worker waits when it prints.
     fn write(self, lines: &[u8]) {
         if lines.is_empty() {
             return;
