@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast, get_args, get_origin
 import msgspec
 
 from jitney.signature.arrays import ArraySpec, array_spec, is_array_type, is_numpy
-from jitney.signature.hints import classes_in, field_types, holds, is_image, named_type, strip
+from jitney.signature.hints import classes_in, field_types, holds, is_image, named_type, parts, strip
 
 Describe = Callable[[ArraySpec], dict[str, Any]]
 
@@ -21,6 +21,11 @@ Describe = Callable[[ArraySpec], dict[str, Any]]
 def is_media(annotation: Any) -> bool:
     """Whether this is an image or an array."""
     return is_image(annotation) or is_array_type(annotation)
+
+
+def holds_media(annotation: Any) -> bool:
+    """Whether a value of this annotation may be an image or an array, alone or in lists and unions."""
+    return any(map(is_media, parts(annotation)))
 
 
 def fault_of_union(annotation: Any) -> str | None:

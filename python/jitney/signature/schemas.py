@@ -5,8 +5,8 @@ from typing import Any, Final, Literal
 
 from jitney.errors import TargetError
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec
-from jitney.signature.hints import by_pydantic, is_image, is_pillow_class, show
-from jitney.signature.media_fields import Describe, schema_components
+from jitney.signature.hints import by_pydantic, holds, is_image, is_pillow_class, show
+from jitney.signature.media_fields import Describe, is_media, schema_components
 from jitney.signature.unsupported import remedy
 
 IMAGE: Final[dict[str, Any]] = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
@@ -16,7 +16,7 @@ _TEMPLATE: Final = "#/$defs/{name}"
 def of_type(where: str, kind: Any) -> dict[str, Any]:
     """Describe the input; TargetError if neither msgspec nor pydantic can decode it, or not as it says."""
     refused = f"{where}: items of {show(kind)} cannot be decoded"
-    if not by_pydantic(kind) and (found := remedy(kind)):
+    if (not by_pydantic(kind) or holds(kind, is_media)) and (found := remedy(kind)):
         raise TargetError(f"{refused}: {found}")
     try:
         return _pydantic(kind, "validation") if by_pydantic(kind) else _msgspec(kind)

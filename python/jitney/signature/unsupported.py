@@ -9,9 +9,10 @@ import msgspec
 
 from jitney.signature.arrays import is_array_type
 from jitney.signature.hints import Part, is_pillow_class, is_pydantic, walk
-from jitney.signature.media_fields import fault_of_array, fault_of_union
+from jitney.signature.media_fields import fault_of_array, fault_of_union, holds_media
 
 _PILLOW: Final = "an image comes as jitney.Image: write that, and image.to_pil() in predict"
+_MODEL: Final = "a pydantic model has no images and no arrays as fields; take bytes or list[float]"
 _READERS: Final = frozenset({"pydantic", "pydantic_core", "annotated_types"})
 """Packages whose metadata in `Annotated` msgspec ignores."""
 _WITHOUT_CONSTRAINT: Final = frozenset({"Unit", "DocInfo", "WithJsonSchema", "SkipJsonSchema"})
@@ -40,6 +41,8 @@ def _fault(part: Part) -> str | None:
     base = _base(kind)
     if is_pillow_class(base):
         return f"{place}{_PILLOW}"
+    if outer is not None and is_pydantic(outer) and holds_media(kind):
+        return f"{place}{_MODEL}, or make {outer.__qualname__} a msgspec.Struct or a dataclass"
     if fault := fault_of_union(kind) or (fault_of_array(kind) if is_array_type(kind) else None):
         return f"{place}{fault}"
     if outer is not None and is_pydantic(base) and not is_pydantic(outer):

@@ -302,6 +302,16 @@ class ImageOrText(NamedTuple):
     image: jitney.Image | str
 
 
+class ImageInModel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    image: jitney.Image | None = None
+
+
+class TensorInModel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    tensor: Annotated[np.ndarray, jitney.Tensor("uint8", (2,))]
+
+
 class Elsewhere:
     def __array__(self) -> Any: ...
 
@@ -329,6 +339,11 @@ UNION = "an image or an array may stand in a union with None only; give each typ
 @pytest.mark.parametrize(
     ("item", "message"),
     [
+        (
+            ImageInModel,
+            "ImageInModel.image: a pydantic model has no images and no arrays as fields; take bytes or list",
+        ),
+        (TensorInModel, "TensorInModel.tensor: a pydantic model has no images and no arrays as fields; take bytes or"),
         (ImageOrText, f"ImageOrText.image: {UNION}"),
         (list[np.ndarray | list[str]], UNION),
         (Other, "Other.array: arrays come as np.ndarray, not Elsewhere; convert it in predict"),
