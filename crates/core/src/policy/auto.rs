@@ -62,7 +62,7 @@ impl BatchPolicy for Auto {
         (has_enough(&lane) || is_best()).then(|| (lane, view.limit(lane)))
     }
 
-    fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
+    fn choose_items(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
         let cost_model = view.cost_model_of(lane);
         let waits = view.lanes.lane(lane).len();
         // A larger batch than can be looked at is better than a smaller one of like length.
@@ -73,7 +73,7 @@ impl BatchPolicy for Auto {
         let rate = view.traffic.rate(view.now, view.size_model);
         let behind = (behind(view, view.size_model, waiting.len(), size, rate) - waiting.len() as f64).max(0.0);
         let bounds = Bounds { items: size, cost: view.lanes.limits().max_cost, behind };
-        similar_length::alike(&waiting, cost_model, bounds, view.now)
+        similar_length::next_batch(&waiting, cost_model, bounds, view.now)
     }
 
     fn take(&self, view: &View, waiting: usize) -> usize {

@@ -211,7 +211,7 @@ pub trait BatchPolicy: Send + Debug {
         waiting.min(view.lanes.limits().max_items)
     }
     /// Which items of a lane are in the batch of at most `size` that leaves; `None`: the first ones.
-    fn riders(&self, _view: &View, _lane: LaneId, _size: usize) -> Option<Vec<ItemId>> {
+    fn choose_items(&self, _view: &View, _lane: LaneId, _size: usize) -> Option<Vec<ItemId>> {
         None
     }
     /// Whether bytes that take longer to move than to compute close a batch. An operator who chose a delay or none said when

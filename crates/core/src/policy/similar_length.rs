@@ -49,7 +49,7 @@ impl Times {
 
 /// The next batch of what waits, given in order of rank. `None` where it must be the first ones: somebody would not be in
 /// time if others went first.
-pub fn alike(waiting: &[Waiting], cost_model: &CostModel, bounds: Bounds, now: Time) -> Option<Vec<ItemId>> {
+pub fn next_batch(waiting: &[Waiting], cost_model: &CostModel, bounds: Bounds, now: Time) -> Option<Vec<ItemId>> {
     let mut by_length: Vec<(u64, usize)> = waiting.iter().enumerate().map(|(at, item)| (item.cost, at)).collect();
     by_length.sort_unstable();
     let costs: Vec<u64> = by_length.iter().map(|&(cost, _)| cost).collect();

@@ -90,15 +90,15 @@ impl<P: Payload> Scheduler<P> {
         let group = self.lanes.group(lane);
         // More would not fit into the memory of the device, whatever the policy asked for.
         let size = size.min(self.memory_limits.most(group, self.rules.batch.max_items, now));
-        let riders = self.ask(now, |policy, view| policy.riders(view, lane, size));
-        let is_part = riders.as_ref().is_some_and(|riders| riders.len() < size.min(self.lanes.lane(lane).len()));
+        let choice = self.ask(now, |policy, view| policy.choose_items(view, lane, size));
+        let is_part = choice.as_ref().is_some_and(|choice| choice.len() < size.min(self.lanes.lane(lane).len()));
         let is_first =
-            |riders: &[ItemId]| self.lanes.in_order(lane).take(riders.len()).all(|item| riders.contains(&item.id));
-        let is_chosen = is_part || riders.as_deref().is_some_and(|riders| !is_first(riders));
+            |choice: &[ItemId]| self.lanes.in_order(lane).take(choice.len()).all(|item| choice.contains(&item.id));
+        let is_chosen = is_part || choice.as_deref().is_some_and(|choice| !is_first(choice));
         let reason = if is_chosen { CloseReason::Alike } else { reason };
         self.passes = if self.lanes.by_rank().next() == Some(lane) { 0 } else { self.passes + 1 };
-        let items = match riders {
-            Some(riders) => self.lanes.take_these(lane, &riders),
+        let items = match choice {
+            Some(choice) => self.lanes.take_these(lane, &choice),
             None => self.lanes.take(lane, size),
         };
         self.policy.on_end();

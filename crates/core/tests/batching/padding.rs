@@ -57,7 +57,7 @@ impl BatchPolicy for SortWindow {
     fn ahead(&self, _: &View) -> Option<(LaneId, usize)> {
         None
     }
-    fn riders(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
+    fn choose_items(&self, view: &View, lane: LaneId, size: usize) -> Option<Vec<ItemId>> {
         let first = view.lanes.in_order(lane).take(self.window);
         let mut sorted: Vec<Waiting> = first.collect();
         let oldest = sorted[0];

@@ -129,7 +129,7 @@ impl World {
         let first: Vec<ItemId> = lane.iter().take(launch.items.len()).map(|&(_, _, id)| id).collect();
         let by_rank = |id: &ItemId| lane.iter().find(|(_, _, other)| other == id).map(|&(rank, _, _)| rank);
         let ranks = |ids: &[ItemId]| ids.iter().map(by_rank).collect::<Vec<_>>();
-        // Items of like length may pass others, within the bounds that `riders` holds, but leave none of theirs behind.
+        // Items of like length may pass others, within the bounds that `similar_length` keeps, but leave none of theirs behind.
         let is_chosen = self.learns() && launch.reason == CloseReason::Alike;
         let is_between = |cost| taken.iter().any(|i| i.asked.cost < cost) && taken.iter().any(|i| i.asked.cost > cost);
         let mut others = lane.iter().filter(|(_, _, id)| !launch.items.contains(id));
