@@ -50,6 +50,7 @@ from jitney.errors import (
 if TYPE_CHECKING:
     from jitney.deployments.configured import ConfiguredDeployment, configure
     from jitney.deployments.deployment import Deployment, deployment
+    from jitney.deployments.methods import method
     from jitney.embedded.connect import connect, connect_sync
     from jitney.embedded.handles import Models, SyncModels
     from jitney.embedded.models import Model, SyncModel
@@ -81,6 +82,7 @@ _LATER = {
     "connect_sync": "jitney.embedded.connect",
     "deployment": "jitney.deployments.deployment",
     "length": "jitney.signature.grouping",
+    "method": "jitney.deployments.methods",
     "run": "jitney.embedded.run",
     "run_sync": "jitney.embedded.run",
     "serve": "jitney.embedded.serve",
@@ -169,6 +171,7 @@ __all__ = [
     "cpu_threads",
     "deployment",
     "length",
+    "method",
     "run",
     "run_sync",
     "serve",

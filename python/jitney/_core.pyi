@@ -96,6 +96,8 @@ class Batch:
     """The items of one batch, in order."""
 
     id: int
+    method: str
+    """Which method of the model computes it; empty if the model has one."""
     ids: list[int]
     tags: list[int]
     """One of TAG_* per item (of its first part)."""

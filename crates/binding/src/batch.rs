@@ -39,6 +39,11 @@ impl Batch {
     }
 
     #[getter]
+    fn method(&self) -> &str {
+        &self.delivered.batch.method
+    }
+
+    #[getter]
     fn ids(&self) -> Vec<u64> {
         self.kept.iter().map(|&place| self.delivered.batch.items[place].id.0).collect()
     }

@@ -13,6 +13,7 @@ from jitney.config.keywords import DeploymentKeywords
 from jitney.config.layers import SERVER
 from jitney.config.option import parse, unknown
 from jitney.config.options import deployment_options
+from jitney.deployments.methods import function_of, marked
 from jitney.deployments.model import Coroutines, LoadedModel, is_async
 from jitney.errors import ConfigError, TargetError
 from jitney.signature import grouping, tasks
@@ -39,6 +40,7 @@ class Deployment:
         obj: Callable[..., Any],
         options: Mapping[str, Any],
         names: Mapping[str, object] | None = None,
+        method: str | None = None,
     ) -> None:
         self.given: Final[Mapping[str, Any]] = options
         options = dict(options)
@@ -48,7 +50,6 @@ class Deployment:
         )
         self.obj: Final = obj
         self.route: Final = _checked_route(self.name, options.pop("route", None))
-        self.doc: Final = (inspect.getdoc(obj) or "").split("\n\n")[0].strip() if obj.__doc__ else ""
         self.group_by: Final = _terms(self.name, options.pop("group_by", ()))
         self.cost: Final[grouping.Term | None] = options.pop("cost", None)
         self.task: Final[str | None] = options.pop("task", None)
@@ -59,12 +60,55 @@ class Deployment:
         """Constructor arguments that the code gives; all layers of options are above them."""
         self.module: str = obj.__module__
         self._names = names
-        if isinstance(obj, type) and not callable(getattr(obj, "predict", None)):
+        self.method: Final = method
+        """The method that this serves; None of a class's own deployment, which serves `predict`."""
+        self.methods: Final[tuple[Deployment, ...]] = (
+            self._further(options) if isinstance(obj, type) and method is None else ()
+        )
+        """What `@jitney.method` marked, each as a deployment with the options of the class."""
+        has_predict = not isinstance(obj, type) or callable(getattr(obj, "predict", None))
+        self.served: Final[tuple[Deployment, ...]] = (
+            (self, *self.methods) if has_predict or method is not None else self.methods
+        )
+        """Everything that this class or function answers, each with types and routes of its own."""
+        if not self.served:
             raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
+        self._function_name: Final = method or self.served[0].method or "predict"
+        described = obj if method is None else self._predict()[0]
+        self.doc: Final = (inspect.getdoc(described) or "").split("\n\n")[0].strip() if described.__doc__ else ""
+        self._check_methods()
         for hook in ("close", "check"):
             if isinstance(obj, type) and is_async(getattr(obj, hook, None)) and not self.is_async:
                 where = f"{obj.__qualname__}.{hook} is `async def` and `predict` is not"
                 raise TargetError(f"{where}: nothing awaits it; write `def {hook}`")
+
+    def _further(self, options: Mapping[str, Any]) -> "tuple[Deployment, ...]":
+        """Return the marked methods, as deployments that have these options of the class."""
+        path = self.route or f"/{self.name}"
+
+        def of(name: str, own: Mapping[str, Any]) -> Deployment:
+            named = {"name": f"{self.name}.{name}", "route": f"{path}/{name}"}
+            return Deployment(self.obj, {**options, **own, **named}, self._names, name)
+
+        return tuple(of(name, mark.options) for name, mark in marked(cast("type", self.obj)).items())
+
+    def _check_methods(self) -> None:
+        kind = self.obj.__qualname__
+        if self.served[0] is not self:
+            for option in ("group_by", "cost", "task", "examples"):
+                if getattr(self, option):
+                    where = f"{kind} has no `predict`: {option} of @jitney.deployment"
+                    raise ConfigError(f"{where} would be of no method; give it to one: @jitney.method({option}=...)")
+        for each in self.methods:
+            if each.is_async != self.is_async:
+                one, other = (each, self) if each.is_async else (self, each)
+                names = f"{kind}.{one.function_name} is `async def` and {kind}.{other.function_name} is not"
+                raise TargetError(f"{names}: write `async def` for all served methods or for none")
+
+    @property
+    def function_name(self) -> str:
+        """The name of the method that this serves, in its class."""
+        return self._function_name
 
     @property
     def is_async(self) -> bool:
@@ -85,18 +129,13 @@ class Deployment:
     def _predict(self) -> tuple[Callable[..., object], bool]:
         if not isinstance(self.obj, type):
             return self.obj, False
-        raw = inspect.getattr_static(self.obj, "predict")
-        if isinstance(raw, staticmethod):
-            return cast("staticmethod[..., object]", raw).__func__, False
-        if isinstance(raw, classmethod):
-            return cast("classmethod[Any, ..., object]", raw).__func__, True
-        return cast("Callable[..., object]", raw), True
+        return function_of(inspect.getattr_static(self.obj, self._function_name))
 
     def _arguments(self) -> dict[Any, Any]:
-        """Return what the TypeVars of the class that defines `predict` stand for in the deployed class."""
+        """Return what the TypeVars of the class that defines the method stand for in the deployed class."""
         if not isinstance(self.obj, type):
             return {}
-        owner = next((kind for kind in self.obj.__mro__ if "predict" in vars(kind)), self.obj)
+        owner = next((kind for kind in self.obj.__mro__ if self._function_name in vars(kind)), self.obj)
         return class_arguments(self.obj, owner, self._names)
 
     def compiled_terms(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
@@ -122,16 +161,24 @@ class Deployment:
             raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
         coroutines = Coroutines() if self.is_async else None
         if not isinstance(self.obj, type):
-            predict, close, check = self.obj, None, None
+            predict, close, check, others = self.obj, None, None, {}
         else:
             model: Any = self.obj(**constructor_arguments(self.name, self.obj, init))
-            predict, close, check = model.predict, getattr(model, "close", None), getattr(model, "check", None)
+            predict, close, check = (
+                getattr(model, self._function_name),
+                getattr(model, "close", None),
+                getattr(model, "check", None),
+            )
             check = check if _takes_nothing(check) else None
+            others = {name: getattr(model, name) for name in (each.function_name for each in self.methods)}
         if coroutines is None:
-            return LoadedModel(predict, close, check)
+            return LoadedModel(predict, close, check, methods={name: LoadedModel(one) for name, one in others.items()})
         coroutines.predict = predict
         check = check and coroutines.waiting(check)
-        return LoadedModel(coroutines.waiting(predict), coroutines.ending(close), check, coroutines)
+        methods = {
+            name: LoadedModel(coroutines.waiting(one), coroutines=coroutines.of(one)) for name, one in others.items()
+        }
+        return LoadedModel(coroutines.waiting(predict), coroutines.ending(close), check, coroutines, methods)
 
 
 @overload

@@ -13,10 +13,13 @@ from jitney.signature.arrays import ArraySpec
 
 def manifest(target: str, resolved: Sequence[tuple[Deployment, Resolved]]) -> dict[str, Any]:
     """Say all that the front must know of a target, in the form of `crates/core/src/config/manifest.rs`."""
-    return {"target": target, "deployments": [_manifest(found, options) for found, options in resolved]}
+    return {
+        "target": target,
+        "deployments": [_manifest(each, options, found) for found, options in resolved for each in found.served],
+    }
 
 
-def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
+def _manifest(found: Deployment, resolved: Resolved, owner: Deployment) -> dict[str, Any]:
     taken, returned = found.signature.input, found.signature.output
     group_by, cost = found.compiled_terms()
     init = resolved.shown_init()
@@ -24,6 +27,7 @@ def _manifest(found: Deployment, resolved: Resolved) -> dict[str, Any]:
     return {
         "name": found.name,
         "route": found.route,
+        **({"method": {"deployment": owner.name, "name": found.function_name}} if owner.methods else {}),
         "doc": found.doc,
         "options": resolved.options.to_dict() | ({"concurrent": True} if is_concurrent else {}),
         "option_sources": dict(resolved.sources),

@@ -2,9 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from jitney.errors import DeadlineExceeded
@@ -34,6 +35,12 @@ class LoadedModel:
     """The model's own `check`, called now and then while no batch runs."""
     coroutines: "Coroutines | None" = None
     """The event loop of a model whose `predict` is `async def`."""
+    methods: "Mapping[str, LoadedModel]" = field(default_factory=dict[str, "LoadedModel"])
+    """What `@jitney.method` marked, by name."""
+
+    def of(self, method: str) -> "LoadedModel":
+        """Return one method of the model."""
+        return self.methods.get(method, self)
 
 
 class Coroutines:
@@ -47,6 +54,12 @@ class Coroutines:
         # For a constructor that makes futures or clients of `asyncio` before the loop runs.
         asyncio.set_event_loop(self._loop)
         self.predict: Callable[..., Awaitable[Any]] | None = None
+
+    def of(self, predict: Callable[..., Awaitable[Any]]) -> "Coroutines":
+        """Return the same event loop for another function of the model."""
+        other = copy(self)
+        other.predict = predict
+        return other
 
     def waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that waits for the result of this one; of a plain function, that function."""

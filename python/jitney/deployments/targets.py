@@ -37,7 +37,8 @@ def load_target(target: str) -> list[Deployment]:
     found = _named(target, module, name) if name else _defined_in(target, module)
     _check_names(target, found)
     for each in found:
-        each.compiled_terms()
+        for method in each.served:
+            method.compiled_terms()
     return found
 
 

@@ -1,14 +1,14 @@
 """What a call needs of its deployment, whether it is awaited or blocks."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from jitney.deployments.classes import deployment_of
 from jitney.embedded.values import FAILED, Read, Write, exception, reader, writer
 from jitney.errors import Draining, EngineFailed, InternalError, RequestError
 
 if TYPE_CHECKING:
     from jitney import _core
+    from jitney.signature.annotations import Output
 
 
 class Engine(Protocol):
@@ -34,7 +34,7 @@ class Engine(Protocol):
 class Callee:
     """One deployment: how its items are written and its answers read. Async and synchronous models share it."""
 
-    def __init__(self, name: str, engine: Engine, manifest: Mapping[str, Any], kind: Callable[..., Any] | None) -> None:
+    def __init__(self, name: str, engine: Engine, manifest: Mapping[str, Any], output: "Output | None") -> None:
         entrance = engine.entrance(name)
         if entrance is None:
             raise EngineFailed(f"{name} takes no more calls: its engine has ended")
@@ -43,7 +43,7 @@ class Callee:
         self.entrance: Final = entrance
         self.takes_images: Final[bool] = manifest["input"]["kind"] == "image"
         self.write: Final[Write] = writer(manifest["input"])
-        self.read: Final[Read] = reader(manifest["output"], deployment_of(kind).signature.output if kind else None)
+        self.read: Final[Read] = reader(manifest["output"], output)
 
     def one(self, raw: Any) -> Any:
         """Read one answer; raise what it failed with."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overloa
 
 from jitney.deployments.classes import deployment_of
 from jitney.deployments.configured import ConfiguredDeployment, HasPredict
+from jitney.deployments.deployment import Deployment
 from jitney.embedded.callee import Callee, Engine
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.embedded.models import In_contra, Model, Out_co, SyncModel
 from jitney.errors import Disconnected, InvalidInput, NotFound
+from jitney.signature.annotations import Output
 from jitney.types.arrays import Embeddings
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class PredictsStacked(Protocol[In_contra, Out_co]):
 class _Handles(Generic[_AnyModel]):
     """Models of an engine by name or class. Each is made when it is first asked for."""
 
-    def __init__(self, engine: Engine, make: Callable[[Callee], _AnyModel]) -> None:
+    def __init__(self, engine: Engine, make: Callable[[Callee, Callable[[str], _AnyModel]], _AnyModel]) -> None:
         self._engine = engine
         self._make = make
         self._manifests: dict[str, Any] = {}
@@ -116,10 +118,33 @@ class _Handles(Generic[_AnyModel]):
             kind = None if isinstance(key, str) else cast("Callable[..., Any]", key)
             name = cast("str", key) if kind is None else deployment_of(kind).name
             if not self._has(name):
+                if self._methods_of(name):
+                    return cast("_AnyModel", Methods(name, lambda method: self._method(key, name, method)))
                 if not self._manifests:
                     raise Disconnected(f"the deployment {name!r} cannot be looked up: there is no connection")
                 raise NotFound(self._missing(name))
-            model = self._models[key] = self._make(Callee(name, self._engine, self._manifests[name], kind))
+            output = None if kind is None else deployment_of(kind).signature.output
+            callee = Callee(name, self._engine, self._manifests[name], output)
+            model = self._models[key] = self._make(callee, lambda method: self._method(key, name, method))
+        return model
+
+    def _methods_of(self, name: str) -> list[str]:
+        """Return the methods other than `predict` of this deployment."""
+        found = [(full, manifest.get("method")) for full, manifest in self._manifests.items()]
+        return [method["name"] for full, method in found if method and method["deployment"] == name != full]
+
+    def _method(self, key: object, name: str, method: str) -> _AnyModel:
+        """Return a method of the model of this key, whose name is `name`."""
+        model = self._models.get((key, method))
+        if model is None:
+            known = [] if method.startswith("_") else self._methods_of(name)
+            if method not in known:
+                has = f"; its methods are {', '.join(known)}" if known else ""
+                raise AttributeError(f"the model {name!r} has no method {method!r}{has}")
+            full = f"{name}.{method}"
+            output = None if isinstance(key, str) else _output_of(deployment_of(cast("Any", key)), method)
+            callee = Callee(full, self._engine, self._manifests[full], output)
+            model = self._models[key, method] = self._make(callee, lambda further: self._method(key, full, further))
         return model
 
     def _missing(self, name: str) -> str:
@@ -136,14 +161,38 @@ class _Handles(Generic[_AnyModel]):
 
     def __dir__(self) -> list[str]:
         self._read_manifests()
-        return [*sorted(self._manifests), "metrics"]
+        owners = [manifest["method"]["deployment"] for manifest in self._manifests.values() if manifest.get("method")]
+        return [*sorted({*self._manifests, *owners}), "metrics"]
+
+
+def _output_of(deployment: Deployment, method: str) -> Output | None:
+    return next((each.signature.output for each in deployment.methods if each.method == method), None)
+
+
+class Methods:
+    """A model without `predict`: its methods are its attributes."""
+
+    def __init__(self, name: str, find: Callable[[str], object]) -> None:
+        self._name = name
+        self._find = find
+
+    def __getattr__(self, method: str) -> object:
+        return self._find(method)
+
+    def __call__(self, *_: object, **__: object) -> object:
+        """Say that there is nothing to call."""
+        example = f"models.{self._name}.METHOD(item)"
+        raise TypeError(f"the model {self._name!r} has no `predict`: call one of its methods, as in {example}")
+
+    def __repr__(self) -> str:
+        return f"<jitney.Methods {self._name}>"
 
 
 class Models(_Handles[Model[Any, Any]]):
     """The models of an engine: `models.name`, `models["name"]`, or `models[Class]`, whose types are known."""
 
     def __init__(self, engine: Engine, mailboxes: LoopMailboxes) -> None:
-        super().__init__(engine, lambda callee: Model(callee, mailboxes))
+        super().__init__(engine, lambda callee, further: Model(callee, further, mailboxes))
         self._sync: SyncModels | None = None
 
     @overload

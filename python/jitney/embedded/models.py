@@ -50,8 +50,9 @@ async def _on_image_thread(
 class Model(Generic[In_contra, Out_co]):
     """One deployment, to be awaited from any event loop."""
 
-    def __init__(self, callee: Callee, mailboxes: LoopMailboxes) -> None:
+    def __init__(self, callee: Callee, further: "Callable[[str], Model[Any, Any]]", mailboxes: LoopMailboxes) -> None:
         self._callee = callee
+        self._further = further
         self._mailboxes = mailboxes
         self._write, self._read, self._entrance = callee.write, callee.read, callee.entrance
 
@@ -132,6 +133,9 @@ class Model(Generic[In_contra, Out_co]):
             raise
         return together(self._callee.each(raws), refused, return_exceptions=return_exceptions)
 
+    def __getattr__(self, method: str) -> "Model[Any, Any]":
+        return self._further(method)
+
     def __repr__(self) -> str:
         return f"<jitney.Model {self._callee.name}>"
 
@@ -139,8 +143,9 @@ class Model(Generic[In_contra, Out_co]):
 class SyncModel(Generic[In_contra, Out_co]):
     """One deployment, to be called from any thread; each call waits for its answer."""
 
-    def __init__(self, callee: Callee) -> None:
+    def __init__(self, callee: Callee, further: "Callable[[str], SyncModel[Any, Any]]") -> None:
         self._callee = callee
+        self._further = further
 
     def __call__(
         self,
@@ -193,6 +198,9 @@ class SyncModel(Generic[In_contra, Out_co]):
             self._callee.entrance.call_many_and_wait(written, timeout_s, priority, _id(request_id)) if written else []
         )
         return together(self._callee.each(raws), refused, return_exceptions=return_exceptions)
+
+    def __getattr__(self, method: str) -> "SyncModel[Any, Any]":
+        return self._further(method)
 
     def __repr__(self) -> str:
         return f"<jitney.SyncModel {self._callee.name}>"

@@ -35,8 +35,8 @@ from jitney.failures import (
     relay_through_front,
 )
 from jitney.worker.health import Health, IdleCheck
-from jitney.worker.pipeline import Loop
-from jitney.worker.replica import Replica
+from jitney.worker.pipeline import Loop, Steps
+from jitney.worker.replica import Methods, Replica
 from jitney.worker.warmup import try_out, warm_up
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Worker:
             self._at_exit(self._close)
         return 0
 
-    def _prepare(self) -> Replica | None:
+    def _prepare(self) -> Steps | None:
         """Do everything up to `ready`; None if the front wants no replica after all."""
         try:
             found = self._import()
@@ -236,16 +236,21 @@ class Worker:
             raise ConfigError(f"--inline runs one replica, not {resolved.options.replicas}: leave replicas out")
         self._enter("loading")
         began = perf_counter()
-        codec = Codec(deployment.signature, resolved.options)
+        codecs = [Codec(each.signature, resolved.options) for each in deployment.served]
         model = deployment.load(resolved.init)
-        predict = model.predict
         load_s = perf_counter() - began
         self._enter("warming")
         began = perf_counter()
         who = f"{assignment.deployment}/{assignment.replica}"
         most = min(resolved.options.max_batch_size, assignment.most_items or resolved.options.max_batch_size)
         tried = replace(resolved.options, max_batch_size=most)
-        curve = warm_up(predict, codec, tried, deployment.examples, lambda line: self._warn(who, line))
+        curves = [
+            warm_up(
+                model.of(each.function_name).predict, codec, tried, each.examples, lambda line: self._warn(who, line)
+            )
+            for each, codec in zip(deployment.served, codecs, strict=True)
+        ]
+        curve = curves[0] if not deployment.methods else []
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": curve})
         failures = FailureLog(who, as_json=self._as_json)
         if model.close is not None:
@@ -253,18 +258,22 @@ class Worker:
         if model.check is not None:
             self._check = IdleCheck(model.check, resolved.options.check_interval_s)
         health = Health()
-        if deployment.examples:
-            health.test = partial(try_out, predict, codec, [deployment.examples[0]])
-        return Replica(
-            self._link,
-            predict,
-            codec,
-            resolved.options,
-            self._new_results,
-            failures=failures,
-            health=health,
-            coroutines=model.coroutines,
-        )
+        replicas: dict[str, Replica] = {}
+        for each, codec in zip(deployment.served, codecs, strict=True):
+            method = model.of(each.function_name)
+            if each.examples and health.test is None:
+                health.test = partial(try_out, method.predict, codec, [each.examples[0]])
+            replicas[each.function_name] = Replica(
+                self._link,
+                method.predict,
+                codec,
+                resolved.options,
+                self._new_results,
+                failures=failures,
+                health=health,
+                coroutines=method.coroutines,
+            )
+        return Methods(replicas) if deployment.methods else next(iter(replicas.values()))
 
     def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:
         self._enter("importing")

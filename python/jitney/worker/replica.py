@@ -4,7 +4,7 @@ The steps may run on three threads (see `pipeline`); each `BatchState` is in the
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -342,6 +342,30 @@ class Replica:
             return Verdict("invalid_output", printable(error))
         # The text of the exception is the model's, and stays in the log.
         return Verdict("invalid_output", f"what predict returned cannot be encoded: {type(error).__name__}")
+
+
+class Methods:
+    """Several methods of one loaded model. All items of a batch are of one method."""
+
+    def __init__(self, replicas: Mapping[str, Replica]) -> None:
+        self._replicas: Final = replicas
+
+    @property
+    def decode_runs_user_code(self) -> bool:
+        """Whether decoding calls functions that the user wrote, for one method at least."""
+        return any(replica.decode_runs_user_code for replica in self._replicas.values())
+
+    def decode(self, batch: "Batch") -> BatchState:
+        """Make what the method of this batch takes."""
+        return self._replicas[batch.method].decode(batch)
+
+    def predict(self, state: BatchState, *, overlapped: bool = False) -> None:
+        """Call the method of this batch."""
+        self._replicas[state.batch.method].predict(state, overlapped=overlapped)
+
+    def finish(self, state: BatchState) -> None:
+        """Encode and send what the method returned."""
+        self._replicas[state.batch.method].finish(state)
 
 
 def _write(index: int, verdict: Verdict, results: "Results") -> None:

@@ -20,6 +20,9 @@ pub struct Manifest {
 pub struct DeploymentManifest {
     /// `[A-Za-z0-9._-]{1,64}`, also its route.
     pub name: String,
+    /// Set if the deployment serves several methods: which one this describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
     /// A path of its own beside `/NAME`, as in `/v1/predict`.
     #[serde(default)]
     pub route: Option<String>,
@@ -45,6 +48,31 @@ pub struct DeploymentManifest {
     pub cost: Option<Term>,
     /// Example inputs as JSON (bytes as base64), for docs.
     pub examples: Vec<serde_json_value::Value>,
+}
+
+impl DeploymentManifest {
+    /// The name of the deployment whose replicas compute this: its own, or that of the class of a method.
+    pub fn deployment(&self) -> &str {
+        self.method.as_ref().map_or(&self.name, |method| &method.deployment)
+    }
+
+    /// The path by which pages show it.
+    pub fn path(&self) -> String {
+        match (&self.method, &self.route) {
+            (Some(_), Some(route)) if self.name != self.deployment() => route.clone(),
+            _ => format!("/{}", self.name),
+        }
+    }
+}
+
+/// One of the methods of a deployment that serves several. They share its options, its queue and its replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Method {
+    /// The name of the deployment.
+    pub deployment: String,
+    /// The name of the method in its class.
+    pub name: String,
 }
 
 /// What a deployment does for the routes of well-known APIs.

@@ -24,6 +24,8 @@ pub enum KeyPart {
     Bucket(u32),
     /// dtype code and shape of an array
     Tensor(u8, SmallVec<[u64; 4]>),
+    /// the method of a deployment that serves several; always the first part
+    Method(Box<str>),
 }
 
 impl KeyPart {
@@ -67,6 +69,7 @@ impl Display for KeyPart {
             KeyPart::Str(text) => write!(f, "{text:?}"),
             KeyPart::Bucket(index) => write!(f, "bucket {index}"),
             KeyPart::Tensor(_, shape) => write!(f, "array {shape:?}"),
+            KeyPart::Method(name) => f.write_str(name),
         }
     }
 }
@@ -74,6 +77,21 @@ impl Display for KeyPart {
 /// The group key of one item; empty when the deployment does not group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GroupKey(pub SmallVec<[KeyPart; 1]>);
+
+impl GroupKey {
+    /// The method that computes these items; empty for a deployment that serves one.
+    pub fn method(&self) -> &str {
+        match self.0.first() {
+            Some(KeyPart::Method(name)) => name,
+            _ => "",
+        }
+    }
+
+    /// The key of all items of the same method, whatever else they group by; empty for a deployment that serves one.
+    pub fn of_method(&self) -> GroupKey {
+        GroupKey(self.0.iter().take(1).filter(|part| matches!(part, KeyPart::Method(_))).cloned().collect())
+    }
+}
 
 impl Display for GroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -116,7 +116,7 @@ impl Deployment {
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
         let signature = Arc::new(Signature::of(&manifest));
         let account = Account::default();
-        telemetry.show_account(metrics::LATER_BYTES, &[&manifest.name], &account);
+        telemetry.show_account(metrics::LATER_BYTES, &[manifest.deployment()], &account);
         let large_requests = Arc::new(LargeRequests::new(account, manifest.options.max_queued_bytes));
         let (waiting, replicas) = (Account::default(), ReplicaCount::default());
         let version = FIRST_VERSION.to_owned();
@@ -132,6 +132,18 @@ impl Deployment {
             large_requests,
             waiting,
             runtime: Handle::current(),
+        }
+    }
+
+    /// The handle of another method of the same model: the engine, its queue and its replicas are the same.
+    pub(crate) fn of_method(&self, manifest: Arc<DeploymentManifest>, telemetry: &Telemetry) -> Deployment {
+        Deployment {
+            outcomes: OutcomeCounts::new(telemetry, &manifest.name),
+            seconds: telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]),
+            signature: Arc::new(Signature::of(&manifest)),
+            statistics: Arc::default(),
+            manifest,
+            ..self.clone()
         }
     }
 

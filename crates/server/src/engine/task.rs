@@ -468,9 +468,11 @@ impl Engine {
 }
 
 fn new_item(mut call: Box<Call>, reply: ReplySender) -> NewItem<Pending> {
+    // The frame of its batch names the method; the rest of the key is the scheduler's.
+    let method = call.group.of_method();
     NewItem {
         id: call.id,
-        group: std::mem::take(&mut call.group),
+        group: std::mem::replace(&mut call.group, method),
         cost: call.cost,
         bytes: call.bytes(),
         priority: call.priority,

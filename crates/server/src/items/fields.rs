@@ -33,7 +33,10 @@ pub enum Item<'a> {
 
 /// Whether anything must be asked about the items of this deployment.
 pub fn asks(manifest: &DeploymentManifest) -> bool {
-    !manifest.group_by.is_empty() || manifest.cost.is_some() || manifest.input.arrays.iter().any(parameter::is_open)
+    !manifest.group_by.is_empty()
+        || manifest.cost.is_some()
+        || manifest.method.is_some()
+        || manifest.input.arrays.iter().any(parameter::is_open)
 }
 
 /// The group key and the cost of an item that is one value. Text must be UTF-8, also where nothing is asked about it.
@@ -84,7 +87,8 @@ pub fn evaluate(manifest: &DeploymentManifest, item: Item<'_>) -> Result<(GroupK
         Item::Arrays(parts) => axis(manifest, term, parts),
         _ => found.value(term, base64),
     };
-    let mut key = SmallVec::new();
+    let method = manifest.method.as_ref().map(|method| KeyPart::Method(method.name.as_str().into()));
+    let mut key: SmallVec<[KeyPart; 1]> = method.into_iter().collect();
     for term in &manifest.group_by {
         let value = look(term)?;
         key.push(match &term.edges {

@@ -2,7 +2,7 @@
 //! shape the payloads of a parameter *are* the stacked array.
 //!
 //! ```text
-//! batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, flags u8)
+//! method text | batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, flags u8)
 //! then per item, if bit 0 of its flags is set: request id text | trace text | key name text | headers u32 × (name text, value text)
 //! then its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
 //! ```
@@ -26,9 +26,20 @@ const NO_DTYPE: u8 = u8::MAX;
 /// Bit of an item's flags: metadata stands before its parts.
 const HAS_METADATA: u8 = 1;
 
-/// Writes the frame of a batch.
+/// Writes the frame of a batch. Its items have one group key, which names their method.
 pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
-    encode_as(Kind::Batch, &[], batch, items)
+    encode_of_method(Kind::Batch, batch, items)
+}
+
+/// Writes the frame that gives the inputs of these items again.
+pub(crate) fn encode_again(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
+    encode_of_method(Kind::Inputs, batch, items)
+}
+
+fn encode_of_method(kind: Kind, batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
+    let mut method = Vec::new();
+    put_text(&mut method, items.first().map_or("", |(call, _)| call.group.method()));
+    encode_as(kind, &method, batch, items)
 }
 
 /// Writes items as a frame of this kind, whose table begins with `prefix`.
@@ -128,6 +139,8 @@ pub(crate) fn gather<'a>(first: Vec<u8>, pieces: impl Iterator<Item = &'a Bytes>
 pub struct ReceivedBatch {
     /// Which one.
     pub id: BatchId,
+    /// Which method of the model computes it; empty if the model has one.
+    pub method: Box<str>,
     /// Its items in order.
     pub items: Vec<ReceivedItem>,
     /// All payloads.
@@ -166,8 +179,10 @@ pub struct ReceivedPart {
 
 /// Reads a batch. Every offset is checked to lie within the payload, every tensor to have the bytes of its type.
 pub fn decode(table: &[u8], payload: Vec<u8>) -> Result<ReceivedBatch, FrameError> {
-    let (id, items) = decode_items(&mut TableReader(table), payload.len())?;
-    Ok(ReceivedBatch { id, items, payload })
+    let mut table = TableReader(table);
+    let method = table.text()?.into();
+    let (id, items) = decode_items(&mut table, payload.len())?;
+    Ok(ReceivedBatch { id, method, items, payload })
 }
 
 /// Reads the items of a table whose payload region has `payload` bytes.

@@ -36,31 +36,35 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// Starts the engine of a deployment; returns the handle by which protocols call it.
+    /// Starts the engine of a deployment; returns the handles by which protocols call it, one for each of its methods.
     pub(crate) fn start(
         &mut self,
-        manifest: Arc<DeploymentManifest>,
+        methods: Vec<Arc<DeploymentManifest>>,
         rules: Rules,
         clock: Clock,
         events: mpsc::UnboundedSender<WorkerEvent>,
         telemetry: &Telemetry,
-    ) -> Deployment {
+    ) -> Vec<Deployment> {
         let (engine, inbound) = mpsc::unbounded_channel();
-        let deployment = Deployment::new(manifest, engine.clone(), telemetry);
-        let (manifest, replicas) = (&deployment.manifest, deployment.replicas.clone());
-        self.tasks.spawn(Engine::new(&manifest.name, rules, clock, inbound, events, telemetry, replicas).run());
+        let mut methods = methods.into_iter();
+        let Some(first) = methods.next() else { return Vec::new() };
+        let first = Deployment::new(first, engine.clone(), telemetry);
+        let (manifest, replicas) = (first.manifest.clone(), first.replicas.clone());
+        let name = manifest.deployment();
+        self.tasks.spawn(Engine::new(name, rules, clock, inbound, events, telemetry, replicas).run());
         let options = &manifest.options;
         let served = Served {
             engine,
             min_ready: options.min_ready_replicas as usize,
-            example_cost: warm_up::example_cost(manifest),
+            example_cost: warm_up::example_cost(&manifest),
             load_timeout: length(options.load_timeout_s),
             batch_timeout_s: options.batch_timeout_s,
             max_answer_bytes: options.max_answer_bytes,
             max_batch_size: options.max_batch_size.into(),
         };
-        self.served.insert(manifest.name.clone(), served);
-        deployment
+        self.served.insert(name.to_owned(), served);
+        let others: Vec<_> = methods.map(|method| first.of_method(method, telemetry)).collect();
+        std::iter::once(first).chain(others).collect()
     }
 
     /// The engine of a deployment.

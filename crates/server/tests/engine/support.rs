@@ -46,6 +46,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
     DeploymentManifest {
         name: NAME.into(),
         route: None,
+        method: None,
         doc: String::new(),
         options,
         option_sources: BTreeMap::new(),

@@ -34,6 +34,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
     DeploymentManifest {
         name: name.into(),
         route: None,
+        method: None,
         doc: format!("About {name}."),
         options: DeploymentOptions::for_test(),
         option_sources: BTreeMap::new(),

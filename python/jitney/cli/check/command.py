@@ -85,19 +85,16 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
     enter(deployment.name, 0, choose_device(arguments.device or next(iter(resolved.options.devices), None), 0))
     try:
         began = perf_counter()
-        codec = Codec(deployment.signature, resolved.options)
-        predict = deployment.instantiate(resolved.init)
+        codecs = [Codec(each.signature, resolved.options) for each in deployment.served]
+        model = deployment.load(resolved.init)
         print(f"  loaded in {_time(perf_counter() - began)}")
-        if not deployment.examples and arguments.profile:
+        if arguments.profile and not any(each.examples for each in deployment.served):
             raise ConfigError("there is nothing to measure: --profile runs the examples; add examples=[…] to it")
-        if not deployment.examples:
-            print("  warning: no examples: nothing was run; add examples=[…] to @jitney.deployment")
-            return True
-        trial = Trial(deployment, resolved.options, codec, predict)
-        is_good = trial.run()
-        if is_good and arguments.profile:
-            trial.profile()
-        return is_good
+        trials = [
+            Trial(each, resolved.options, codec, model.of(each.function_name).predict)
+            for each, codec in zip(deployment.served, codecs, strict=True)
+        ]
+        return all([_try(trial, profile=arguments.profile) for trial in trials])
     except JitneyError as error:
         print(load_failure_text(error), file=sys.stderr, end="")
         print(f"jitney: {deployment.name}: {error}", file=sys.stderr)
@@ -110,6 +107,19 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
         return False
     finally:
         leave()
+
+
+def _try(trial: "Trial", *, profile: bool) -> bool:
+    if trial.deployment.method is not None:
+        print(f"  {trial.deployment.name}")
+    if not trial.deployment.examples:
+        kind = "deployment" if trial.deployment.method is None else "method"
+        print(f"  warning: no examples: nothing was run; add examples=[…] to @jitney.{kind}")
+        return True
+    is_good = trial.run()
+    if is_good and profile:
+        trial.profile()
+    return is_good
 
 
 def _nobody_reads(error: BaseException) -> bool:

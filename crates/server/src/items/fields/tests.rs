@@ -10,6 +10,7 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
     DeploymentManifest {
         name: "x".into(),
         route: None,
+        method: None,
         doc: String::new(),
         options,
         option_sources: BTreeMap::new(),

@@ -72,7 +72,7 @@ impl Link {
     pub fn inputs(&self, id: BatchId, calls: &[&Call]) {
         // The time that is left for these items is known to the worker.
         let items: Vec<_> = calls.iter().map(|&call| (call, Duration::ZERO)).collect();
-        self.send(batch_frame::encode_as(Kind::Inputs, &[], id, &items));
+        self.send(batch_frame::encode_again(id, &items));
     }
 
     /// Sends that an item was cancelled.

@@ -51,9 +51,9 @@ pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
     let mut routes = Map::new();
     let deployments = state.deployments();
     for deployment in &deployments {
-        let name = &deployment.manifest.name;
-        routes.insert(format!("POST /{name}"), deployment.manifest.doc.clone().into());
-        routes.insert(format!("POST /{name}/batch"), "the same for many items in one request".into());
+        let path = deployment.manifest.path();
+        routes.insert(format!("POST {path}"), deployment.manifest.doc.clone().into());
+        routes.insert(format!("POST {path}/batch"), "the same for many items in one request".into());
     }
     if deployments.iter().any(|deployment| deployment.manifest.task.is_some()) {
         routes.insert("POST /v1/embeddings".into(), "the OpenAI API, for deployments that say their task".into());

@@ -50,7 +50,7 @@ pub fn find(state: &ServerState, name: &str, version: &str) -> Result<Arc<Deploy
 
 /// Whether a model would answer now.
 pub fn is_ready(state: &ServerState, deployment: &Deployment) -> bool {
-    state.readiness().is_ready_for(&deployment.manifest.name)
+    state.readiness().is_ready_for(deployment.manifest.deployment())
 }
 
 /// What is said of a tensor's elements. What only an answer tells is said to be what a bare array is that comes in, because

@@ -17,11 +17,11 @@ pub(crate) fn page(state: &ServerState) -> Reply {
     let mut components = Components::new(schemas);
     let (deployments, mut paths) = (state.deployments(), Map::new());
     for deployment in &deployments {
-        let name = &deployment.manifest.name;
+        let (name, path) = (&deployment.manifest.name, deployment.manifest.path());
         let schemas = Schemas::new(name, deployment, &mut components);
-        paths.insert(format!("/{name}"), json!({ "post": native::one(name, deployment, &schemas) }));
-        paths.insert(format!("/{name}/batch"), json!({ "post": native::many(name, deployment, &schemas) }));
-        if let Some(route) = &deployment.manifest.route {
+        paths.insert(path.clone(), json!({ "post": native::one(name, deployment, &schemas) }));
+        paths.insert(format!("{path}/batch"), json!({ "post": native::many(name, deployment, &schemas) }));
+        if let Some(route) = deployment.manifest.route.as_ref().filter(|route| **route != path) {
             let id = format!("{name}_route");
             paths.insert(route.clone(), json!({ "post": native::one(&id, deployment, &schemas) }));
             paths.insert(format!("{route}/batch"), json!({ "post": native::many(&id, deployment, &schemas) }));

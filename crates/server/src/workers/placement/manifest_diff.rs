@@ -26,7 +26,7 @@ pub(crate) fn find(was: &Manifest, is: &Manifest, deployment: &str, all: bool) -
     }
     let pairs =
         was.deployments.iter().filter_map(|was| Some((was, is.deployments.iter().find(|is| is.name == was.name)?)));
-    let mut found = pairs.filter(|(was, _)| all || was.name == deployment).filter_map(|(was, is)| {
+    let mut found = pairs.filter(|(was, _)| all || was.deployment() == deployment).filter_map(|(was, is)| {
         let parts = differing(was, is, all);
         (!parts.is_empty()).then(|| format!("{}: {} changed", was.name, parts.join(", ")))
     });

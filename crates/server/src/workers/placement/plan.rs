@@ -4,7 +4,7 @@ use crate::workers::placement::routes::RESERVED;
 use crate::workers::placement::{routes, warm_up};
 use jitney_core::config::manifest::{DeploymentManifest, Manifest};
 use jitney_core::config::rules::Rules;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One replica to be loaded.
@@ -26,8 +26,8 @@ pub struct Assignment {
 /// What is to be served.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Every deployment with its rules.
-    pub deployments: BTreeMap<String, (Arc<DeploymentManifest>, Rules)>,
+    /// Every deployment with its methods, of which most have one, and its rules.
+    pub deployments: BTreeMap<String, (Vec<Arc<DeploymentManifest>>, Rules)>,
     /// Per target, in the order of targets: its replicas.
     pub replicas: Vec<Vec<Assignment>>,
 }
@@ -37,22 +37,23 @@ impl Plan {
     pub fn new(manifests: &[Manifest], cores: u32) -> Result<Plan, String> {
         let mut plan = Plan::default();
         let all = || manifests.iter().flat_map(|manifest| &manifest.deployments);
-        let total: u32 = all().map(|deployment| deployment.options.replicas).sum();
+        let total: u32 = by_deployment(manifests).map(|methods| methods[0].options.replicas).sum();
         let cpu_threads = (cores / total.max(1)).max(1);
+        check_names(all())?;
         for manifest in manifests {
             let mut replicas = Vec::new();
-            for deployment in &manifest.deployments {
-                let name = &deployment.name;
-                check_name(name)?;
-                let most_items = most_items(deployment);
-                let rules = Rules::new(&deployment.options).map_err(|error| format!("{name}: {error}"))?;
-                if plan.deployments.insert(name.clone(), (Arc::new(deployment.clone()), rules)).is_some() {
+            for methods in by_deployment(std::slice::from_ref(manifest)) {
+                let (name, options) = (methods[0].deployment(), &methods[0].options);
+                let most_items = methods.iter().filter_map(most_items).min();
+                let rules = Rules::new(options).map_err(|error| format!("{name}: {error}"))?;
+                let served = methods.iter().cloned().map(Arc::new).collect();
+                if plan.deployments.insert(name.to_owned(), (served, rules)).is_some() {
                     return Err(format!("two deployments are called {name}; give one of them another name="));
                 }
-                replicas.extend((0..deployment.options.replicas).map(|replica| Assignment {
-                    deployment: name.clone(),
+                replicas.extend((0..options.replicas).map(|replica| Assignment {
+                    deployment: name.to_owned(),
                     replica,
-                    device: device(&deployment.options.devices, replica),
+                    device: device(&options.devices, replica),
                     cpu_threads,
                     most_items,
                 }));
@@ -60,14 +61,17 @@ impl Plan {
             plan.replicas.push(replicas);
         }
         plan.check_openai_names()?;
-        routes::check(plan.deployments.values().map(|(manifest, _)| &**manifest))?;
+        routes::check(all())?;
         Ok(plan)
     }
 
     /// By one name clients of the OpenAI API mean one deployment.
     fn check_openai_names(&self) -> Result<(), String> {
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
-        for (name, (manifest, _)) in &self.deployments {
+        let methods = || self.deployments.values().flat_map(|(methods, _)| methods);
+        let names: BTreeSet<&str> = methods().map(|manifest| &*manifest.name).collect();
+        for manifest in methods() {
+            let name = &manifest.name;
             let further = &manifest.options.openai_names;
             if manifest.task.is_none() && !further.is_empty() {
                 return Err(format!(
@@ -79,7 +83,7 @@ impl Plan {
                 if !fits {
                     return Err(format!("{name}: openai_names: {called:?} is no name; 1 to 256 bytes are allowed"));
                 }
-                let owner = self.deployments.get_key_value(&**called).map(|(owner, _)| owner.as_str());
+                let owner = names.get(&**called).copied();
                 if let Some(owner) = owner.or_else(|| owners.insert(called, name)) {
                     return Err(format!("{name}: openai_names: {called:?} is a name of {owner} already"));
                 }
@@ -118,6 +122,25 @@ fn device(devices: &[String], replica: u32) -> Option<String> {
 fn most_items(deployment: &DeploymentManifest) -> Option<u64> {
     let (most, each) = (deployment.options.max_batch_cost?, warm_up::example_cost(deployment)?);
     Some((most / each.max(1)).max(1))
+}
+
+/// The manifests of each deployment: the methods of one stand next to each other.
+fn by_deployment(manifests: &[Manifest]) -> impl Iterator<Item = &[DeploymentManifest]> {
+    let is_same = |one: &DeploymentManifest, next: &DeploymentManifest| one.deployment() == next.deployment();
+    manifests.iter().flat_map(move |manifest| manifest.deployments.chunk_by(is_same))
+}
+
+/// Refuses names that are none, and names that two deployments or methods have.
+fn check_names<'a>(all: impl Iterator<Item = &'a DeploymentManifest>) -> Result<(), String> {
+    let mut known = BTreeSet::new();
+    for manifest in all {
+        check_name(manifest.deployment())?;
+        check_name(&manifest.name)?;
+        if !known.insert(&*manifest.name) {
+            return Err(format!("two deployments are called {}; give one of them another name=", manifest.name));
+        }
+    }
+    Ok(())
 }
 
 fn check_name(name: &str) -> Result<(), String> {

@@ -49,9 +49,9 @@ impl Supervisor {
     /// Starts the engines, opens the routes and gives every replica its slot.
     pub(super) fn open(&mut self, plan: Plan) {
         let mut deployments = Vec::new();
-        for (manifest, rules) in plan.deployments.into_values() {
+        for (methods, rules) in plan.deployments.into_values() {
             let (events, telemetry) = (self.events_tx.clone(), &self.state.telemetry);
-            deployments.push(self.engines.start(manifest, rules, self.clock, events, telemetry));
+            deployments.extend(self.engines.start(methods, rules, self.clock, events, telemetry));
         }
         self.state.serve(deployments.into_iter().collect());
         let unassigned = self.slots.iter().enumerate().map(|(index, slot)| Unassigned {
