@@ -70,7 +70,7 @@ class Deployment:
         self.served: Final[tuple[Deployment, ...]] = (
             (self, *self.methods) if has_predict or method is not None else self.methods
         )
-        """Everything that this class or function answers, each with types and routes of its own."""
+        """What this class or function serves: each has its own types and routes."""
         if not self.served:
             raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
         self._function_name: Final = method or self.served[0].method or "predict"

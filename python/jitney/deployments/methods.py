@@ -1,4 +1,4 @@
-"""`@jitney.method`: several methods of one class, each with routes of its own. They share the workers of the class."""
+"""`@jitney.method`: several methods of one class. Each has its own routes, and all share the workers of the class."""
 
 import inspect
 import sys

@@ -155,7 +155,7 @@ class _Handles(Generic[_AnyModel]):
     def __getattr__(self, name: str) -> _AnyModel:
         if name.startswith("_"):
             raise AttributeError(name)
-        if self._manifests and not self._has(name):
+        if self._manifests and not self._has(name) and not self._methods_of(name):
             raise AttributeError(self._missing(name))
         return self._get(name)
 

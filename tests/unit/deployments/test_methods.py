@@ -29,9 +29,13 @@ class Base:
     def first(self, texts: list[str]) -> list[str]:
         return texts
 
+    @jitney.method
+    def second(self, texts: list[str]) -> list[str]:
+        return texts
+
     @staticmethod
     @jitney.method
-    def second(texts: list[str]) -> list[str]:
+    def third(texts: list[str]) -> list[str]:
         return texts
 
 
@@ -70,9 +74,12 @@ def test_methods_are_inherited_and_loaded_once() -> None:
         def second(self, texts: list[str]) -> list[str]:  # its own, and not marked
             return texts
 
-    assert [(each.name, each.route) for each in of(Sub).served] == [("sub.first", "/v1/sub/first")]
+    assert [(each.name, each.route) for each in of(Sub).served] == [
+        ("sub.first", "/v1/sub/first"),
+        ("sub.third", "/v1/sub/third"),
+    ]
     model = of(jitney.deployment(type("Other", (Base,), {}))).load({})
-    assert [model.of(name).predict(["a"]) for name in ("first", "second")] == [["a"], ["a"]]
+    assert [model.of(name).predict(["a"]) for name in ("first", "third")] == [["a"], ["a"]]
 
 
 def test_what_cannot_be_served_is_refused() -> None:
@@ -111,7 +118,7 @@ def test_two_methods_of_one_name_are_refused() -> None:
 
         class Twice:  # pyright: ignore[reportUnusedClass]
             @jitney.method
-            def one(self, texts: list[str]) -> list[str]:
+            def one(self, texts: list[str]) -> list[str]:  # pyright: ignore[reportRedeclaration]
                 return texts
 
             @jitney.method(examples=["a"])

@@ -124,6 +124,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_begins_with_its_method() {
+        let key = |parts: &[KeyPart]| GroupKey(parts.iter().cloned().collect());
+        let method = KeyPart::Method("embed".into());
+        let of_one = key(&[method.clone(), KeyPart::Int(512)]);
+        assert_eq!((of_one.method(), of_one.of_method()), ("embed", key(&[method])));
+        let plain = key(&[KeyPart::Str("embed".into())]);
+        assert_eq!((plain.method(), plain.of_method()), ("", GroupKey::default()));
+        assert_eq!(of_one.to_string(), "embed, 512");
+    }
+
+    #[test]
     fn a_bucket_ends_at_its_edge() {
         let edges = [128.0, 256.0];
         let bucket = |v| KeyPart::bucket(v, &edges);

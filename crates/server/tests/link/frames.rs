@@ -158,7 +158,7 @@ proptest! {
         decode_batch(&garbage, &garbage);
         decode_results(&garbage, &garbage);
         // With a plausible beginning, so that more than the first check is reached.
-        let head = [&7u64.to_le_bytes()[..], &2u32.to_le_bytes(), &garbage].concat();
+        let head = [&[0; 4][..], &7u64.to_le_bytes(), &2u32.to_le_bytes(), &garbage].concat();
         decode_batch(&head, &garbage);
         let head = [&7u64.to_le_bytes()[..], &[0; 4], &2u32.to_le_bytes(), &garbage].concat();
         decode_results(&head, &garbage);
@@ -187,7 +187,7 @@ fn one_byte_per_read_and_every_cut_of_one_frame() {
 
 #[test]
 fn counts_and_lengths_beyond_what_came_are_refused() {
-    let table = [&7u64.to_le_bytes()[..], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
+    let table = [&[0; 4][..], &7u64.to_le_bytes(), &u32::MAX.to_le_bytes(), &[0; 64]].concat();
     let text = "the table of a frame is damaged: it announces more entries than it holds";
     assert_eq!(batch_frame::decode(&table, vec![]).unwrap_err().to_string(), text);
     let table = [&7u64.to_le_bytes()[..], &[0; 4], &u32::MAX.to_le_bytes(), &[0; 64]].concat();

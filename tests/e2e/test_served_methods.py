@@ -1,4 +1,4 @@
-"""Several methods of one loaded model have routes of their own and share its workers."""
+"""Several methods of one loaded model have their own routes and share its workers."""
 
 from collections.abc import Iterator
 
@@ -96,4 +96,4 @@ def test_options_are_those_of_the_class(serve: Serve) -> None:
         options = client.get("/config").json()["deployments"]
         assert options["clip.embed_text"]["options"]["max_batch_size"] == 2
         assert options["words"]["options"]["replicas"] == 1
-        assert client.post("/clip/embed_square/batch", [{}] * 50).json()["failed"] == 0
+        assert client.post("/clip/embed_square/batch", [{"size": 2}] * 50).json()["failed"] == 0
