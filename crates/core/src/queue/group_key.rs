@@ -88,6 +88,7 @@ impl GroupKey {
     }
 
     /// The key of all items of the same method, whatever else they group by; empty for a deployment that serves one.
+    #[must_use]
     pub fn of_method(&self) -> GroupKey {
         GroupKey(self.0.iter().take(1).filter(|part| matches!(part, KeyPart::Method(_))).cloned().collect())
     }
