@@ -35,7 +35,7 @@ class Front:
                 parts += _text(request_id) + _text("") + _text("") + struct.pack("<I", 0)
             parts += struct.pack("<HBBBQQ", 0, TAG_TEXT, 255, 0, len(payload), len(text))
             payload += text.encode()
-        self.send(BATCH, struct.pack("<QI", number, len(items)) + heads + parts, payload)
+        self.send(BATCH, _text("") + struct.pack("<QI", number, len(items)) + heads + parts, payload)
 
     def frame(self) -> tuple[int, bytes, bytes]:
         """Receive a frame: its kind, table and payload."""
