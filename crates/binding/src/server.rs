@@ -4,7 +4,7 @@ use jitney_core::request::ReplicaId;
 use jitney_server::run::serve::serve as run;
 use jitney_server::workers::inline::InlineWorkers;
 use jitney_server::workers::settings::Settings;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::format::debug_fn;
 pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
     let settings: Settings =
         serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
-    let log = log_to_stderr(&settings);
+    let log = log_to_stderr(&settings)?;
     let code = py.detach(|| run(settings));
     // Writes what is still on its way, if somebody takes it.
     py.detach(|| drop(log));
@@ -45,7 +45,7 @@ impl InlineServer {
     fn run(&self, py: Python<'_>) -> PyResult<i32> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
         let settings = settings.ok_or_else(|| PyValueError::new_err("a server runs once"))?;
-        let log = log_to_stderr(&settings);
+        let log = log_to_stderr(&settings)?;
         let code = py.detach(|| run(settings));
         self.workers.close();
         py.detach(|| drop(log));
@@ -77,7 +77,9 @@ pub(crate) fn filter(settings: &Settings) -> EnvFilter {
     EnvFilter::try_new(format!("{level},hyper=off,h2=off")).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
-fn log_to_stderr(settings: &Settings) -> WorkerGuard {
+/// Fails if this process has a log of jitney already: the signal handlers and the log are those of one server, and a second
+/// one would be silent and could not be stopped.
+fn log_to_stderr(settings: &Settings) -> PyResult<WorkerGuard> {
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let (writer, guard) = lines().finish(std::io::stderr());
     let logs = tracing_subscriber::fmt()
@@ -85,8 +87,7 @@ fn log_to_stderr(settings: &Settings) -> WorkerGuard {
         .with_writer(writer)
         .with_target(false)
         .log_internal_errors(false);
-    // A second server in one process keeps the first one's log.
-    let _ = if settings.server.log_format == "json" {
+    let is_first = if settings.server.log_format == "json" {
         logs.json().flatten_event(true).try_init()
     } else {
         // The fields are for programs; the message has them in words.
@@ -94,7 +95,13 @@ fn log_to_stderr(settings: &Settings) -> WorkerGuard {
             debug_fn(|line, field, value| if field.name() == "message" { write!(line, "{value:?}") } else { Ok(()) });
         logs.with_ansi(is_terminal).fmt_fields(message).try_init()
     };
-    guard
+    is_first.map_err(|_| {
+        PyRuntimeError::new_err(
+            "a server or an engine ran in this process before, and its log and signal handlers remain; a process serves \
+             once, so start a new process, or use jitney.run for several engines",
+        )
+    })?;
+    Ok(guard)
 }
 
 /// Ends the worker's group when this signal comes, on a thread that needs no interpreter lock.

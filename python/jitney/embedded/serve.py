@@ -30,14 +30,17 @@ def serve(
     `if __name__ == "__main__":`, because workers import the program again. `host` and `port` are short for one `listen`
     (default: 127.0.0.1:8000). `options` are those of deployments: {"embedder.replicas": 2}. All other keywords are
     options of the server. It returns after a clean shutdown, and raises SystemExit with the exit code of `jitney serve`
-    otherwise.
+    otherwise. A process serves once, and not after an engine ran in it.
     """
     if threading.current_thread() is not threading.main_thread():
         raise EngineFailed("jitney.serve handles signals, so call it in the main thread; jitney.run works in any")
     keys = os.environ.get(API_KEYS)
     settings = program_settings(targets, options, config, server, host=host, port=port, api_keys=keys)
     with _restored():
-        code = serve_settings(settings, path=import_path())
+        try:
+            code = serve_settings(settings, path=import_path())
+        except RuntimeError as error:
+            raise EngineFailed(f"jitney.serve: {error}") from None
     if code != 0:
         raise SystemExit(code)
 

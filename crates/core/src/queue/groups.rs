@@ -20,6 +20,7 @@ pub struct Groups {
     younger: HashMap<GroupKey, GroupId>,
     older: HashMap<GroupKey, GroupId>,
     next: u64,
+    empty: GroupKey,
 }
 
 /// The group of the empty key. All others have higher numbers.
@@ -55,7 +56,8 @@ impl Groups {
 
     /// All groups that were used recently, in no order.
     pub fn keys(&self) -> impl Iterator<Item = (GroupId, &GroupKey)> {
-        self.younger.iter().chain(&self.older).map(|(key, &group)| (group, key))
+        let keyed = self.younger.iter().chain(&self.older).map(|(key, &group)| (group, key));
+        std::iter::once((WITHOUT_KEY, &self.empty)).chain(keyed)
     }
 }
 
