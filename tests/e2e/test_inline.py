@@ -37,7 +37,7 @@ class Stops:
 
 
 class Terminal:
-    """A program on a terminal of its own, and what it has written there."""
+    """A program on its own terminal, and what it has written there."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._end, other = pty.openpty()

@@ -7,7 +7,8 @@ import pytest
 from fake_link import TAG_TEXT, AlwaysOverlapped, FakeBatch, FakeLink, FakeResults, Outcome
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions
-from jitney.deployments.model import Coroutines, is_async
+from jitney.deployments.coroutines import Coroutines
+from jitney.deployments.model import is_async
 from jitney.signature.annotations import read_signature
 from jitney.worker.gauge import Gauge
 from jitney.worker.pipeline import Loop

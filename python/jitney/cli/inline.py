@@ -29,6 +29,8 @@ def give_options(arguments: argparse.Namespace) -> None:
     """Set the options of a deployment that is debugged: one replica, and nothing is late."""
     if len(arguments.targets) > 1:
         raise ConfigError(f"--inline serves one target, not {len(arguments.targets)}: {', '.join(arguments.targets)}")
+    if (arguments.replicas or "1") != "1":
+        raise ConfigError(f"--inline runs one replica, in this process, not {arguments.replicas}: leave --replicas out")
     arguments.replicas = arguments.min_ready_replicas = "1"
     arguments.batch_timeout_s = arguments.load_timeout_s = _LONG_S
     arguments.request_timeout_s = arguments.request_timeout_s or _REQUEST_TIMEOUT_S

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import jitney
-from jitney.cli import inline
 from jitney.cli.options import add_layers, add_server_options, given_layers, given_server_options
 from jitney.cli.reload import PARENT_VARIABLE, Reloader
 from jitney.cli.watch import check_installed, python_changes
@@ -53,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.inline:
         if arguments.reload:
             raise ConfigError("--inline and --reload do not work together: leave one of them out")
+        from jitney.cli import inline  # noqa: PLC0415 - it loads the worker, which a front does not need
+
         inline.give_options(arguments)
         return inline.serve(_settings(arguments))
     if arguments.reload:

@@ -14,7 +14,7 @@ from jitney.config.layers import SERVER
 from jitney.config.option import parse, unknown
 from jitney.config.options import deployment_options
 from jitney.deployments.methods import function_of, marked
-from jitney.deployments.model import Coroutines, LoadedModel, is_async
+from jitney.deployments.model import LoadedModel, is_async
 from jitney.errors import ConfigError, TargetError
 from jitney.signature import grouping, tasks
 from jitney.signature.annotations import Signature, read_signature
@@ -159,7 +159,11 @@ class Deployment:
         """Construct the class with `init`; of a function there is nothing to construct."""
         if not isinstance(self.obj, type) and init:
             raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
-        coroutines = Coroutines() if self.is_async else None
+        coroutines = None
+        if self.is_async:
+            from jitney.deployments.coroutines import Coroutines  # noqa: PLC0415 - the front needs no `asyncio`
+
+            coroutines = Coroutines()
         if not isinstance(self.obj, type):
             predict, close, check, others = self.obj, None, None, {}
         else:

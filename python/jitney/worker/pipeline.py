@@ -144,7 +144,9 @@ class Loop:
             try:
                 return wait(self._check.due_in_s())
             except (TimeoutError, queue.Empty):
-                self._check.run()
+                pass
+            # Not in the handler: the traceback of a failing check would begin with the wait.
+            self._check.run()
 
     def _guard(self, step: Callable[[], None]) -> None:
         try:

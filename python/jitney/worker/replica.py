@@ -15,7 +15,7 @@ from jitney.codecs.encode.copying import CopiedResults, NotCopyable, copy_output
 from jitney.codecs.refusals import Verdict, verdict_of
 from jitney.config.layers import DeploymentOptions
 from jitney.context import computing, computing_alone
-from jitney.deployments.model import Abandoned, Coroutines, Ended
+from jitney.deployments.model import Abandoned, Ended, RunsCoroutines
 from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import FailureLog, one_line, printable
 from jitney.worker.health import Health, raise_if_permanent
@@ -72,7 +72,7 @@ class Replica:
         *,
         failures: FailureLog | None = None,
         health: Health | None = None,
-        coroutines: Coroutines | None = None,
+        coroutines: RunsCoroutines | None = None,
     ) -> None:
         self._link = link
         self._predict = predict
@@ -232,7 +232,7 @@ class Replica:
         return coroutines.one(partial(coroutines.predict, *arguments), is_wanted)
 
     def _run_together(
-        self, coroutines: Coroutines, state: BatchState, decoded: Decoded, positions: Sequence[int]
+        self, coroutines: RunsCoroutines, state: BatchState, decoded: Decoded, positions: Sequence[int]
     ) -> Split:
         """Run one coroutine per item, all at the same time. Each item is answered as soon as its coroutine ends."""
         split, began = Split(), perf_counter()

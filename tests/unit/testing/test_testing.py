@@ -44,7 +44,7 @@ class Prices:
 
     def price(self, order: Order, size: int) -> Price | jitney.InvalidInput:
         if order.product == "gold":
-            return jitney.InvalidInput("nobody sells gold", field="$.product")
+            return jitney.InvalidInput("gold is not sold", field="$.product")
         return Price(order.product, order.count * (1 + self.tax) + 100 * size)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ def test_many_items_share_batches_of_the_models_size(models: jitney.SyncModels) 
 
 
 def test_errors_are_those_that_callers_get(models: jitney.SyncModels, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(jitney.InvalidInput, match="nobody sells gold") as refused:
+    with pytest.raises(jitney.InvalidInput, match="gold is not sold") as refused:
         models[Prices](Order("gold"))
     assert (refused.value.status, refused.value.field) == (422, "$.product")
     with pytest.raises(jitney.InvalidInput, match=r"\$.count"):
