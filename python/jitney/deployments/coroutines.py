@@ -1,4 +1,4 @@
-"""The event loop of a model whose `predict` is `async def`. Only workers of such models load this, and `asyncio` with it."""
+"""The event loop of a model whose `predict` is `async def`. Only workers of such models load this and `asyncio`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, Unpack, cast, overload
 from jitney.config.init_arguments import constructor_arguments
 from jitney.config.keywords import DeploymentKeywords
 from jitney.config.layers import SERVER
+from jitney.config.names import snake_case
 from jitney.config.option import parse, unknown
 from jitney.config.options import deployment_options
 from jitney.deployments.methods import function_of, marked
@@ -256,11 +257,6 @@ def _takes_nothing(function: object) -> bool:
         return callable(function) and bool(inspect.signature(function).bind() or True)
     except (TypeError, ValueError):
         return False
-
-
-def snake_case(name: str) -> str:
-    """Return the name of the deployment of a class or function of this name."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _checked_name(name: object, obj: Any, *, is_given: bool) -> str:

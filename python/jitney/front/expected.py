@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from jitney.config.layers import Overrides, resolve
-from jitney.deployments.deployment import snake_case
+from jitney.config.names import snake_case
 from jitney.errors import JitneyError
 
 _DECORATOR: Final = "deployment"

@@ -211,18 +211,24 @@ class Worker:
             self._at_exit(self._close)
         return 0
 
-    def _prepare(self) -> Steps | None:
-        """Do everything up to `ready`; None if the front wants no replica after all."""
+    def _import_or_leave(self) -> Mapping[str, tuple[Deployment, Resolved]] | None:
+        """Import the target; None if another worker reports why that fails.
+
+        The worker that was started first fails in the same way and reports it: once is enough. A further one reports
+        only if the first one could import the target.
+        """
         try:
-            found = self._import()
+            return self._import()
         except BaseException:
-            # The worker that was started first fails in the same way and reports it: once is enough. This one reports
-            # only if the first one could import the target.
             if self._spec.is_further and self._assignment() is None:
                 return None
             raise
-        assignment = self._assignment()
-        if assignment is None:
+
+    def _prepare(self) -> Steps | None:
+        """Do everything up to `ready`; None if the front wants no replica after all."""
+        found = self._import_or_leave()
+        assignment = None if found is None else self._assignment()
+        if found is None or assignment is None:
             return None
         share_cores(assignment.cpu_threads)
         device = choose_device(assignment.device, assignment.replica)
