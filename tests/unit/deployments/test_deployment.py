@@ -398,7 +398,7 @@ def test_the_manifest_is_what_the_front_reads() -> None:
     assert only["input"]["arrays"] == []
     assert only["output"] == {
         "kind": "array",
-        "arrays": [{"name": "", "dtype": "any", "shape": None}],
+        "arrays": [{"name": "", "dtype": "any", "shape": None, "is_stacked": True}],
         "schema": {
             "anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "array", "items": {}}],
             "description": "nested lists of any shape",
