@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
 
 from functools import lru_cache
+from types import NoneType
 from typing import Any, Final, cast
 
 from jitney.errors import InvalidOutput
@@ -94,6 +95,29 @@ _RANKS: Final = {"b": 0, "u": 1, "i": 1, "f": 2}
 0 of 0.5, and NaN of None."""
 
 
+MOST_AXES: Final = 64
+"""The most axes of an array: numpy's own bound."""
+_ELEMENTS: Final = frozenset({bool, int, float, NoneType})
+_LISTS: Final = frozenset({list, tuple})
+
+
+def unexpected_in(values: Any, axes: int = 1) -> str | None:
+    """Name what in nested lists is not a number, a boolean or None; None if all are. ValueError for too many axes.
+
+    numpy itself would make texts of all elements, and give each text the room of the longest one.
+    """
+    if axes > MOST_AXES:
+        raise ValueError(f"expected at most {MOST_AXES} axes, got more")
+    kinds: set[type[Any]] = set(map(type, values))
+    other = next((kind for kind in kinds if kind not in _ELEMENTS and kind not in _LISTS), None)
+    if other is not None:
+        return "object" if other is dict else other.__qualname__
+    if kinds.isdisjoint(_LISTS):
+        return None
+    found = (unexpected_in(part, axes + 1) for part in values if type(part) in _LISTS)
+    return next((what for what in found if what is not None), None)
+
+
 def from_lists(value: Any, dtype: str) -> Any:
     """Return the numbers of nested lists, which have no dtype, as an array; ValueError if they do not fit the dtype."""
     import numpy as np
@@ -104,7 +128,7 @@ def from_lists(value: Any, dtype: str) -> Any:
     with np.errstate(all="ignore"):  # values that do not fit are reported below
         array = np.array(value, dtype)
     if not _fits(found, array):
-        raise ValueError(f"{found.dtype.name} holds a number that does not fit")
+        raise ValueError(f"got {found.dtype.name} with a number that does not fit")
     return array
 
 

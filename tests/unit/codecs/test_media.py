@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import io
+import tracemalloc
 from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
 
 import jitney
@@ -139,19 +140,28 @@ def test_dataclasses_typed_dicts_named_tuples_and_generic_structs_hold_arrays() 
         ({"more": [text(png()), text(b"no")]}, "$.more[1]", "these 2 bytes are not an image"),
         ({"mask": [[True], [False]]}, "$.mask", "expected bool of shape (2, 2), got bool of shape (2, 1)"),
         ({"mask": [[True], []]}, "$.mask", "lists of equal length"),
-        ({"mask": [[1, 0], [0, 1]]}, "$.mask", "expected bool of shape (2, 2): got int64"),
+        ({"mask": [[1, 0], [0, 1]]}, "$.mask", "expected bool elements, got int64"),
         ({"mask": text(b"\x01\x02\x00\x00")}, "$.mask", "bool elements of 0 or 1"),
         ({"mask": text(b"\x01")}, "$.mask", "bool of shape (2, 2) has 4 bytes, got 1"),
         ({"mask": text(npy(MASK)[:-1])}, "$.mask", "bool of shape (2, 2) has 4 bytes, got 3"),
         ({"mask": text(npy(np.ones((2, 2))))}, "$.mask", "got float64 of shape (2, 2)"),
         ({"mask": text(b"\x93NUMPY junk")}, "$.mask", "this .npy file cannot be read"),
         ({"mask": {"dtype": "bool", "shape": [2], "data": "AQA="}}, "$.mask", "got bool of shape (2,)"),
-        ({"mask": {"dtype": "bool", "shape": [2, -1], "data": ""}}, "$.mask", "a list of lengths"),
+        ({"mask": [[None, True], [True, True]]}, "$.mask", "expected bool elements, got null"),
+        ({"mask": [[True, {"x": 1}], [True, True]]}, "$.mask", "expected bool elements, got object"),
+        ({"mask": {"dtype": "bool", "shape": [2, -1], "data": ""}}, "$.mask", "a list of lengths, got a negative one"),
+        ({"mask": {"dtype": "bool", "shape": ["2"], "data": ""}}, "$.mask", "a list of lengths, got str"),
+        ({"mask": {"dtype": "bool", "shape": {"x": 1}, "data": ""}}, "$.mask", "a list of lengths, got dict"),
+        ({"mask": {"dtype": "bool", "shape": [1] * 65, "data": "AQA="}}, "$.mask", "at most 64 axes, got 65"),
+        ({"mask": {"dtype": "bool", "shape": [9] * 200_000, "data": "AQA="}}, "$.mask", "at most 64 axes, got 200000"),
+        ({"mask": {"dtype": "bool", "shape": [10**40], "data": ""}}, "$.mask", "got one above 9223372036854775807"),
         ({"mask": {"dtype": "object", "shape": [], "data": ""}}, "$.mask", "not 'object'"),
         ({"mask": {"data": ""}}, "$.mask", "an object of `dtype`, `shape` and `data`, got data"),
         ({"mask": None}, "$.mask", "expected an array as nested lists, base64 or an object"),
-        ({"vectors": {"a": ["x"]}}, "$.vectors['a']", "expected float32 of shape (?,): got str"),
+        ({"vectors": {"a": ["x"]}}, "$.vectors['a']", "expected float32 elements, got str"),
         ({"vectors": {"a": text(b"abcd")}}, "$.vectors['a']", "bytes alone do not say their shape"),
+        ({"vectors": {"a": ["x" * 1_000_000] + [""] * 300_000}}, "$.vectors['a']", "float32 elements, got str"),
+        ({"vectors": {"a": [10**400]}}, "$.vectors['a']", "expected float32 elements, int too large"),
         ({"deep": {"theMask": [True]}}, "$.deep.theMask", "got bool of shape (1,)"),
     ],
 )
@@ -162,6 +172,29 @@ def test_a_bad_image_or_array_in_a_struct_fails_alone_with_its_path(change: Any,
     [(place, error)] = decoded.errors
     assert (place, error.field, error.http_status) == (1, field, 422)
     assert error.message.startswith(f"{field}: ") and message in error.message
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else 1.0
+
+
+def test_lists_within_lists_are_followed_as_far_as_an_array_has_axes() -> None:
+    assert one(dict[str, np.ndarray], {"a": nested(32)})["a"].ndim == 32
+    error = refusal(dict[str, np.ndarray], {"a": nested(65)})
+    assert (error.field, "expected at most 64 axes, got more" in error.message) == ("$[...]", True)
+
+
+def test_texts_in_place_of_numbers_take_no_memory() -> None:
+    subject = codec(dict[str, Vector])
+    batch = FakeBatch([(tags.JSON, msgspec.json.encode({"a": ["x" * 8000] + [""] * 8000}))])
+    tracemalloc.start()
+    try:
+        [(_, error)] = subject.decode(batch.core).errors
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert error.message == "$['a']: expected float32 elements, got str"
+    assert peak < 2_000_000
 
 
 def test_an_image_of_too_many_pixels_says_so_with_its_status() -> None:
@@ -221,6 +254,15 @@ def test_answers_of_examples_are_checked_for_their_arrays() -> None:
     subject.validate([good], 1)
     with pytest.raises(jitney.InvalidOutput, match=r"\$\.vector: expected float32 of shape \(\?,\), got float64"):
         subject.validate([Found(jitney.Image(png()), np.ones(3))], 1)
+
+
+def test_an_array_of_texts_in_an_answer_is_of_any_dtype() -> None:
+    def predict(items: list[str]) -> list[Found]: ...
+
+    words = np.array(["tea", "bus"])
+    Codec(read_signature(predict), DeploymentOptions()).validate(
+        [Found(jitney.Image(png()), np.ones(3, np.float32), words)], 1
+    )
 
 
 def test_a_number_of_numpy_stays_a_number_in_msgpack() -> None:

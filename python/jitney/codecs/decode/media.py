@@ -14,10 +14,9 @@ import io
 from collections.abc import Callable
 from functools import cache
 from math import prod
-from types import NoneType
 from typing import Any, Final, cast
 
-from jitney.codecs.arrays import from_lists
+from jitney.codecs.arrays import MOST_AXES, from_lists, unexpected_in
 from jitney.errors import InvalidInput
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec, is_array_type
 from jitney.signature.hints import is_image, show
@@ -28,6 +27,8 @@ _NPY: Final = b"\x93NUMPY"
 _KEYS: Final = ("dtype", "shape", "data")
 _OBJECT: Final = "an object of `dtype`, `shape` and `data`"
 _BYTES: Final = (bytes, bytearray, memoryview)
+_LONGEST_AXIS: Final = (1 << 63) - 1
+"""Elements: what numpy counts with."""
 
 
 def read_image(data: bytes, max_pixels: int | None) -> Image:
@@ -38,13 +39,16 @@ def read_image(data: bytes, max_pixels: int | None) -> Image:
 
 
 def media_hook(max_pixels: int | None) -> Callable[[Any, Any], Any]:
-    """Return the `dec_hook` of msgspec for images and arrays; what it raises about a value is a ValueError."""
+    """Return the `dec_hook` of msgspec for images and arrays; what it raises about a value is a ValueError.
+
+    Without `max_pixels` it reads answers, which the model itself made.
+    """
 
     def make(kind: Any, value: Any) -> Any:
         if is_image(kind):
             return image_of(value, max_pixels)
         if is_array_type(kind):
-            return array_of(value)
+            return array_of(value, may_be_texts=max_pixels is None)
         raise NotImplementedError(f"a {show(kind)} cannot be decoded")
 
     return make
@@ -76,21 +80,30 @@ def image_of(value: Any, max_pixels: int | None) -> Image:
         raise ValueError(error.message) from error  # msgspec adds the path of the field
 
 
-def array_of(value: Any) -> Any:
-    """Return the array that a value of a document is; ValueError if it is none. Its dtype may have to be settled."""
+def array_of(value: Any, *, may_be_texts: bool = True) -> Any:
+    """Return the array that a value of a document is; ValueError if it is none. Its dtype may have to be settled.
+
+    Arrays in answers may be lists of texts; the array of an item may not.
+    """
     import numpy as np
 
     if isinstance(value, np.ndarray):
         return cast("Any", value)
     if isinstance(value, dict):
         return _of_object(cast("dict[Any, Any]", value))
-    numbers, elements = _unsettled()
+    numbers, elements, refused = _unsettled()
     if isinstance(value, (*_BYTES, str)):
         data = _bytes_of(value, "an array")
         return _of_file(data) if data.startswith(_NPY) else np.frombuffer(data, np.uint8).view(elements)
     if not isinstance(value, (list, tuple, int, float)):
         kind = cast("type[Any]", type(value)).__qualname__
         raise ValueError(f"expected an array as nested lists, base64 or {_OBJECT}, got {kind}")
+    if isinstance(value, (list, tuple)) and not may_be_texts:
+        unexpected = unexpected_in(cast("Any", value))
+        if unexpected is not None:
+            array: Any = np.empty(0).view(refused)
+            array.unexpected = unexpected
+            return array
     try:
         return np.asarray(cast("Any", value)).view(numbers)
     except (ValueError, OverflowError):
@@ -101,28 +114,38 @@ def settled(spec: ArraySpec, array: Any, path: str) -> Any:
     """Return an array as its field is declared; InvalidInput with the path of the field if it is another one."""
     import numpy as np
 
-    numbers, elements = _unsettled()
+    numbers, elements, refused = _unsettled()
     if not isinstance(array, cast("Any", np).ndarray):
         return array  # of another library, in an answer
     try:
+        if isinstance(array, refused):
+            raise ValueError(_expected(spec, f"got {array.unexpected}"))
         if isinstance(array, numbers):
             array = _of_numbers(spec, array.view(np.ndarray))
         elif isinstance(array, elements):
             array = _of_elements(spec, array.view(np.ndarray))
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{path}: expected {spec.show()}: {error}", field=path) from None
+        raise InvalidInput(f"{path}: {error}", field=path) from None
     if not spec.allows(array.dtype.name) or not spec.fits(array.shape):
         got = f"{array.dtype.name} of shape {tuple(map(int, array.shape))}"
         raise InvalidInput(f"{path}: expected {spec.show()}, got {got}", field=path)
     return array
 
 
+def _expected(spec: ArraySpec, got: str) -> str:
+    """Say what the lists of a field had, in the words for a parameter that is an array."""
+    return f"expected {spec.dtype} elements, {got}"
+
+
 @cache
-def _unsettled() -> tuple[Any, Any]:
-    """Return the classes of arrays that do not have their dtype yet: numbers of lists, and elements alone."""
+def _unsettled() -> tuple[Any, Any, Any]:
+    """Return the classes of arrays that do not have their dtype yet: numbers of lists, elements alone, and no numbers.
+
+    The last are empty and wait for the path and the dtype of their field, which the error names.
+    """
     import numpy as np
 
-    return type("Numbers", (np.ndarray,), {}), type("Elements", (np.ndarray,), {})
+    return type("Numbers", (np.ndarray,), {}), type("Elements", (np.ndarray,), {}), type("Refused", (np.ndarray,), {})
 
 
 def _bytes_of(value: Any, what: str) -> bytes:
@@ -145,15 +168,31 @@ def _of_object(value: dict[Any, Any]) -> Any:
     dtype, shape = value["dtype"], value["shape"]
     if dtype not in DTYPES:
         raise ValueError(f"the dtype of an array is one of {', '.join(DTYPES)}, not {dtype!r}")
-    if not isinstance(shape, (list, tuple)) or not all(type(n) is int and n >= 0 for n in cast("list[Any]", shape)):
-        raise ValueError(f"the shape of an array is a list of lengths, not {shape!r}")
+    if not isinstance(shape, (list, tuple)):
+        raise ValueError(
+            f"the shape of an array is a list of lengths, got {cast('type[Any]', type(shape)).__qualname__}"
+        )
     return _shaped(_bytes_of(value["data"], "the data of an array"), dtype, tuple(cast("list[int]", shape)))
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless these are lengths whose product is quick to compute and short to show."""
+    if len(shape) > MOST_AXES:
+        raise ValueError(f"expected at most {MOST_AXES} axes, got {len(shape)}")
+    for length in shape:
+        if type(length) is not int:
+            kind = cast("type[Any]", type(length)).__qualname__
+            raise ValueError(f"the shape of an array is a list of lengths, got {kind}")
+        if not 0 <= length <= _LONGEST_AXIS:
+            got = "a negative one" if length < 0 else f"one above {_LONGEST_AXIS}"
+            raise ValueError(f"the shape of an array is a list of lengths, got {got}")
 
 
 def _shaped(data: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
     """Return a copy of these elements, which `predict` may write to."""
     import numpy as np
 
+    _check_shape(shape)
     kind = np.dtype(dtype)
     expected, got = prod(shape) * kind.itemsize, len(data)
     if expected != got:
@@ -186,15 +225,18 @@ def _of_numbers(spec: ArraySpec, numbers: Any) -> Any:
 
     if spec.dtype == ANY_DTYPE:
         return numbers
-    if spec.dtype.startswith("float") and numbers.dtype.kind == "O":
+    has_objects = numbers.dtype.kind == "O"  # None, or whole numbers beyond 64 bits
+    if has_objects and not spec.dtype.startswith("float"):
+        has_null = any(number is None for number in numbers.flat)
+        raise ValueError(_expected(spec, "got null" if has_null else "got a number that does not fit"))
+    try:
         # JSON has no NaN: null stands for it.
-        if not set(map(type, numbers.flat)) <= {float, int, NoneType}:
-            raise ValueError("got something else than numbers")
-        numbers = np.array(numbers, np.float64)
-    return from_lists(numbers, spec.dtype)
+        return from_lists(np.array(numbers, np.float64) if has_objects else numbers, spec.dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(_expected(spec, str(error))) from None
 
 
 def _of_elements(spec: ArraySpec, data: Any) -> Any:
     if spec.shape is None or None in spec.shape:
-        raise ValueError(f"bytes alone do not say their shape; send a .npy file, or {_OBJECT}")
+        raise ValueError(f"expected {spec.show()}: bytes alone do not say their shape; send a .npy file, or {_OBJECT}")
     return _shaped(data.data, spec.dtype, cast("tuple[int, ...]", spec.shape))
