@@ -51,14 +51,19 @@ def metrics() -> str:
     return f"# Metrics\n\n{NOTE}\n{words}\n\n{table(['name', 'kind', 'labels', 'meaning'], rows)}"
 
 
+MOST_TO_NAME = 1_000_000
+
+
 def bound(option: Option) -> str:
     """Say what an option's value may be; the largest number of its type is not mentioned."""
     if option.choices:
         return ", ".join(f"`{choice}`" for choice in option.choices)
-    if option.above is not None:
-        return f"more than {option.above:g}"
-    if option.minimum is not None:
-        return f"at least {option.minimum:g}"
+    limits = {"more than": option.above, "at least": option.minimum}
+    # A limit of a year, or the largest number of a type, is not worth a word.
+    limits |= {"at most": option.maximum if option.maximum is not None and option.maximum <= MOST_TO_NAME else None}
+    words = [f"{word} {limit:g}" for word, limit in limits.items() if limit is not None]
+    if words:
+        return " and ".join(words)
     return {bool: "`true`, `false`", tuple: "a list of strings"}.get(option.base, "")
 
 

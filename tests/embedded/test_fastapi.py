@@ -51,6 +51,17 @@ def application(**options: Any) -> FastAPI:
     return api
 
 
+def test_a_model_that_the_application_names_wrongly_is_its_own_error() -> None:
+    api = application()
+
+    @api.get("/wrong")
+    async def wrong(text: str, model: Annotated[Any, jitney.fastapi.model("poisn")]) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await model(text)
+
+    with TestClient(api) as client, pytest.raises(RuntimeError, match=r"model\('poisn'\): .*poison"):
+        client.get("/wrong", params={"text": "bus"})
+
+
 def test_the_test_client_starts_and_ends_the_models_each_time(witness: Witness) -> None:
     api = application()
     for _ in range(2):

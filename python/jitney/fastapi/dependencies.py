@@ -8,6 +8,7 @@ from starlette.requests import HTTPConnection
 
 from jitney.embedded.handles import Models, for_threads
 from jitney.embedded.models import REQUEST_ID
+from jitney.errors import NotFound
 from jitney.fastapi.errors import request_id_of
 
 
@@ -18,7 +19,7 @@ def model(key: str | type[Any] | Callable[..., Any]) -> Any:
     """
 
     async def find(connection: HTTPConnection) -> Any:
-        return cast("Any", _models(connection)[key])
+        return _named(_models(connection), key)
 
     return Depends(find)
 
@@ -31,9 +32,19 @@ def sync_model(key: str | type[Any] | Callable[..., Any]) -> Any:
     """
 
     async def find(connection: HTTPConnection) -> Any:
-        return cast("Any", for_threads(_models(connection))[key])
+        models = _models(connection)
+        _named(models, key)
+        return cast("Any", for_threads(models)[key])
 
     return Depends(find)
+
+
+def _named(models: Models, key: str | type[Any] | Callable[..., Any]) -> Any:
+    """Return the model. A name that the application has wrong is not an error of the client, so its answer is a 500."""
+    try:
+        return cast("Any", models[key])
+    except NotFound as error:
+        raise RuntimeError(f"jitney.fastapi.model({key!r}): {error.message}") from None
 
 
 def _models(connection: HTTPConnection) -> Models:
