@@ -110,8 +110,8 @@ class DeploymentOptions:
     batched: bool = _option(True, "whether `predict` takes a batch; if not, one item at a time", in_code_only=True)
     max_pixels: int = _option(
         16 * _MEBIBYTE,
-        "most pixels of an image in a request (4096 x 4096); a decoded pixel takes up to 4 bytes, and a whole batch is "
-        "decoded before `predict`",
+        "most pixels of all images of an item together (4096 x 4096); a decoded pixel takes up to 4 bytes, and a whole "
+        "batch is decoded before `predict`",
         unit="pixels",
         at_least=1,
         at_most=_I64,

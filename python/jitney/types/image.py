@@ -98,6 +98,8 @@ class Image:
             image.load()
         except Exception as error:
             raise InvalidInput(f"the image is corrupted: {error}") from error
+        if self._data is not None:
+            image = self._pillow = _without_decoder(image)
         if mode is None or image.mode == mode:
             return image
         if image.mode.startswith("I;16") and not mode.startswith(_DEEP):
@@ -194,6 +196,15 @@ def _has_tiny_chunks(png: bytes) -> bool:
         at += 12 + int.from_bytes(png[at : at + 4], "big")
         left -= 1
     return left == 0
+
+
+def _without_decoder(image: "PillowImage.Image") -> "PillowImage.Image":
+    """Return a copy of a decoded WEBP, whose decoder would keep 8 more bytes for each pixel; other images unchanged."""
+    if image.format != "WEBP" or type(image) is pillow().Image:
+        return image
+    copy = image.copy()
+    copy.format = image.format
+    return copy
 
 
 def _in_8_bits(image: "PillowImage.Image") -> "PillowImage.Image":

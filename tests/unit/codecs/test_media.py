@@ -203,6 +203,20 @@ def test_an_image_of_too_many_pixels_says_so_with_its_status() -> None:
     assert "9 x 9 = 81 pixels" in error.message
 
 
+@pytest.mark.parametrize("tag", [tags.JSON, tags.MSGPACK])
+def test_the_images_of_an_item_have_one_bound_on_their_pixels(tag: int) -> None:
+    held = text if tag == tags.JSON else bytes
+    good = {"prompt": "", "photo": held(png(4, 4)), "mask": MASK.tolist(), "more": [held(png(4, 4))] * 4}
+    decoded = decode(Picture, good, good | {"more": [held(png(4, 4))] * 20}, good, tag=tag, max_pixels=80)
+    assert list(decoded.indices) == [0, 2]
+    [(_, error)] = decoded.errors
+    assert (error.field, error.http_status) == ("$.more[4]", 413)
+    assert error.message == (
+        "$.more[4]: the first 6 images of the item have 96 pixels together, allowed are 80 (option `max_pixels`); "
+        "send fewer or smaller images"
+    )
+
+
 def test_an_example_is_read_as_a_client_sends_it() -> None:
     picture = Picture("tea", jitney.Image(png()), MASK, vectors={"a": np.ones(3, np.float32)})
     decoded = codec(Picture).from_python([picture])

@@ -49,6 +49,14 @@ def test_an_image_becomes_pixels() -> None:
     assert image.to_pil("L").mode == "L"
 
 
+def test_a_decoded_webp_has_no_decoder_which_would_keep_its_canvases() -> None:
+    image = Image(png(kind="WEBP"))
+    pixels = image.to_pil()
+    assert (type(pixels), pixels.format, image.media_type) == (Pillow.Image, "WEBP", "image/webp")
+    assert image.to_pil() is pixels
+    assert (image.width, image.height, image.to_numpy().shape) == (4, 3, (3, 4, 3))
+
+
 def test_grey_of_16_bits_is_scaled_to_8() -> None:
     buffer = io.BytesIO()
     Pillow.fromarray(np.array([[0, 255, 256, 32768, 65535]], np.uint16)).save(buffer, format="PNG")

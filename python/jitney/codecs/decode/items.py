@@ -14,12 +14,13 @@ from jitney.codecs.arrays import is_array
 from jitney.codecs.completing import completed
 from jitney.codecs.decode.decoded import IMMUTABLE, Decoded, pick
 from jitney.codecs.decode.media import media_hook, read_image
+from jitney.codecs.decode.pixels import ItemPixels
 from jitney.codecs.decode.settling import settling
 from jitney.codecs.plain import sent, sent_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
 from jitney.signature.annotations import Input
-from jitney.signature.hints import by_pydantic, show
+from jitney.signature.hints import by_pydantic, holds, is_image, show
 from jitney.types.image import Image, is_pillow
 
 if TYPE_CHECKING:
@@ -141,9 +142,15 @@ def item_reader(declared: Input, max_pixels: int) -> ItemReader:
 
 def _msgspec_reader(declared: Input, max_pixels: int) -> ItemReader:
     item = declared.item
-    hook = media_hook(max_pixels)
-    from_json = settling(completed(msgspec.json.Decoder(item, dec_hook=hook).decode, item), item)
-    from_msgpack = settling(completed(msgspec.msgpack.Decoder(item, dec_hook=hook).decode, item), item)
+    pixels = ItemPixels(max_pixels)
+    hook = media_hook(pixels)
+
+    def finished(decode: Decode) -> Decode:
+        decode = settling(completed(decode, item), item)
+        return pixels.counting(decode) if holds(item, is_image) else decode
+
+    from_json = finished(msgspec.json.Decoder(item, dec_hook=hook).decode)
+    from_msgpack = finished(msgspec.msgpack.Decoder(item, dec_hook=hook).decode)
     decoders: dict[int, Decode | None] = {tags.JSON: from_json, tags.MSGPACK: from_msgpack}
     takes = "JSON or msgpack"
     if declared.kind == "bytes":

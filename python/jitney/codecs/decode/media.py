@@ -17,6 +17,7 @@ from math import prod
 from typing import Any, Final, cast
 
 from jitney.codecs.arrays import MOST_AXES, from_lists, unexpected_in
+from jitney.codecs.decode.pixels import ItemPixels
 from jitney.errors import InvalidInput
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec, is_array_type
 from jitney.signature.hints import is_image, show
@@ -38,17 +39,17 @@ def read_image(data: bytes, max_pixels: int | None) -> Image:
     return image
 
 
-def media_hook(max_pixels: int | None) -> Callable[[Any, Any], Any]:
+def media_hook(pixels: ItemPixels | None) -> Callable[[Any, Any], Any]:
     """Return the `dec_hook` of msgspec for images and arrays; what it raises about a value is a ValueError.
 
-    Without `max_pixels` it reads answers, which the model itself made.
+    Without `pixels` it reads answers, which the model itself made.
     """
 
     def make(kind: Any, value: Any) -> Any:
         if is_image(kind):
-            return image_of(value, max_pixels)
+            return image_of(value, pixels)
         if is_array_type(kind):
-            return array_of(value, may_be_texts=max_pixels is None)
+            return array_of(value, may_be_texts=pixels is None)
         raise NotImplementedError(f"a {show(kind)} cannot be decoded")
 
     return make
@@ -70,12 +71,16 @@ def _torch(array: Any) -> Any:
     return cast("Any", torch).from_numpy(array)
 
 
-def image_of(value: Any, max_pixels: int | None) -> Image:
-    """Return the image that a value of a document is; ValueError if it is none."""
+def image_of(value: Any, pixels: ItemPixels | None) -> Image:
+    """Return the image that a value of a document is; ValueError if it is none, or one too many for its item."""
     if isinstance(value, Image):
         return value
     try:
-        return read_image(_bytes_of(value, "an image"), max_pixels)
+        image = Image(_bytes_of(value, "an image"), max_pixels=pixels and pixels.most)
+        if pixels is not None:
+            pixels.add(image)
+        image.to_pil()
+        return image
     except InvalidInput as error:
         raise ValueError(error.message) from error  # msgspec adds the path of the field
 
