@@ -1,9 +1,11 @@
 //! How requests are counted: the same for every protocol, whatever becomes of them and however early.
 
-use crate::support::{Front, echo, post, server_options};
+use crate::support::{Front, LONG, echo, post, server_options, watched};
 use jitney_core::config::options::ServerOptions;
 use jitney_server::base::keys::Keys;
+use std::io::Write;
 use std::time::Duration;
+use tokio::time::timeout;
 
 const JSON: &str = "content-type: application/json\r\n";
 const GRPC: &str = "content-type: application/grpc\r\n";
@@ -88,6 +90,42 @@ async fn a_client_that_leaves_while_it_sends() {
         let after = (count(&front, deployment, "cancelled"), all(&front));
         assert_eq!(after, (before.0 + 1, before.1 + 1), "{path}");
     }
+}
+
+/// The server may see the request and its end at once.
+fn send_and_leave(front: &Front, bytes: &[u8]) {
+    std::net::TcpStream::connect(&front.address).unwrap().write_all(bytes).unwrap();
+}
+
+/// Waits until so many requests have been counted, and a little longer to see whether one is counted twice.
+async fn settle(front: &Front, requests: u64) {
+    while all(front) < requests {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_at_once() {
+    const REQUESTS: u64 = 100;
+    // An engine that never answers: what it gets is cancelled too.
+    let (engine, _messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    for (path, headers, _) in CALLS {
+        let before = all(&front);
+        for _ in 0..REQUESTS {
+            send_and_leave(&front, &post(path, headers, "\"a\""));
+        }
+        timeout(LONG, settle(&front, before + REQUESTS)).await.expect(path);
+        assert_eq!(all(&front), before + REQUESTS, "{path}: {}", front.state.telemetry.text());
+    }
+    assert_eq!(count(&front, "text", "ok"), 0);
+    assert!(count(&front, "text", "cancelled") >= REQUESTS);
+    // A page is no call, however early its client leaves.
+    let before = all(&front);
+    send_and_leave(&front, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    front.send("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(all(&front), before);
 }
 
 #[tokio::test]

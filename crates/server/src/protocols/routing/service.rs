@@ -3,7 +3,6 @@
 use crate::base::access_log::line::AccessLine;
 use crate::base::refusal_pacing::is_refusal;
 use crate::engine::catalogue::MANY;
-use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::listen::{self, Listener};
@@ -18,20 +17,18 @@ use crate::protocols::openapi::document;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use crate::protocols::reply::problem::Problem;
-use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::routing::arrived::{Arrived, Shape, called, name, named};
 use crate::protocols::routing::cors::Origins;
 use crate::protocols::routing::gate;
 use crate::protocols::routing::gate::GateStop;
 use crate::protocols::routing::protocol::Protocol;
 use crate::protocols::{grpc, open_inference, openai};
-use crate::values::text::decoded;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Version};
 use jitney_core::tables::outcome::Outcome;
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -72,18 +69,19 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (state, activity) = (self.state.clone(), self.activity.clone());
+        let activity = self.activity.clone();
         let active = self.activity.begin();
         let own_host = self.own_host.clone();
         let (head, body) = request.into_parts();
         let http2 = head.version == Version::HTTP_2;
         let mut body = Upload::new(body, http2, activity.ledger.received.clone());
-        let mut line = state.access_log.as_ref().and_then(|log| log.begin());
-        if let Some(line) = &line {
+        let mut arrived = Arrived::new(self.state.clone(), head);
+        if let Some(line) = &arrived.line {
             body.count_in(line.request_bytes());
         }
         Box::pin(async move {
-            let mut reply = answer(&state, own_host.as_deref(), &head, &mut body, &active, line.as_deref_mut()).await;
+            let mut reply = answer(&mut arrived, own_host.as_deref(), &mut body, &active).await;
+            let state = &arrived.state;
             if reply.body().outcome().is_some_and(is_refusal) {
                 state.refusing.turn().await;
             }
@@ -95,10 +93,10 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                     active.leave_unread();
                 }
             }
-            if let Some(line) = line {
+            if let Some(line) = arrived.line.take() {
                 end_line(line, &mut reply);
             }
-            reply.body_mut().hand_over(active, &state, &activity);
+            reply.body_mut().hand_over(active, &arrived.state, &activity);
             Ok(reply)
         })
     }
@@ -115,26 +113,10 @@ fn end_line(line: Box<AccessLine>, reply: &mut Reply) {
 }
 
 /// The answer to one request, whatever its protocol.
-async fn answer(
-    state: &Arc<ServerState>,
-    own_host: Option<&str>,
-    head: &Parts,
-    body: &mut Upload,
-    active: &Active,
-    line: Option<&mut AccessLine>,
-) -> Reply {
-    let id = RequestId::of(&head.headers);
-    let protocol = Protocol::of(
-        head,
-        |name| state.catalogue().is_none_or(|catalogue| catalogue.get(name).is_some()),
-        |path| state.catalogue().is_some_and(|catalogue| catalogue.is_own_path(path)),
-    );
+async fn answer(arrived: &mut Arrived, own_host: Option<&str>, body: &mut Upload, active: &Active) -> Reply {
+    let (protocol, id) = arrived.begin();
+    let Arrived { state, head, .. } = &*arrived;
     let exchange = Exchange { state, head, id: &id, active };
-    if let Some(line) = line {
-        let deployment = named(exchange, protocol);
-        line.describe(&id.text(), protocol.name(), deployment.as_ref().map(|found| &*found.manifest.name));
-        line.set_route(head.method.as_str(), head.uri.path());
-    }
     let mut reply = if let Err(stop) = gate::pass(state, own_host, protocol, head) {
         stopped(exchange, protocol, stop, body)
     } else {
@@ -157,7 +139,7 @@ fn stopped(exchange: Exchange<'_>, protocol: Protocol, stop: GateStop, body: &Up
         GateStop::Answered(reply) => return *reply,
         GateStop::Refused(problem) => problem,
     };
-    let deployment = named(exchange, protocol);
+    let deployment = named(exchange.state, exchange.head, protocol);
     let counts = deployment.as_ref().map_or(&exchange.state.unknown, |deployment| &deployment.outcomes);
     refusal(exchange, protocol, problem.instead_of(body), counts)
 }
@@ -198,38 +180,6 @@ async fn route(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Probl
         }
         _ => Box::pin(page(state, head)).await.map_err(|problem| problem.instead_of(body)),
     }
-}
-
-/// How many items a route takes at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    One,
-    Many,
-}
-
-/// The deployment that a path names, and which of its routes.
-fn called(state: &ServerState, head: &Parts) -> Option<(Arc<Deployment>, Shape)> {
-    let name = name(head)?;
-    match name.strip_suffix(MANY) {
-        Some(name) => Some((state.called_at(name)?, Shape::Many)),
-        None => Some((state.called_at(&name)?, Shape::One)),
-    }
-}
-
-/// The deployment that the path of a call names.
-fn named(Exchange { state, head, .. }: Exchange<'_>, protocol: Protocol) -> Option<Arc<Deployment>> {
-    match protocol {
-        Protocol::Native => called(state, head).map(|(deployment, _)| deployment),
-        Protocol::OpenInference => open_inference::routes::deployment(state, head.uri.path()),
-        // Their messages name it.
-        Protocol::OpenAi | Protocol::Grpc => None,
-    }
-}
-
-/// The path without its slash.
-fn name(head: &Parts) -> Option<Cow<'_, str>> {
-    let path = head.uri.path();
-    decoded(path.strip_prefix('/').unwrap_or(path))
 }
 
 /// Everything but calls.
