@@ -24,6 +24,15 @@ _VALIDATION_ERRORS: Final = (
 """What a validation raises about its input, or a decoder for odd input. Other exceptions are internal faults."""
 
 
+MOST_LEVELS: Final = 128
+"""How deep an item may be nested for certain: Python's own stack allows more, but not the same number everywhere."""
+
+
+def too_deep() -> InvalidInput:
+    """Return the refusal of an item that is nested too deeply."""
+    return InvalidInput(f"$: the item is nested too deeply; send at most {MOST_LEVELS} levels", field="$")
+
+
 def refusal(error: BaseException) -> InvalidInput | ModelFailed:
     """Turn any exception of decoding one item into the error that the client gets. Never raises.
 
@@ -95,6 +104,8 @@ def _refusal(error: BaseException) -> InvalidInput:
         return error
     if isinstance(error, msgspec.ValidationError):
         return _of_msgspec(str(error), getattr(error.__cause__, "__cause__", None))
+    if isinstance(error, RecursionError):
+        return too_deep()
     if isinstance(error, (msgspec.DecodeError, UnicodeDecodeError)):
         return MalformedBody(str(error))
     if _is_pydantic(error):

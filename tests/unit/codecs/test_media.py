@@ -184,6 +184,20 @@ def test_lists_within_lists_are_followed_as_far_as_an_array_has_axes() -> None:
     assert (error.field, "expected at most 64 axes, got more" in error.message) == ("$[...]", True)
 
 
+class Node(msgspec.Struct):
+    vector: Vector
+    child: "Node | None" = None
+
+
+@pytest.mark.parametrize("levels", [128, 129, 500, 5000])
+def test_a_struct_that_holds_itself_is_read_to_128_levels(levels: int) -> None:
+    document = b'{"vector":[1],"child":' * levels + b'{"vector":[1]}' + b"}" * levels
+    decoded = codec(Node).decode(FakeBatch([(tags.JSON, document), (tags.JSON, b'{"vector":[1]}')]).core)
+    refused = [(place, error.field, error.http_status, error.message) for place, error in decoded.errors]
+    message = "$: the item is nested too deeply; send at most 128 levels"
+    assert refused == ([] if levels == 128 else [(0, "$", 422, message)])
+
+
 def test_texts_in_place_of_numbers_take_no_memory() -> None:
     subject = codec(dict[str, Vector])
     batch = FakeBatch([(tags.JSON, msgspec.json.encode({"a": ["x" * 8000] + [""] * 8000}))])

@@ -12,11 +12,12 @@ from typing import Any, Final, cast, get_args, get_origin
 import msgspec
 
 from jitney.codecs.decode.media import settled
+from jitney.codecs.refusals import MOST_LEVELS, too_deep
 from jitney.signature.arrays import array_spec, is_array_type
 from jitney.signature.hints import field_types, filled, holds, strip
 
-Settle = Callable[[Any, str], Any]
-"""A value and the path to it; returns the value that stands there instead."""
+Settle = Callable[[Any, str, int], Any]
+"""A value, the path to it and how many values it is inside of; returns the value that stands there instead."""
 
 
 def settling(decode: Callable[[Any], Any], kind: Any, *, any_dtype: bool = False) -> Callable[[Any], Any]:
@@ -24,7 +25,7 @@ def settling(decode: Callable[[Any], Any], kind: Any, *, any_dtype: bool = False
     if not holds(kind, is_array_type):
         return decode
     settle = _Walk(any_dtype=any_dtype).of(kind)
-    return lambda data: settle(decode(data), "$")
+    return lambda data: settle(decode(data), "$", 0)
 
 
 class _Walk:
@@ -39,11 +40,11 @@ class _Walk:
         """Return the function for values of this annotation."""
         if is_array_type(annotation):
             spec = array_spec("", "", annotation, any_dtype=self._any_dtype)
-            return lambda array, path: settled(spec, array, path)
+            return lambda array, path, depth: settled(spec, array, path)
         base = strip(annotation)
         origin, arguments = get_origin(base) or base, get_args(base)
         if not holds(annotation, is_array_type):
-            return lambda value, path: value
+            return lambda value, path, depth: value
         if origin in (typing.Union, types.UnionType):
             return self._union([(_class_of(part), self.of(part)) for part in arguments if holds(part, is_array_type)])
         if field_types(origin):
@@ -55,25 +56,30 @@ class _Walk:
 
     @staticmethod
     def _union(choices: list[tuple[Any, Settle]]) -> Settle:
-        def settle(value: Any, path: str) -> Any:
-            return next((inner(value, path) for kind, inner in choices if isinstance(value, kind)), value)
+        def settle(value: Any, path: str, depth: int) -> Any:
+            return next((inner(value, path, depth) for kind, inner in choices if isinstance(value, kind)), value)
 
         return settle
 
     @staticmethod
     def _dict(inner: Settle) -> Settle:
-        return lambda value, path: {name: inner(part, f"{path}[{name!r}]") for name, part in value.items()}
+        return lambda value, path, depth: {
+            name: inner(part, f"{path}[{name!r}]", depth + 1) for name, part in value.items()
+        }
 
     @staticmethod
     def _list(inner: Settle) -> Settle:
-        return lambda value, path: [inner(part, f"{path}[{place}]") for place, part in enumerate(value)]
+        return lambda value, path, depth: [
+            inner(part, f"{path}[{place}]", depth + 1) for place, part in enumerate(value)
+        ]
 
     @staticmethod
     def _tuple(inner: list[Settle]) -> Settle:
-        def settle(value: Any, path: str) -> Any:
+        def settle(value: Any, path: str, depth: int) -> Any:
             each = inner * len(value) if len(inner) == 1 else inner
             return tuple(
-                one(part, f"{path}[{place}]") for place, (one, part) in enumerate(zip(each, value, strict=True))
+                one(part, f"{path}[{place}]", depth + 1)
+                for place, (one, part) in enumerate(zip(each, value, strict=True))
             )
 
         return settle
@@ -89,19 +95,26 @@ class _Walk:
                     fields[name] = wire.get(name, name), self.of(hint)
         fields = self._classes[base]
 
-        def settle(value: Any, path: str) -> Any:
+        def settle(value: Any, path: str, depth: int) -> Any:
+            if depth > MOST_LEVELS:  # only classes can hold themselves
+                raise too_deep()
             if type(value) is dict:  # of a TypedDict
                 parts = cast("dict[str, Any]", value)
                 return parts | {
-                    name: each(parts[name], f"{path}.{name}") for name, (_, each) in fields.items() if name in parts
+                    name: each(parts[name], f"{path}.{name}", depth + 1)
+                    for name, (_, each) in fields.items()
+                    if name in parts
                 }
             named: Any = value
             if issubclass(origin, tuple):
                 return named._replace(
-                    **{name: each(getattr(named, name), f"{path}.{name}") for name, (_, each) in fields.items()}
+                    **{
+                        name: each(getattr(named, name), f"{path}.{name}", depth + 1)
+                        for name, (_, each) in fields.items()
+                    }
                 )
             for name, (written, each) in fields.items():
-                _set(value, name, each(getattr(value, name), f"{path}.{written}"))
+                _set(value, name, each(getattr(value, name), f"{path}.{written}", depth + 1))
             return value
 
         return settle
