@@ -52,19 +52,27 @@ impl<P: Payload> Scheduler<P> {
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
-        let mut queue = self.queue_state(now, group, priority, cost);
-        if now < self.overloaded_until[priority as usize] && queue.allowed == Allowed::Batches {
-            queue.allowed = Allowed::DuringOverload;
-        }
+        let queue = self.queue_state(now, group, priority, cost);
         let full = queue.full();
         let admitted = bounds::admit(&queue, self.rules.queue, bytes, longest, timeout);
         let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait is a sign of overload.
         if !continues && admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
-            // Higher classes leave before this one, so the refusal says nothing about them.
-            self.overloaded_until[priority as usize..].fill(now + full * OVERLOADED_FOR_BATCHES);
+            self.overloaded(now, priority, full);
         }
         admitted
+    }
+
+    /// A request of normal class was refused because of its wait before it was submitted.
+    pub fn refused_before(&mut self, now: Time) {
+        let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
+        self.overloaded(now, Priority::Normal, queue.full());
+    }
+
+    /// A request was refused because of its wait, while a full batch takes this long. Higher classes leave before this one, so
+    /// the refusal says nothing about them.
+    fn overloaded(&mut self, now: Time, priority: Priority, full: Duration) {
+        self.overloaded_until[priority as usize..].fill(now + full * OVERLOADED_FOR_BATCHES);
     }
 
     fn closed(&self, continues: bool) -> Option<Outcome> {
@@ -179,6 +187,7 @@ impl<P: Payload> Scheduler<P> {
             allowed: match (self.rules.target, self.rules.max_wait) {
                 (Some(_), _) => Allowed::Target,
                 (None, Some(wait)) => Allowed::For(wait),
+                (None, None) if now < self.overloaded_until[priority as usize] => Allowed::DuringOverload,
                 (None, None) => Allowed::Batches,
             },
             size_model: cost_models.all(),
@@ -190,5 +199,14 @@ impl<P: Payload> Scheduler<P> {
     pub fn predicted_wait(&self, now: Time) -> Option<Duration> {
         let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
         bounds::predicted_wait(&queue)
+    }
+
+    /// How many items may wait until a new item of normal class is refused because of its wait. `None` while that cannot be
+    /// said, and with a latency target, where a forecast decides.
+    pub fn most_waiting(&self, now: Time) -> Option<usize> {
+        let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
+        let most = bounds::most_waiting(&queue, self.rules.request_timeout)?;
+        // A batch for each idle replica does not wait, whatever is allowed.
+        Some(most.max(queue.max_batch_size.saturating_mul(self.replicas.idle_count().max(1))))
     }
 }

@@ -54,6 +54,8 @@ pub struct Account(Arc<Counter>);
 #[derive(Debug, Default)]
 struct Counter {
     amount: AtomicU64,
+    /// Where the amount is a number of items: their bytes.
+    item_bytes: AtomicU64,
     whole: Option<Account>,
 }
 
@@ -61,7 +63,7 @@ impl Account {
     /// A part of this account.
     #[must_use]
     pub fn part(&self) -> Account {
-        Account(Arc::new(Counter { amount: AtomicU64::new(0), whole: Some(self.clone()) }))
+        Account(Arc::new(Counter { whole: Some(self.clone()), ..Counter::default() }))
     }
 
     /// What is held now, by all parts.
@@ -83,6 +85,21 @@ impl Account {
         held
     }
 
+    /// Counts one item of `bytes` until what is returned is dropped.
+    #[must_use]
+    pub fn count_item(&self, bytes: u64) -> CountedItem {
+        for counter in self.counters() {
+            counter.amount.fetch_add(1, Ordering::Relaxed);
+            counter.item_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        CountedItem { account: self.clone(), bytes }
+    }
+
+    /// The bytes of the items that are counted now, by all parts.
+    pub fn item_bytes(&self) -> u64 {
+        self.0.item_bytes.load(Ordering::Relaxed)
+    }
+
     /// Holds bytes if the account then has at most `limit`, or had none: one of any size finds room alone.
     pub fn hold_within(&self, bytes: usize, limit: u64) -> Option<CountedBytes> {
         debug_assert!(self.0.whole.is_none(), "a part is bounded by its whole");
@@ -92,9 +109,30 @@ impl Account {
         added.is_ok().then(|| CountedBytes { account: self.clone(), bytes })
     }
 
+    /// Of this account, and of its whole if it is a part.
+    fn counters(&self) -> impl Iterator<Item = &Counter> {
+        std::iter::once(&*self.0).chain(self.0.whole.as_ref().map(|whole| &*whole.0))
+    }
+
     /// The account of which this is a part, or this account.
     pub fn whole(&self) -> &Account {
         self.0.whole.as_ref().unwrap_or(self)
+    }
+}
+
+/// An item that an account counts, with its bytes; given back when this is dropped.
+#[derive(Debug)]
+pub struct CountedItem {
+    account: Account,
+    bytes: u64,
+}
+
+impl Drop for CountedItem {
+    fn drop(&mut self) {
+        for counter in self.account.counters() {
+            counter.amount.fetch_sub(1, Ordering::Relaxed);
+            counter.item_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -164,6 +202,16 @@ mod tests {
         assert!(first.grow(40, 100) && second.grow(20, 100));
         assert!(!second.grow(1, 100), "40 more, 39 are free");
         assert!(server.part().hold(0).grow(30, 100), "others find room");
+    }
+
+    #[test]
+    fn an_item_counts_with_its_bytes_in_its_part_and_in_the_whole() {
+        let whole = Account::default();
+        let part = whole.part();
+        let items = [part.count_item(10), whole.count_item(5)];
+        assert_eq!((part.amount(), part.item_bytes(), whole.amount(), whole.item_bytes()), (1, 10, 2, 15));
+        drop(items);
+        assert_eq!((part.amount(), part.item_bytes(), whole.amount(), whole.item_bytes()), (0, 0, 0, 0));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
+pub mod published;
 pub mod statistics;
 pub mod ticket;
 
 use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
 use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::published::Published;
 use crate::engine::deployment::statistics::Statistics;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::large_request::pieces::Pieces;
-use crate::engine::large_request::replica_count::ReplicaCount;
 use crate::engine::large_request::turns::{ITEM_BYTES, LargeRequests};
 use crate::engine::reply;
 use crate::engine::reply::ReplySender;
@@ -92,14 +93,14 @@ pub struct Deployment {
     pub version: String,
     /// What it takes and returns, as tensors.
     pub signature: Arc<Signature>,
-    /// How many replicas work now; its engine keeps it true.
-    pub replicas: ReplicaCount,
+    /// How many replicas work now, and how many items may wait; its engine keeps it true.
+    pub published: Published,
     inbound: mpsc::UnboundedSender<Inbound>,
     pub(crate) outcomes: Arc<OutcomeCounts>,
     seconds: Histogram,
     statistics: Arc<Statistics>,
     large_requests: Arc<LargeRequests>,
-    /// Counts the items that wait in its queue or on the way there. Each connection has a part of it.
+    /// Counts the items that wait in its queue or on the way there, and their bytes. Each connection has a part of it.
     pub waiting: Account,
     /// For its clock: whoever polls a call may be no thread of it.
     runtime: Handle,
@@ -118,13 +119,13 @@ impl Deployment {
         let account = Account::default();
         telemetry.show_account(metrics::LATER_BYTES, &[manifest.deployment()], &account);
         let large_requests = Arc::new(LargeRequests::new(account, manifest.options.max_queued_bytes));
-        let (waiting, replicas) = (Account::default(), ReplicaCount::default());
+        let (waiting, published) = (Account::default(), Published::default());
         let version = FIRST_VERSION.to_owned();
         Deployment {
             manifest,
             version,
             signature,
-            replicas,
+            published,
             inbound,
             outcomes,
             seconds,
@@ -158,7 +159,7 @@ impl Deployment {
     pub fn open<'a>(&'a self, call: Call, waiting: &Account) -> impl Future<Output = (Answer, Ticket)> + use<'a> {
         let started = Instant::now();
         let (mut reply, mut answer) = reply::channel();
-        reply.count_in(waiting);
+        reply.count_in(waiting, call.bytes());
         let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
         // If the engine is gone, so is the sender, and the receiver says so.
         let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));
@@ -176,7 +177,7 @@ impl Deployment {
     pub(crate) fn hold(&self, items: usize, bytes: usize, asked: usize) -> Result<Option<CountedBytes>, Failure> {
         let limits = BatchLimits::from(&self.manifest.options);
         let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
-        self.large_requests.hold(items, bytes, asked, Pieces::first(limits, self.replicas.get(), alike))
+        self.large_requests.hold(items, bytes, asked, Pieces::first(limits, self.published.replicas(), alike))
     }
 
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
@@ -226,7 +227,7 @@ impl Deployment {
     fn pieces(&self, calls: Vec<Call>) -> Pieces {
         let options = &self.manifest.options;
         let queue = usize::try_from(options.max_queued_items).unwrap_or(usize::MAX);
-        Pieces::new(calls, BatchLimits::from(options), self.replicas.get(), queue)
+        Pieces::new(calls, BatchLimits::from(options), self.published.replicas(), queue)
     }
 
     /// Hands items to the engine and waits for their answers.
@@ -242,7 +243,7 @@ impl Deployment {
             .into_iter()
             .map(|call| {
                 let (mut reply, answer) = reply::channel();
-                reply.count_in(waiting);
+                reply.count_in(waiting, call.bytes());
                 ((Box::new(call), reply), answer)
             })
             .unzip();
@@ -267,7 +268,7 @@ impl Deployment {
     ) -> Vec<Answer> {
         let default = self.manifest.options.request_timeout();
         let left = |call: &Call| call.timeout.unwrap_or(default).saturating_sub(started.elapsed());
-        pieces.set_replicas(self.replicas.get());
+        pieces.set_replicas(self.published.replicas());
         let calls = pieces.cut();
         let longest = || calls.iter().map(left).max().unwrap_or_default();
         loop {

@@ -4,7 +4,7 @@
 //! The channel is one allocation. The queue of parts is allocated with the first part. Neither end needs a runtime: the
 //! receiver may be polled by any executor.
 
-use crate::base::ledger::{Account, CountedBytes};
+use crate::base::ledger::{Account, CountedItem};
 use crate::values::answer::{Answer, Failure, OutputPart};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
@@ -76,13 +76,13 @@ pub struct ReplySender {
     /// `None` once the end has been sent.
     channel: Option<Arc<Channel>>,
     /// Counts the item while no worker has it.
-    waiting: Option<CountedBytes>,
+    waiting: Option<CountedItem>,
 }
 
 impl ReplySender {
-    /// Counts the item in `account` until it is launched or ends.
-    pub(crate) fn count_in(&mut self, account: &Account) {
-        self.waiting = Some(account.hold(1));
+    /// Counts the item, which has `bytes`, in `account` until it is launched or ends.
+    pub(crate) fn count_in(&mut self, account: &Account, bytes: u64) {
+        self.waiting = Some(account.count_item(bytes));
     }
 
     /// A worker has the item: it does not wait any more.

@@ -29,6 +29,8 @@ pub(crate) type Answers = SmallVec<[Answer; 1]>;
 #[derive(Debug)]
 pub(crate) struct RequestItems {
     items: Items,
+    /// Of the values of all items.
+    bytes: u64,
     _held: Option<CountedBytes>,
 }
 
@@ -52,7 +54,7 @@ impl RequestItems {
         if (message as u64).saturating_sub(bytes) > MOST_BESIDE_ITEMS {
             items.iter_mut().flatten().for_each(Call::detach);
         }
-        Ok(RequestItems { items, _held: held })
+        Ok(RequestItems { items, bytes, _held: held })
     }
 
     /// Those that can be computed.
@@ -75,15 +77,15 @@ pub(crate) struct RequestOutcomes {
 ///
 /// Requests of one item are the most frequent by far: the engine has the item when this returns, and the future is small.
 /// All others wait on the heap.
-pub(crate) fn run(
-    deployment: &Deployment,
+pub(crate) fn run<'a>(
+    deployment: &'a Deployment,
     request: RequestItems,
     ledger: Option<&Ledger>,
-) -> impl Future<Output = RequestOutcomes> + Send {
-    let RequestItems { mut items, _held: held } = request;
+) -> impl Future<Output = RequestOutcomes> + Send + use<'a> {
+    let RequestItems { mut items, bytes, _held: held } = request;
     let waiting = ledger.map_or_else(|| deployment.waiting.clone(), |ledger| ledger.waiting.of(&deployment.waiting));
     if ledger.is_some()
-        && let Err(failure) = room::check_share(&waiting, deployment.manifest.options.max_queued_items)
+        && let Err(failure) = room::check_share(deployment, &waiting, bytes)
     {
         let ticket = deployment.refuse(failure.outcome).of_items(count(&items));
         return Either::Right(ready(RequestOutcomes { answers: Err(failure), ticket }).boxed());
@@ -161,6 +163,7 @@ mod tests {
     use crate::values::chunks::Chunks;
     use bytes::Bytes;
     use futures_util::FutureExt;
+    use std::pin::Pin;
     use std::sync::Arc;
     use tokio::sync::mpsc;
 
@@ -173,10 +176,15 @@ mod tests {
     }
 
     fn items(deployment: &Deployment, count: usize) -> RequestItems {
-        let data = Chunks::from(Bytes::from_static(b"text"));
+        items_of(deployment, count, 4)
+    }
+
+    /// Items that have so many bytes each.
+    fn items_of(deployment: &Deployment, count: usize, bytes: usize) -> RequestItems {
+        let data = Chunks::from(Bytes::from(vec![b'x'; bytes]));
         let part = Part { tag: Tag::Text, tensor: None, data };
         let call = || call(&deployment.manifest, smallvec![part.clone()], &Terms::default());
-        RequestItems::new(deployment, (0..count).map(|_| call()).collect(), 4 * count).unwrap()
+        RequestItems::new(deployment, (0..count).map(|_| call()).collect(), bytes * count).unwrap()
     }
 
     fn item(deployment: &Deployment) -> RequestItems {
@@ -236,6 +244,49 @@ mod tests {
         assert_eq!(deployment.waiting.amount(), 0);
     }
 
+    type Waiting<'a> = Vec<Pin<Box<dyn Future<Output = RequestOutcomes> + Send + 'a>>>;
+
+    /// Requests of one connection, each of one item of `bytes`, until one is refused: how many wait, and why that one does not.
+    fn flood<'a>(deployment: &'a Deployment, connection: &Ledger, bytes: usize) -> (Waiting<'a>, Failure) {
+        let mut waiting = Waiting::new();
+        loop {
+            let mut request = Box::pin(run(deployment, items_of(deployment, 1, bytes), Some(connection)));
+            match request.as_mut().now_or_never() {
+                None => waiting.push(request),
+                Some(RequestOutcomes { answers, .. }) => return (waiting, answers.unwrap_err()),
+            }
+        }
+    }
+
+    /// The wait is too long before the queue is full: a connection has its share of the shorter queue.
+    #[tokio::test]
+    async fn one_connection_cannot_make_the_wait_of_all_too_long() {
+        let (deployment, _engine) = serving(4096);
+        deployment.published.set_most_waiting(90);
+        let server = Ledger::default();
+        let (greedy, other) = (server.connection(), server.connection());
+        let (waiting, failure) = flood(&deployment, &greedy, 4);
+        assert_eq!((waiting.len(), failure.outcome, failure.retry_after.is_some()), (80, Outcome::WaitTooLong, true));
+        assert!(failure.detail.contains("80 items of this connection") && failure.detail.contains("10 more items"));
+        assert!(deployment.published.take_refused() && !deployment.published.take_refused(), "the engine sees it once");
+        let mut request = Box::pin(run(&deployment, item(&deployment), Some(&other)));
+        assert!(request.as_mut().now_or_never().is_none(), "it has entered");
+    }
+
+    #[tokio::test]
+    async fn one_connection_cannot_take_all_bytes_of_the_queue() {
+        let (deployment, _engine) = serving(4096);
+        let server = Ledger::default();
+        let (greedy, other) = (server.connection(), server.connection());
+        let tenth = deployment.manifest.options.max_queued_bytes as usize / 10;
+        let (waiting, failure) = flood(&deployment, &greedy, tenth);
+        assert_eq!((waiting.len(), failure.outcome), (9, Outcome::QueueBytesFull), "{}", failure.detail);
+        assert_eq!(deployment.waiting.item_bytes(), 9 * tenth as u64);
+        let mut request = Box::pin(run(&deployment, items_of(&deployment, 1, tenth / 2), Some(&other)));
+        assert!(request.as_mut().now_or_never().is_none(), "it has entered");
+        drop((request, waiting));
+    }
+
     #[tokio::test]
     async fn one_connection_alone_has_most_of_the_queue() {
         let (deployment, _engine) = serving(90);
@@ -246,6 +297,6 @@ mod tests {
             entered += usize::from(request.as_mut().now_or_never().is_none());
             requests.push(request);
         }
-        assert_eq!(entered, 81, "eight ninths, and one");
+        assert_eq!(entered, 80, "eight ninths");
     }
 }

@@ -1,6 +1,7 @@
 //! How much requests and their answers may hold, and what is said when that is reached: the one place for all protocols.
 
 use crate::base::ledger::{Account, Ledger};
+use crate::engine::deployment::Deployment;
 use crate::values::answer::Failure;
 use jitney_core::config::options::ServerOptions;
 use jitney_core::tables::outcome::Outcome;
@@ -26,19 +27,40 @@ pub(crate) fn check(ledger: &Ledger, options: &ServerOptions) -> Result<(), Fail
     Err(full("answers that clients have not taken yet", limit))
 }
 
-/// Refuses a request of a connection that has more than its share of a deployment's queue, which has room for `limit` items.
-/// `waiting` counts the connection's items that wait there. The share is a multiple of the room that is left, so that
-/// some is left for connections that have no item in it.
-pub(crate) fn check_share(waiting: &Account, limit: u64) -> Result<(), Failure> {
-    let (own, left) = (waiting.amount(), limit.saturating_sub(waiting.whole().amount()));
-    if own == 0 || own <= left.saturating_mul(SHARE) {
+/// Refuses a request of `bytes` of a connection that has more than its share of a deployment's queue. `waiting` counts the
+/// connection's items that wait there. The queue has room for so many items and bytes as the options say, and for fewer
+/// items if the next one would wait for too long. The share is a multiple of the room that is left behind the request, so
+/// that some is left for connections that have no item in the queue.
+pub(crate) fn check_share(deployment: &Deployment, waiting: &Account, bytes: u64) -> Result<(), Failure> {
+    let (own, all) = (waiting.amount(), waiting.whole());
+    if own == 0 {
         return Ok(());
     }
-    let detail = format!(
-        "{own} items of this connection wait in the queue, which has room for {left} more items of all connections \
-         (max_queued_items = {limit}); wait for answers, or come back in a second"
-    );
-    Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueFull, detail) })
+    let (options, in_time) = (&deployment.manifest.options, deployment.published.most_waiting());
+    let left = options.max_queued_items.min(in_time).saturating_sub(all.amount());
+    let (own_bytes, limit) = (waiting.item_bytes(), options.max_queued_bytes);
+    let left_bytes = limit.saturating_sub(all.item_bytes());
+    let exceeds = |own: u64, left: u64, new: u64| own > left.saturating_sub(new).saturating_mul(SHARE);
+    let (outcome, detail) = if exceeds(own, left, 1) {
+        let items = format!("{own} items of this connection wait in the queue, which has room for {left} more items");
+        if in_time < options.max_queued_items {
+            deployment.published.refused();
+            (Outcome::WaitTooLong, format!("{items}: then a request would wait for longer than it may (max_wait_s)"))
+        } else {
+            let limit = options.max_queued_items;
+            (Outcome::QueueFull, format!("{items} of all connections (max_queued_items = {limit})"))
+        }
+    } else if own_bytes > 0 && exceeds(own_bytes, left_bytes, bytes) {
+        let detail = format!(
+            "items of this connection wait in the queue with {own_bytes} bytes, this request has {bytes}, and the queue \
+             has room for {left_bytes} more bytes of all connections (max_queued_bytes = {limit})"
+        );
+        (Outcome::QueueBytesFull, detail)
+    } else {
+        return Ok(());
+    };
+    let detail = format!("{detail}; wait for answers, or come back in a second");
+    Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(outcome, detail) })
 }
 
 /// No room for what is being received.

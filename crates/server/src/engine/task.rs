@@ -8,7 +8,7 @@ mod timings;
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::Inbound;
-use crate::engine::large_request::replica_count::ReplicaCount;
+use crate::engine::deployment::published::Published;
 use crate::engine::reply::ReplySender;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::Meters;
@@ -74,12 +74,12 @@ pub struct Engine {
     meters: Meters,
     lost_inputs: LostInputs,
     is_crash_looping: bool,
-    /// What others see of the number of replicas.
-    replicas: ReplicaCount,
+    /// What others see of its state.
+    published: Published,
 }
 
 impl Engine {
-    /// An engine without replicas; it says in `replicas` how many it has.
+    /// An engine without replicas; it says in `published` how many it has.
     pub fn new(
         deployment: &str,
         rules: Rules,
@@ -87,7 +87,7 @@ impl Engine {
         inbound: mpsc::UnboundedReceiver<Inbound>,
         reports: mpsc::UnboundedSender<WorkerEvent>,
         telemetry: &Telemetry,
-        replicas: ReplicaCount,
+        published: Published,
     ) -> Engine {
         Engine {
             deployment: deployment.to_owned(),
@@ -101,7 +101,7 @@ impl Engine {
             meters: Meters::new(telemetry, deployment),
             lost_inputs: LostInputs::default(),
             is_crash_looping: false,
-            replicas,
+            published,
         }
     }
 
@@ -126,13 +126,16 @@ impl Engine {
             if away >= BEAT + AWAY {
                 self.scheduler.excuse(away);
             }
+            if self.published.take_refused() {
+                self.scheduler.refused_before(now);
+            }
             for message in messages.drain(..) {
                 self.receive(now, message);
             }
             while let Some(action) = self.scheduler.poll(now) {
                 self.carry_out(now, action);
             }
-            self.show();
+            self.show(now);
             let beat = self.scheduler.is_watching().then(|| now + BEAT);
             // Most wakes are deadlines far away that only move further: the timer is touched when it must ring earlier.
             if let Some(wake) = self.scheduler.next_wake().into_iter().chain(beat).min().filter(|&wake| wake < armed) {
@@ -378,7 +381,7 @@ impl Engine {
         self.meters.returns.set(traffic.lags().median().map_or(0.0, |(share, _)| share));
     }
 
-    fn show(&self) {
+    fn show(&self, now: Time) {
         let scheduler = &self.scheduler;
         let queued = scheduler.queued_items();
         self.meters.queued_items.set(queued as i64);
@@ -386,7 +389,9 @@ impl Engine {
         self.meters.lanes.set(scheduler.lanes() as i64);
         self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
         self.meters.ready_replicas.set(scheduler.replicas() as i64);
-        self.replicas.set(scheduler.replicas());
+        self.published.set_replicas(scheduler.replicas());
+        let most_waiting = scheduler.most_waiting(now).map_or(u64::MAX, |items| items as u64);
+        self.published.set_most_waiting(most_waiting);
     }
 
     fn refused(&self, refusal: Refusal) -> Failure {

@@ -49,9 +49,9 @@ impl Engines {
         let mut methods = methods.into_iter();
         let Some(first) = methods.next() else { return Vec::new() };
         let first = Deployment::new(first, engine.clone(), telemetry);
-        let (manifest, replicas) = (first.manifest.clone(), first.replicas.clone());
+        let (manifest, published) = (first.manifest.clone(), first.published.clone());
         let name = manifest.deployment();
-        self.tasks.spawn(Engine::new(name, rules, clock, inbound, events, telemetry, replicas).run());
+        self.tasks.spawn(Engine::new(name, rules, clock, inbound, events, telemetry, published).run());
         let options = &manifest.options;
         let served = Served {
             engine,

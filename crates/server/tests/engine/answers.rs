@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// A worker that answers in reverse order, twice, for items of others too, and for batches that never were.
@@ -500,7 +501,7 @@ async fn a_large_request_has_work_for_every_replica_that_works_now() {
             rig.lose(lost, Loss::Killed).await;
         }
         rig.settle().await;
-        assert_eq!(rig.deployment.replicas.get(), up);
+        assert_eq!(rig.deployment.published.replicas(), up);
         let deployment = rig.deployment.clone();
         let _large = tokio::spawn(async move {
             deployment.open_many((0..64).map(|_| call("x")).collect(), &deployment.waiting).await.0
@@ -509,6 +510,34 @@ async fn a_large_request_has_work_for_every_replica_that_works_now() {
         let inside = rig.gauge(metrics::QUEUED_ITEMS) + rig.gauge(metrics::RUNNING_ITEMS);
         assert_eq!(inside, expected, "two batches of eight for each of {up}");
     }
+}
+
+/// Others see how many items may wait: the engine lets in as many, and then refuses the next one for its wait.
+#[tokio::test(start_paused = true)]
+async fn the_engine_says_how_many_items_may_wait() {
+    let mut rig = Rig::running(|options| options.max_batch_size = 1);
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    assert_eq!(rig.deployment.published.most_waiting(), u64::MAX, "nothing was measured");
+    for _ in 0..3 {
+        let first = rig.call("it takes a second");
+        let batch = worker.batch().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        worker.answer(&batch).await;
+        first.await.unwrap();
+    }
+    let running = rig.call("it runs");
+    let _batch = worker.batch().await;
+    rig.settle().await;
+    let most = rig.deployment.published.most_waiting();
+    assert!((5..=10).contains(&most), "about ten batches of one item: {most}");
+    let inside = rig.deployment.waiting.amount();
+    let waiting: Vec<_> = (inside..most).map(|_| rig.call("it waits")).collect();
+    rig.settle().await;
+    assert!(waiting.iter().all(|call| !call.is_finished()), "{most} may wait");
+    assert_eq!(outcome(&rig.call("one too many").await.unwrap()), Outcome::WaitTooLong);
+    assert!(rig.deployment.published.most_waiting() < most, "fewer during overload");
+    waiting.iter().chain([&running]).for_each(JoinHandle::abort);
 }
 
 #[tokio::test(start_paused = true)]

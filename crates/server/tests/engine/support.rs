@@ -80,8 +80,8 @@ impl Rig {
         let (telemetry, clock) = (Telemetry::new(), Clock::default());
         let rules = Rules::new(&manifest.options).unwrap();
         let deployment = Deployment::new(manifest, inbound.clone(), &telemetry);
-        let replicas = deployment.replicas.clone();
-        let engine = Engine::new(NAME, rules, clock, messages, reports_tx.clone(), &telemetry, replicas);
+        let published = deployment.published.clone();
+        let engine = Engine::new(NAME, rules, clock, messages, reports_tx.clone(), &telemetry, published);
         Rig { deployment, inbound, reports, reports_tx, telemetry, clock, workers: 0, engine: Some(engine) }
     }
 

@@ -60,6 +60,22 @@ impl QueueState<'_> {
         self.batch(self.max_batch_size)
     }
 
+    /// The same as far as it delays others. Single batches may seem far too slow while the front is busy; refusing because of
+    /// them would keep the estimate wrong.
+    fn pace(&self) -> Duration {
+        self.full().min(self.size_model.at_the_rate_of_lately(self.max_batch_size).mul_f64(self.weight))
+    }
+
+    /// The longest wait that a request may have which may take `timeout`.
+    fn longest_wait(&self, timeout: Duration) -> Duration {
+        let within_reason = |batches: Duration| batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
+        match self.allowed {
+            Allowed::DuringOverload => within_reason(self.full() * ALLOWED_HALVES_IN_OVERLOAD / 2),
+            Allowed::Batches | Allowed::Target => within_reason(self.full() * ALLOWED_BATCHES),
+            Allowed::For(wait) => wait,
+        }
+    }
+
     fn batch(&self, items: usize) -> Duration {
         self.size_model.batch(items).mul_f64(self.weight)
     }
@@ -73,13 +89,29 @@ pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
     if queue.idle && queue.is_empty {
         return Some(Duration::ZERO);
     }
-    // Single batches may seem far too slow while the front is busy; refusing because of them would keep the estimate wrong.
-    let full = queue.full().min(queue.size_model.at_the_rate_of_lately(queue.max_batch_size).mul_f64(queue.weight));
+    let full = queue.pace();
     // All replicas are busy. The next one is free after a part of its running batch, which under little load is far shorter
     // than a full batch. Then each batch ahead takes its turn.
     let runs = if queue.ahead == 0 { queue.size_model.recent().min(full) } else { full };
     let alone = queue.batch(1) * queue.suspects.min(queue.ahead + 1) as u32;
     Some(runs / (queue.replicas + 1) + (full * queue.ahead as u32 + alone) / queue.replicas)
+}
+
+/// How many items may wait until the next one would wait for longer than a request may which may take `timeout`. `None` while
+/// too little has been measured, and with a latency target, where a forecast decides.
+pub fn most_waiting(queue: &QueueState, timeout: Duration) -> Option<usize> {
+    if queue.allowed == Allowed::Target {
+        return None;
+    }
+    let allowed = queue.longest_wait(timeout);
+    let wait = |ahead| predicted_wait(&QueueState { ahead, idle: false, ..*queue });
+    // From one batch on, each batch more adds the same.
+    let batches = match allowed.checked_sub(wait(1)?) {
+        None => usize::from(wait(0)? <= allowed),
+        Some(rest) => 2 + (rest.as_secs_f64() * f64::from(queue.replicas) / queue.pace().as_secs_f64()) as usize,
+    };
+    let left = batches.saturating_sub(queue.ahead).saturating_mul(queue.max_batch_size);
+    Some((queue.items + left).saturating_sub(queue.items % queue.max_batch_size))
 }
 
 /// Lets a request of `bytes` in, or returns the refusal. A request enters while the queue is below its bounds.
@@ -91,13 +123,7 @@ pub fn admit(
     remaining: Duration,
 ) -> Result<(), Refusal> {
     let wait = predicted_wait(queue);
-    let full = queue.full();
-    let within_reason = |batches: Duration| batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
-    let allowed = match queue.allowed {
-        Allowed::DuringOverload => within_reason(full * ALLOWED_HALVES_IN_OVERLOAD / 2),
-        Allowed::Batches | Allowed::Target => within_reason(full * ALLOWED_BATCHES),
-        Allowed::For(wait) => wait,
-    };
+    let (full, allowed) = (queue.full(), queue.longest_wait(timeout));
     let refuse = |outcome| {
         let excess = wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(allowed) + full);
         Err(Refusal::after(outcome, wait, excess))
@@ -213,6 +239,24 @@ mod tests {
             ))
         };
         assert_eq!((ask(16), ask(24)), (Outcome::Ok, Outcome::WaitTooLong), "2.5 and 3.5 batches");
+    }
+
+    #[test]
+    fn so_many_may_wait_as_are_let_in() {
+        let limits = QueueLimits { max_items: usize::MAX, ..LIMITS };
+        let allowed = [Allowed::Batches, Allowed::DuringOverload, Allowed::For(Duration::from_millis(2200))];
+        for (milliseconds, replicas) in [(1000, 1), (1000, 3), (90, 2)] {
+            let size_model = size_model(milliseconds);
+            for allowed in allowed {
+                let queue = |items| QueueState { replicas, allowed, ..queue(&size_model, items) };
+                for items in 1..700 {
+                    let most = most_waiting(&queue(items), MINUTE).expect("it is measured");
+                    let enters = admit(&queue(items), limits, 1, MINUTE, MINUTE).is_ok();
+                    assert_eq!(enters, items < most, "{items} of {most} wait, {allowed:?}, {replicas} replicas");
+                }
+            }
+        }
+        assert_eq!(most_waiting(&queue(&SizeModel::default(), 1), MINUTE), None);
     }
 
     #[test]
