@@ -7,6 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
+/// Bytes of a method in a line; a longer one is cut.
+const LONGEST_METHOD: usize = 256;
+/// Bytes of a path in a line; a longer one is cut.
+const LONGEST_PATH: usize = 1024;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended<'e> {
@@ -67,8 +72,8 @@ impl AccessLine {
     /// Says which route of HTTP was asked.
     pub(crate) fn set_route(&mut self, method: &str, path: &str) {
         self.change(|record| {
-            method.clone_into(&mut record.method);
-            path.clone_into(&mut record.path);
+            record.method = printable(method, LONGEST_METHOD);
+            record.path = printable(path, LONGEST_PATH);
         });
     }
 
@@ -103,5 +108,49 @@ impl Drop for AccessLine {
         record.duration_ms = duration_ms;
         record.request_bytes = self.request_bytes.load(Ordering::Relaxed);
         self.queue.add(record);
+    }
+}
+
+/// The first `most` bytes of a text of the client's, without characters that end the line or move a terminal.
+fn printable(text: &str, most: usize) -> String {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let is_unfit = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let mut shown = text[..end].replace(is_unfit, "\u{fffd}");
+    if end < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::access_log::queue::queue;
+
+    #[test]
+    fn what_a_client_writes_stays_in_its_line_and_is_cut() {
+        let (queue, _written) = queue();
+        let mut line = AccessLine::new(queue);
+        line.set_route("GET", "/a\u{2028}b\u{2029}c\u{85}d\u{1b}[31m\n\u{e9}");
+        let path = &line.record.as_ref().unwrap().path;
+        assert_eq!(path, "/a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}[31m\u{fffd}\u{e9}");
+        line.set_route(&"M".repeat(257), &format!("/{}", "\u{e9}".repeat(30_000)));
+        let record = line.record.as_ref().unwrap();
+        assert_eq!(record.method, "M".repeat(256) + "…");
+        // A character of two bytes would end behind the last byte that fits.
+        assert_eq!(record.path, format!("/{}…", "\u{e9}".repeat(511)));
+    }
+
+    #[test]
+    fn a_route_that_fits_is_written_as_it_is() {
+        let (queue, _written) = queue();
+        let mut line = AccessLine::new(queue);
+        let path = "p".repeat(LONGEST_PATH);
+        line.set_route("POST", &path);
+        let record = line.record.as_ref().unwrap();
+        assert_eq!((&*record.method, &record.path), ("POST", &path));
     }
 }
