@@ -158,6 +158,15 @@ def test_a_script_serves_until_a_signal(tmp_path: Path, number: signal.Signals) 
     assert "serving" in said or "listening" in said, said
 
 
+def test_a_second_server_in_one_process_is_refused(tmp_path: Path) -> None:
+    process = start(tmp_path, SERVER + '        jitney.serve(Shout, listen=["unix:server.sock"])\n')
+    wait(lambda: '"ready": true' in ask(tmp_path, "/readyz"), "the server is ready")
+    process.send_signal(signal.SIGTERM)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "went on\n"), said
+    assert "EngineFailed: jitney.serve: a server or an engine ran in this process before" in said
+
+
 def test_a_script_that_cannot_serve_exits_as_the_command_does(tmp_path: Path) -> None:
     ran = run(
         tmp_path,
