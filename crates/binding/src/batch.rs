@@ -108,7 +108,7 @@ impl Batch {
         let ids: Vec<_> = places.iter().map(|&place| items[place].id).collect();
         let again =
             py.detach(|| self.link.inputs_again(self.delivered.batch.id, &ids)).map_err(|error| lost(&error))?;
-        // An item that has ended is not sent: nobody waits for its answer.
+        // The front sends no input of an item that has ended: no request waits for its answer.
         let mut places = places.into_iter();
         for item in &again.items {
             let Some(place) = places.find(|&place| items[place].id == item.id) else { break };

@@ -41,7 +41,7 @@ impl InlineServer {
         Ok(InlineServer { settings: Mutex::new(Some(settings)), workers })
     }
 
-    /// Runs until it is told to stop; the exit code. Once.
+    /// Runs until a signal stops the server, and returns the exit code. A second call fails.
     fn run(&self, py: Python<'_>) -> PyResult<i32> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
         let settings = settings.ok_or_else(|| PyValueError::new_err("a server runs once"))?;

@@ -6,7 +6,7 @@ from typing import Any, cast
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from jitney.embedded.handles import Models, for_threads
+from jitney.embedded.handles import Models, SyncModels, for_threads
 from jitney.embedded.models import REQUEST_ID
 from jitney.errors import NotFound
 from jitney.fastapi.errors import request_id_of
@@ -32,14 +32,12 @@ def sync_model(key: str | type[Any] | Callable[..., Any]) -> Any:
     """
 
     async def find(connection: HTTPConnection) -> Any:
-        models = _models(connection)
-        _named(models, key)
-        return cast("Any", for_threads(models)[key])
+        return _named(for_threads(_models(connection)), key)
 
     return Depends(find)
 
 
-def _named(models: Models, key: str | type[Any] | Callable[..., Any]) -> Any:
+def _named(models: Models | SyncModels, key: str | type[Any] | Callable[..., Any]) -> Any:
     """Return the model. A name that the application has wrong is not an error of the client, so its answer is a 500."""
     try:
         return cast("Any", models[key])

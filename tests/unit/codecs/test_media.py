@@ -1,8 +1,6 @@
 """Images and arrays as fields of items: read, checked and refused one by one."""
 
-import base64
 import dataclasses
-import io
 import tracemalloc
 from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
 
@@ -11,30 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 from fake_core import FakeBatch, FakeResults
+from files import npy, png, text
 from jitney.codecs import Codec, tags
 from jitney.config.layers import DeploymentOptions
 from jitney.signature.annotations import read_signature
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
 Mask = Annotated[np.ndarray, jitney.Tensor("bool", (2, 2))]
 Vector = Annotated[np.ndarray, jitney.Tensor("float32", (None,))]
-
-
-def png(width: int = 2, height: int = 2) -> bytes:
-    buffer = io.BytesIO()
-    Pillow.new("RGB", (width, height), "red").save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
-
-
-def text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 class Deep(msgspec.Struct, rename="camel"):

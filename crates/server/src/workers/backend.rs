@@ -35,3 +35,20 @@ pub struct WorkerSpec {
     /// Folders in which modules are looked for after all others.
     pub path: Vec<String>,
 }
+
+#[cfg(test)]
+impl WorkerSpec {
+    /// A worker with this number, of a target that no test imports.
+    pub(crate) fn for_test(worker: ReplicaId) -> WorkerSpec {
+        WorkerSpec {
+            address: "unix:none".into(),
+            token: "t".into(),
+            worker: worker.0,
+            target: "m.py".into(),
+            overrides: serde_json::Value::Null,
+            is_further: false,
+            cpu_threads: 1,
+            path: Vec::new(),
+        }
+    }
+}

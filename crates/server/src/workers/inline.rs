@@ -14,7 +14,7 @@ pub struct InlineWorkers {
     /// `None` when there will be no more.
     specs: Mutex<Option<Sender<String>>>,
     queue: Mutex<Receiver<String>>,
-    /// The worker that has started and not ended, and who is told about its end.
+    /// The worker that has started and not ended, and the channel to which its end is reported.
     current: Mutex<Option<(ReplicaId, UnboundedSender<WorkerEvent>)>>,
 }
 
@@ -88,25 +88,12 @@ mod tests {
 
     const WORKER: ReplicaId = ReplicaId(3);
 
-    fn spec() -> WorkerSpec {
-        WorkerSpec {
-            address: "unix:none".into(),
-            token: "t".into(),
-            worker: WORKER.0,
-            target: "m.py".into(),
-            overrides: serde_json::Value::Null,
-            is_further: false,
-            cpu_threads: 1,
-            path: Vec::new(),
-        }
-    }
-
     #[test]
     fn a_worker_is_handed_over_and_its_end_is_reported_once() {
         let (events, mut reported) = unbounded_channel();
         let workers = Arc::new(InlineWorkers::default());
         let backend = Inline { workers: workers.clone(), events };
-        backend.start(WORKER, spec());
+        backend.start(WORKER, WorkerSpec::for_test(WORKER));
         assert!(workers.next().unwrap().contains("\"target\":\"m.py\""));
         workers.ended(ReplicaId(2));
         workers.ended(WORKER);
@@ -116,7 +103,7 @@ mod tests {
         assert!(reported.try_recv().is_err());
         workers.close();
         assert_eq!(workers.next(), None);
-        backend.start(WORKER, spec());
+        backend.start(WORKER, WorkerSpec::for_test(WORKER));
         assert!(matches!(reported.try_recv(), Ok(WorkerEvent::Exited(WORKER, _, Loss::Crashed))));
     }
 }

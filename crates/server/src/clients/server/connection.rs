@@ -41,7 +41,7 @@ const REQUESTS: u32 = 16_384;
 /// seconds, and one that has disconnected would keep its place without end.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The next frame, unless there is no sign of life for too long. `grow` counts a large one while it arrives.
+/// Reads the next frame. Fails if the other end sends nothing for too long. `grow` counts a large frame while it arrives.
 async fn next<R: AsyncRead + Unpin>(
     reader: &mut FrameReader<R>,
     most: usize,

@@ -24,16 +24,7 @@ fn backend(script: &str) -> (Processes, mpsc::UnboundedReceiver<WorkerEvent>, Te
 }
 
 fn spec() -> WorkerSpec {
-    WorkerSpec {
-        address: "unix:none".into(),
-        token: "t".into(),
-        worker: WORKER.0,
-        target: "m.py".into(),
-        overrides: serde_json::Value::Null,
-        is_further: false,
-        cpu_threads: 1,
-        path: Vec::new(),
-    }
+    WorkerSpec::for_test(WORKER)
 }
 
 async fn next(reported: &mut mpsc::UnboundedReceiver<WorkerEvent>) -> WorkerEvent {
