@@ -189,14 +189,11 @@ impl Deployment {
         let mut guard = CancelOnDrop::new(self, SmallVec::new());
         let answers = self.piece_by_piece(started, calls, waiting, &mut guard).await;
         guard.disarm();
-        let all = answers.as_deref().unwrap_or_default();
-        let outcomes = || all.iter().map(Answer::outcome);
-        let outcome = match &answers {
-            Ok(_) => outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next()).unwrap_or(Outcome::Ok),
-            Err(failure) => failure.outcome,
+        let (outcome, timing) = match &answers {
+            Ok(answers) => Answer::summary(answers),
+            Err(failure) => (failure.outcome, Timing::default()),
         };
-        let slowest = all.iter().map(|answer| answer.timing).max_by_key(Timing::total);
-        let ticket = self.answered(started, outcome, slowest.unwrap_or_default());
+        let ticket = self.answered(started, outcome, timing);
         (answers, ticket)
     }
 

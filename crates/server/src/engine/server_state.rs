@@ -96,6 +96,11 @@ impl ServerState {
         catalogue.as_ref()?.get(name).cloned()
     }
 
+    /// Where a request for this deployment is counted; without one, with those whose deployment is unknown.
+    pub(crate) fn counts<'a>(&'a self, deployment: Option<&'a Deployment>) -> &'a Arc<OutcomeCounts> {
+        deployment.map_or(&self.unknown, |deployment| &deployment.outcomes)
+    }
+
     /// The deployment that is called at a path, given without its first slash.
     pub fn called_at(&self, path: &str) -> Option<Arc<Deployment>> {
         let catalogue = self.catalogue.read().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@
 use crate::base::ledger::{CountedBytes, Ledger};
 use crate::base::offload;
 use crate::engine::deployment::Deployment;
-use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
+use crate::engine::deployment::ticket::Ticket;
 use crate::engine::request::{Answers, RequestItems, RequestOutcomes};
 use crate::engine::server_state::ServerState;
 use crate::engine::{request, room};
@@ -113,11 +113,6 @@ impl<Output> Written<Output> {
     }
 }
 
-/// Where a request is counted whose body has not been read.
-fn counts<'a, D: Dialect>(dialect: &'a D, state: &'a ServerState) -> &'a Arc<OutcomeCounts> {
-    dialect.deployment().map_or(&state.unknown, |deployment| &deployment.outcomes)
-}
-
 /// An answer that has been written and not been sent.
 pub(crate) struct Computed<Output> {
     pub(crate) output: Output,
@@ -162,10 +157,10 @@ impl<'r> Exchange<'r> {
         body: &mut Upload,
     ) -> Result<Computed<D::Output>, (Problem, Ticket)> {
         let refused = |problem: Problem| {
-            let ticket = counts(dialect, self.state).refuse(problem.outcome());
+            let ticket = self.state.counts(dialect.deployment()).refuse(problem.outcome());
             (problem, ticket)
         };
-        let arriving = counts(dialect, self.state).arrive();
+        let arriving = self.state.counts(dialect.deployment()).arrive();
         let body = IncomingBody { state: self.state, upload: body, allowed: dialect.allowed() };
         let (mut terms, head) = match self.read_head(dialect) {
             Ok(read) => read,
@@ -222,7 +217,7 @@ impl Computing<'_> {
         received: Option<CountedBytes>,
         terms: RequestTerms,
     ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
-        let counts = counts(dialect, self.state);
+        let counts = self.state.counts(dialect.deployment());
         let arriving = counts.arrive();
         let decoded = dialect.decode(head, body).await;
         arriving.end();

@@ -104,6 +104,14 @@ impl Answer {
         Answer { result: Err(failure), timing: Timing::default(), tokens: None }
     }
 
+    /// How a request with these answers ended, and the timing of its slowest item. It succeeded if one of its items did.
+    pub(crate) fn summary(answers: &[Answer]) -> (Outcome, Timing) {
+        let outcomes = || answers.iter().map(Answer::outcome);
+        let outcome = outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next()).unwrap_or(Outcome::Ok);
+        let slowest = answers.iter().map(|answer| answer.timing).max_by_key(Timing::total);
+        (outcome, slowest.unwrap_or_default())
+    }
+
     /// Which row of the table.
     pub fn outcome(&self) -> Outcome {
         self.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok)

@@ -1,12 +1,13 @@
 //! Answers that come in parts.
 
-use crate::support::{Rig, batch_end, call, entry, text, texts};
+use crate::support::{Rig, Worker, batch_end, call, entry, text, texts};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::engine::deployment::Inbound;
 use jitney_server::engine::reply;
 use jitney_server::engine::reply::{MOST_PARTS, ReplyEvent, ReplyReceiver};
+use jitney_server::link::batch_frame::ReceivedBatch;
 use jitney_server::link::results_frame::ResultsWriter;
 use std::time::Duration;
 
@@ -19,6 +20,18 @@ fn submit(rig: &Rig, text: &str) -> ReplyReceiver {
 async fn part(answer: &mut ReplyReceiver) -> String {
     let ReplyEvent::Part(values) = answer.next().await else { panic!("a part comes next") };
     String::from_utf8(values[0].data.to_vec()).unwrap()
+}
+
+/// A worker that has sent the first part of an item, which has reached its caller.
+async fn after_one_part() -> (Rig, Worker, ReceivedBatch, ReplyReceiver) {
+    let mut rig = Rig::running(|_| {});
+    let mut worker = rig.worker().await;
+    rig.settle().await;
+    let mut answer = submit(&rig, "a");
+    let batch = worker.batch().await;
+    worker.write(&entry(batch.id, batch.items[0].id, 0, "one", false)).await;
+    assert_eq!(part(&mut answer).await, "one");
+    (rig, worker, batch, answer)
 }
 
 async fn failure(mut answer: ReplyReceiver) -> (Outcome, String) {
@@ -54,13 +67,7 @@ async fn parts_reach_the_caller_as_they_come_and_the_item_ends_once() {
 #[tokio::test(start_paused = true)]
 async fn a_part_that_is_missing_or_comes_twice_fails_its_item() {
     for sequence in [0, 2] {
-        let mut rig = Rig::running(|_| {});
-        let mut worker = rig.worker().await;
-        rig.settle().await;
-        let mut answer = submit(&rig, "a");
-        let batch = worker.batch().await;
-        worker.write(&entry(batch.id, batch.items[0].id, 0, "one", false)).await;
-        assert_eq!(part(&mut answer).await, "one");
+        let (_rig, mut worker, batch, answer) = after_one_part().await;
         worker.write(&entry(batch.id, batch.items[0].id, sequence, "two", true)).await;
         let (outcome, detail) = failure(answer).await;
         assert_eq!(outcome, Outcome::Internal);
@@ -92,14 +99,8 @@ async fn a_caller_that_does_not_read_gets_no_more_parts() {
 
 #[tokio::test(start_paused = true)]
 async fn an_item_that_was_cancelled_and_left_out_after_a_part_is_no_longer_with_its_worker() {
-    let mut rig = Rig::running(|_| {});
-    let mut worker = rig.worker().await;
-    rig.settle().await;
-    let mut answer = submit(&rig, "a");
-    let batch = worker.batch().await;
+    let (mut rig, mut worker, batch, _answer) = after_one_part().await;
     let id = batch.items[0].id;
-    worker.write(&entry(batch.id, id, 0, "one", false)).await;
-    assert_eq!(part(&mut answer).await, "one");
     rig.inbound.send(Inbound::Cancel(id)).unwrap();
     assert_eq!(worker.cancelled().await, id);
     let mut table = ResultsWriter::new(batch.id, Duration::ZERO, 1);
@@ -116,13 +117,7 @@ async fn an_item_that_was_cancelled_and_left_out_after_a_part_is_no_longer_with_
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_may_leave_an_item_out_after_a_part() {
-    let mut rig = Rig::running(|_| {});
-    let mut worker = rig.worker().await;
-    rig.settle().await;
-    let mut answer = submit(&rig, "a");
-    let batch = worker.batch().await;
-    worker.write(&entry(batch.id, batch.items[0].id, 0, "one", false)).await;
-    assert_eq!(part(&mut answer).await, "one");
+    let (_rig, mut worker, batch, answer) = after_one_part().await;
     let mut table = ResultsWriter::new(batch.id, Duration::ZERO, 1);
     table.left_out(batch.items[0].id, 1);
     worker.write(&table.finish()).await;
@@ -131,13 +126,7 @@ async fn a_worker_may_leave_an_item_out_after_a_part() {
 
 #[tokio::test(start_paused = true)]
 async fn an_item_with_parts_does_not_run_again() {
-    let mut rig = Rig::running(|_| {});
-    let mut worker = rig.worker().await;
-    rig.settle().await;
-    let mut begun = submit(&rig, "begun");
-    let batch = worker.batch().await;
-    worker.write(&entry(batch.id, batch.items[0].id, 0, "one", false)).await;
-    assert_eq!(part(&mut begun).await, "one");
+    let (mut rig, worker, _, begun) = after_one_part().await;
     rig.lose(worker, Loss::Killed).await;
     assert_eq!(failure(begun).await.0, Outcome::WorkerLost);
     let mut other = rig.worker().await;

@@ -37,7 +37,7 @@ pub(crate) struct AccessLine {
 impl AccessLine {
     pub(super) fn new(queue: Queue) -> AccessLine {
         let record = Record {
-            at: Some(SystemTime::now()),
+            at: SystemTime::now(),
             request_id: String::new(),
             protocol: "",
             method: String::new(),

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 pub(super) struct Record {
     /// When the request began.
     #[serde(skip)]
-    pub(super) at: Option<SystemTime>,
+    pub(super) at: SystemTime,
     pub(super) request_id: String,
     pub(super) protocol: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -56,11 +56,10 @@ pub(super) enum Format {
 impl Format {
     /// Appends a line for one request.
     pub(super) fn write(self, out: &mut Vec<u8>, record: &Record) {
-        let at = record.at.unwrap_or_else(SystemTime::now);
         match self {
-            Format::Json => json(out, at, "INFO", "access", record),
+            Format::Json => json(out, record.at, "INFO", "access", record),
             Format::Text => {
-                timestamp::write(out, at);
+                timestamp::write(out, record.at);
                 let Record { request_id, protocol, status, .. } = record;
                 // A `Vec` takes every write.
                 let _ = write!(out, "  INFO access request_id={request_id} protocol={protocol}");
@@ -114,7 +113,7 @@ mod tests {
 
     fn record() -> Record {
         Record {
-            at: Some(UNIX_EPOCH + Duration::from_millis(1500)),
+            at: UNIX_EPOCH + Duration::from_millis(1500),
             request_id: "a\"b".into(),
             protocol: "native",
             method: "POST".into(),

@@ -191,8 +191,7 @@ impl Connection {
                     let access = line::begin(&self.state, &terms.id, &deployment, &items);
                     let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
                     let deployment = self.state.deployment(&deployment);
-                    let counts = deployment.as_ref().map_or(&self.state.unknown, |deployment| &deployment.outcomes);
-                    drop(counts.refuse(failure.outcome));
+                    drop(self.state.counts(deployment.as_deref()).refuse(failure.outcome));
                     let refused = vec![Answer::failed(failure); items.len()];
                     line::end(access, &refused);
                     self.send(answer_frames::answers(id, &refused));
@@ -264,8 +263,7 @@ impl Connection {
         let SkippedRequest { id, deployment, items } = call_frame::read_skipped(&skipped.table, max_items)?;
         let failure = room::receiving_is_full(self.state.options.max_receiving_bytes);
         let deployment = self.state.deployment(&deployment);
-        let counts = deployment.as_ref().map_or(&self.state.unknown, |deployment| &deployment.outcomes);
-        drop(counts.refuse(failure.outcome));
+        drop(self.state.counts(deployment.as_deref()).refuse(failure.outcome));
         self.send_answers(answer_frames::answers(id, &vec![Answer::failed(failure); items]), permit);
         Ok(())
     }

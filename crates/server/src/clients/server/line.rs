@@ -3,9 +3,8 @@
 use crate::base::access_log::line::{AccessLine, Ended};
 use crate::engine::program_values::Parts;
 use crate::engine::server_state::ServerState;
-use crate::values::answer::{Answer, Timing};
+use crate::values::answer::Answer;
 use crate::values::call_id::CallId;
-use jitney_core::tables::outcome::Outcome;
 use std::sync::atomic::Ordering;
 
 /// Begins it, if the request is among those that have a line.
@@ -17,18 +16,16 @@ pub(super) fn begin(state: &ServerState, id: &CallId, deployment: &str, items: &
     Some(line)
 }
 
-/// Says how it ended. As in the metrics, a request of several items succeeded if one of them did.
+/// Says how it ended, as the metrics do.
 pub(super) fn end(line: Option<Box<AccessLine>>, answers: &[Answer]) {
     let Some(mut line) = line else { return };
-    let outcomes = || answers.iter().map(Answer::outcome);
-    let outcome = outcomes().find(|&outcome| outcome == Outcome::Ok).or(outcomes().next()).unwrap_or(Outcome::Ok);
-    let slowest = answers.iter().map(|answer| answer.timing).max_by_key(Timing::total).unwrap_or_default();
+    let (outcome, timing) = Answer::summary(answers);
     line.end(Ended {
         deployment: None,
         outcome: Some(outcome),
         status: outcome.http_status(),
         items: answers.len(),
-        batch_size: slowest.batch_size.into(),
+        batch_size: timing.batch_size.into(),
     });
     let parts = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).flatten();
     line.add_answer_bytes(parts.map(|part| part.data.len()).sum());

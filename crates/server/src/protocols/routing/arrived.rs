@@ -59,8 +59,7 @@ impl Drop for Arrived {
         let Arrived { state, head, .. } = self;
         if protocol.is_call(&head.method, head.uri.path()) {
             let deployment = named(state, head, protocol);
-            let counts = deployment.as_ref().map_or(&state.unknown, |deployment| &deployment.outcomes);
-            drop(counts.refuse(Outcome::Cancelled));
+            drop(state.counts(deployment.as_deref()).refuse(Outcome::Cancelled));
         }
     }
 }

@@ -140,8 +140,7 @@ fn stopped(exchange: Exchange<'_>, protocol: Protocol, stop: GateStop, body: &Up
         GateStop::Refused(problem) => problem,
     };
     let deployment = named(exchange.state, exchange.head, protocol);
-    let counts = deployment.as_ref().map_or(&exchange.state.unknown, |deployment| &deployment.outcomes);
-    refusal(exchange, protocol, problem.instead_of(body), counts)
+    refusal(exchange, protocol, problem.instead_of(body), exchange.state.counts(deployment.as_deref()))
 }
 
 /// Each protocol answers for itself. A problem that it returns takes the protocol's form here.
