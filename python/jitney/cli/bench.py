@@ -11,7 +11,6 @@ from typing import Final
 from jitney.cli.options import add_layers
 from jitney.errors import ConfigError
 
-HELP = "load a model with requests and report how fast it answers"
 INSTALL: Final = "in a checkout of jitney: pip install ./bench"
 
 

@@ -4,15 +4,20 @@ import argparse
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
 import jitney
-from jitney.cli import bench, models, serve
-from jitney.cli.check import command as check
 from jitney.config.layers import deployment_options, flag_of
 from jitney.errors import ConfigError, JitneyError
 
-COMMANDS = {"serve": serve, "check": check, "bench": bench, "models": models}
+COMMANDS: Final = {
+    "serve": ("jitney.cli.serve", "serve models over HTTP"),
+    "check": ("jitney.cli.check.command", "load a model and run its examples, without a server"),
+    "bench": ("jitney.cli.bench", "load a model with requests and report how fast it answers"),
+    "models": ("jitney.cli.models", "list the ready-made models"),
+}
+"""The module and the help of each command. A module is imported only for its command: a front keeps what it imports."""
 USAGE_ERROR = 2
 _REPLICAS = {"workers", "worker", "processes", "instances"}
 """What other servers call replicas."""
@@ -23,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         parsed = _parse(arguments)
-        return COMMANDS[parsed.command].run(parsed)
+        return _module(parsed.command).run(parsed)
     except JitneyError as error:
         print(f"jitney: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -48,8 +53,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise ConfigError(f"no command {arguments[0]!r}{_hint(arguments[0], COMMANDS)}")
     if arguments[:1] == ["bench"]:
-        bench.check_installed()
-    parsers = _parsers()
+        _module("bench").check_installed()
+    parsers = _parsers(arguments)
     parsed, rest = parsers[""].parse_known_args(arguments)
     if rest:
         raise ConfigError(_unknown_option(parsers[parsed.command or ""], rest[0]))
@@ -57,6 +62,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parsers[""].print_help()
         raise SystemExit(USAGE_ERROR)
     return parsed
+
+
+def _module(command: str) -> Any:
+    return import_module(COMMANDS[command][0])
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,25 +93,42 @@ def _unknown_option(parser: argparse.ArgumentParser, given: str) -> str:
     return said + _hint(flag, flags, parser.prog)
 
 
-def _parsers() -> dict[str, argparse.ArgumentParser]:
+class Version(argparse.Action):
+    """Prints the version. It is read only here: `importlib.metadata` takes 2 MB and longer than the rest."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option_string: str | None = None
+    ) -> NoReturn:
+        """Print it, and end."""
+        del namespace, values, option_string
+        print(f"jitney {jitney.__version__}")
+        parser.exit()
+
+
+def _parsers(arguments: Sequence[str]) -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each command by its name, and under "" that of the program.
+
+    Only the parser of the command in `arguments` has the options of its command.
+    """
     top = Parser(
         prog="jitney",
         description="Serves any Python model to many clients at once and keeps the accelerator full.",
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"jitney {jitney.__version__}")
+    top.add_argument("--version", action=Version)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     parsers: dict[str, argparse.ArgumentParser] = {"": top}
-    for name, command in COMMANDS.items():
-        parser = commands.add_parser(
-            name,
-            help=command.HELP,
-            description=command.__doc__,
-            allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+    for name, (_, summary) in COMMANDS.items():
+        parser = parsers[name] = commands.add_parser(
+            name, help=summary, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        command.add_arguments(parser)
-        parsers[name] = parser
+        if name in arguments:
+            command = _module(name)
+            parser.description = command.__doc__
+            command.add_arguments(parser)
     return parsers
 
 

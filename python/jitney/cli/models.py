@@ -4,8 +4,6 @@ import argparse
 
 from jitney.models import READY_MADE
 
-HELP = "list the ready-made models"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take no arguments."""

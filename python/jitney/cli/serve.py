@@ -22,7 +22,6 @@ from jitney.front.launch import serve
 from jitney.front.settings import API_KEYS, DEFAULT_FILE, Settings, compose
 
 HIGHEST_PORT = 65_535
-HELP = "serve models over HTTP"
 _NO_FILE = ("built-in", "frozen")
 
 

@@ -4,8 +4,6 @@ import io
 import json
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
@@ -281,12 +279,6 @@ def test_a_server_that_is_started_says_where_it_listens_whatever_its_log_is_set_
     with Child(str(tmp_path / "m.py"), ["--config", str(config), "--max-batch-size", "7"]) as child:
         address = child.wait_ready(())
         assert json.loads(address.request("GET", "/config")[1])["deployments"]["m"]["options"]["max_batch_size"] == 7
-
-
-def test_a_server_does_not_load_what_only_the_generator_needs() -> None:
-    code = "import sys, jitney.cli.main; print({'ssl', 'http.client', 'numpy'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 @contextmanager

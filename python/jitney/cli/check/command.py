@@ -31,7 +31,6 @@ from jitney.worker.warmup import alone, largest_that_fits, too_much
 
 MEASURABLE_S = 1e-3
 """A shorter call does not show what batches gain."""
-HELP = "load a model and run its examples, without a server"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
