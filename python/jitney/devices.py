@@ -3,7 +3,6 @@
 A torch that the target has imported is asked. Without it the driver is asked, and no library is imported.
 """
 
-import ctypes
 import os
 import platform
 import sys
@@ -70,6 +69,8 @@ def _visible(environ: Mapping[str, str], count: Callable[[], int]) -> int:
 
 def _count_by_driver() -> int:
     """Count NVIDIA's devices through the driver's library: it makes no CUDA context and takes no memory of a device."""
+    import ctypes  # noqa: PLC0415 - only a worker with devices="auto" needs it
+
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:

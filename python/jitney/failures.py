@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from jitney.errors import ConfigError, InvalidOutput, JitneyError, ModelFailed, 
 
 _OWN_FOLDER = Path(__file__).parent
 _MODELS_FOLDER = _OWN_FOLDER / "models"
-_LIBRARY_FOLDER = Path(sysconfig.get_path("stdlib"))
+_LIBRARY_FOLDER = Path(os.__file__).parent
 _LONGEST_DETAIL = 2_000
 _LONGEST_TEXT = 10 * _LONGEST_DETAIL
 _LONGEST_TRACEBACK = 20_000

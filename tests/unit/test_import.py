@@ -11,7 +11,19 @@ SLOW = {"PIL", "asyncio", "importlib.metadata", "inspect", "jitney._core", "msgs
 PUBLIC = [*jitney.__all__]
 
 
-NOT_IN_A_FRONT = {"asyncio", "email", "http", "importlib.metadata", "logging", "numpy", "pydantic", "statistics"}
+NOT_IN_A_FRONT = {
+    "asyncio",
+    "difflib",
+    "email",
+    "http",
+    "importlib.metadata",
+    "logging",
+    "multiprocessing",
+    "numpy",
+    "pydantic",
+    "subprocess",
+    "tomllib",
+}
 PACKAGES_OF_A_FRONT = {"cli", "config", "context", "deployments", "errors", "extension", "front", "models"}
 SERVE = """
 import sys, types

@@ -1,7 +1,6 @@
 """`jitney`: finds the command, turns errors into one clear line and an exit code."""
 
 import argparse
-import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -9,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 import jitney
 from jitney.config.layers import deployment_options, flag_of
+from jitney.config.suggestion import closest
 from jitney.errors import ConfigError, JitneyError
 
 COMMANDS: Final = {
@@ -139,5 +139,5 @@ def _flags(parser: argparse.ArgumentParser) -> Iterable[str]:
 
 
 def _hint(given: str, known: Iterable[str], program: str = "jitney") -> str:
-    near = difflib.get_close_matches(given, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; see {program} --help"
+    near = closest(given, known)
+    return f"; did you mean {near!r}?" if near else f"; see {program} --help"

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-PARENT_VARIABLE: Final = "JITNEY_RELOAD_PARENT"
-"""Holds the process id of the watching parent."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHANGED: Final = signal.SIGUSR1
 """Notifies the child that Python files have changed. It ends a child that does not handle it yet."""
@@ -83,7 +81,7 @@ class Reloader:
 
     def _serve(self, configuration: object) -> tuple[int, bool]:
         """Run one child, until it ends; returns its exit code, and whether Python files changed meanwhile."""
-        environment = os.environ | self._environment | {PARENT_VARIABLE: str(os.getpid())}
+        environment = os.environ | self._environment
         self._is_stopping = has_changed = False
         # Its own group: Ctrl-C then reaches the child once, from here, and not a second time from the terminal.
         self._child = subprocess.Popen(self._command, env=environment, stdin=subprocess.DEVNULL, process_group=0)

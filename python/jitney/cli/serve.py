@@ -6,7 +6,6 @@ A TARGET is file.py, file.py:Name, package.module, package.module:Name or the na
 import argparse
 import os
 import sys
-import sysconfig
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import jitney
 from jitney.cli.options import add_layers, add_server_options, given_layers, given_server_options
-from jitney.cli.reload import PARENT_VARIABLE, Reloader
 from jitney.cli.watch import check_installed, python_changes
 from jitney.deployments.fresh import FOLDERS_VARIABLE, INSTALLED
 from jitney.errors import ConfigError
@@ -22,6 +20,8 @@ from jitney.front.launch import serve
 from jitney.front.settings import API_KEYS, DEFAULT_FILE, Settings, compose
 
 HIGHEST_PORT = 65_535
+PARENT_VARIABLE = "JITNEY_RELOAD_PARENT"
+"""Holds the process id of the parent that watches files, under `--reload`."""
 _NO_FILE = ("built-in", "frozen")
 
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         inline.give_options(arguments)
         return inline.serve(_settings(arguments))
     if arguments.reload:
-        return _reloader(arguments).run()
+        return _reload(arguments)
     renews = _follow_parent()
     return serve(_settings(arguments), renews=renews)
 
@@ -79,7 +79,9 @@ def _follow_parent() -> bool:
     return True
 
 
-def _reloader(arguments: argparse.Namespace) -> Reloader:
+def _reload(arguments: argparse.Namespace) -> int:
+    from jitney.cli.reload import Reloader  # noqa: PLC0415 - it starts processes, which a front leaves to Rust
+
     check_installed()
     _settings(arguments)  # reports a wrong command line once; a child would report it again after each change
     folders: set[Path] = set()
@@ -91,9 +93,12 @@ def _reloader(arguments: argparse.Namespace) -> Reloader:
     own = [argument for argument in _own_arguments() if argument != "--reload"]
     # Without this folder in front of the other modules: a `json.py` next to the model would replace Python's.
     command = [sys.executable, "-P", "-m", "jitney", *own]
-    environment = {FOLDERS_VARIABLE: os.pathsep.join(map(str, sorted(folders)))}
+    environment = {
+        FOLDERS_VARIABLE: os.pathsep.join(map(str, sorted(folders))),
+        PARENT_VARIABLE: str(os.getpid()),
+    }
     configuration = Path(arguments.config or DEFAULT_FILE)
-    return Reloader(command, python_changes(sorted(folders)), configuration, environment)
+    return Reloader(command, python_changes(sorted(folders)), configuration, environment).run()
 
 
 def _own_arguments() -> Sequence[str]:
@@ -123,4 +128,4 @@ def _found_by_any(name: str) -> ModuleSpec | None:
 
 
 def _is_installed(folder: Path) -> bool:
-    return folder.is_relative_to(sysconfig.get_path("stdlib")) or not INSTALLED.isdisjoint(folder.parts)
+    return folder.is_relative_to(Path(os.__file__).parent) or not INSTALLED.isdisjoint(folder.parts)

@@ -6,7 +6,6 @@
 import enum
 import inspect
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from types import NoneType, UnionType
@@ -116,6 +115,8 @@ def _readings(text: str) -> Iterator[object]:
 
 def _as_toml(text: str) -> Iterator[object]:
     if "\n" not in text:
+        import tomllib  # noqa: PLC0415 - takes 0.5 MB, and few arguments are of a type that needs it
+
         try:
             yield tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

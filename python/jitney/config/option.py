@@ -1,6 +1,5 @@
 """One option: its row in a table, and how a value becomes one of its type. msgspec converts and checks ranges."""
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin
 
 import msgspec
 
+from jitney.config.suggestion import closest
 from jitney.errors import ConfigError
 
 _TEXT_LAYERS: Final = ("environment", "set", "options")
@@ -130,9 +130,9 @@ def unknown(what: str, value: str, known: Iterable[str]) -> str:
     """Return a message that there is no such thing, with the name that was probably meant."""
     known = sorted(known)
     meant = _IN_OTHER_SERVERS.get(value, "") if what == "option" else ""
-    close = [meant] if meant in known else difflib.get_close_matches(value, known, n=1, cutoff=0.5)
-    if close:
-        return f"there is no {what} `{value}`; did you mean `{close[0]}`?"
+    near = meant if meant in known else closest(value, known, cutoff=0.5)
+    if near is not None:
+        return f"there is no {what} `{value}`; did you mean `{near}`?"
     return f"there is no {what} `{value}`; there {'are ' + ', '.join(known) if known else 'is none'}"
 
 

@@ -3,7 +3,6 @@
 ConfigError names the layer and the key of what is wrong.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -26,6 +25,8 @@ def read_overrides(toml_path: str | None, environ: Mapping[str, str], sets: Sequ
 
 
 def _read_file(layer: Layer, path: str) -> None:
+    import tomllib  # noqa: PLC0415 - takes 0.5 MB, and most servers have no file
+
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

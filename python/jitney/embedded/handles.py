@@ -1,10 +1,10 @@
 """What `run` and `connect` return: the models of an engine, by name or by class."""
 
-import difflib
 import json
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
+from jitney.config.suggestion import closest
 from jitney.deployments.classes import deployment_of
 from jitney.deployments.configured import ConfiguredDeployment, HasPredict
 from jitney.deployments.deployment import Deployment
@@ -148,8 +148,8 @@ class _Handles(Generic[_AnyModel]):
         return model
 
     def _missing(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self._manifests, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = closest(name, self._manifests)
+        hint = f"; did you mean {near!r}?" if near else ""
         return f"there is no deployment {name!r}, but {', '.join(sorted(self._manifests))}{hint}"
 
     def __getattr__(self, name: str) -> _AnyModel:

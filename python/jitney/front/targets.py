@@ -1,6 +1,5 @@
 """Checks a target before anything is started, and finds ready-made models. Imports no target."""
 
-import difflib
 import os
 import re
 import sys
@@ -8,6 +7,7 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from jitney.config.suggestion import closest
 from jitney.errors import TargetError
 from jitney.models import READY_MADE
 
@@ -67,8 +67,8 @@ def _find_package(target: str, place: str) -> None:
 
 
 def _hint(given: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(given, [*known, *(name.removesuffix(".py") for name in known)], n=1)
-    if not near:
+    near = closest(given, [*known, *(name.removesuffix(".py") for name in known)])
+    if near is None:
         return ""
-    match = near[0] if near[0] in known else f"{near[0]}.py"
+    match = near if near in known else f"{near}.py"
     return f"; did you mean {match!r}?"
