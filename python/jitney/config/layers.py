@@ -5,7 +5,7 @@ Nothing is read at import: the file's path, the environment and the `--set` argu
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -58,19 +58,26 @@ class Layer:
 
     options: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     init: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    places: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """Where each is written, as the user finds it: `JITNEY_M__REPLICAS`, `--set m.replicas`; by deployment and key."""
 
-    def put(self, name: str, key: str, value: object) -> None:
-        """Set an option of a deployment."""
+    def put(self, name: str, key: str, value: object, place: str) -> None:
+        """Set an option of a deployment, which is written at this place."""
         self.options.setdefault(name, {})[key] = value
+        self.places.setdefault(name, {})[key] = place
+
+    def put_init(self, name: str, argument: str, value: object, place: str) -> None:
+        """Set a constructor argument of a deployment, which is written at this place."""
+        self.init.setdefault(name, {})[argument] = value
+        self.places.setdefault(name, {})[f"init.{argument}"] = place
 
     def names(self) -> set[str]:
         """Return the names of all deployments that this source sets something for."""
         return (self.options.keys() | self.init.keys()) - {SERVER, environment_name(SERVER)}
 
-    def first(self, name: str) -> str:
-        """Return the first key that is set for this deployment, for messages: `embedder.replicas`."""
-        path = next(iter(self.options.get(name, ())), None) or f"init.{next(iter(self.init[name]))}"
-        return f"{name}.{path}"
+    def first_place(self, name: str) -> str:
+        """Return the first place where something is set for this deployment, for messages."""
+        return next(iter(self.places[name].values()))
 
 
 @dataclass
@@ -91,14 +98,15 @@ class Overrides:
         if name and separator and argument and "." not in argument:
             if value is not None:
                 check_plain(f"options: `{key}`", value)
-            self.program.init.setdefault(name, {})[argument] = value
+            self.program.put_init(name, argument, value, f"options: `{key}`")
             return
         name, _, option = key.rpartition(".")
         if not name or not option:
             raise ConfigError(f"options: `{key}`: expected NAME.option, as in {{'embedder.max_batch_size': 8}}")
         if name == SERVER:
             raise ConfigError(f"options: `{key}`: an engine inside a program has no options of a server")
-        self.sets.put(name, option, parse(deployment_options(), (f"`{key}`", "options"), option, value))
+        place = f"options: `{key}`"
+        self.sets.put(name, option, parse(deployment_options(), (place, "options"), option, value), place)
 
     def give_flag(self, key: str, text: str) -> None:
         """Add an option of the only deployment, as `--replicas 2` gives it."""
@@ -128,33 +136,22 @@ class Overrides:
 
     def names(self) -> dict[str, str]:
         """Return the deployment names in the file, in `--set` and in a program's options, and where each is."""
-        return {
-            **{name: f"`{self.program.first(name)}` (options)" for name in self.program.names()},
-            **{name: f"`{self.sets.first(name)}` (set)" for name in self.sets.names()},
-            **{name: f"[deployment.{name}] (file)" for name in self.file.names()},
-        }
+        layers = (self.program, self.sets, self.file)
+        return {name: layer.first_place(name) for layer in layers for name in layer.names()}
 
     def environment_names(self) -> dict[str, str]:
         """Return the deployment names in the environment, spelled as there (MY_MODEL), and where each is."""
-        return {
-            name: f"JITNEY_{name}__{next(iter(self.environment.options[name])).upper()} (environment)"
-            for name in self.environment.names()
-        }
+        return {name: self.environment.first_place(name) for name in self.environment.names()}
 
     def unknown_names(self, known: Iterable[str]) -> list[str]:
         """Return one message for each name in a layer that is not among the deployments `known`."""
         known = list(known)
         spelled = [environment_name(name) for name in known]
-        layers = (
-            ("file", self.file, known),
-            ("environment", self.environment, spelled),
-            ("set", self.sets, known),
-            ("options", self.program, known),
-        )
+        layers = ((self.file, known), (self.environment, spelled), (self.sets, known), (self.program, known))
         return [
-            f"{layer}: {unknown('deployment', name, names)}"
-            for layer, overrides, names in layers
-            for name in sorted(overrides.names())
+            f"{layer.first_place(name)}: {unknown('deployment', name, names)}"
+            for layer, names in layers
+            for name in sorted(layer.names())
             if name not in names
         ]
 
@@ -165,6 +162,9 @@ class Resolved:
 
     options: DeploymentOptions
     sources: dict[str, str]
+    """The layer of each option."""
+    places: dict[str, str]
+    """Where each option is written, for messages: a flag, a variable, a table of a file, or its layer."""
     init: dict[str, object]
 
     def shown_init(self) -> dict[str, Any]:
@@ -178,6 +178,9 @@ class ResolvedServer:
 
     options: ServerOptions
     sources: dict[str, str]
+    """The layer of each option."""
+    places: dict[str, str]
+    """Where each option is written, for messages."""
 
 
 def flag_of(key: str) -> str:
@@ -202,7 +205,7 @@ def resolve(
     """Find the options in force of the deployment `name`; the code gives `declared` and constructor arguments."""
     spelled = environment_name(name)
     decorator = {
-        key: parse(deployment_options(), (f"deployment `{name}`", "decorator"), key, value)
+        key: parse(deployment_options(), (f"deployment `{name}` (decorator)", "decorator"), key, value)
         for key, value in declared.items()
     }
     layers = {
@@ -212,23 +215,44 @@ def resolve(
         "set": {**overrides.flags, **overrides.sets.options.get(name, {})},
     }
     values, sources = _merge(deployment_options(), layers)
+    written = {
+        "file": overrides.file.places.get(name, {}),
+        "environment": overrides.environment.places.get(spelled, {}),
+        "set": {**{key: flag_of(key) for key in overrides.flags}, **overrides.sets.places.get(name, {})},
+    }
+    places = _places(sources, written)
     options = DeploymentOptions(**values)
-    _check_together(name, options, sources)
+    _check_together(name, options, places)
     init: dict[str, object] = {**(given_init or {}), **overrides.file.init.get(name, {})}
     init |= {key: SetText(text) for key, text in overrides.sets.init.get(name, {}).items()}
     init |= overrides.program.init.get(name, {})
-    return Resolved(options, sources, init)
+    return Resolved(options, sources, places, init)
 
 
-def resolve_server(flags: Mapping[str, object], overrides: Overrides) -> ResolvedServer:
-    """Find the server's options in force; `flags` are the typed values of the command line, only those given."""
+def resolve_server(
+    flags: Mapping[str, object], overrides: Overrides, place_of: Callable[[str], str] | None = None
+) -> ResolvedServer:
+    """Find the server's options in force. `flags` are the typed values of the command line, only those given.
+
+    `place_of` returns the spelling of a flag, for messages (default: that of the command line).
+    """
+    place_of, spelled = place_of or flag_of, environment_name(SERVER)
     layers = {
         "file": overrides.file.options.get(SERVER, {}),
-        "environment": overrides.environment.options.get(environment_name(SERVER), {}),
-        "set": {key: parse(server_options(), ("server", "flag"), key, flags[key]) for key in flags},
+        "environment": overrides.environment.options.get(spelled, {}),
+        "set": {key: parse(server_options(), (place_of(key), "flag"), key, flags[key]) for key in flags},
     }
     values, sources = _merge(server_options(), layers)
-    return ResolvedServer(ServerOptions(**values), sources)
+    written = {
+        "file": overrides.file.places.get(SERVER, {}),
+        "environment": overrides.environment.places.get(spelled, {}),
+        "set": {key: place_of(key) for key in flags},
+    }
+    return ResolvedServer(ServerOptions(**values), sources, _places(sources, written))
+
+
+def _places(sources: Mapping[str, str], written: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    return {key: written.get(layer, {}).get(key, layer) for key, layer in sources.items()}
 
 
 def _merge(table: dict[str, Option], layers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -242,20 +266,20 @@ def _merge(table: dict[str, Option], layers: Mapping[str, Mapping[str, Any]]) ->
     return values, sources
 
 
-def _check_together(name: str, options: DeploymentOptions, sources: Mapping[str, str]) -> None:
+def _check_together(name: str, options: DeploymentOptions, places: Mapping[str, str]) -> None:
     if options.policy != "fixed" and options.max_batch_delay_ms > 0:
         how = "never waits" if options.policy == "eager" else "finds out for itself how long to wait"
         raise ConfigError(
-            f"deployment `{name}`: policy `{options.policy}` ({sources['policy']}) {how}, but max_batch_delay_ms is "
-            f"{options.max_batch_delay_ms:g} ({sources['max_batch_delay_ms']}); use policy `fixed`, or drop the delay"
+            f"deployment `{name}`: policy `{options.policy}` ({places['policy']}) {how}, but max_batch_delay_ms is "
+            f"{options.max_batch_delay_ms:g} ({places['max_batch_delay_ms']}); use policy `fixed`, or drop the delay"
         )
     if AUTO in options.devices and len(options.devices) > 1:
         raise ConfigError(
-            f"deployment `{name}`: devices are {', '.join(options.devices)} ({sources['devices']}); "
+            f"deployment `{name}`: devices are {', '.join(options.devices)} ({places['devices']}); "
             f"write `{AUTO}` alone, or names of devices"
         )
     for header in options.context_headers:
-        where = f"deployment `{name}`: context_headers has {header!r} ({sources['context_headers']})"
+        where = f"deployment `{name}`: context_headers has {header!r} ({places['context_headers']})"
         if header in _SECRET_HEADERS:
             raise ConfigError(f"{where}, which holds a secret of the client: leave it out")
         if not _HEADER.fullmatch(header):
@@ -263,8 +287,8 @@ def _check_together(name: str, options: DeploymentOptions, sources: Mapping[str,
     if options.min_ready_replicas > options.replicas:
         raise ConfigError(
             f"deployment `{name}`: min_ready_replicas is {options.min_ready_replicas} "
-            f"({sources['min_ready_replicas']}), but there are only {options.replicas} replicas "
-            f"({sources['replicas']})"
+            f"({places['min_ready_replicas']}), but there are only {options.replicas} replicas "
+            f"({places['replicas']})"
         )
 
 

@@ -13,6 +13,8 @@ from jitney.errors import ConfigError
 
 _TEXT_LAYERS: Final = ("environment", "set", "options")
 """Layers whose strings are text of any type. `options` is what a program gives: it may give typed values too."""
+_TABLE_LAYERS: Final = ("file", "decorator")
+"""Layers in which one place has many options. In other layers the place names one option."""
 _BOOLS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 """Words for a bool, in addition to those of msgspec: true, false, 1, 0."""
 KINDS: Final[dict[Any, str]] = {
@@ -112,18 +114,19 @@ def convert_text(kind: Any, text: str) -> Any:
 
 
 def parse(table: dict[str, Option], where: tuple[str, str], key: str, value: object) -> object:
-    """Parse one option. `where` is its place and its layer; ConfigError names both, the key and what to do."""
+    """Parse one option. `where` is the place where it is written, and its layer; ConfigError names place and key."""
     place, layer = where
     if key not in table:
-        raise ConfigError(f"{place} ({layer}): {unknown('option', key, table)}")
+        raise ConfigError(f"{place}: {unknown('option', key, table)}")
     option = table[key]
     if option.in_code_only and layer != "decorator":
-        raise ConfigError(f"{place} ({layer}): `{key}` says how the code is written; set it in @jitney.deployment")
+        raise ConfigError(f"{place}: `{key}` says how the code is written; set it in @jitney.deployment")
     try:
         is_text = isinstance(value, str) and layer in _TEXT_LAYERS
         return option.parse_text(cast("str", value)) if is_text else option.parse_typed(value)
     except ValueError as error:
-        raise ConfigError(f"{place} ({layer}): `{key}`: {error}") from None
+        of_key = f"`{key}`: " if layer in _TABLE_LAYERS else ""
+        raise ConfigError(f"{place}: {of_key}{error}") from None
 
 
 def unknown(what: str, value: str, known: Iterable[str]) -> str:

@@ -297,5 +297,5 @@ def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:
     for key in options:
         if key not in known:
             raise ConfigError(f"deployment `{name}` (decorator): {unknown('option', key, known)}")
-    where = (f"deployment `{name}`", "decorator")
+    where = (f"deployment `{name}` (decorator)", "decorator")
     return {key: parse(deployment_options(), where, key, value) for key, value in options.items()}

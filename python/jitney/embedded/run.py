@@ -43,7 +43,7 @@ def program_settings(  # noqa: PLR0913 -- what a program gives, each on its own
     overrides = read_layers(config, os.environ, [])
     for key, value in (options or {}).items():
         overrides.give(key, value)
-    return compose(names, server, overrides, host, port, api_keys=api_keys)
+    return compose(names, server, overrides, host, port, api_keys=api_keys, place_of="{}=".format)
 
 
 def import_path() -> list[str]:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -69,16 +69,21 @@ def compose(  # noqa: PLR0913 -- what the command line and the environment said,
     port: int | None,
     *,
     api_keys: str | None = None,
+    place_of: Callable[[str], str] | None = None,
 ) -> Settings:
-    """Resolve the server's options and find the targets; whatever can be known to be wrong by now is refused here."""
+    """Resolve the server's options and find the targets; whatever can be known to be wrong by now is refused here.
+
+    `place_of` returns the spelling of a flag, for messages (default: that of the command line).
+    """
     given = dict(flags)
     if host is not None or port is not None:
         listen = given.get("listen", ())
         address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{DEFAULT_PORT if port is None else port}"
         given["listen"] = [*(listen if isinstance(listen, Sequence) else ()), address]
-    server = resolve_server(given, overrides)
-    for where in (*server.options.listen, *server.options.listen_programs):
-        check_listen(where)
+    server = resolve_server(given, overrides, place_of)
+    for key in ("listen", "listen_programs"):
+        for address in getattr(server.options, key):
+            check_listen(address, server.places[key])
     found = [find_target(target) for target in targets]
     for target in found:
         if found.count(target) > 1:
@@ -90,20 +95,30 @@ def read_layers(file: str | None, environ: Mapping[str, str], sets: Sequence[str
     """Read every layer above the decorator: `jitney.toml` if it is there, the environment, `--set`."""
     if file is None and Path(DEFAULT_FILE).is_file():
         file = DEFAULT_FILE
-    return read_overrides(file, _server_variables(environ), sets)
+    variables, short = _server_variables(environ)
+    return read_overrides(file, variables, sets, short)
 
 
 _OF_A_SERVICE: Final = re.compile("(tcp|udp|sctp)://")
 """What Kubernetes sets JITNEY_PORT to, in every pod next to a service of the name `jitney`."""
 
 
-def _server_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """`JITNEY_LOG_LEVEL` is short for `JITNEY_SERVER__LOG_LEVEL`, JITNEY_HOST and JITNEY_PORT for a place to listen."""
-    spelled = dict(environ)
+def _server_variables(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Spell out the short variables, and return which of them stands behind each.
+
+    JITNEY_LOG_LEVEL is short for JITNEY_SERVER__LOG_LEVEL; JITNEY_HOST and JITNEY_PORT are for a place to listen.
+    """
+    spelled, short = dict(environ), dict[str, str]()
+
+    def put(option: str, text: str, variable: str) -> None:
+        long = f"JITNEY_SERVER__{option.upper()}"
+        if long not in spelled:
+            spelled[long], short[long] = text, variable
+
     for name in server_options():
         text = spelled.pop(f"JITNEY_{name.upper()}", None)
         if text is not None:
-            spelled.setdefault(f"JITNEY_SERVER__{name.upper()}", text)
+            put(name, text, f"JITNEY_{name.upper()}")
     host, port = spelled.pop("JITNEY_HOST", None), spelled.pop("JITNEY_PORT", None)
     if port is not None and _OF_A_SERVICE.match(port):
         port = None
@@ -111,20 +126,22 @@ def _server_variables(environ: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(f"JITNEY_PORT is {port!r}; it is a number from 1 to 65535, or 0 for any")
     if host is not None or port is not None:
         address = f"tcp:{_bracketed(host or DEFAULT_HOST)}:{port or DEFAULT_PORT}"
-        spelled.setdefault("JITNEY_SERVER__LISTEN", address)
-    return spelled
+        put("listen", address, "JITNEY_HOST" if port is None else "JITNEY_PORT")
+    return spelled, short
 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def check_listen(where: str) -> None:
-    """Refuse what is not an address to listen at, before anything is started."""
-    kind, _, rest = where.partition(":")
+def check_listen(address: str, place: str) -> None:
+    """Refuse what is not an address to listen at, before anything is started. `place` is where it is written."""
+    kind, _, rest = address.partition(":")
     host, _, port = rest.rpartition(":")
     if kind == "tcp" and host and port.isdecimal() and int(port) <= 65_535:
         return
     if kind == "unix" and rest:
         return
-    raise ConfigError(f"cannot listen on {where!r}: write tcp:HOST:PORT or unix:PATH; PORT is 1 to 65535, or 0 for any")
+    raise ConfigError(
+        f"{place}: cannot listen on {address!r}: write tcp:HOST:PORT or unix:PATH; PORT is 1 to 65535, or 0 for any"
+    )

@@ -95,7 +95,7 @@ def test_every_server_option_is_a_flag_with_its_meaning(capsys: pytest.CaptureFi
         (["bench", "http://127.0.0.1:1/m", "--replicas", "2"], "--replicas is an option of a TARGET that is started"),
         (["bench", "--compare", "a.json", "b.json", "--replicas", "2"], "leave --replicas away"),
         (["serve", "--max-batch-size=3", "model.py", "other.py"], "write --set NAME.max_batch_size=3"),
-        (["serve", "model.py", "--max-batch-size", "0"], "--max-batch-size (set): `max_batch_size`: expected a whole"),
+        (["serve", "model.py", "--max-batch-size", "0"], "--max-batch-size: expected a whole"),
         (["serve", "model.py", "--workers", "2"], "did you mean '--replicas'?"),
         (["serve", "model.py", "--port", "80x"], "1 to 65535, or 0 for any free port, not '80x'"),
         (["serve", "model.py", "--port", "-1"], "--port"),

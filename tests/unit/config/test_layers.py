@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,10 +66,10 @@ def test_more_ready_replicas_than_replicas_are_refused() -> None:
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        (["m.max_bach_size=3"], r"--set m\.max_bach_size \(set\): there is no option .*did you mean `max_batch_size`"),
+        (["m.max_bach_size=3"], r"--set m\.max_bach_size: there is no option .*did you mean `max_batch_size`"),
         (
             ["m.max_batch_size=0"],
-            r"`max_batch_size`: expected a whole number of at least 1 and at most 4294967295, got",
+            r"--set m\.max_batch_size: expected a whole number of at least 1 and at most 4294967295, got",
         ),
         (["m.max_batch_size=many"], "expected a whole number of at least 1 .*, got 'many'"),
         (["m.request_timeout_s=0"], "expected a number of more than 0 and at most 31536000, got '0'"),
@@ -90,7 +91,7 @@ def test_a_wrong_set_argument_is_named(sets: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
-        ("[deployment.m]\nreplica = 3", r"\[deployment.m\] \(file\): .*did you mean `replicas`"),
+        ("[deployment.m]\nreplica = 3", r"jitney\.toml \[deployment.m\]: .*did you mean `replicas`"),
         ("[deployment.m]\nreplicas = '3'", "expected a whole number of at least 1 .*, got '3'"),
         ("[deployment.m]\nreplicas = true", "expected a whole number of at least 1 .*, got True"),
         ("[deployment.m]\nretry = 1", "expected true or false, got 1"),
@@ -108,15 +109,15 @@ def test_a_wrong_file_is_named(tmp_path: Path, toml: str, message: str) -> None:
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml \(file\) cannot be read"):
+    with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read"):
         read_overrides("nowhere.toml", {}, [])
 
 
 def test_the_environment_is_strict_where_it_is_ours() -> None:
     assert read_overrides(None, {"PATH": "x", "JITNEY_SECRET": "x"}, []).environment_names() == {}
-    with pytest.raises(ConfigError, match=r"JITNEY_M__REPLICS \(environment\).*did you mean `replicas`"):
+    with pytest.raises(ConfigError, match=r"JITNEY_M__REPLICS: .*did you mean `replicas`"):
         read_overrides(None, {"JITNEY_M__REPLICS": "2"}, [])
-    with pytest.raises(ConfigError, match=r"JITNEY_M__INIT__KEY \(environment\).*--set NAME\.init\.key=VALUE$"):
+    with pytest.raises(ConfigError, match=r"JITNEY_M__INIT__KEY: .*--set NAME\.init\.key=VALUE$"):
         read_overrides(None, {"JITNEY_M__INIT__KEY": "hunter2"}, [])
     with pytest.raises(ConfigError, match="names no deployment"):
         read_overrides(None, {"JITNEY___REPLICAS": "2"}, [])
@@ -130,7 +131,7 @@ def test_names_are_kept_and_unknown_ones_found(tmp_path: Path) -> None:
     assert overrides.environment_names().keys() == {"MY_MODEL_V2", "OTHER"}
     messages = overrides.unknown_names(["embedder", "my-model.v2"])
     assert len(messages) == 2
-    assert "file: there is no deployment `embeder`; did you mean `embedder`?" in messages
+    assert f"{toml} [deployment.embeder]: there is no deployment `embeder`; did you mean `embedder`?" in messages
     resolved = resolve("my-model.v2", {}, overrides)
     assert (resolved.options.replicas, resolved.options.retry) == (2, False)
 
@@ -276,8 +277,8 @@ def test_a_name_that_another_server_has_leads_to_ours(theirs: str, ours: str) ->
 
 def test_a_program_is_told_of_the_keyword_that_it_wrote() -> None:
     cases: list[tuple[str, object, str]] = [
-        ("m.replicas", 0, "`m.replicas` (options): `replicas`: expected a whole number of at least 1"),
-        ("m.replica", 2, "`m.replica` (options): there is no option `replica`; did you mean `replicas`?"),
+        ("m.replicas", 0, "options: `m.replicas`: expected a whole number of at least 1"),
+        ("m.replica", 2, "options: `m.replica`: there is no option `replica`; did you mean `replicas`?"),
         ("replicas", 2, "options: `replicas`: expected NAME.option"),
         ("server.listen", "x", "options: `server.listen`: an engine inside a program has no options of a server"),
         ("m.init.scale", object(), "options: `m.init.scale`: object is not supported"),
@@ -302,7 +303,7 @@ def test_a_flag_is_an_option_of_the_only_deployment_and_its_name_is_stronger() -
     resolved = resolve("m", {"replicas": 4}, Overrides.from_json(overrides.to_json()))
     assert (resolved.options.replicas, resolved.sources["replicas"]) == (2, "set")
     assert resolved.options.devices == ("cuda:0", "cuda:1")
-    overrides.sets.put("m", "replicas", 3)
+    overrides.sets.put("m", "replicas", 3, "--set m.replicas")
     assert resolve("m", {}, overrides).options.replicas == 3
     message = r"--replicas 2 is for one deployment, but there are several \(m, n\); write --set m.replicas=2"
     with pytest.raises(ConfigError, match=message):
@@ -314,3 +315,52 @@ def test_devices_are_names_or_auto_alone() -> None:
     assert resolve("m", {"devices": "cuda:0, cuda:1"}, Overrides()).options.devices == ("cuda:0", "cuda:1")
     with pytest.raises(ConfigError, match=r"devices are auto, cpu \(decorator\); write `auto` alone"):
         resolve("m", {"devices": ["auto", "cpu"]}, Overrides())
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[server]\nport = 9000", '[server]: there is no option `port`; write listen = ["tcp:127.0.0.1:9000"]'),
+        ("[server]\nhost = '::'\nport = 9000", 'there is no option `host`; write listen = ["tcp:[::]:9000"]'),
+        (
+            "[server]\nreplicas = 2",
+            "[server]: `replicas` is not an option of this table; write it in [deployment.NAME]",
+        ),
+        ("[deployment.m]\nlog_level = 'info'", "`log_level` is not an option of this table; write it in [server]"),
+        (
+            "[m]\nreplicas = 2",
+            "there is no table `m`; there are deployment, server; options of a deployment are in [dep",
+        ),
+        ("replicas = 2", "`replicas` is in no table; write it in [deployment.NAME]"),
+        ("listen = []", "`listen` is in no table; write it in [server]"),
+    ],
+)
+def test_what_stands_in_the_wrong_place_of_a_file_is_led_to_the_right_one(
+    tmp_path: Path, toml: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_overrides(write(tmp_path, toml), {}, [])
+    assert message in str(refused.value)
+
+
+def test_the_port_of_the_environment_has_its_own_variable() -> None:
+    with pytest.raises(ConfigError, match=r"JITNEY_SERVER__PORT: there is no option `port`; write JITNEY_PORT$"):
+        read_overrides(None, {"JITNEY_SERVER__PORT": "9000"}, [])
+
+
+def test_an_error_names_the_place_where_the_value_is_written(tmp_path: Path) -> None:
+    """Not the layer alone: an operator must find the flag, the variable, or the table of the file."""
+    both = r"min_ready_replicas is 3 \({}\), but there are only 2 replicas \({}\)"
+    toml = write(tmp_path, "[deployment.m]\nmin_ready_replicas = 3\n")
+    overrides = read_overrides(toml, {"JITNEY_M__REPLICAS": "2"}, [])
+    with pytest.raises(ConfigError, match=both.format(re.escape(f"{toml} [deployment.m]"), "JITNEY_M__REPLICAS")):
+        resolve("m", {}, overrides)
+    overrides = read_overrides(None, {}, ["m.min_ready_replicas=3"])
+    overrides.give_flag("replicas", "2")
+    for received in (overrides, Overrides.from_json(overrides.to_json())):  # in the front and in a worker
+        with pytest.raises(ConfigError, match=both.format("--set m.min_ready_replicas", "--replicas")):
+            resolve("m", {}, received)
+    overrides = Overrides()
+    overrides.give("m.min_ready_replicas", 3)
+    with pytest.raises(ConfigError, match=both.format("options: `m.min_ready_replicas`", "decorator")):
+        resolve("m", {"replicas": 2}, overrides)

@@ -52,12 +52,12 @@ def test_names_are_told_by_the_spelling_of_their_layer() -> None:
     overrides.give("more.init.k", 2)
     found = json.loads(compose(["embedder.py"], {}, overrides, None, None).to_json())
     assert found["override_names"] == {
-        "EMBEDER": "`EMBEDER.replicas` (set)",
-        "embedder": "[deployment.embedder] (file)",
-        "more": "`more.init.k` (options)",
-        "other": "`other.init.path` (set)",
+        "EMBEDER": "--set EMBEDER.replicas",
+        "embedder": "jitney.toml [deployment.embedder]",
+        "more": "options: `more.init.k`",
+        "other": "--set other.init.path",
     }
-    assert found["environment_names"] == {"EMBEDDER": "JITNEY_EMBEDDER__RETRY (environment)"}
+    assert found["environment_names"] == {"EMBEDDER": "JITNEY_EMBEDDER__RETRY"}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_jitney_toml_of_the_current_folder_is_read(folder: Path) -> None:
 @pytest.mark.parametrize("where", ["tcp:8000", "tcp:x:", "tcp:x:70000", "udp:x:1", "unix:", "127.0.0.1:8000"])
 def test_what_is_no_place_to_listen_is_refused(where: str) -> None:
     with pytest.raises(ConfigError, match="tcp:HOST:PORT or unix:PATH"):
-        check_listen(where)
+        check_listen(where, "--listen")
 
 
 @pytest.mark.parametrize("target", ["embedder.py", "./embedder.py:Embedder", "my_models", "my_models.text:Embedder"])
@@ -159,3 +159,26 @@ def test_a_folder_is_no_target_and_a_file_in_it_is_named(folder: Path) -> None:
     (folder / "models" / "mine.py").touch()
     with pytest.raises(TargetError, match=r"such as models/mine\.py"):
         find_target("models/")
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "message"),
+    [
+        ({"JITNEY_LISTEN": "9000"}, {}, "JITNEY_LISTEN: cannot listen on '9000'"),
+        ({"JITNEY_PORT": "99999"}, {}, "JITNEY_PORT: cannot listen on 'tcp:127.0.0.1:99999'"),
+        ({"JITNEY_LOG_LEVEL": "loud"}, {}, "JITNEY_LOG_LEVEL: expected one of"),
+        ({"JITNEY_SERVER__LOG_LEVEL": "loud"}, {}, "JITNEY_SERVER__LOG_LEVEL: expected one of"),
+        ({}, {"listen": ["9000"]}, "--listen: cannot listen on '9000'"),
+    ],
+)
+def test_a_wrong_option_of_the_server_is_named_as_the_user_wrote_it(
+    environ: dict[str, str], flags: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        compose(["embedder.py"], flags, read_layers(None, environ, []), None, None)
+    assert message in str(refused.value)
+
+
+def test_a_keyword_of_a_program_is_named_as_one() -> None:
+    with pytest.raises(ConfigError, match=r"^log_level=: expected one of"):
+        compose(["embedder.py"], {"log_level": "loud"}, Overrides(), None, None, place_of="{}=".format)

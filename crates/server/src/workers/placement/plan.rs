@@ -182,10 +182,10 @@ mod tests {
     fn options_for_nobody_are_refused_with_their_place() {
         let named = |name: &str, place: &str| BTreeMap::from([(name.to_owned(), place.to_owned())]);
         let refused = |given, spelled| Plan::default().check_names(&given, &spelled).unwrap_err();
-        let said = "JITNEY_OTHER__REPLICAS (environment): options are set for OTHER, but the deployments are: ";
-        assert_eq!(refused(BTreeMap::new(), named("OTHER", "JITNEY_OTHER__REPLICAS (environment)")), said);
-        let said = refused(named("other", "`other.replicas` (set)"), BTreeMap::new());
-        assert!(said.starts_with("`other.replicas` (set): options are set for other, "), "{said}");
+        let said = "JITNEY_OTHER__REPLICAS: options are set for OTHER, but the deployments are: ";
+        assert_eq!(refused(BTreeMap::new(), named("OTHER", "JITNEY_OTHER__REPLICAS")), said);
+        let said = refused(named("other", "--set other.replicas"), BTreeMap::new());
+        assert!(said.starts_with("--set other.replicas: options are set for other, "), "{said}");
         assert_eq!(Plan::default().check_names(&BTreeMap::new(), &BTreeMap::new()), Ok(()));
     }
 
