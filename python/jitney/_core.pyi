@@ -304,5 +304,8 @@ def metrics() -> list[tuple[str, str, list[str], str]]:
 def reserved_names() -> list[str]:
     """Names that no deployment may have."""
 
+def check_manifest(manifest: str) -> None:
+    """Check one manifest (JSON) as a server does before it loads a model; ValueError says what is wrong."""
+
 def check_options(kind: str, options: str) -> None:
     """Parse options (JSON) of `deployment` or `server` as the server would; ValueError says what is wrong."""

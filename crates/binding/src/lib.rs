@@ -37,7 +37,7 @@ mod _core {
     #[pymodule_export]
     use super::server::{InlineServer, adopt_parent, serve};
     #[pymodule_export]
-    use super::tables::{check_options, metrics, outcomes, reserved_names};
+    use super::tables::{check_manifest, check_options, metrics, outcomes, reserved_names};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

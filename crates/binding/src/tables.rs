@@ -1,10 +1,12 @@
 //! The tables of `core` and its view of configuration, so that tests can hold Python against them.
 
+use jitney_core::config::manifest::Manifest;
 use jitney_core::config::options::{DeploymentOptions, ServerOptions};
 use jitney_core::config::rules::Rules;
 use jitney_core::tables::metrics as table;
 use jitney_core::tables::metrics::Kind;
 use jitney_core::tables::outcome::{Outcome, Retry};
+use jitney_server::workers::placement::plan::Plan;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -40,4 +42,13 @@ pub(crate) fn check_options(kind: &str, options: &str) -> PyResult<()> {
         other => Err(format!("options are of a deployment or of a server, not of {other:?}")),
     };
     checked.map_err(PyValueError::new_err)
+}
+
+/// Checks one manifest (JSON) as a server does before it loads a model: names, routes, options.
+#[pyfunction]
+pub(crate) fn check_manifest(manifest: &str) -> PyResult<()> {
+    serde_json::from_str::<Manifest>(manifest)
+        .map_err(|error| error.to_string())
+        .and_then(|manifest| Plan::new(&[manifest], 1).map(drop))
+        .map_err(PyValueError::new_err)
 }

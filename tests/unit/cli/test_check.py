@@ -41,7 +41,7 @@ def check(source: str, *arguments: str) -> int:
 
 def test_options_of_the_only_deployment_need_no_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(MODEL, "--max-batch-size", "6") == 0
-    assert "6 (set)" in capsys.readouterr().out
+    assert "6 (--max-batch-size)" in capsys.readouterr().out
     two = MODEL + MODEL.replace("class Length", "class Other")
     assert check(two, "--max-batch-size", "6") == 1
     assert "write --set length.max_batch_size=6" in capsys.readouterr().err
@@ -55,7 +55,7 @@ def test_a_good_model_is_shown_with_its_options(
     said = capsys.readouterr().out
     for expected in (
         "Counts letters.",
-        "8 (set)",
+        "8 (--set length.max_batch_size)",
         "in   str 'three'",
         "out  float32 (1,) [10]",
         "a batch of 8",
@@ -250,3 +250,75 @@ def test_exit_handlers_that_wait_for_ever_do_not_hold_up_the_end() -> None:
         "atexit.register(time.sleep, 600)\nsys.stdout.close()\nprocess.end_process(7)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 7
+
+
+HOOKS = """
+import jitney
+
+@jitney.deployment(examples=["a"])
+class Hooked:
+    def predict(self, texts: list[str]) -> list[str]:
+        return texts
+
+    def check(self) -> bool:
+        print("checks")
+        return True
+
+    def close(self) -> None:
+        print("closes")
+"""
+
+
+def test_the_models_own_check_and_close_are_called_last(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(HOOKS) == 0
+    said = capsys.readouterr().out
+    assert (
+        said.index("out  text a") < said.index("checks") < said.index("check() returned after") < said.index("closes")
+    )
+    assert "close() returned after" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("return True", "return False", "hooked: the model's check returned False"),
+        ("return True", "raise OSError('no device')", "hooked: the model's check raised OSError: no device"),
+        ('print("closes")', "raise OSError('no room')", "close() of hooked failed: OSError: no room"),
+        ("        return texts", "        raise KeyError('x')", "hooked does not work: KeyError: 'x'"),
+    ],
+)
+def test_a_check_or_close_that_fails_fails_the_check(
+    old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(HOOKS.replace(old, new)) == 1
+    said = capsys.readouterr()
+    assert f"jitney: {message}\n" in said.err
+    assert ("raise" in new) == ("Traceback" in said.err)
+    assert "closes" in said.out or "no room" in message
+
+
+def test_the_event_loop_of_an_async_model_is_closed_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    source = HOOKS[: HOOKS.index("    def check")].replace("def predict", "async def predict")
+    assert check(source) == 0
+    assert "close()" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("route", "message"),
+    [
+        ("/v1/models", 'hooked: route "/v1/models" belongs to the server itself; choose another path'),
+        ("/metrics", "belongs to the server itself"),
+        ("/a/batch", "ends in /batch"),
+        ("/other", 'hooked: route "/other" leads to other already; give hooked another route='),
+    ],
+)
+def test_a_route_that_the_server_refuses_is_refused_before_anything_is_loaded(
+    route: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = HOOKS.replace("examples=", f"route={route!r}, examples=")
+    source += "\n    def __init__(self) -> None:\n        print('loads')\n"
+    source += "\n@jitney.deployment\ndef other(texts: list[str]) -> list[str]:\n    return texts\n"
+    assert check(source) == 1
+    said = capsys.readouterr()
+    assert message in said.err
+    assert "loads" not in said.out

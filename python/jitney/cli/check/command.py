@@ -4,10 +4,11 @@ A TARGET is file.py, file.py:Name, package.module, package.module:Name or the na
 """
 
 import argparse
+import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,8 +25,10 @@ from jitney.deployments.manifest import manifest
 from jitney.deployments.targets import load_target
 from jitney.devices import choose_device
 from jitney.errors import ConfigError, JitneyError
+from jitney.extension import core
 from jitney.failures import load_failure_text, one_line
 from jitney.front.targets import find_target
+from jitney.worker.health import IdleCheck
 from jitney.worker.process import set_threads
 from jitney.worker.warmup import alone, largest_that_fits, too_much
 
@@ -72,8 +75,16 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     pairs = [
         (deployment, resolve(deployment.name, deployment.declared, overrides, deployment.init)) for deployment in found
     ]
-    manifest(target, pairs)
+    _check_as_served(manifest(target, pairs))
     return pairs
+
+
+def _check_as_served(manifest: Mapping[str, Any]) -> None:
+    """Refuse what the server would refuse of the whole target: names, routes, options that do not fit together."""
+    try:
+        core().check_manifest(json.dumps(manifest))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Namespace) -> bool:
@@ -83,10 +94,18 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
     _print_options(resolved)
     enter(deployment.name, 0, choose_device(arguments.device or next(iter(resolved.options.devices), None), 0))
     try:
-        began = perf_counter()
-        codecs = [Codec(each.signature, resolved.options) for each in deployment.served]
-        model = deployment.load(resolved.init)
-        print(f"  loaded in {_time(perf_counter() - began)}")
+        return _reported(deployment.name, "does not work", lambda: _load_and_try(deployment, resolved, arguments))
+    finally:
+        leave()
+
+
+def _load_and_try(deployment: Deployment, resolved: Resolved, arguments: argparse.Namespace) -> bool:
+    began = perf_counter()
+    codecs = [Codec(each.signature, resolved.options) for each in deployment.served]
+    model = deployment.load(resolved.init)
+    print(f"  loaded in {_time(perf_counter() - began)}")
+
+    def try_examples() -> bool:
         if arguments.profile and not any(each.examples for each in deployment.served):
             raise ConfigError("there is nothing to measure: --profile runs the examples; add examples=[…] to it")
         trials = [
@@ -94,18 +113,38 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
             for each, codec in zip(deployment.served, codecs, strict=True)
         ]
         return all([_try(trial, profile=arguments.profile) for trial in trials])
-    except JitneyError as error:
-        print(load_failure_text(error), file=sys.stderr, end="")
-        print(f"jitney: {deployment.name}: {error}", file=sys.stderr)
-        return False
+
+    # As in a worker: `check` while no batch runs, and `close` as the last call, whatever happened before.
+    name, check, close = deployment.name, model.check, model.close
+    is_good = _reported(name, "does not work", try_examples)
+    if check is not None:
+        is_good &= _reported(name, "does not work", lambda: _call_hook("check()", IdleCheck(check, 0.0).run))
+    if close is not None:
+        # The `close` of an `async def` model ends its event loop, also if the class defines none.
+        shown = "close()" if hasattr(deployment.obj, "close") else ""
+        is_good &= _reported(f"close() of {name}", "failed", lambda: _call_hook(shown, close))
+    return is_good
+
+
+def _call_hook(shown: str, hook: Callable[[], object]) -> bool:
+    began = perf_counter()
+    hook()
+    if shown:
+        print(f"  {shown} returned after {_time(perf_counter() - began)}")
+    return True
+
+
+def _reported(who: str, failed: str, step: Callable[[], bool]) -> bool:
+    """Return what a step returns. What it raises is printed with who `failed`, and the answer is False."""
+    try:
+        return step()
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or _nobody_reads(error):
             raise
         print(load_failure_text(error), file=sys.stderr, end="")
-        print(f"jitney: {deployment.name} does not work: {one_line(error)}", file=sys.stderr)
+        said = f": {error}" if isinstance(error, JitneyError) else f" {failed}: {one_line(error)}"
+        print(f"jitney: {who}{said}", file=sys.stderr)
         return False
-    finally:
-        leave()
 
 
 def _try(trial: "Trial", *, profile: bool) -> bool:
@@ -136,7 +175,7 @@ def _print_options(resolved: Resolved) -> None:
     init = {f"init.{name}": value for name, value in resolved.shown_init().items()}
     width = max(map(len, [*given, *init]), default=0)
     for name in given:
-        print(f"  {name:{width}}  {_shown(options[name])} ({resolved.sources[name]})")
+        print(f"  {name:{width}}  {_shown(options[name])} ({resolved.places[name]})")
     for name, value in init.items():
         print(f"  {name:{width}}  {value!r}")
     print(f"  {len(options) - len(given)} {'other ' if given else ''}options have their default")
