@@ -3,11 +3,15 @@
 //!
 //! An account may have parts, one per connection. What a part holds its whole holds too. All parts together may hold a
 //! limit, and each part as much as is then still free: of `n` connections that take all they can, each gets `1 / (n + 1)`
-//! of the limit, and as much is left for the next one.
+//! of the limit, and as much is left for the next one. Of bodies that are being received each connection may have less, see
+//! `CountedBytes::grow`.
 
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The first bytes of a body, which are seldom refused for what else its connection holds: most bodies have no more.
+const FIRST_BYTES: u64 = 256 * 1024;
 
 /// The accounts of a server.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +140,18 @@ impl Drop for CountedItem {
     }
 }
 
+/// Why bytes that are being received find no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// All connections together have the limit.
+    Full,
+    /// The connection has its share.
+    OfConnection {
+        /// Bytes of its other bodies.
+        others: u64,
+    },
+}
+
 /// Bytes that an account holds; given back when this is dropped.
 #[derive(Debug)]
 pub struct CountedBytes {
@@ -144,13 +160,21 @@ pub struct CountedBytes {
 }
 
 impl CountedBytes {
-    /// Adds bytes. Returns whether all parts together are within `limit`, and the others of this part within what is then
-    /// free: a connection that receives one body is never refused for its share.
-    pub fn grow(&mut self, bytes: usize, limit: u64) -> bool {
+    /// Adds bytes of a body that is being received. All bodies together may now have `most`, and in the end `limit`. A body
+    /// that is alone on its connection may have all that is free. With other bodies on its connection it may grow while those have
+    /// at most what is free of one half of `limit`, and its first bytes while those have what is free of three quarters.
+    /// So one connection holds three eighths of `limit`, or one large body and a little more. New bodies of other connections
+    /// need one half.
+    pub fn grow(&mut self, bytes: usize, most: u64, limit: u64) -> Result<(), NoRoom> {
         self.add(bytes as u64);
         let all = self.account.whole().amount();
+        if all > most {
+            return Err(NoRoom::Full);
+        }
+        let share = if self.bytes <= FIRST_BYTES { limit - limit / 4 } else { limit / 2 };
         let others = self.account.amount().saturating_sub(self.bytes);
-        all <= limit && (self.account.0.whole.is_none() || others <= limit - all)
+        let is_within = self.account.0.whole.is_none() || others == 0 || others <= share.saturating_sub(all);
+        if is_within { Ok(()) } else { Err(NoRoom::OfConnection { others }) }
     }
 
     fn add(&mut self, bytes: u64) {
@@ -191,17 +215,50 @@ mod tests {
         assert_eq!((greedy.amount(), modest.amount(), server.amount()), (0, 0, 0));
     }
 
+    const MIB: usize = 1 << 20;
+    const LIMIT: u64 = 256 << 20;
+
     #[test]
-    fn one_body_may_grow_to_the_limit_and_the_second_of_a_connection_to_its_share() {
+    fn one_body_may_grow_to_the_limit() {
+        let connection = Account::default().part();
+        let mut body = connection.hold(0);
+        assert_eq!((body.grow(256 * MIB, LIMIT, LIMIT), body.grow(1, LIMIT, LIMIT)), (Ok(()), Err(NoRoom::Full)));
+    }
+
+    /// Bytes that one connection holds when each of its bodies has grown to `most`, or as far as it may.
+    fn flood(connection: &Account, bodies: usize, most: usize) -> (u64, Vec<CountedBytes>) {
+        let mut growing: Vec<CountedBytes> = (0..bodies).map(|_| connection.hold(0)).collect();
+        let mut whole = Vec::new();
+        while let Some(mut body) = growing.pop() {
+            match body.grow(most / 16, LIMIT, LIMIT) {
+                Ok(()) if body.bytes < most as u64 => growing.insert(0, body),
+                Ok(()) => whole.push(body),
+                Err(_) => {}
+            }
+        }
+        (connection.amount(), whole)
+    }
+
+    #[test]
+    fn bodies_of_one_connection_leave_the_half_that_new_ones_need() {
+        for (bodies, most) in [(256, 64 * MIB), (16, 16 * MIB), (2, 64 * MIB), (10_000, MIB / 4), (1000, MIB / 2)] {
+            let server = Account::default();
+            let (held, kept) = flood(&server.part(), bodies, most);
+            assert!(held <= LIMIT * 3 / 8 + most as u64, "{bodies} bodies of {most}: {held}");
+            assert!(server.part().hold(0).grow(MIB, LIMIT / 2, LIMIT).is_ok(), "{bodies} bodies of {most}: {held}");
+            drop(kept);
+            assert_eq!(server.amount(), 0);
+        }
+    }
+
+    #[test]
+    fn short_bodies_of_one_connection_find_room_beside_large_ones_of_others() {
         let server = Account::default();
+        let _large: Vec<_> = (0..3).map(|_| server.part().hold(50 * MIB)).collect();
         let connection = server.part();
-        let mut first = connection.hold(0);
-        assert!(first.grow(100, 100) && !first.grow(1, 100));
-        drop(first);
-        let (mut first, mut second) = (connection.hold(0), connection.hold(0));
-        assert!(first.grow(40, 100) && second.grow(20, 100));
-        assert!(!second.grow(1, 100), "40 more, 39 are free");
-        assert!(server.part().hold(0).grow(30, 100), "others find room");
+        let (_beside, mut short) = (connection.hold(10 * MIB), connection.hold(0));
+        assert_eq!(short.grow(MIB / 4, LIMIT, LIMIT), Ok(()));
+        assert_eq!(short.grow(1, LIMIT, LIMIT), Err(NoRoom::OfConnection { others: 10 << 20 }));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How much requests and their answers may hold, and what is said when that is reached: the one place for all protocols.
 
-use crate::base::ledger::{Account, Ledger};
+use crate::base::ledger::{Account, CountedBytes, Ledger, NoRoom};
 use crate::engine::deployment::Deployment;
 use crate::values::answer::Failure;
 use jitney_core::config::options::ServerOptions;
@@ -61,6 +61,34 @@ pub(crate) fn check_share(deployment: &Deployment, waiting: &Account, bytes: u64
     };
     let detail = format!("{detail}; wait for answers, or come back in a second");
     Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(outcome, detail) })
+}
+
+/// Counts bytes of a body that is being received; refuses the body if they find no room.
+pub(crate) fn receive(held: &mut CountedBytes, bytes: usize, options: &ServerOptions) -> Result<(), Failure> {
+    receive_within(held, bytes, options.max_receiving_bytes, options)
+}
+
+/// The same while all bodies together may have at most `most` bytes.
+pub(crate) fn receive_within(
+    held: &mut CountedBytes,
+    bytes: usize,
+    most: u64,
+    options: &ServerOptions,
+) -> Result<(), Failure> {
+    let limit = options.max_receiving_bytes;
+    let detail = match held.grow(bytes, most, limit) {
+        Ok(()) => return Ok(()),
+        Err(NoRoom::Full) if most < limit => format!(
+            "bodies that are being received hold half of the {limit} bytes that they may (max_receiving_bytes), and need the \
+             rest to come to their ends; come back in a second"
+        ),
+        Err(NoRoom::Full) => return Err(receiving_is_full(limit)),
+        Err(NoRoom::OfConnection { others }) => format!(
+            "other bodies that this connection is sending hold {others} bytes, which is its share of what all connections may \
+             send at once (max_receiving_bytes = {limit}); send fewer at once, or come back in a second"
+        ),
+    };
+    Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueBytesFull, detail) })
 }
 
 /// No room for what is being received.

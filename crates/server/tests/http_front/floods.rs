@@ -5,7 +5,7 @@ use bytes::Bytes;
 use jitney_core::config::options::ServerOptions;
 use jitney_server::values::answer::Answer;
 use jitney_server::values::tensor::Tag;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
@@ -386,4 +386,47 @@ async fn a_body_that_nobody_reads_is_passed_over_until_it_pauses() {
         }
     }
     assert!(kinds.contains(&HEADERS) && !kinds.contains(&RESET), "{kinds:?}");
+}
+
+/// Its bodies would otherwise hold the half of the memory without which no large body of another connection begins.
+#[tokio::test]
+async fn bodies_of_one_connection_that_never_end_keep_no_other_client_out() {
+    const LIMIT: u64 = 8 << 20;
+    let front = Front::with(ServerOptions { max_receiving_bytes: LIMIT, ..server_options() }, |_| echo).await;
+    let mut attacker = http2(&front, &[]).await;
+    let streams = (0..100).map(|number| 2 * number + 1);
+    for stream in streams.clone() {
+        attacker.write(frame(HEADERS, END_HEADERS, stream, &call())).await;
+    }
+    let held = || front.state.ledger.received.amount();
+    let piece = vec![b'x'; 10_000];
+    // Each stream sends until its body is refused or nearly there, and never ends it.
+    let mut open: VecDeque<(u32, usize)> = streams.map(|stream| (stream, 0)).collect();
+    while let Some((stream, sent)) = open.pop_front()
+        && held() <= LIMIT / 2
+    {
+        attacker.write([frame(DATA, 0, stream, &piece), frame(PING, 0, 0, &[1; 8])].concat()).await;
+        if sent < 900_000 {
+            open.push_back((stream, sent + 10_000));
+        }
+        loop {
+            match any(&mut attacker).await.expect("the connection lives") {
+                (HEADERS, refused, _) => open.retain(|(stream, _)| *stream != refused),
+                (PING, _, _) => break,
+                _ => {}
+            }
+        }
+    }
+    assert!(held() > LIMIT / 8, "{} bytes", held());
+    let mut statuses = Vec::new();
+    for _ in 0..20 {
+        let mut client = front.connect().await;
+        let head = "POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500000\r\n\r\n";
+        client.write(head.to_owned() + &"x".repeat(100_000)).await;
+        // Its body is under way before its rest comes.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, "x".repeat(400_000).as_bytes()).await;
+        statuses.push(client.reply().await.expect("an answer").status);
+    }
+    assert_eq!(statuses, [200; 20], "the attacker holds {} bytes", held());
 }

@@ -161,7 +161,7 @@ impl Connection {
             let mut received = Some(self.ledger.received.hold(0));
             let frame = {
                 let mut grow = |bytes: usize| {
-                    let has_room = received.as_mut().is_some_and(|received| received.grow(bytes, limit));
+                    let has_room = received.as_mut().is_some_and(|received| received.grow(bytes, limit, limit).is_ok());
                     if !has_room {
                         received = None;
                     }

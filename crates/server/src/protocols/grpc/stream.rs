@@ -133,9 +133,7 @@ impl<'a> Messages<'a> {
                 Some(Ok(frame)) => {
                     let Ok(data) = Frame::into_data(frame) else { continue };
                     begun.iter_mut().for_each(|(_, rate)| rate.add(data.len() as u64));
-                    if !self.held.grow(data.len(), options.max_receiving_bytes) {
-                        return Err(room::receiving_is_full(options.max_receiving_bytes));
-                    }
+                    room::receive(&mut self.held, data.len(), options)?;
                     self.buffer.extend_from_slice(&data);
                 }
             }

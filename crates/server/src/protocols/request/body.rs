@@ -200,9 +200,8 @@ async fn slow(
             let all = options.max_receiving_bytes;
             let is_new = received == bytes.len() as u64 && !is_small;
             let most_held = if is_new { all.div_ceil(2).max(received).min(all) } else { all };
-            if !held.grow(bytes.len(), most_held) {
-                return Err(crowded(most_held < all, all));
-            }
+            room::receive_within(&mut held, bytes.len(), most_held, options)
+                .map_err(|failure| Problem::from(failure).close())?;
             gathered.push(bytes);
         }
         if body.is_end_stream() {
@@ -256,18 +255,6 @@ pub(crate) fn remedy(most: u64, state: &ServerState) -> &'static str {
 
 fn too_slow(rate: &LeastRate) -> Problem {
     Problem::new(Outcome::BodyTimeout, format!("the body {}; send it faster", rate.describe())).close()
-}
-
-/// A new body finds less room than one that is under way.
-fn crowded(is_new: bool, all: u64) -> Problem {
-    let mut failure = room::receiving_is_full(all);
-    if is_new {
-        failure.detail = format!(
-            "bodies that are being received hold half of the {all} bytes that they may (max_receiving_bytes), and need the \
-             rest to come to their ends; come back in a second"
-        );
-    }
-    Problem::from(failure).close()
 }
 
 #[cfg(test)]

@@ -211,16 +211,13 @@ impl<'a> Inflating<'a> {
     }
 
     fn check_size(&mut self, grown: usize) -> Result<(), Failure> {
-        let (most, most_held) = (self.most, self.state.options.max_receiving_bytes);
+        let most = self.most;
         if self.inflated.len() as u64 > most {
             let detail =
                 format!("inflated, the body has more than the {most} bytes that it may; {}", remedy(most, self.state));
             return Err(Failure::new(Outcome::TooLarge, detail));
         }
-        if !self.held.grow(grown, most_held) {
-            return Err(room::receiving_is_full(most_held));
-        }
-        Ok(())
+        room::receive(&mut self.held, grown, &self.state.options)
     }
 
     fn finish(mut self) -> Result<Inflated, Failure> {
