@@ -46,6 +46,7 @@ fn rules(policy: PolicyChoice) -> Rules {
         queue: QueueLimits { max_items: 1 << 20, max_bytes: u64::MAX },
         boost: Duration::from_secs(1),
         request_timeout: MINUTE,
+        stream_timeout: MINUTE,
         batch_timeout: MINUTE,
         retry: true,
         policy,

@@ -34,6 +34,7 @@ def give_options(arguments: argparse.Namespace) -> None:
     arguments.replicas = arguments.min_ready_replicas = "1"
     arguments.batch_timeout_s = arguments.load_timeout_s = _LONG_S
     arguments.request_timeout_s = arguments.request_timeout_s or _REQUEST_TIMEOUT_S
+    arguments.stream_timeout_s = arguments.stream_timeout_s or _REQUEST_TIMEOUT_S
 
 
 def serve(settings: Settings) -> int:

@@ -23,6 +23,7 @@ class DeploymentKeywords(TypedDict, total=False):
     max_queued_bytes: int
     max_wait_s: float | None
     request_timeout_s: float
+    stream_timeout_s: float
     batch_timeout_s: float
     load_timeout_s: float
     check_interval_s: float

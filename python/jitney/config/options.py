@@ -97,7 +97,17 @@ class DeploymentOptions:
         at_least=0,
     )
     request_timeout_s: float = _length(60.0, "timeout of a request that sets none", above=0)
-    batch_timeout_s: float = _length(60.0, "longest run of a batch; its worker is then killed as hung", above=0)
+    stream_timeout_s: float = _length(
+        600.0,
+        "timeout of an answer that comes in parts, from the arrival of its request, once the first part was there; the "
+        "first part must come within request_timeout_s; a timeout that the client set is for the whole",
+        above=0,
+    )
+    batch_timeout_s: float = _length(
+        60.0,
+        "longest run of a batch; its worker is then killed as hung; each part of an answer starts it again",
+        above=0,
+    )
     load_timeout_s: float = _length(600.0, "longest time to load and warm up a model", above=0)
     check_interval_s: float = _length(
         10.0, "shortest time between two calls of the model's own `check`, while no batch runs", above=0

@@ -33,6 +33,8 @@ pub struct DeploymentOptions {
     pub max_wait_s: Option<f64>,
     /// A request's deadline when it names none.
     pub request_timeout_s: f64,
+    /// The same of an item whose answer comes in parts, from the first part on.
+    pub stream_timeout_s: f64,
     /// A batch that runs longer is a hang.
     pub batch_timeout_s: f64,
     /// Loading and warming up may take this long.
@@ -132,6 +134,7 @@ impl DeploymentOptions {
             max_queued_bytes: 1 << 28,
             max_wait_s: None,
             request_timeout_s: 60.0,
+            stream_timeout_s: 600.0,
             batch_timeout_s: 60.0,
             load_timeout_s: 600.0,
             check_interval_s: 10.0,

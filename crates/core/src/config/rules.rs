@@ -26,7 +26,9 @@ pub struct Rules {
     pub boost: Duration,
     /// The deadline of an item that names none.
     pub request_timeout: Duration,
-    /// A batch that runs longer is a hang.
+    /// The same from the first part of its answer on, counted from its arrival.
+    pub stream_timeout: Duration,
+    /// A batch that runs longer is a hang; with answers that come in parts, one that sends no part for longer.
     pub batch_timeout: Duration,
     /// Whether a started item may run again.
     pub retry: bool,
@@ -77,6 +79,7 @@ impl Rules {
             queue: QueueLimits { max_items: options.max_queued_items as usize, max_bytes: options.max_queued_bytes },
             boost: seconds("priority_boost_s", options.priority_boost_s)?,
             request_timeout: seconds("request_timeout_s", options.request_timeout_s)?,
+            stream_timeout: seconds("stream_timeout_s", options.stream_timeout_s)?,
             batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
             retry: options.retry,
             policy,

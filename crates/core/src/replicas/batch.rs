@@ -21,8 +21,10 @@ pub struct Batch {
     pub computed: BatchCost,
     /// The bytes of all inputs.
     pub bytes: u64,
-    /// When it is taken for a hang; set while it is the running batch.
+    /// When it is taken for a hang, unless it sends a part before; set while it is the running batch.
     pub hangs_at: Option<Time>,
+    /// When its worker last sent a part of an answer.
+    pub progressed: Option<Time>,
     /// Since when it is the running batch.
     pub runs_since: Option<Time>,
     /// The suspect that is computed alone in it.

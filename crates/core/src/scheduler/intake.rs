@@ -145,6 +145,7 @@ impl<P: Payload> Scheduler<P> {
             waiting,
             bytes: item.bytes,
             deadline,
+            may_stream: item.timeout.is_none(),
             launched: None,
             batch_size: 0,
             history,

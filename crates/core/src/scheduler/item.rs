@@ -104,6 +104,8 @@ pub(super) struct Entry<P> {
     pub(super) waiting: Waiting,
     pub(super) bytes: u64,
     pub(super) deadline: Time,
+    /// The first part of its answer moves its deadline: its client gave no time-out, and no part has come.
+    pub(super) may_stream: bool,
     pub(super) launched: Option<Time>,
     pub(super) batch_size: u32,
     pub(super) history: LossHistory,

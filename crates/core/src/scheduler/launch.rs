@@ -143,6 +143,7 @@ impl<P: Payload> Scheduler<P> {
             computed: load,
             bytes,
             hangs_at: None,
+            progressed: None,
             runs_since: None,
             suspect,
         };

@@ -41,6 +41,7 @@ impl<P: Payload> Scheduler<P> {
             self.hangs.insert((at, id));
             if let Some(batch) = self.batches.get_mut(&id) {
                 batch.hangs_at = Some(at);
+                batch.progressed = batch.progressed.map(|progressed| progressed + away);
             }
         }
     }
@@ -62,7 +63,14 @@ impl<P: Payload> Scheduler<P> {
         }
         self.hangs.pop_first();
         let batch = self.batches.get_mut(&id)?;
-        batch.hangs_at = None;
+        // A part costs only a note, however many come. They are looked at here.
+        let later =
+            batch.progressed.map(|progressed| progressed + self.rules.batch_timeout).filter(|&later| later > now);
+        batch.hangs_at = later;
+        if let Some(later) = later {
+            self.hangs.insert((later, id));
+            return self.hang(now);
+        }
         self.replicas.condemn(batch.replica);
         Some(Action::Kill(batch.replica))
     }

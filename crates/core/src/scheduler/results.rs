@@ -62,6 +62,21 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
+    /// A worker sent a part of an item's answer, and goes on. The first one moves the deadline of the item, unless its client
+    /// gave a time-out. Each one shows that the batch does not hang.
+    pub fn part_sent(&mut self, now: Time, batch: BatchId, id: ItemId) {
+        if let Some(batch) = self.batches.get_mut(&batch) {
+            batch.progressed = Some(now);
+        }
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.stage == Stage::Batch(batch)) else { return };
+        if std::mem::take(&mut entry.may_stream) {
+            let deadline = entry.waiting.arrival + self.rules.stream_timeout;
+            self.deadlines.remove(&(entry.deadline, id));
+            self.deadlines.insert((deadline, id));
+            entry.deadline = deadline;
+        }
+    }
+
     /// A worker is done with a batch. Items that it left without a result are failed. `is_clean` says that the duration of
     /// the batch teaches something: it neither raised nor was split.
     pub fn batch_ended(&mut self, now: Time, replica: ReplicaId, id: BatchId, is_clean: bool) {

@@ -181,6 +181,7 @@ impl<'a> Run<'a> {
             queue: QueueLimits { max_items: usize::MAX, max_bytes: u64::MAX },
             boost: Duration::ZERO,
             request_timeout: hours,
+            stream_timeout: hours,
             batch_timeout: hours,
             retry: true,
             policy: PolicyChoice::Auto,

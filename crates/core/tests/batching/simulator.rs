@@ -165,6 +165,7 @@ impl Scenario {
             queue: QueueLimits { max_items: usize::MAX, max_bytes: u64::MAX },
             boost: Duration::from_secs_f64(self.boost),
             request_timeout: hours,
+            stream_timeout: hours,
             batch_timeout: hours,
             retry: true,
             policy: PolicyChoice::Auto,

@@ -32,6 +32,7 @@ fn rules() -> Rules {
         queue: QueueLimits { max_items: 5000, max_bytes: u64::MAX },
         boost: Duration::ZERO,
         request_timeout: Duration::from_secs(3600),
+        stream_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
         policy: PolicyChoice::Eager,

@@ -52,6 +52,7 @@ fn run(policy: PolicyChoice, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, S
         queue: QueueLimits { max_items: 5000, max_bytes: u64::MAX },
         boost: Duration::ZERO,
         request_timeout: Duration::from_secs(3600),
+        stream_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
         policy,

@@ -4,7 +4,7 @@ use jitney_core::config::limits::{BatchLimits, QueueLimits};
 use jitney_core::config::rules::{PolicyChoice, Rules};
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
-use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
+use jitney_core::request::{BatchId, ItemId, Priority, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::{Action, Launch};
 use jitney_core::scheduler::item::{NewItem, Payload};
 use jitney_core::scheduler::state::Scheduler;
@@ -39,6 +39,7 @@ fn scheduler() -> Scheduler<Input> {
         queue: QueueLimits { max_items: 100, max_bytes: u64::MAX },
         boost: Duration::ZERO,
         request_timeout: MINUTE,
+        stream_timeout: 10 * MINUTE,
         batch_timeout: 10 * MINUTE,
         retry: true,
         policy: PolicyChoice::Eager,
@@ -49,8 +50,8 @@ fn scheduler() -> Scheduler<Input> {
     scheduler
 }
 
-fn submit(scheduler: &mut Scheduler<Input>, id: u64, payload: &Input) -> Option<Outcome> {
-    let item = NewItem {
+fn new_item(id: u64, payload: &Input) -> NewItem<Input> {
+    NewItem {
         id: ItemId(id),
         group: GroupKey::default(),
         cost: 1,
@@ -58,8 +59,11 @@ fn submit(scheduler: &mut Scheduler<Input>, id: u64, payload: &Input) -> Option<
         priority: Priority::Normal,
         timeout: None,
         payload: payload.clone(),
-    };
-    scheduler.submit(Time(0), item).err().map(|(_, refusal)| refusal.outcome)
+    }
+}
+
+fn submit(scheduler: &mut Scheduler<Input>, id: u64, payload: &Input) -> Option<Outcome> {
+    scheduler.submit(Time(0), new_item(id, payload)).err().map(|(_, refusal)| refusal.outcome)
 }
 
 fn launched(scheduler: &mut Scheduler<Input>) -> Launch {
@@ -112,4 +116,56 @@ fn an_item_whose_result_came_is_not_suspected_when_its_worker_dies() {
     assert!(scheduler.item_ended(launch.batch, ItemId(2)).is_some());
     scheduler.replica_lost(Time(0), ReplicaId(1), Loss::Crashed);
     assert_eq!(input.0.get(), 0, "the worker was done with both");
+}
+
+#[test]
+fn the_first_part_of_an_answer_moves_the_deadline_of_who_gave_no_time_out() {
+    let (mut scheduler, input) = (scheduler(), Input::default());
+    (1..=2).for_each(|id| assert_eq!(submit(&mut scheduler, id, &input), None));
+    let own = Some(2 * MINUTE);
+    let item = NewItem { id: ItemId(3), timeout: own, ..new_item(3, &input) };
+    assert!(scheduler.submit(Time(0), item).is_ok());
+    let batch = launched(&mut scheduler).batch;
+    (1..=3).for_each(|id| scheduler.part_sent(Time(0), BatchId(batch.0 + 1), ItemId(id)));
+    let left = |scheduler: &Scheduler<Input>, id| scheduler.payload(ItemId(id), Time(0)).map(|(_, left)| left);
+    assert_eq!(
+        [1, 2, 3].map(|id| left(&scheduler, id)),
+        [Some(MINUTE), Some(MINUTE), own],
+        "that batch holds none of them"
+    );
+    for id in [1, 3, 1, 4] {
+        scheduler.part_sent(Time(0) + MINUTE / 2, batch, ItemId(id));
+    }
+    assert_eq!([1, 2, 3].map(|id| left(&scheduler, id)), [Some(10 * MINUTE), Some(MINUTE), own]);
+    let mut expired = Vec::new();
+    for minute in 1..=10 {
+        while let Some(action) = scheduler.poll(Time(0) + minute * MINUTE) {
+            if let Action::Fail(ended, Outcome::DeadlineExceeded) = action {
+                expired.push((minute, ended.id.0));
+            }
+        }
+    }
+    assert_eq!(expired, [(1, 2), (2, 3), (10, 1)]);
+}
+
+#[test]
+fn a_batch_that_sends_parts_does_not_hang_until_it_sends_no_more() {
+    let (mut scheduler, input) = (scheduler(), Input::default());
+    assert!(scheduler.submit(Time(0), NewItem { timeout: Some(1000 * MINUTE), ..new_item(1, &input) }).is_ok());
+    let batch = launched(&mut scheduler).batch;
+    for minute in 1..=50 {
+        scheduler.part_sent(Time(0) + minute * MINUTE, batch, ItemId(1));
+        assert!(scheduler.poll(Time(0) + minute * MINUTE).is_none(), "a part came a moment ago");
+    }
+    scheduler.excuse(5 * MINUTE);
+    let hang = 65 * MINUTE;
+    while let Some(wake) = scheduler.next_wake().filter(|&wake| wake < Time(0) + hang) {
+        assert!(
+            scheduler.poll(wake).is_none(),
+            "ten minutes after the last part, without those in which this process stood"
+        );
+        assert!(scheduler.next_wake() > Some(wake), "it wakes once");
+    }
+    assert_eq!(scheduler.next_wake(), Some(Time(0) + hang));
+    assert!(matches!(scheduler.poll(Time(0) + hang), Some(Action::Kill(ReplicaId(1)))));
 }

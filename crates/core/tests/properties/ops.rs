@@ -120,6 +120,7 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
         queue: QueueLimits { max_items: queue.0, max_bytes: queue.1 },
         boost: times.0,
         request_timeout: times.1,
+        stream_timeout: times.2 * 5,
         batch_timeout: times.2,
         retry,
         policy,

@@ -49,6 +49,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         queue: QueueLimits { max_items: 1000, max_bytes: u64::MAX },
         boost: Duration::ZERO,
         request_timeout: hour,
+        stream_timeout: hour,
         batch_timeout: hour,
         retry,
         policy: PolicyChoice::Eager,

@@ -52,6 +52,7 @@ impl Story {
             queue: QueueLimits { max_items: 1 << 20, max_bytes: u64::MAX },
             boost: BOOST,
             request_timeout: 10 * HOUR,
+            stream_timeout: 10 * HOUR,
             batch_timeout: 10 * HOUR,
             retry: true,
             policy: PolicyChoice::Auto,

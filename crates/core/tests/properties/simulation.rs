@@ -153,6 +153,7 @@ impl Simulation {
             queue: QueueLimits { max_items: 4096, max_bytes: 1 << 28 },
             boost: Duration::ZERO,
             request_timeout: minute,
+            stream_timeout: minute,
             batch_timeout: minute,
             retry: true,
             policy: PolicyChoice::Eager,
