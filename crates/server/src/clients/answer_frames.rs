@@ -10,6 +10,7 @@ use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::Frame;
 use crate::link::results_frame;
 use crate::link::results_frame::{ItemResult, ResultsWriter};
+use crate::protocols::connection::backlog;
 use crate::values::answer::Answer;
 use bytes::Bytes;
 use jitney_core::request::{BatchId, ItemId};
@@ -27,7 +28,7 @@ pub(crate) fn answers(id: u64, answers: &[Answer]) -> Segments {
                 for part in parts {
                     let tensor = part.tensor.as_ref().map(|t| (t.dtype, &t.shape[..]));
                     table.value(&part.name, part.tag, tensor, part.media_type().unwrap_or(""), part.data.len());
-                    values.push(part.data.clone());
+                    values.push(backlog::detached(part.data.clone()));
                 }
             }
             Err(failure) => table.failed(id, 0, failure),

@@ -24,7 +24,21 @@ pub(crate) fn check(ledger: &Ledger, options: &ServerOptions) -> Result<(), Fail
     if ledger.untaken.has_room(limit) {
         return Ok(());
     }
-    Err(full("answers that clients have not taken yet", limit))
+    if ledger.untaken.whole().amount() >= limit {
+        return Err(full("answers that clients have not taken yet", limit));
+    }
+    let own = ledger.untaken.amount();
+    Err(busy(format!(
+        "answers that this connection has not taken yet hold {own} bytes, which is its share of what all connections may leave \
+         (max_receiving_bytes = {limit}); take them, or come back in a second"
+    )))
+}
+
+/// Counts answers of so many bytes while they are written, which may take a while: meanwhile other answers of the connection
+/// must see them. Refuses them if there is no room.
+pub(crate) fn hold_answers(ledger: &Ledger, bytes: usize, options: &ServerOptions) -> Result<CountedBytes, Failure> {
+    check(ledger, options)?;
+    Ok(ledger.untaken.hold(bytes))
 }
 
 /// Refuses a request of `bytes` of a connection that has more than its share of a deployment's queue. `waiting` counts the
@@ -88,7 +102,7 @@ pub(crate) fn receive_within(
              send at once (max_receiving_bytes = {limit}); send fewer at once, or come back in a second"
         ),
     };
-    Err(Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueBytesFull, detail) })
+    Err(busy(detail))
 }
 
 /// No room for what is being received.
@@ -99,6 +113,10 @@ pub(crate) fn receiving_is_full(limit: u64) -> Failure {
 fn full(what: &str, limit: u64) -> Failure {
     let detail =
         format!("{what} already hold the {limit} bytes that they may (max_receiving_bytes); come back in a second");
+    busy(detail)
+}
+
+fn busy(detail: String) -> Failure {
     Failure { retry_after: Some(COME_BACK), ..Failure::new(Outcome::QueueBytesFull, detail) }
 }
 

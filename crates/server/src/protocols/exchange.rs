@@ -243,8 +243,13 @@ impl Computing<'_> {
             request::run(&deployment, items, Some(self.ledger))
         };
         let RequestOutcomes { answers, mut ticket } = running.await;
+        // Kept until the answer has been written: then its connection counts it.
+        let mut _untaken = None;
         let writing = match self.presentable(answers) {
-            Ok(answers) => Either::Left(write(dialect, head, asked, answers, ticket.timing)),
+            Ok((answers, untaken)) => {
+                _untaken = Some(untaken);
+                Either::Left(write(dialect, head, asked, answers, ticket.timing))
+            }
             Err(failure) => Either::Right(ready(Err(failure))),
         };
         match writing.await {
@@ -260,13 +265,14 @@ impl Computing<'_> {
     }
 
     /// Answers as this client may see them, if it still takes answers: that may have changed while they were computed.
-    fn presentable(&self, answers: Result<Answers, Failure>) -> Result<Answers, Failure> {
+    fn presentable(&self, answers: Result<Answers, Failure>) -> Result<(Answers, CountedBytes), Failure> {
         let mut answers = answers?;
         if !self.state.options.show_errors {
             answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()).for_each(Failure::hide_model_text);
         }
-        room::check(self.ledger, &self.state.options)?;
-        Ok(answers)
+        let bytes = answers.iter().map(Answer::bytes).sum();
+        let untaken = room::hold_answers(self.ledger, bytes, &self.state.options)?;
+        Ok((answers, untaken))
     }
 }
 

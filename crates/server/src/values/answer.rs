@@ -112,6 +112,11 @@ impl Answer {
         (outcome, slowest.unwrap_or_default())
     }
 
+    /// Bytes of its values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.result.as_ref().map_or(0, |parts| parts.iter().map(|part| part.data.len()).sum())
+    }
+
     /// Which row of the table.
     pub fn outcome(&self) -> Outcome {
         self.result.as_ref().map_or_else(|failure| failure.outcome, |_| Outcome::Ok)

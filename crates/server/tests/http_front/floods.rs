@@ -3,6 +3,7 @@
 use crate::support::{Client, Front, LONG, echo, output, post, server_options, submitted, timing, watched};
 use bytes::Bytes;
 use jitney_core::config::options::ServerOptions;
+use jitney_server::engine::deployment::Inbound;
 use jitney_server::values::answer::Answer;
 use jitney_server::values::tensor::Tag;
 use std::collections::{HashSet, VecDeque};
@@ -421,12 +422,56 @@ async fn bodies_of_one_connection_that_never_end_keep_no_other_client_out() {
     let mut statuses = Vec::new();
     for _ in 0..20 {
         let mut client = front.connect().await;
-        let head = "POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500000\r\n\r\n";
-        client.write(head.to_owned() + &"x".repeat(100_000)).await;
+        let post = "POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500000\r\n\r\n";
+        client.write(post.to_owned() + &"x".repeat(100_000)).await;
         // Its body is under way before its rest comes.
         tokio::time::sleep(Duration::from_millis(5)).await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, "x".repeat(400_000).as_bytes()).await;
         statuses.push(client.reply().await.expect("an answer").status);
     }
     assert_eq!(statuses, [200; 20], "the attacker holds {} bytes", held());
+}
+
+/// Answers each item with a megabyte.
+fn megabyte(message: Inbound) {
+    let answer = || {
+        let part = output(Tag::Bytes, vec![0; 1 << 20]);
+        Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None }
+    };
+    if let Inbound::Submit(_, reply) = message {
+        reply.end(answer());
+    }
+}
+
+#[tokio::test]
+async fn connections_that_never_take_their_answers_keep_no_other_client_out() {
+    const INITIAL_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
+    const LIMIT: u64 = 64 << 20;
+    let front = Front::with(ServerOptions { max_receiving_bytes: LIMIT, ..server_options() }, |_| megabyte).await;
+    let mut attackers = Vec::new();
+    for _ in 0..20 {
+        let mut attacker = front.connect().await;
+        let mut frames = [PREFACE, &frame(SETTINGS, 0, 0, &INITIAL_WINDOW)].concat();
+        for stream in (0..200).map(|number| 2 * number + 1) {
+            frames.extend(frame(HEADERS, END_HEADERS, stream, &call()));
+            frames.extend(frame(DATA, END_STREAM, stream, b"\"a\""));
+        }
+        attacker.write(frames).await;
+        attackers.push(attacker);
+    }
+    for attacker in &mut attackers {
+        // The heads of answers need no window.
+        for _ in 0..200 {
+            next(attacker, HEADERS).await.expect("the connection lives");
+        }
+    }
+    let untaken = front.state.ledger.untaken.amount();
+    let mut client = front.connect().await;
+    let mut served = 0;
+    for _ in 0..50 {
+        client.write(post("text", "", "\"a\"")).await;
+        served += usize::from(client.reply().await.expect("an answer").status == 200);
+    }
+    assert_eq!(served, 50, "the others hold {untaken} bytes");
+    assert!(untaken < LIMIT, "{untaken} bytes");
 }

@@ -27,6 +27,5 @@ pub(super) fn end(line: Option<Box<AccessLine>>, answers: &[Answer]) {
         items: answers.len(),
         batch_size: timing.batch_size.into(),
     });
-    let parts = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).flatten();
-    line.add_answer_bytes(parts.map(|part| part.data.len()).sum());
+    line.add_answer_bytes(answers.iter().map(Answer::bytes).sum());
 }

@@ -2,6 +2,7 @@
 
 use crate::base::clock;
 use crate::base::ledger::{Account, CountedBytes};
+use crate::link::frame::reader::OWN_BYTES;
 use crate::protocols::connection::limits::{COUNTED_BYTES, TAKE_RATE};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -72,11 +73,18 @@ impl Drop for Untaken {
 
 /// The same bytes, counted until they are dropped. `silence` as `hold` has it.
 pub(crate) fn counted(data: Bytes, backlog: &Arc<ResponseBacklog>, silence: Duration) -> Bytes {
+    let data = detached(data);
     if data.len() < COUNTED_BYTES {
         return data;
     }
     let untaken = hold(data.len(), backlog, silence);
     Bytes::from_owner(CountedAnswer(data, untaken))
+}
+
+/// The same bytes without the frame of a worker that they are a slice of: a short value shares its memory with all short values
+/// of its batch, and nobody counts those.
+pub(crate) fn detached(data: Bytes) -> Bytes {
+    if data.len() >= OWN_BYTES || data.is_unique() { data } else { Bytes::copy_from_slice(&data) }
 }
 
 /// Counts bytes that wait for their client. `silence` is how long a client may take nothing; beyond that it must take all
@@ -127,5 +135,19 @@ mod tests {
         assert_eq!((backlog.account.amount(), backlog.end()), (0, None));
         drop(counted(Bytes::from_static(b"short"), &backlog, silence));
         assert_eq!(backlog.account.amount(), 0);
+    }
+
+    #[test]
+    fn a_short_answer_does_not_keep_the_answers_of_its_batch() {
+        let backlog = Arc::new(ResponseBacklog::default());
+        for length in [10, COUNTED_BYTES, OWN_BYTES - 1] {
+            let frame = Bytes::from(vec![7; 32 * OWN_BYTES]);
+            let answer = counted(frame.slice(5..5 + length), &backlog, Duration::from_secs(20));
+            assert_eq!(&answer[..], &frame[5..5 + length]);
+            assert!(frame.is_unique(), "{length}");
+        }
+        let own = Bytes::from(vec![7; 100]);
+        let place = own.as_ptr();
+        assert_eq!(detached(own).as_ptr(), place, "what nobody else has is not copied");
     }
 }
