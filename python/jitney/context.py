@@ -40,6 +40,11 @@ class Context:
     _indices: Sequence[int] = field(default=(), repr=False, compare=False)
 
     @property
+    def method(self) -> str:
+        """The name of the served method that computes these items, such as `predict`; empty between calls."""
+        return "" if self._batch is None else str(self._batch.method) or "predict"
+
+    @property
     def requests(self) -> tuple[RequestMetadata, ...]:
         """The metadata of the request of each of these items, in the same order; read when asked for."""
         if self._batch is None:

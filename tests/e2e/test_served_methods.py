@@ -97,3 +97,9 @@ def test_options_are_those_of_the_class(serve: Serve) -> None:
         assert options["clip.embed_text"]["options"]["max_batch_size"] == 2
         assert options["words"]["options"]["replicas"] == 1
         assert client.post("/clip/embed_square/batch", [{"size": 2}] * 50).json()["failed"] == 0
+
+
+def test_what_warm_up_measured_is_known_of_each_method(serve: Serve) -> None:
+    learned = serve("clip.py").get("/config").json()["deployments"]["clip.embed_text"]["batches"]
+    groups = {(group["group"], group["batches_measured"]) for group in learned["groups"]}
+    assert groups == {("embed_text", 0), ("embed_square, 2", 0)}

@@ -90,6 +90,13 @@ class Scaled:
     def predict(self, prompts: list[Prompt]) -> list[Picture]: ...
 
 
+class Clip:
+    def __init__(self, device: str = "") -> None: ...
+    @jitney.method
+    def embed(self, texts: list[str]) -> list[str]: ...
+
+
+few = jitney.configure(Clip, name="few")
 small = jitney.configure(Scaled, name="small", replicas=2)(0.5, label="a")
 loud = jitney.configure(shout, name="loud")
 vector = jitney.configure(Embedder, name="vector")()
@@ -130,6 +137,9 @@ async def main() -> None:
         reveal_type(sync[small])
         reveal_type(sync[loud])
         reveal_type(sync[vector]("x"))
+        reveal_type(models[Clip])
+        reveal_type(sync[few].embed)
+        sync[Clip]("WRONG: it has no predict")
     model: jitney.Model[str, np.ndarray]
 """
 
@@ -172,7 +182,10 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         "SyncModel[Prompt, Picture]",
         "SyncModel[str, str]",
         array,
+        "Methods[Model[Any, Any]]",
+        "SyncModel[Any, Any]",
     ]
     errors = [d["message"] for d in found if d["severity"] == "error" and "list" not in d["message"]]
     assert any('"Literal[3]"' in error and '"str"' in error for error in errors), errors
     assert sum("WRONG" in error or "max_batch" in error for error in errors) == 2, errors
+    assert sum("Methods[" in error for error in errors) == 1, errors

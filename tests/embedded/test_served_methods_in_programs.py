@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from typing import Any
+from typing import Any, cast
 
 import jitney
 import pytest
@@ -34,7 +34,8 @@ def test_methods_are_awaited_and_their_types_are_known() -> None:
     async def main() -> None:
         clip: Any = importlib.import_module("clip")  # the fixture adds its folder
         async with jitney.run(CLIP) as models:
-            answer = await models[clip.Clip].embed_square(clip.Square(3))
+            model: Any = cast("Any", models[clip.Clip])
+            answer = await model.embed_square(clip.Square(3))
             assert isinstance(answer, clip.Answer) and answer.size == 3
             assert await models.words.letters("abc") == 3
 

@@ -40,6 +40,7 @@ class FakeBatch:
     tag: int = TAG_TEXT
     encoding: int = TAG_JSON
     unwanted: set[int] = field(default_factory=set[int])
+    method: str = ""
 
     @property
     def request_ids(self) -> list[str]:

@@ -34,7 +34,8 @@ class FunctionModel(Protocol[_Taken_contra, _Returned_co]):
 
 
 _Model = TypeVar("_Model", bound=HasPredict)
-_Model_co = TypeVar("_Model_co", bound=HasPredict, covariant=True)
+_Other = TypeVar("_Other")
+_Model_co = TypeVar("_Model_co", covariant=True)
 
 
 class ConfiguredDeployment(Deployment, Generic[_Arguments, _Model_co]):
@@ -82,6 +83,19 @@ def configure(
     examples: Sequence[Any] = (),
     **options: Unpack[DeploymentKeywords],
 ) -> ConfiguredDeployment[_Arguments, _Model]: ...
+@overload
+def configure(  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
+    served: type[_Other],
+    /,
+    *,
+    name: str | None = None,
+    route: str | None = None,
+    group_by: Sequence[grouping.Term] = (),
+    cost: grouping.Term | None = None,
+    task: str | None = None,
+    examples: Sequence[Any] = (),
+    **options: Unpack[DeploymentKeywords],
+) -> ConfiguredDeployment[..., _Other]: ...
 @overload
 def configure(
     served: Callable[[_Taken_contra], _Returned_co],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 I = TypeVar("I")  # noqa: E741 - an item
 O = TypeVar("O")  # noqa: E741 - an answer
 _AnyModel = TypeVar("_AnyModel")
-_Class = TypeVar("_Class", bound=HasPredict)
+_Class = TypeVar("_Class")
 _Value = TypeVar("_Value")
 Soon = _Value | Coroutine[Any, Any, _Value]
 """What a `predict` returns that is `def` or `async def`."""
@@ -169,20 +169,22 @@ def _output_of(deployment: Deployment, method: str) -> Output | None:
     return next((each.signature.output for each in deployment.methods if each.method == method), None)
 
 
-class Methods:
+class Methods(Generic[_AnyModel]):
     """A model without `predict`: its methods are its attributes."""
 
-    def __init__(self, name: str, find: Callable[[str], object]) -> None:
+    def __init__(self, name: str, find: Callable[[str], _AnyModel]) -> None:
         self._name = name
         self._find = find
 
-    def __getattr__(self, method: str) -> object:
+    def __getattr__(self, method: str) -> _AnyModel:
         return self._find(method)
 
-    def __call__(self, *_: object, **__: object) -> object:
-        """Say that there is nothing to call."""
-        example = f"models.{self._name}.METHOD(item)"
-        raise TypeError(f"the model {self._name!r} has no `predict`: call one of its methods, as in {example}")
+    if not TYPE_CHECKING:  # a type checker refuses the call
+
+        def __call__(self, *_: object, **__: object) -> object:
+            """Say that there is nothing to call."""
+            example = f"models.{self._name}.METHOD(item)"
+            raise TypeError(f"the model {self._name!r} has no `predict`: call one of its methods, as in {example}")
 
     def __repr__(self) -> str:
         return f"<jitney.Methods {self._name}>"
@@ -198,7 +200,7 @@ class Models(_Handles[Model[Any, Any]]):
     @overload
     def __getitem__(self, key: str) -> Model[Any, Any]: ...
     @overload
-    def __getitem__(self, key: "Of[PredictsListOrErrors[I, O]]") -> Model[I, O]: ...
+    def __getitem__(self, key: "Of[PredictsListOrErrors[I, O]]") -> Model[I, O]: ...  # pyright: ignore[reportOverlappingOverload] -- errors come first
     @overload
     def __getitem__(self, key: "Of[PredictsList[I, O]]") -> Model[I, O]: ...
     @overload
@@ -211,6 +213,10 @@ class Models(_Handles[Model[Any, Any]]):
     def __getitem__(self, key: "Of[PredictsArray[I, O]]") -> Model[I, O]: ...
     @overload
     def __getitem__(self, key: "Of[PredictsStacked[I, O]]") -> Model[I, O]: ...
+    @overload
+    def __getitem__(self, key: "Of[HasPredict]") -> Model[Any, Any]: ...
+    @overload
+    def __getitem__(self, key: "Of[object]") -> "Methods[Model[Any, Any]]": ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
     @overload
     def __getitem__(self, key: "Callable[[list[I]], Soon[list[O | InvalidInput]]]") -> Model[I, O]: ...
     @overload
@@ -227,7 +233,7 @@ class Models(_Handles[Model[Any, Any]]):
     def __getitem__(self, key: Callable[[I], O | InvalidInput]) -> Model[I, O]: ...
     @overload
     def __getitem__(self, key: Callable[..., Any]) -> Model[Any, Any]: ...
-    def __getitem__(self, key: object) -> Model[Any, Any]:
+    def __getitem__(self, key: object) -> "Model[Any, Any] | Methods[Model[Any, Any]]":
         """Return the model of this name or class; NotFound if the engine has none."""
         return self._get(key)
 
@@ -241,7 +247,7 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     @overload
     def __getitem__(self, key: str) -> SyncModel[Any, Any]: ...
     @overload
-    def __getitem__(self, key: "Of[PredictsListOrErrors[I, O]]") -> SyncModel[I, O]: ...
+    def __getitem__(self, key: "Of[PredictsListOrErrors[I, O]]") -> SyncModel[I, O]: ...  # pyright: ignore[reportOverlappingOverload] -- errors come first
     @overload
     def __getitem__(self, key: "Of[PredictsList[I, O]]") -> SyncModel[I, O]: ...
     @overload
@@ -254,6 +260,10 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     def __getitem__(self, key: "Of[PredictsArray[I, O]]") -> SyncModel[I, O]: ...
     @overload
     def __getitem__(self, key: "Of[PredictsStacked[I, O]]") -> SyncModel[I, O]: ...
+    @overload
+    def __getitem__(self, key: "Of[HasPredict]") -> SyncModel[Any, Any]: ...
+    @overload
+    def __getitem__(self, key: "Of[object]") -> "Methods[SyncModel[Any, Any]]": ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
     @overload
     def __getitem__(self, key: "Callable[[list[I]], Soon[list[O | InvalidInput]]]") -> SyncModel[I, O]: ...
     @overload
@@ -270,7 +280,7 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     def __getitem__(self, key: Callable[[I], O | InvalidInput]) -> SyncModel[I, O]: ...
     @overload
     def __getitem__(self, key: Callable[..., Any]) -> SyncModel[Any, Any]: ...
-    def __getitem__(self, key: object) -> SyncModel[Any, Any]:
+    def __getitem__(self, key: object) -> "SyncModel[Any, Any] | Methods[SyncModel[Any, Any]]":
         """Return the model of this name or class; NotFound if the engine has none."""
         return self._get(key)
 

@@ -14,6 +14,7 @@ from jitney.context import enter, leave
 from jitney.deployments.classes import deployment_of
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.manifest import manifest
+from jitney.deployments.model import LoadedModel
 from jitney.deployments.targets import load_target
 from jitney.devices import choose_device
 from jitney.embedded.handles import SyncModels
@@ -47,7 +48,11 @@ def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | N
         try:
             for deployment, resolved in pairs:
                 models[deployment.name] = thread.submit(_Model, deployment, resolved).result()
-            entrances = {name: Entrance(model.compute, thread) for name, model in models.items()}
+            entrances = {
+                name: Entrance(method.compute, thread)
+                for model in models.values()
+                for name, method in model.methods.items()
+            }
             engine = PythonEngine(entrances, {one["name"]: one for one in described})
             yield SyncModels(cast("Any", engine))
         finally:
@@ -60,17 +65,36 @@ def _deployments(target: str | Callable[..., Any]) -> list[Deployment]:
 
 
 class _Model:
-    """One loaded deployment, and the worker's steps around it."""
+    """One loaded deployment."""
 
     def __init__(self, deployment: Deployment, resolved: Resolved) -> None:
-        self._enter = partial(enter, deployment.name, 0, choose_device(next(iter(resolved.options.devices), None), 0))
-        self._enter()
+        start = partial(enter, deployment.name, 0, choose_device(next(iter(resolved.options.devices), None), 0))
+        start()
         try:
-            codec = Codec(deployment.signature, resolved.options)
+            codecs = [Codec(each.signature, resolved.options) for each in deployment.served]
             model = deployment.load(resolved.init)
         finally:
             leave()
         self._close = model.close
+        self.methods = {
+            each.name: _Method(each, resolved, codec, model.of(each.function_name), start)
+            for each, codec in zip(deployment.served, codecs, strict=True)
+        }
+
+    def close(self) -> None:
+        """Close the model."""
+        if self._close is not None:
+            self._close()
+
+
+class _Method:
+    """One method of a loaded deployment, and the worker's steps around it."""
+
+    def __init__(
+        self, deployment: Deployment, resolved: Resolved, codec: Codec, model: LoadedModel, start: Callable[[], None]
+    ) -> None:
+        self._enter = start
+        self._name = deployment.method or ""
         self._replica = Replica(
             cast("Any", _Link()),
             model.predict,
@@ -78,6 +102,7 @@ class _Model:
             resolved.options,
             cast("Any", self._results_of),
             coroutines=model.coroutines,
+            method=deployment.function_name,
         )
         # The front alone can say which items may share a batch.
         may_share = not deployment.group_by and all(
@@ -92,7 +117,7 @@ class _Model:
         self._enter()
         try:
             batches = [items[start : start + self._most] for start in range(0, len(items), self._most)]
-            return [raw for batch in batches for raw in self._batch(_Batch(batch, request_id or ""))]
+            return [raw for batch in batches for raw in self._batch(_Batch(batch, request_id or "", self._name))]
         finally:
             leave()
 
@@ -106,11 +131,6 @@ class _Model:
     def _results_of(batch: "_Batch", max_answer_bytes: int) -> "_Results":
         batch.results = _Results(max_answer_bytes)
         return batch.results
-
-    def close(self) -> None:
-        """Close the model."""
-        if self._close is not None:
-            self._close()
 
 
 class _Link:
@@ -152,9 +172,10 @@ class _Tensor(bytes):
 class _Batch:
     """A batch as the worker receives it."""
 
-    def __init__(self, items: list[tuple[int, Any]], request_id: str) -> None:
+    def __init__(self, items: list[tuple[int, Any]], request_id: str, method: str) -> None:
         self._items = items
         self.request_id = request_id
+        self.method = method
         self.ids = [next(_NUMBERS) for _ in items]
         self.tags = [tag for tag, _ in items]
         self.encodings = [tags.MSGPACK] * len(items)

@@ -38,12 +38,12 @@ def is_permanent(error: BaseException) -> bool:
         return False
 
 
-def raise_if_permanent(error: BaseException) -> None:
-    """Raise WorkerBroken if an error of `predict` says that this process can compute nothing any more."""
+def raise_if_permanent(error: BaseException, method: str = "predict") -> None:
+    """Raise WorkerBroken if an error of this method says that this process can compute nothing any more."""
     if isinstance(error, WorkerBroken):
         raise error
     if is_permanent(error):
-        raise WorkerBroken(f"predict raised {one_line(error)}: this process can compute nothing any more") from error
+        raise WorkerBroken(f"{method} raised {one_line(error)}: this process can compute nothing any more") from error
 
 
 def place(error: BaseException) -> Place:
@@ -109,14 +109,14 @@ class Health:
             return True
         return False
 
-    def failed(self, error: BaseException, items: int) -> None:
-        """Note that `predict` failed for all items of a batch; raises WorkerBroken if the model is the cause."""
+    def failed(self, error: BaseException, items: int, method: str = "predict") -> None:
+        """Note that this method failed for all items of a batch; raises WorkerBroken if the model is the cause."""
         if isinstance(error, (InvalidInput, *NOT_NOW)) or is_out_of_memory(error):
             return
         self._failed += 1
         self._last = place(error) if items > 1 else self._last
         if self.test is None and self._failed >= FAILED_BATCHES:
-            raise WorkerBroken(f"predict failed for {self._failed} batches in a row: {one_line(error)}") from error
+            raise WorkerBroken(f"{method} failed for {self._failed} batches in a row: {one_line(error)}") from error
         if self.test is not None and self._failed > 1 and self._failed & (self._failed - 1) == 0:
             self._run_test()
 

@@ -250,14 +250,19 @@ class Worker:
         who = f"{assignment.deployment}/{assignment.replica}"
         most = min(resolved.options.max_batch_size, assignment.most_items or resolved.options.max_batch_size)
         tried = replace(resolved.options, max_batch_size=most)
-        curves = [
-            warm_up(
-                model.of(each.function_name).predict, codec, tried, each.examples, lambda line: self._warn(who, line)
+        profile: dict[str, list[tuple[int, float]]] = {}
+        for each, codec in zip(deployment.served, codecs, strict=True):
+            name = each.function_name
+            method = f"{name}: " if deployment.methods else ""
+            profile[name if deployment.methods else ""] = warm_up(
+                model.of(name).predict,
+                codec,
+                tried,
+                each.examples,
+                lambda line, of=method: self._warn(who, of + line),
+                method=name,
             )
-            for each, codec in zip(deployment.served, codecs, strict=True)
-        ]
-        curve = curves[0] if not deployment.methods else []
-        self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": curve})
+        self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": profile})
         failures = FailureLog(who, as_json=self._as_json)
         if model.close is not None:
             self._close = partial(close_model, model.close, failures)
@@ -278,6 +283,7 @@ class Worker:
                 failures=failures,
                 health=health,
                 coroutines=method.coroutines,
+                method=each.function_name,
             )
         return Methods(replicas) if deployment.methods else next(iter(replicas.values()))
 

@@ -73,6 +73,7 @@ class Replica:
         failures: FailureLog | None = None,
         health: Health | None = None,
         coroutines: RunsCoroutines | None = None,
+        method: str = "predict",
     ) -> None:
         self._link = link
         self._predict = predict
@@ -82,6 +83,7 @@ class Replica:
         self._failures = failures or FailureLog()
         self._health = health or Health()
         self._coroutines = coroutines
+        self._method = method
         self._process = os.getpid()
 
     @property
@@ -144,13 +146,13 @@ class Replica:
         if isinstance(failure.error, Abandoned):
             return Verdict("cancelled", failure.error.message)
         if not _is_for_client(failure):
-            self._failures.log("predict", failure.error, source)
+            self._failures.log(self._method, failure.error, source)
         return _verdict(failure)
 
     def _judge(self, positions: Sequence[int], split: Split, kept: Callable[[], tuple[Any, ...]] | None) -> None:
         """Note whether `predict` answered anything; raises WorkerBroken if it can answer nothing any more."""
         if not split.parts:
-            self._health.failed(split.failures[positions[0]].error, len(positions))
+            self._health.failed(split.failures[positions[0]].error, len(positions), self._method)
             return
         self._health.answered()
         if kept is not None:
@@ -207,6 +209,9 @@ class Replica:
                 arguments = self._codec.arguments(decoded, some)
             try:
                 output = self._call(arguments, state, indices)
+            except BaseException as error:
+                raise_if_permanent(error, self._method)
+                raise
             finally:
                 self._end_child()
             return self._keep(output, state, decoded, some) if is_followed or is_retry else output
@@ -255,7 +260,7 @@ class Replica:
                     split.parts.append(Part([position], output))
                     self._write_answer(split.parts[-1], state, decoded, results)
                 else:
-                    raise_if_permanent(error)
+                    raise_if_permanent(error, self._method)
                     split.fail([position], error, alone=True)
                     index = decoded.indices[position]
                     _write(index, self._verdict(split.failures[position], state.source(index)), results)
@@ -273,7 +278,7 @@ class Replica:
         index = decoded.indices[position]
         try:
             for _, error in self._codec.encode(part.output, decoded, part.positions, state.batch, results):
-                self._failures.log("an answer of predict", error, state.source(index))
+                self._failures.log(f"an answer of {self._method}", error, state.source(index))
         except BaseException as error:
             _write(index, self._unencodable(error, state.source(index)), results)
 
@@ -293,11 +298,11 @@ class Replica:
         except NotCopyable:
             pass
         except BaseException as error:
-            self._failures.log("copying what predict returned", error, state.source(*indices))
+            self._failures.log(f"copying what {self._method} returned", error, state.source(*indices))
         kept = CopiedResults()
         try:
             for index, error in self._codec.encode(output, decoded, positions, state.batch, cast("Any", kept)):
-                self._failures.log("an answer of predict", error, state.source(index))
+                self._failures.log(f"an answer of {self._method}", error, state.source(index))
         except BaseException as error:
             kept, verdict = CopiedResults(), self._unencodable(error, state.source(*indices))
             for index in indices:
@@ -333,15 +338,15 @@ class Replica:
                     break
             else:
                 for index, error in failed:
-                    self._failures.log("an answer of predict", error, state.source(index))
+                    self._failures.log(f"an answer of {self._method}", error, state.source(index))
                 return results
 
     def _unencodable(self, error: BaseException, source: str) -> Verdict:
-        self._failures.log("what predict returned", error, source)
+        self._failures.log(f"what {self._method} returned", error, source)
         if isinstance(error, InvalidOutput):
             return Verdict("invalid_output", printable(error))
         # The text of the exception is the model's, and stays in the log.
-        return Verdict("invalid_output", f"what predict returned cannot be encoded: {type(error).__name__}")
+        return Verdict("invalid_output", f"what {self._method} returned cannot be encoded: {type(error).__name__}")
 
 
 class Methods:

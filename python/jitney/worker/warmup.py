@@ -18,12 +18,14 @@ SLOW_PROFILE_S = 2.0
 """All sizes are measured only if that promises to take less."""
 
 
-def warm_up(
+def warm_up(  # noqa: PLR0913 -- each is another part of the worker
     predict: Callable[..., object],
     codec: Codec,
     options: DeploymentOptions,
     examples: Sequence[object],
     say: Callable[[str], None],
+    *,
+    method: str = "predict",
 ) -> list[tuple[int, float]]:
     """Call `predict` on an example, on a full batch of it, and if they are quick on batches of 2, 4, … of it.
 
@@ -37,7 +39,7 @@ def warm_up(
         return []
     for example in examples:
         for _, error in codec.from_python([example]).errors:
-            raise ConfigError(not_taken(example, error)) from error.__cause__
+            raise ConfigError(not_taken(example, error, method)) from error.__cause__
 
     def run(size: int) -> float:
         return try_out(predict, codec, [examples[0]] * size)
@@ -117,9 +119,9 @@ def sizes(most: int) -> list[int]:
     return [*powers, most]
 
 
-def not_taken(example: object, error: JitneyError) -> str:
+def not_taken(example: object, error: JitneyError, method: str = "predict") -> str:
     """Say that an example is not an input of its deployment."""
-    return f"the example {printable(repr(example))[:100]} is not what predict takes: {error}"
+    return f"the example {printable(repr(example))[:100]} is not what {method} takes: {error}"
 
 
 def try_out(predict: Callable[..., object], codec: Codec, values: list[object]) -> float:

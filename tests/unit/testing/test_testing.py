@@ -52,6 +52,13 @@ class Prices:
 
 
 @jitney.deployment
+class Clip:
+    @jitney.method
+    def embed(self, texts: list[str]) -> list[str]:
+        return [f"{text} by {jitney.context().method}" for text in texts]
+
+
+@jitney.deployment
 def bounds(image: Annotated[np.ndarray, jitney.Tensor("float32", (None,))]) -> Pair:
     return Pair(image.min(axis=1), image.max(axis=1))
 
@@ -69,6 +76,12 @@ async def later(text: str) -> bytes:
 
 CLOSED: list[str] = []
 models = jitney.testing.fixture(Prices, bounds, shout, later, options={"prices.init.tax": 0.5})
+
+
+def test_inline_serves_the_methods_of_a_class() -> None:
+    with jitney.testing.inline(Clip) as models:
+        assert models[Clip].embed("a") == "a by embed"
+        assert models.clip.embed.many(["a", "b"]) == ["a by embed", "b by embed"]
 
 
 def test_a_fixture_gives_models_without_processes(models: jitney.SyncModels) -> None:

@@ -300,6 +300,7 @@ def test_context_names_the_items_of_each_call() -> None:
 
     def predict(texts: list[str]) -> list[str]:
         seen.append(jitney.context().ids)
+        assert jitney.context().method == "predict"
         if "bad" in texts:
             raise ValueError
         return texts
@@ -308,6 +309,7 @@ def test_context_names_the_items_of_each_call() -> None:
         answer(predict, FakeBatch(7, ["a", "bad"]), FakeBatch(8, ["b"]))
         assert seen == [(7000, 7001), (7000,), (7001,), (8000,)]
         assert jitney.context().ids == ()
+        assert jitney.context().method == ""
     finally:
         leave()
 

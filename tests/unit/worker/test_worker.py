@@ -123,7 +123,51 @@ def test_warm_up_is_one_item_then_a_full_batch_and_then_each_size_twice(tmp_path
     live(spec(place), link)
     calls = sys.modules[Path(place).stem].CALLS
     assert [len(call) for call in calls] == [1, 1, 4, 2, 2, 4]
-    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2, 4]
+    assert [size for size, _ in sent(link)[-1][1]["profile"][""]] == [1, 2, 4]
+
+
+METHODS = """
+import jitney
+
+@jitney.deployment(max_batch_size=2)
+class Both:
+    def predict(self, texts: list[str]) -> list[str]:
+        return texts
+
+    @jitney.method(examples=["a"])
+    def count(self, texts: list[str]) -> list[int]:
+        if "bad" in texts:
+            raise ValueError("counted wrong")
+        return [len(text) for text in texts]
+
+    @jitney.method(examples=["a"])
+    def where(self, texts: list[str]) -> list[str]:
+        return [jitney.context().method for _ in texts]
+"""
+
+
+def test_each_method_is_measured(tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, METHODS)), assign(link, "both")) == 0
+    profile = sent(link)[-1][1]["profile"]
+    assert {name: [size for size, _ in curve] for name, curve in profile.items()} == {
+        "predict": [],
+        "count": [1, 2],
+        "where": [1, 2],
+    }
+
+
+def test_the_log_and_the_context_name_the_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link = FakeLink([FakeBatch(1, ["bad"], method="count"), FakeBatch(2, ["a"], method="where")])
+    assert live(spec(target(tmp_path, METHODS)), assign(link, "both")) == 0
+    assert "both/2: count failed" in capsys.readouterr().err
+    assert [outcome.value[1] for outcome in link.outcomes[2]] == [b"where"]
+
+
+def test_an_example_that_a_method_does_not_take_names_the_method(tmp_path: Path) -> None:
+    link = FakeLink()
+    assert live(spec(target(tmp_path, METHODS.replace('"a"', "7"))), assign(link, "both")) == 1
+    assert "the example 7 is not what count takes" in failure(link)["error"]
 
 
 FULL = (
@@ -149,7 +193,7 @@ def test_batches_that_do_not_fit_are_left_out_of_the_warm_up(
 ) -> None:
     place, link = target(tmp_path, FULL.replace("ROOM", str(room))), FakeLink()
     assert live(spec(place), link) == 0
-    assert [size for size, _ in sent(link)[-1][1]["profile"]] == measured
+    assert [size for size, _ in sent(link)[-1][1]["profile"][""]] == measured
     said = capsys.readouterr().err
     assert f"WARN shout/2: a batch of 4 is too much for the memory of the device; the largest that ran: {room}" in said
     assert sys.modules[Path(place).stem].Held.LIVE == 0
@@ -158,7 +202,7 @@ def test_batches_that_do_not_fit_are_left_out_of_the_warm_up(
 def test_no_more_is_tried_than_fits_into_a_batch_by_its_cost(tmp_path: Path) -> None:
     link = assign(FakeLink(), most_items=3)
     assert live(spec(target(tmp_path, GOOD)), link) == 0
-    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2, 3]
+    assert [size for size, _ in sent(link)[-1][1]["profile"][""]] == [1, 2, 3]
 
 
 def test_a_size_that_fits_only_once_is_left_out(tmp_path: Path) -> None:
@@ -170,7 +214,7 @@ def test_a_size_that_fits_only_once_is_left_out(tmp_path: Path) -> None:
     )
     link = FakeLink()
     live(spec(target(tmp_path, source)), link)
-    assert [size for size, _ in sent(link)[-1][1]["profile"]] == [1, 2]
+    assert [size for size, _ in sent(link)[-1][1]["profile"][""]] == [1, 2]
 
 
 def test_one_item_that_does_not_fit_ends_the_load(tmp_path: Path) -> None:

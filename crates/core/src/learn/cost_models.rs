@@ -32,23 +32,47 @@ struct Group {
 impl CostModels {
     /// Learns that a batch of a group occupied a replica for `length`.
     pub fn learn(&mut self, group: GroupId, load: BatchCost, length: Duration) {
-        self.learned += 1;
         let only = *self.only.get_or_insert(group);
         if only != group || !self.groups.is_empty() {
-            if self.groups.is_empty() {
-                self.groups.insert(only, Group { cost_model: self.all.clone(), seen: 0, batches: self.learned - 1 });
-            }
-            if self.groups.len() == MOST_GROUPS && !self.groups.contains_key(&group) {
-                let oldest = self.groups.iter().min_by_key(|(_, group)| group.seen).map(|(group, _)| *group);
-                oldest.map(|group| self.groups.remove(&group));
-            }
-            let guess = || Group { cost_model: self.all.as_a_guess(), seen: 0, batches: 0 };
-            let own = self.groups.entry(group).or_insert_with(guess);
+            self.keep_the_only_one();
+            let guess = self.all.as_a_guess();
+            let seen = self.learned + 1;
+            let own = self.group(group, guess);
             own.cost_model.learn(load, length);
-            own.seen = self.learned;
+            own.seen = seen;
             own.batches += 1;
         }
+        self.learned += 1;
         self.all.learn(load, length);
+    }
+
+    /// Learns what was measured of one group before any of it was served. What is known of the group already says more:
+    /// then this changes nothing.
+    pub fn profiled_of(&mut self, group: GroupId, batches: impl IntoIterator<Item = (BatchCost, Duration)>) {
+        if self.own(group).is_some() {
+            return;
+        }
+        self.keep_the_only_one();
+        for (load, length) in batches {
+            self.group(group, CostModel::default()).cost_model.learn(load, length);
+            self.all.learn(load, length);
+        }
+    }
+
+    /// Gives the one group seen so far a pace of its own: another group follows.
+    fn keep_the_only_one(&mut self) {
+        if let (Some(only), true) = (self.only, self.groups.is_empty()) {
+            self.groups.insert(only, Group { cost_model: self.all.clone(), seen: 0, batches: self.learned });
+        }
+    }
+
+    /// The pace of a group, which begins with `guess`.
+    fn group(&mut self, group: GroupId, guess: CostModel) -> &mut Group {
+        if self.groups.len() == MOST_GROUPS && !self.groups.contains_key(&group) {
+            let oldest = self.groups.iter().min_by_key(|(_, group)| group.seen).map(|(group, _)| *group);
+            oldest.map(|group| self.groups.remove(&group));
+        }
+        self.groups.entry(group).or_insert(Group { cost_model: guess, seen: 0, batches: 0 })
     }
 
     /// Learns what was measured before anything was served.
@@ -119,6 +143,35 @@ mod tests {
         let seconds = cost_models.of(GroupId(2)).seconds(4);
         assert!((0.035..=0.055).contains(&seconds), "{seconds}");
         assert!(cost_models.of(GroupId(1)).seconds(4) < 0.012);
+    }
+
+    #[test]
+    fn what_was_measured_of_a_group_is_not_that_of_another() {
+        let measured =
+            |ms: u64| [1, 4].map(|items| (BatchCost::alike(items, 1), Duration::from_millis(ms) * items as u32));
+        let mut cost_models = CostModels::default();
+        cost_models.profiled_of(GroupId(1), measured(1));
+        cost_models.profiled_of(GroupId(2), measured(100));
+        cost_models.profiled_of(GroupId(2), measured(500)); // another replica, later
+        let ms = |cost_models: &CostModels, group| (cost_models.of(GroupId(group)).seconds(4) * 1e3).round();
+        assert_eq!((ms(&cost_models, 1), ms(&cost_models, 2)), (4.0, 400.0));
+        assert_eq!(cost_models.own(GroupId(1)).map(|(_, batches)| batches), Some(0), "none was served");
+        (0..50).for_each(|_| cost_models.learn(GroupId(2), BatchCost::alike(4, 1), 200 * MS));
+        assert!((3.9..4.1).contains(&ms(&cost_models, 1)), "{}", ms(&cost_models, 1));
+        assert!((190.0..230.0).contains(&ms(&cost_models, 2)), "{}", ms(&cost_models, 2));
+    }
+
+    #[test]
+    fn a_group_that_was_served_keeps_its_pace_when_another_is_measured() {
+        let mut cost_models = CostModels::default();
+        (0..20).for_each(|_| cost_models.learn(GroupId(1), BatchCost::alike(4, 1), 10 * MS));
+        for group in [1, 2] {
+            cost_models.profiled_of(GroupId(group), [(BatchCost::alike(4, 1), 500 * MS)]);
+        }
+        let own =
+            |group| cost_models.own(GroupId(group)).map(|(model, batches)| (model.by_items().seconds(4), batches));
+        assert!(own(1).is_some_and(|(seconds, batches)| seconds < 0.011 && batches == 20), "{:?}", own(1));
+        assert!(own(2).is_some_and(|(seconds, batches)| seconds > 0.49 && batches == 0), "{:?}", own(2));
     }
 
     #[test]

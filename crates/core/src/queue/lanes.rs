@@ -199,6 +199,11 @@ impl Lanes {
 
     // ------------------------------------------------------------------------------------------ changes
 
+    /// The number of a key's group, before an item of it has come.
+    pub fn number(&mut self, key: &GroupKey) -> GroupId {
+        self.groups.number(key)
+    }
+
     /// Adds an item to the lane of its key.
     pub fn push(&mut self, key: &GroupKey, item: Waiting) -> LaneId {
         let group = self.groups.number(key);

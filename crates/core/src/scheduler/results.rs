@@ -1,6 +1,7 @@
 //! What replicas and their workers report, except that they are lost.
 
 use crate::learn::batch_cost::BatchCost;
+use crate::queue::group_key::GroupKey;
 use crate::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use crate::scheduler::item::{EndedItem, Payload, Stage};
 use crate::scheduler::state::{Availability, Scheduler};
@@ -28,6 +29,17 @@ impl<P: Payload> Scheduler<P> {
         if models.all().count() == 0 {
             batches.into_iter().for_each(|(load, length)| models.profiled(load, length));
         }
+    }
+
+    /// The same of one method of a model that has several: `key` is the group key of the batches that were tried.
+    pub fn method_profiled(
+        &mut self,
+        class: ReplicaClass,
+        key: &GroupKey,
+        batches: impl IntoIterator<Item = (BatchCost, Duration)>,
+    ) {
+        let group = self.lanes.number(key);
+        self.models.learn_of(class).profiled_of(group, batches);
     }
 
     /// `predict` begins on a batch.

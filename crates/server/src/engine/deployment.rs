@@ -22,6 +22,7 @@ use crate::values::call::Call;
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::manifest::DeploymentManifest;
 use jitney_core::learn::batch_cost::BatchCost;
+use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{ItemId, ReplicaId};
 use jitney_core::scheduler::explanation::Explanation;
@@ -60,8 +61,8 @@ pub enum Inbound {
     Cancel(ItemId),
     /// A worker says something of its batches.
     Batch(ReplicaId, BatchEvent),
-    /// What batches took when a worker tried them, before it was ready.
-    Profiled(Vec<(BatchCost, Duration)>),
+    /// What batches took when a worker tried them, before it was ready. The key is that of a method if there are several.
+    Profiled(GroupKey, Vec<(BatchCost, Duration)>),
     /// A replica is loaded and free.
     Up(ReplicaId, Link),
     /// A replica is to finish what it holds and to end.

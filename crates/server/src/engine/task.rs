@@ -161,7 +161,12 @@ impl Engine {
             }
             Inbound::Batch(_, BatchEvent::Results(results)) => self.results(now, results),
             Inbound::Batch(replica, BatchEvent::Ended(end)) => self.batch_ended(now, replica, end),
-            Inbound::Profiled(batches) => self.scheduler.profiled(ReplicaClass::default(), batches),
+            Inbound::Profiled(key, batches) if key.method().is_empty() => {
+                self.scheduler.profiled(ReplicaClass::default(), batches);
+            }
+            Inbound::Profiled(key, batches) => {
+                self.scheduler.method_profiled(ReplicaClass::default(), &key, batches);
+            }
             Inbound::Up(replica, link) => {
                 self.links.insert(replica, link);
                 self.is_crash_looping = false;

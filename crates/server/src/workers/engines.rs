@@ -10,6 +10,7 @@ use crate::workers::placement::warm_up;
 use jitney_core::config::manifest::DeploymentManifest;
 use jitney_core::config::options::length;
 use jitney_core::config::rules::Rules;
+use jitney_core::queue::group_key::GroupKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use tokio::task::JoinSet;
 pub(crate) struct Served {
     pub(crate) engine: mpsc::UnboundedSender<Inbound>,
     pub(crate) min_ready: usize,
-    pub(crate) example_cost: Option<u64>,
+    /// The group key and the cost of the example of each method, by its name.
+    pub(crate) examples: BTreeMap<String, (GroupKey, u64)>,
     pub(crate) load_timeout: Duration,
     pub(crate) batch_timeout_s: f64,
     pub(crate) max_answer_bytes: u64,
@@ -45,6 +47,7 @@ impl Engines {
         events: mpsc::UnboundedSender<WorkerEvent>,
         telemetry: &Telemetry,
     ) -> Vec<Deployment> {
+        let examples = warm_up::examples(methods.iter().map(|method| &**method));
         let (engine, inbound) = mpsc::unbounded_channel();
         let mut methods = methods.into_iter();
         let Some(first) = methods.next() else { return Vec::new() };
@@ -56,7 +59,7 @@ impl Engines {
         let served = Served {
             engine,
             min_ready: options.min_ready_replicas as usize,
-            example_cost: warm_up::example_cost(&manifest),
+            examples,
             load_timeout: length(options.load_timeout_s),
             batch_timeout_s: options.batch_timeout_s,
             max_answer_bytes: options.max_answer_bytes,

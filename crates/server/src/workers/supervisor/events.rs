@@ -85,8 +85,9 @@ impl Supervisor {
                 tracing::info!(deployment, replica, "{name}: loaded and warm");
                 self.slots[index].failure = None;
                 if let Some(served) = self.served(index) {
-                    let profile = warm_up::measured(body, served.example_cost);
-                    self.tell_engine(index, Inbound::Profiled(profile));
+                    for (key, batches) in warm_up::measured(body, &served.examples) {
+                        self.tell_engine(index, Inbound::Profiled(key, batches));
+                    }
                 }
                 self.event(index, Event::Ready)?;
             }

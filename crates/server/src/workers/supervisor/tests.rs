@@ -86,7 +86,7 @@ async fn rig() -> Rig {
     let served = Served {
         engine,
         min_ready: 1,
-        example_cost: None,
+        examples: std::collections::BTreeMap::new(),
         load_timeout,
         batch_timeout_s: 4.0,
         max_answer_bytes: 1,
