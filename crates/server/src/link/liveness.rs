@@ -15,18 +15,26 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     clock: Clock,
-    last: Arc<AtomicU64>,
+    signs: Arc<Signs>,
+}
+
+#[derive(Debug)]
+struct Signs {
+    last: AtomicU64,
+    /// Bytes that came.
+    received: AtomicU64,
 }
 
 impl Life {
     /// The other end lives now.
     pub(crate) fn new(clock: Clock) -> Life {
-        Life { clock, last: Arc::new(AtomicU64::new(clock.now().0)) }
+        let signs = Signs { last: AtomicU64::new(clock.now().0), received: AtomicU64::new(0) };
+        Life { clock, signs: Arc::new(signs) }
     }
 
     /// The time of the last sign.
     pub(crate) fn last(&self) -> Time {
-        Time(self.last.load(Ordering::Relaxed))
+        Time(self.signs.last.load(Ordering::Relaxed))
     }
 
     /// The time since the last sign.
@@ -34,9 +42,14 @@ impl Life {
         self.clock.now() - self.last()
     }
 
+    /// Bytes that have come from the other end.
+    pub(crate) fn received(&self) -> u64 {
+        self.signs.received.load(Ordering::Relaxed)
+    }
+
     /// Counts as a sign at this time, although none was seen: this end was not listening.
     pub(crate) fn excuse(&self, now: Time) {
-        self.last.store(now.0, Ordering::Relaxed);
+        self.signs.last.store(now.0, Ordering::Relaxed);
     }
 
     fn sign(&self) {
@@ -72,7 +85,9 @@ impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
+        let received = buffer.filled().len() - before;
+        if received > 0 {
+            self.life.signs.received.fetch_add(received as u64, Ordering::Relaxed);
             self.life.sign();
         }
         result

@@ -424,7 +424,7 @@ async fn bodies_of_one_connection_that_never_end_keep_no_other_client_out() {
         let mut client = front.connect().await;
         let post = "POST /bytes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500000\r\n\r\n";
         client.write(post.to_owned() + &"x".repeat(100_000)).await;
-        // Its body is under way before its rest comes.
+        // Its body has begun before its rest comes.
         tokio::time::sleep(Duration::from_millis(5)).await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, "x".repeat(400_000).as_bytes()).await;
         statuses.push(client.reply().await.expect("an answer").status);

@@ -22,17 +22,21 @@ use crate::link::frame::writer::write_together;
 use crate::link::liveness::{Life, Watched};
 use crate::protocols::connection::backlog;
 use crate::protocols::connection::backlog::ResponseBacklog;
+use crate::protocols::connection::least_rate::LeastRate;
 use crate::protocols::reply::failure_log;
 use crate::values::answer::{Answer, Failure};
 use bytes::Bytes;
 use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 
 /// Most requests of one program that are in flight, or whose answers it has not taken. The welcome says so, and the program
 /// keeps others back. A program that does not is not read from, and so gets no pong.
@@ -41,22 +45,45 @@ const REQUESTS: u32 = 16_384;
 /// seconds, and one that has disconnected would keep its place without end.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Reads the next frame. Fails if the other end sends nothing for too long. `grow` counts a large frame while it arrives.
+/// Reads the next frame. Fails if the other end sends nothing for too long, or sends a frame that has begun more slowly than a
+/// body of HTTP may come, over windows of `window`. `grow` counts a large frame while it arrives.
 async fn next<R: AsyncRead + Unpin>(
     reader: &mut FrameReader<R>,
     most: usize,
     grow: &mut Grow<'_>,
     life: &Life,
+    window: Duration,
 ) -> io::Result<Option<Result<Frame, Skipped>>> {
+    let mut rate = reader.has_begun().then(|| LeastRate::new(window));
+    let mut received = life.received();
     // Polled to its end: what it has read of a frame would be lost with it.
     let mut next = pin!(reader.next_counted(most, grow));
     loop {
         // The program may have sent much while this server did not read: there is a full second for that.
         let left = SILENCE.saturating_sub(life.silence()).max(Duration::from_secs(1));
-        match tokio::time::timeout(left, &mut next).await {
-            Ok(frame) => return frame,
+        let end = Instant::now() + left;
+        let end = rate.as_ref().map_or(end, |rate| rate.end().min(end));
+        // The frame, or nothing when bytes of it have come: then the ends have moved.
+        let step = poll_fn(|cx| {
+            if let Poll::Ready(frame) = next.as_mut().poll(cx) {
+                return Poll::Ready(Some(frame));
+            }
+            let before = std::mem::replace(&mut received, life.received());
+            if received == before {
+                return Poll::Pending;
+            }
+            rate.get_or_insert_with(|| LeastRate::new(window)).add(received - before);
+            Poll::Ready(None)
+        });
+        match timeout_at(end, step).await {
+            Ok(Some(frame)) => return frame,
+            Ok(None) => {}
             Err(_) if life.silence() >= SILENCE => return Err(io::ErrorKind::TimedOut.into()),
-            Err(_) => {}
+            Err(_) => {
+                if let Some(rate) = rate.as_ref().filter(|rate| rate.end() <= Instant::now()) {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, format!("a frame {}", rate.describe())));
+                }
+            }
         }
     }
 }
@@ -154,6 +181,7 @@ impl Connection {
             usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(call_frame::TABLE);
         let max_items = most_items(&self.state.options);
         let limit = self.state.options.max_receiving_bytes;
+        let window = self.state.options.body_timeout();
         // A program that waits for its last answers still pings, and may give up.
         let mut is_stopping = false;
         loop {
@@ -167,7 +195,7 @@ impl Connection {
                     }
                     has_room
                 };
-                let mut coming = pin!(next(reader, most, &mut grow, life));
+                let mut coming = pin!(next(reader, most, &mut grow, life, window));
                 loop {
                     tokio::select! {
                         frame = &mut coming => break frame?,

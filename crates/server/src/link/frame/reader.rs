@@ -63,6 +63,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         FrameReader { stream: view(self.stream), buffer: self.buffer, cuts: self.cuts }
     }
 
+    /// Whether bytes of the next frame have come already.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
     /// Sets how large payloads are cut from now on.
     pub(crate) fn cut_by(&mut self, cuts: Cuts) {
         self.cuts = cuts;

@@ -82,7 +82,7 @@ pub(crate) fn counted(data: Bytes, backlog: &Arc<ResponseBacklog>, silence: Dura
 }
 
 /// The same bytes without the frame of a worker that they are a slice of: a short value shares its memory with all short values
-/// of its batch, and nobody counts those.
+/// of its batch, and those are in no account.
 pub(crate) fn detached(data: Bytes) -> Bytes {
     if data.len() >= OWN_BYTES || data.is_unique() { data } else { Bytes::copy_from_slice(&data) }
 }

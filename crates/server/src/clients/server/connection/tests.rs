@@ -302,3 +302,21 @@ async fn a_value_does_not_keep_a_frame_that_is_much_larger() {
     let memory = value.try_into_mut().expect("nothing else has it");
     assert_eq!((memory.len(), memory.capacity()), (10_000, 10_000));
 }
+
+/// Otherwise a byte now and then would hold its place, and the memory of the frame.
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_trickles_ends_its_connection() {
+    for bytes_each_second in [1, 2000] {
+        let mut program = Program::new().await;
+        let call = call_frame::call(1, "x", vec![smallvec![text(100_000)]], &program_values::Terms::default()).concat();
+        for bytes in call.chunks(bytes_each_second).take(100) {
+            // The connection may have ended.
+            let _ = program.near.write_all(bytes).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let is_slow = bytes_each_second == 1;
+        assert_eq!(program.serving.is_finished(), is_slow);
+        assert_eq!(program.engine.try_recv().is_ok(), !is_slow);
+        assert_eq!(program.state.ledger.received.amount(), 0);
+    }
+}
