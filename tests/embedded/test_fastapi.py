@@ -451,3 +451,24 @@ def test_an_engine_inside_goes_through_reload_and_ends_with_uvicorn(tmp_path: Pa
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("answer", "body", "media_type"),
+    [
+        (jitney.Response("<b>", "text/html", {"x-shade": "teal"}), b"<b>", "text/html; charset=utf-8"),
+        (jitney.Response({"a": 1}, headers={"x-shade": "teal"}), b'{"a":1}', "application/json"),
+        (jitney.Image(b"\x89PNG\r\n\x1a\n"), b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"RIFF", b"RIFF", "application/octet-stream"),
+        ("text", b'"text"', "application/json"),
+    ],
+)
+def test_what_a_model_answered_is_the_answer_of_a_handler(answer: object, body: bytes, media_type: str) -> None:
+    sent = jitney.fastapi.response(answer)
+    assert (sent.body, sent.headers["content-type"]) == (body, media_type)
+    assert sent.headers.get("x-shade") == ("teal" if isinstance(answer, jitney.Response) else None)
+
+
+def test_a_response_in_json_is_refused_with_what_to_return() -> None:
+    with pytest.raises(TypeError, match=r"return jitney\.fastapi\.response\(answer\)"):
+        jitney.fastapi.JSONResponse(jitney.Response(b""))

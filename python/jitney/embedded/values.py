@@ -19,7 +19,7 @@ from jitney.signature.annotations import Output
 from jitney.signature.hints import by_pydantic, strip
 from jitney.types.host import on_host
 from jitney.types.image import Image, is_pillow
-from jitney.types.response import Response
+from jitney.types.response import Response, read_head
 
 FAILED: Final = 255
 NAMED: Final = 254
@@ -163,7 +163,7 @@ def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
             return typed(msgspec.json.decode(data))
         fail(data)
 
-    return read
+    return lambda raw: read(raw) if raw[2] is None or "\n" not in raw[2] else _with_headers(raw, read)
 
 
 _DECODE: Final = msgspec.msgpack.Decoder().decode
@@ -173,6 +173,13 @@ def _of_bytes(data: bytes, media: str | None, *, is_image: bool) -> Any:
     if is_image or (media or "").startswith("image/"):
         return Image(data, media)
     return data if media in _UNNAMED else Response(data, media)
+
+
+def _with_headers(raw: tuple[int, Any, str | None], read: Read) -> Response:
+    kind, data, head = raw
+    media, headers = read_head(head or "")
+    content = data if kind == tags.BYTES else read((kind, data, media))
+    return Response(content, None if media in _UNNAMED else media, headers)
 
 
 def _typed(output: Output | None) -> Callable[[Any], Any]:

@@ -7,6 +7,25 @@ import msgspec
 from starlette.responses import Response
 
 from jitney.types.image import Image
+from jitney.types.response import Response as Answer
+
+
+def response(answer: object) -> Response:
+    """Return what a model answered as the answer of a handler: the status is 200.
+
+    A `jitney.Response` keeps its media type and headers, and an image or bytes are sent unchanged. All else is JSON.
+    """
+    media_type, headers = None, None
+    if isinstance(answer, Answer):
+        answer, media_type, headers = answer.content, answer.media_type, dict(answer.headers)
+    if isinstance(answer, Image):
+        media_type = media_type or answer.media_type
+        answer = answer.encode()
+    if isinstance(answer, (bytes, bytearray, memoryview)):
+        return Response(bytes(cast("bytes", answer)), 200, headers, media_type or "application/octet-stream")
+    if isinstance(answer, str) and media_type is not None:
+        return Response(answer, 200, headers, media_type)
+    return JSONResponse(answer, 200, headers, media_type)
 
 
 class JSONResponse(Response):
@@ -20,6 +39,8 @@ class JSONResponse(Response):
 
     def render(self, content: object) -> bytes:
         """Encode it."""
+        if isinstance(content, Answer):
+            raise TypeError("a jitney.Response has its own media type: return jitney.fastapi.response(answer)")
         return msgspec.json.encode(_named(content), enc_hook=_plain)
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
@@ -25,8 +25,9 @@ class Response:
     """An answer of `predict` with its media type and headers. The status stays jitney's: 200.
 
     `content` is bytes, text, or what JSON can say. Without `media_type` it is answered as it would be without Response.
-    `headers` go to clients of `POST /{deployment}`. Other protocols and programs have no place for them and get the
-    content alone.
+    The answer of `POST /{deployment}` has the media type and the headers. In `/batch` each outcome has its own. A
+    program gets a Response back, whose content is bytes if it has a media type. The Open Inference Protocol carries
+    the content alone.
     """
 
     content: Any
@@ -47,6 +48,12 @@ class Response:
         """Return this media type and the headers as they cross the link; None if there are none."""
         lines = [f"{name.lower()}: {value}" for name, value in self.headers.items()]
         return "\n".join([media_type or "", *lines]) if lines else media_type
+
+
+def read_head(head: str) -> tuple[str | None, dict[str, str]]:
+    """Return the media type and the headers of what `Response.head` returned."""
+    media_type, *lines = head.split("\n")
+    return media_type or None, dict(cast("tuple[str, str]", tuple(line.split(": ", 1))) for line in lines)
 
 
 def _check(name: str, value: str) -> None:

@@ -49,12 +49,12 @@ fn array(dtype: &str, shape: &[u64], buffer: &Bound<'_, PyAny>, bell: Option<&Wa
     Ok(Part { tag: Tag::Tensor, tensor, data: Chunks::from(lend_bytes(buffer, bell)?) })
 }
 
-/// An answer as (kind, data, media type): the tag of a value, `NAMED` or `FAILED`.
+/// An answer as (kind, data, media type and headers): the tag of a value, `NAMED` or `FAILED`.
 pub(crate) fn raw<'py>(py: Python<'py>, id: &CallId, answer: Answer) -> PyResult<Bound<'py, PyTuple>> {
     match answer.result {
         Ok(parts) => match <[OutputPart; 1]>::try_from(parts.into_vec()) {
             Ok([part]) if part.name.is_empty() => {
-                let (tag, media) = (part.tag as u8, part.media_type().map(str::to_owned));
+                let (tag, media) = (part.tag as u8, part.media_type.as_deref().map(str::to_owned));
                 (tag, value(py, part)?, media).into_pyobject(py)
             }
             Ok([part]) => named(py, [part]),

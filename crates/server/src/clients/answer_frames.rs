@@ -27,7 +27,13 @@ pub(crate) fn answers(id: u64, answers: &[Answer]) -> Segments {
                 table.values(id, 0, parts.len());
                 for part in parts {
                     let tensor = part.tensor.as_ref().map(|t| (t.dtype, &t.shape[..]));
-                    table.value(&part.name, part.tag, tensor, part.media_type().unwrap_or(""), part.data.len());
+                    table.value(
+                        &part.name,
+                        part.tag,
+                        tensor,
+                        part.media_type.as_deref().unwrap_or(""),
+                        part.data.len(),
+                    );
                     values.push(backlog::detached(part.data.clone()));
                 }
             }

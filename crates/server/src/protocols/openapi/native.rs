@@ -83,7 +83,7 @@ pub(crate) fn many(name: &str, deployment: &Deployment, schemas: &Schemas) -> Va
         "tags": ["deployments"],
         "operationId": format!("{name}_batch"),
         "summary": format!("Many items for {name} in one request"),
-        "description": "The items ride in the batches of everybody and fail one by one. If all fail, the answer is the problem of the first, with those of all in `outcomes`.",
+        "description": "The items are batched with those of other requests, and fail one by one. If all fail, the answer is the problem of the first, with those of all in `outcomes`.",
         "parameters": refs("parameters", &["RequestId", "Timeout", "Priority"]),
         "requestBody": { "required": true, "content": content },
         "responses": responses(good, &json!({ "$ref": "#/components/schemas/AllFailed" })),
@@ -91,7 +91,9 @@ pub(crate) fn many(name: &str, deployment: &Deployment, schemas: &Schemas) -> Va
 }
 
 fn outcomes_schema(schemas: &Schemas) -> Value {
-    let value = json!({ "type": "object", "required": ["value"], "properties": { "value": schemas.answer }, "additionalProperties": false });
+    let media_type = json!({ "type": "string", "description": "The type of a value that is bytes. Missing: application/octet-stream." });
+    let headers = json!({ "type": "object", "description": "What the model's author gives to this answer.", "additionalProperties": { "type": "string" } });
+    let value = json!({ "type": "object", "required": ["value"], "properties": { "value": schemas.answer, "media_type": media_type, "headers": headers }, "additionalProperties": false });
     let problem = json!({ "type": "object", "required": ["problem"], "properties": { "problem": { "$ref": "#/components/schemas/Problem" } }, "additionalProperties": false });
     json!({
         "type": "object",

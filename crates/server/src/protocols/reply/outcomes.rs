@@ -5,7 +5,7 @@ use crate::protocols::reply::accept::Accept;
 use crate::protocols::reply::failure_log;
 use crate::protocols::reply::problem::ProblemDocument;
 use crate::protocols::reply::render;
-use crate::protocols::reply::render::{JSON, MSGPACK, NPY};
+use crate::protocols::reply::render::{JSON, MSGPACK, NPY, OCTETS};
 use crate::protocols::reply::value;
 use crate::values::answer::{Failure, OutputPart};
 use crate::values::tensor::TensorType;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// How one item ended.
 pub(crate) type ItemValues = Result<SmallVec<[OutputPart; 1]>, Failure>;
@@ -108,6 +109,26 @@ fn no_array(items: &[ItemValues]) -> Failure {
     Failure::new(Outcome::NotAcceptable, detail)
 }
 
+/// What an outcome has next to its value: the media type of bytes, and the headers that the author of the model gave. They
+/// differ by item, so they cannot be headers of the whole answer.
+#[derive(Serialize)]
+struct About<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    media_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<&'a str, &'a str>,
+}
+
+impl About<'_> {
+    /// `None` if there is nothing to say.
+    fn of(parts: &[OutputPart]) -> Option<About<'_>> {
+        let [part] = parts else { return None };
+        let media_type = part.media_type().filter(|&media| media != OCTETS);
+        let headers: BTreeMap<_, _> = part.headers().collect();
+        (media_type.is_some() || !headers.is_empty()).then_some(About { media_type, headers })
+    }
+}
+
 /// A problem with those of all items in it.
 #[derive(Serialize)]
 struct AllFailed<'a> {
@@ -183,13 +204,34 @@ impl Writer<'_> {
             Writer::Json(body) => {
                 body.extend_from_slice(b"{\"value\":");
                 value::json(body, parts)?;
-                body.push(b'}');
+                if let Some(about) = About::of(parts) {
+                    // Its members follow the value: a comma in place of the brace that opens them.
+                    let start = body.len();
+                    let _ = serde_json::to_writer(&mut **body, &about);
+                    body[start] = b',';
+                } else {
+                    body.push(b'}');
+                }
                 Ok(())
             }
             Writer::Msgpack(body) => {
-                let _ = rmp::encode::write_map_len(body, 1);
+                let about = About::of(parts);
+                let members = about
+                    .as_ref()
+                    .map_or(0, |about| u32::from(about.media_type.is_some()) + u32::from(!about.headers.is_empty()));
+                let _ = rmp::encode::write_map_len(body, 1 + members);
                 let _ = rmp::encode::write_str(body, "value");
-                value::msgpack(body, parts)
+                value::msgpack(body, parts)?;
+                let Some(About { media_type, headers }) = about else { return Ok(()) };
+                if let Some(media_type) = media_type {
+                    let _ = rmp::encode::write_str(body, "media_type");
+                    let _ = rmp::encode::write_str(body, media_type);
+                }
+                if !headers.is_empty() {
+                    let _ = rmp::encode::write_str(body, "headers");
+                    let _ = rmp_serde::encode::write(*body, &headers);
+                }
+                Ok(())
             }
         }
     }

@@ -17,7 +17,7 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const MSGPACK: &str = "application/msgpack";
 pub(crate) const NPY: &str = "application/x-npy";
 const TEXT: &str = "text/plain";
-const OCTETS: &str = "application/octet-stream";
+pub(crate) const OCTETS: &str = "application/octet-stream";
 
 /// A rendered answer.
 #[derive(Debug)]

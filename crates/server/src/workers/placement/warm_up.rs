@@ -33,7 +33,7 @@ pub fn example_cost(manifest: &DeploymentManifest) -> Option<u64> {
 pub fn examples<'a>(methods: impl Iterator<Item = &'a DeploymentManifest>) -> BTreeMap<String, (GroupKey, u64)> {
     let name = |manifest: &DeploymentManifest| manifest.method.as_ref().map_or("", |method| &*method.name).to_owned();
     let found = |manifest: &DeploymentManifest| match manifest.method {
-        // Its batches are the first that is known of all groups.
+        // Its batches stand for those of all groups.
         None => Some((GroupKey::default(), example_cost(manifest)?)),
         Some(_) => example(manifest),
     };
