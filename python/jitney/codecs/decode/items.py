@@ -1,7 +1,5 @@
 """Items that are values: text, bytes, images, structs. One decoder per tag, each built once."""
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -21,6 +19,7 @@ from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
 from jitney.signature.annotations import Input
 from jitney.signature.hints import by_pydantic, holds, is_image, show
+from jitney.types.base64 import from_base64
 from jitney.types.image import Image, is_pillow
 
 if TYPE_CHECKING:
@@ -214,6 +213,6 @@ def _without_scheme(text: str) -> str:
 
 def _from_base64(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
+        return from_base64(text)
+    except ValueError as error:
         raise MalformedBody(f"expected base64: {error}") from None

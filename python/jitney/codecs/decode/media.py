@@ -8,8 +8,6 @@ settled afterwards (`settled`).
 
 # ruff: noqa: PLC0415 -- numpy is heavy: imported where it is used
 
-import base64
-import binascii
 import io
 from collections.abc import Callable
 from functools import cache
@@ -22,6 +20,7 @@ from jitney.errors import InvalidInput
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec, is_array_type
 from jitney.signature.hints import is_image, show
 from jitney.types.arrays import DTYPES
+from jitney.types.base64 import from_base64
 from jitney.types.image import Image
 
 _NPY: Final = b"\x93NUMPY"
@@ -162,8 +161,8 @@ def _bytes_of(value: Any, what: str) -> bytes:
     head, comma, rest = value[:256].partition(",")
     is_url = comma and head.startswith("data:") and head.endswith(";base64")
     try:
-        return base64.b64decode(rest + value[256:] if is_url else value, validate=True)
-    except (binascii.Error, ValueError) as error:
+        return from_base64(rest + value[256:] if is_url else value)
+    except ValueError as error:
         raise ValueError(f"expected {what} in base64: {error}") from None
 
 

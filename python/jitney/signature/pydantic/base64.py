@@ -5,7 +5,6 @@ By itself pydantic takes the text in JSON for the bytes, and fails to write byte
 """
 
 import base64
-import binascii
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final, cast, get_origin
@@ -15,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationUnexpectedValue
 
 from jitney.signature.pydantic.core_schema import Config, Node, SchemaCopy
+from jitney.types.base64 import from_base64
 
 TOKEN: Final = f"{secrets.token_hex(8)}:"
 """Marks the base64 of bytes in a value that is written as in JSON; no text of a user's begins with it."""
@@ -132,8 +132,8 @@ def _read(value: Any) -> Any:
         return value
     try:
         # Pydantic writes `-` and `_` where others write `+` and `/`.
-        return base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
-    except (binascii.Error, ValueError) as error:
+        return from_base64(value.replace("-", "+").replace("_", "/"))
+    except ValueError as error:
         raise ValueError(f"expected base64: {error}") from None
 
 
