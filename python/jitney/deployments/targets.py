@@ -107,6 +107,10 @@ def _failed_import(target: str, error: BaseException) -> TargetError:
         what = f'it exits while being imported (code {error.code}); guard that with if __name__ == "__main__"'
     if isinstance(error, ImportError) and "no known parent package" in str(error):
         what += f"; a file alone is in no package: serve it as a module: {_as_module(target)}"
+    if type(error).__name__ == "PydanticSchemaGenerationError" and "ndarray" in str(error):
+        what += (
+            "; a pydantic model has no arrays as fields: make it a msgspec.Struct or a dataclass, or take list[float]"
+        )
     return TargetError(failed_import(target) + what)
 
 

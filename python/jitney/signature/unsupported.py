@@ -12,7 +12,9 @@ from jitney.signature.hints import Part, is_pillow_class, is_pydantic, walk
 from jitney.signature.media_fields import fault_of_array, fault_of_union, holds_media
 
 _PILLOW: Final = "an image comes as jitney.Image: write that, and image.to_pil() in predict"
-_MODEL: Final = "a pydantic model has no images and no arrays as fields; take bytes or list[float]"
+_MODEL: Final = (
+    "a pydantic model has no images and no arrays as fields; take bytes (jitney.Image(bytes) in predict) or list[float]"
+)
 _READERS: Final = frozenset({"pydantic", "pydantic_core", "annotated_types"})
 """Packages whose metadata in `Annotated` msgspec ignores."""
 _WITHOUT_CONSTRAINT: Final = frozenset({"Unit", "DocInfo", "WithJsonSchema", "SkipJsonSchema"})

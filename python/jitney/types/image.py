@@ -71,6 +71,12 @@ class Image:
         self.format = format
         self.max_pixels = max_pixels
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
+        """Let pydantic define models with this class as a field; a deployment that takes such a model is refused."""
+        del source, handler
+        return {"type": "is-instance", "cls": cls}
+
     @property
     def media_type(self) -> str:
         """What the image is, or would be when sent, for instance "image/png"."""

@@ -481,3 +481,25 @@ def test_what_is_imported_late_is_listed() -> None:
 def test_models_that_are_asked_for_too_early_say_what_to_write(what: Any) -> None:
     with pytest.raises(AttributeError, match=r"write `with … as models:`.*then models\.resize"):
         what().resize("x")
+
+
+MODEL = """
+import jitney, numpy, pydantic
+class Photo(pydantic.BaseModel):
+    pixels: KIND
+@jitney.deployment
+def grey(photos: list[Photo]) -> list[int]: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("jitney.Image", r"Photo.pixels: a pydantic model has no images .* take bytes \(jitney.Image\(bytes\)"),
+        ("numpy.ndarray", "a pydantic model has no arrays as fields: make it a msgspec.Struct"),
+    ],
+)
+def test_a_pydantic_model_with_pixels_says_what_to_write(tmp_path: Path, kind: str, advice: str) -> None:
+    name = f"pixels_{kind.partition('.')[2].lower()}"
+    with pytest.raises(TargetError, match=advice):
+        load_target(write(tmp_path, f"{name}.py", MODEL.replace("KIND", kind)))

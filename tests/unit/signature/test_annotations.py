@@ -303,7 +303,6 @@ class ImageOrText(NamedTuple):
 
 
 class ImageInModel(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
     image: jitney.Image | None = None
 
 
@@ -341,9 +340,9 @@ UNION = "an image or an array may stand in a union with None only; give each typ
     [
         (
             ImageInModel,
-            "ImageInModel.image: a pydantic model has no images and no arrays as fields; take bytes or list",
+            "ImageInModel.image: a pydantic model has no images and no arrays as fields; take bytes (jitney",
         ),
-        (TensorInModel, "TensorInModel.tensor: a pydantic model has no images and no arrays as fields; take bytes or"),
+        (TensorInModel, "TensorInModel.tensor: a pydantic model has no images and no arrays as fields; take bytes (j"),
         (ImageOrText, f"ImageOrText.image: {UNION}"),
         (list[np.ndarray | list[str]], UNION),
         (Other, "Other.array: arrays come as np.ndarray, not Elsewhere; convert it in predict"),
