@@ -202,9 +202,20 @@ impl<P: Payload> Scheduler<P> {
         bounds::predicted_wait(&queue)
     }
 
-    /// How many items may wait until a new item of normal class is refused because of its wait. `None` while that cannot be
-    /// said, and with a latency target, where a forecast decides.
-    pub fn most_waiting(&self, now: Time) -> Option<usize> {
+    /// How many items may wait until a new item of normal class is refused because of its wait, or because its answer would be
+    /// late. `None` while that cannot be said, and with a latency target while no item waits.
+    pub fn most_waiting(&mut self, now: Time) -> Option<usize> {
+        if let Some(target) = self.rules.target {
+            if self.lanes.is_empty() {
+                return None;
+            }
+            let cost = self.usual_cost();
+            return self.ask(now, |policy, view| {
+                let ahead = |items| Ahead { batches: 0, items, own: items };
+                let forecast = |items| Forecast::new(view, policy, Some(target), ahead(items), cost, None);
+                Forecast::most_waiting(target, forecast)
+            });
+        }
         let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
         let most = bounds::most_waiting(&queue, self.rules.request_timeout)?;
         // A batch for each idle replica does not wait, whatever is allowed.

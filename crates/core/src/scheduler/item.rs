@@ -31,6 +31,9 @@ pub trait Payload {
     fn may_run_again(&self) -> bool {
         true
     }
+
+    /// Its worker was lost: it waits again.
+    fn waits_again(&mut self) {}
 }
 
 /// An item that asks to enter.

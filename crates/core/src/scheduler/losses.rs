@@ -78,6 +78,7 @@ impl<P: Payload> Scheduler<P> {
             return Some((evidence, is_cause));
         }
         self.queued_bytes += entry.bytes;
+        entry.payload.waits_again();
         if entry.history.is_suspect() {
             entry.stage = Stage::Suspect;
             self.quarantine.add_suspect(id);

@@ -95,11 +95,9 @@ impl Account {
     /// Counts one item of `bytes` until what is returned is dropped.
     #[must_use]
     pub fn count_item(&self, bytes: u64) -> CountedItem {
-        for counter in self.counters() {
-            counter.amount.fetch_add(1, Ordering::Relaxed);
-            counter.item_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-        CountedItem { account: self.clone(), bytes }
+        let mut item = CountedItem { account: self.clone(), bytes, is_counted: false };
+        item.set_counted(true);
+        item
     }
 
     /// The bytes of the items that are counted now, by all parts.
@@ -132,14 +130,30 @@ impl Account {
 pub struct CountedItem {
     account: Account,
     bytes: u64,
+    is_counted: bool,
+}
+
+impl CountedItem {
+    /// Whether it counts from now on.
+    pub fn set_counted(&mut self, is_counted: bool) {
+        if std::mem::replace(&mut self.is_counted, is_counted) == is_counted {
+            return;
+        }
+        for counter in self.account.counters() {
+            if is_counted {
+                counter.amount.fetch_add(1, Ordering::Relaxed);
+                counter.item_bytes.fetch_add(self.bytes, Ordering::Relaxed);
+            } else {
+                counter.amount.fetch_sub(1, Ordering::Relaxed);
+                counter.item_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 impl Drop for CountedItem {
     fn drop(&mut self) {
-        for counter in self.account.counters() {
-            counter.amount.fetch_sub(1, Ordering::Relaxed);
-            counter.item_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        }
+        self.set_counted(false);
     }
 }
 

@@ -176,9 +176,14 @@ impl Deployment {
     /// its items, with `bytes` of values, unless the request fits into its first piece; and the `asked` bytes that it keeps
     /// for its answer. `None` if that is little. Fails if large requests leave no room.
     pub(crate) fn hold(&self, items: usize, bytes: usize, asked: usize) -> Result<Option<CountedBytes>, Failure> {
+        self.large_requests.hold(items, bytes, asked, self.first_piece())
+    }
+
+    /// Items of the first piece of a large request, at the least: all items of a request up to that enter at once.
+    pub(crate) fn first_piece(&self) -> usize {
         let limits = BatchLimits::from(&self.manifest.options);
         let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
-        self.large_requests.hold(items, bytes, asked, Pieces::first(limits, self.published.replicas(), alike))
+        Pieces::first(limits, self.published.replicas(), alike)
     }
 
     /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and

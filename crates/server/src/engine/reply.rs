@@ -85,9 +85,9 @@ impl ReplySender {
         self.waiting = Some(account.count_item(bytes));
     }
 
-    /// A worker has the item: it does not wait any more.
-    pub(crate) fn launched(&mut self) {
-        self.waiting = None;
+    /// Whether the item waits now: a worker may have it, and be lost.
+    pub(crate) fn set_waiting(&mut self, waits: bool) {
+        self.waiting.iter_mut().for_each(|item| item.set_counted(waits));
     }
 
     /// Sends a part, unless `MOST_PARTS` wait already or nobody waits for the item.

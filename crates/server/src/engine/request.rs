@@ -85,7 +85,7 @@ pub(crate) fn run<'a>(
     let RequestItems { mut items, bytes, _held: held } = request;
     let waiting = ledger.map_or_else(|| deployment.waiting.clone(), |ledger| ledger.waiting.of(&deployment.waiting));
     if ledger.is_some()
-        && let Err(failure) = room::check_share(deployment, &waiting, bytes)
+        && let Err(failure) = room::check_share(deployment, &waiting, items.len(), bytes)
     {
         let ticket = deployment.refuse(failure.outcome).of_items(count(&items));
         return Either::Right(ready(RequestOutcomes { answers: Err(failure), ticket }).boxed());
@@ -271,6 +271,43 @@ mod tests {
         assert!(deployment.published.take_refused() && !deployment.published.take_refused(), "the engine sees it once");
         let mut request = Box::pin(run(&deployment, item(&deployment), Some(&other)));
         assert!(request.as_mut().now_or_never().is_none(), "it has entered");
+    }
+
+    #[tokio::test]
+    async fn one_connection_cannot_make_all_answers_late() {
+        let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let mut manifest = manifest(text.clone(), text, serde_json::json!({}));
+        manifest.options.latency_target_ms = Some(100.0);
+        let (inbound, _engine) = mpsc::unbounded_channel();
+        let deployment = Deployment::new(Arc::new(manifest), inbound, &Telemetry::new());
+        deployment.published.set_most_waiting(9);
+        let server = Ledger::default();
+        let (greedy, other) = (server.connection(), server.connection());
+        let (waiting, failure) = flood(&deployment, &greedy, 4);
+        assert_eq!((waiting.len(), failure.outcome), (8, Outcome::WouldBeLate), "{}", failure.detail);
+        let mut request = Box::pin(run(&deployment, item(&deployment), Some(&other)));
+        assert!(request.as_mut().now_or_never().is_none(), "it has entered");
+        drop((request, waiting));
+    }
+
+    /// A request of many items takes more of the room that is left for others than one of one item.
+    #[tokio::test]
+    async fn a_request_counts_with_all_items_that_enter_at_once() {
+        let (deployment, _engine) = serving(4096);
+        deployment.published.set_most_waiting(90);
+        let server = Ledger::default();
+        let (greedy, other) = (server.connection(), server.connection());
+        let mut waiting = Vec::new();
+        for _ in 0..20 {
+            let mut request = Box::pin(run(&deployment, items(&deployment, 30), Some(&greedy)));
+            if request.as_mut().now_or_never().is_none() {
+                waiting.push(request);
+            }
+        }
+        assert_eq!((waiting.len(), deployment.waiting.amount()), (2, 60), "30 more would leave no room");
+        let mut request = Box::pin(run(&deployment, item(&deployment), Some(&other)));
+        assert!(request.as_mut().now_or_never().is_none(), "it has entered");
+        drop((request, waiting));
     }
 
     #[tokio::test]

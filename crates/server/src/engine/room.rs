@@ -41,11 +41,11 @@ pub(crate) fn hold_answers(ledger: &Ledger, bytes: usize, options: &ServerOption
     Ok(ledger.untaken.hold(bytes))
 }
 
-/// Refuses a request of `bytes` of a connection that has more than its share of a deployment's queue. `waiting` counts the
-/// connection's items that wait there. The queue has room for so many items and bytes as the options say, and for fewer
-/// items if the next one would wait for too long. The share is a multiple of the room that is left behind the request, so
-/// that some is left for connections that have no item in the queue.
-pub(crate) fn check_share(deployment: &Deployment, waiting: &Account, bytes: u64) -> Result<(), Failure> {
+/// Refuses a request of so many items and `bytes` of a connection that has more than its share of a deployment's queue.
+/// `waiting` counts the connection's items that wait there. Of a large request only the first piece counts. The queue has room
+/// for so many items and bytes as the options say, and for fewer items if the next one would wait for too long. The share is a
+/// multiple of the room that is left behind the request, so that some is left for connections that have no item in the queue.
+pub(crate) fn check_share(deployment: &Deployment, waiting: &Account, items: usize, bytes: u64) -> Result<(), Failure> {
     let (own, all) = (waiting.amount(), waiting.whole());
     if own == 0 {
         return Ok(());
@@ -54,15 +54,20 @@ pub(crate) fn check_share(deployment: &Deployment, waiting: &Account, bytes: u64
     let left = options.max_queued_items.min(in_time).saturating_sub(all.amount());
     let (own_bytes, limit) = (waiting.item_bytes(), options.max_queued_bytes);
     let left_bytes = limit.saturating_sub(all.item_bytes());
+    let items = items.min(deployment.first_piece()) as u64;
     let exceeds = |own: u64, left: u64, new: u64| own > left.saturating_sub(new).saturating_mul(SHARE);
-    let (outcome, detail) = if exceeds(own, left, 1) {
-        let items = format!("{own} items of this connection wait in the queue, which has room for {left} more items");
-        if in_time < options.max_queued_items {
-            deployment.published.refused();
-            (Outcome::WaitTooLong, format!("{items}: then a request would wait for longer than it may (max_wait_s)"))
-        } else {
+    let (outcome, detail) = if exceeds(own, left, items) {
+        let detail = format!(
+            "{own} items of this connection wait in the queue, which has room for {left} more items, and this request has {items}"
+        );
+        if in_time >= options.max_queued_items {
             let limit = options.max_queued_items;
-            (Outcome::QueueFull, format!("{items} of all connections (max_queued_items = {limit})"))
+            (Outcome::QueueFull, format!("{detail}; max_queued_items = {limit} is for all connections"))
+        } else if options.latency_target_ms.is_some() {
+            (Outcome::WouldBeLate, format!("{detail}; with more items answers would miss latency_target_ms"))
+        } else {
+            deployment.published.refused();
+            (Outcome::WaitTooLong, format!("{detail}; with more items a request would wait for too long (max_wait_s)"))
         }
     } else if own_bytes > 0 && exceeds(own_bytes, left_bytes, bytes) {
         let detail = format!(

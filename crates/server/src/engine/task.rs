@@ -370,7 +370,7 @@ impl Engine {
         }
         for &id in &launch.items {
             if let Some(pending) = self.scheduler.item_of(launch.batch, id) {
-                pending.reply.launched();
+                pending.reply.set_waiting(false);
             }
         }
         if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
@@ -386,7 +386,9 @@ impl Engine {
         self.meters.returns.set(traffic.lags().median().map_or(0.0, |(share, _)| share));
     }
 
-    fn show(&self, now: Time) {
+    fn show(&mut self, now: Time) {
+        let most_waiting = self.scheduler.most_waiting(now).map_or(u64::MAX, |items| items as u64);
+        self.published.set_most_waiting(most_waiting);
         let scheduler = &self.scheduler;
         let queued = scheduler.queued_items();
         self.meters.queued_items.set(queued as i64);
@@ -395,8 +397,6 @@ impl Engine {
         self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
         self.meters.ready_replicas.set(scheduler.replicas() as i64);
         self.published.set_replicas(scheduler.replicas());
-        let most_waiting = scheduler.most_waiting(now).map_or(u64::MAX, |items| items as u64);
-        self.published.set_most_waiting(most_waiting);
     }
 
     fn refused(&self, refusal: Refusal) -> Failure {

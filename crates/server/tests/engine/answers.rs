@@ -540,6 +540,31 @@ async fn the_engine_says_how_many_items_may_wait() {
     waiting.iter().chain([&running]).for_each(JoinHandle::abort);
 }
 
+/// The same with a latency target. A forecast decides there, which depends on what waits.
+#[tokio::test(start_paused = true)]
+async fn the_engine_says_how_many_items_may_wait_for_a_latency_target() {
+    let mut rig = Rig::running(|options| (options.max_batch_size, options.latency_target_ms) = (1, Some(4000.0)));
+    let mut worker = rig.worker().await;
+    for _ in 0..3 {
+        let first = rig.call("it takes a second");
+        let batch = worker.batch().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        worker.answer(&batch).await;
+        first.await.unwrap();
+    }
+    let mut inside = vec![rig.call("it runs")];
+    let _batch = worker.batch().await;
+    inside.extend([rig.call("the worker has it already"), rig.call("it waits")]);
+    rig.settle().await;
+    let most = rig.deployment.published.most_waiting();
+    assert!((2..=5).contains(&most), "one and a half targets, less what the worker has: {most}");
+    inside.extend((rig.deployment.waiting.amount()..most).map(|_| rig.call("it waits")));
+    rig.settle().await;
+    assert!(inside.iter().all(|call| !call.is_finished()), "{most} may wait");
+    assert_eq!(outcome(&rig.call("one too many").await.unwrap()), Outcome::WouldBeLate);
+    inside.iter().for_each(JoinHandle::abort);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_large_request_that_was_let_in_is_finished_when_the_door_closes() {
     let mut rig = Rig::running(|_| {});

@@ -3,7 +3,7 @@
 use crate::support::{Rig, Worker, outcome, right, some_results, text, texts};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::replicas::loss_history::Loss;
-use jitney_core::tables::metrics::READY_REPLICAS;
+use jitney_core::tables::metrics::{QUEUED_ITEMS, READY_REPLICAS};
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::link::batch_frame::ReceivedBatch;
 use jitney_server::values::answer::Answer;
@@ -206,4 +206,20 @@ async fn without_retry_what_had_started_fails() {
         assert_eq!(outcome(&call.await.unwrap()), Outcome::WorkerLost);
     }
     rig.assert_empty().await;
+}
+
+/// Otherwise its connection could fill its place once more.
+#[tokio::test(start_paused = true)]
+async fn an_item_that_waits_again_counts_again() {
+    let mut rig = Rig::running(|_| {});
+    let waiting = rig.deployment.waiting.clone();
+    let (mut worker, batch, calls) = loaded(&mut rig).await;
+    worker.started(&batch).await;
+    rig.settle().await;
+    assert_eq!(waiting.amount(), 0, "the worker has them");
+    rig.lose(worker, Loss::Killed).await;
+    rig.settle().await;
+    assert_eq!((waiting.amount(), rig.gauge(QUEUED_ITEMS)), (4, 4));
+    rescue(&mut rig, calls).await;
+    assert_eq!(waiting.amount(), 0);
 }

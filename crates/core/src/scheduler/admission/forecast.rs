@@ -12,6 +12,8 @@ const SHARE_OF_TARGET: f64 = 0.75;
 /// A request enters if its predicted latency is at most this many targets. A lower number would refuse requests that would be
 /// in time, because predictions scatter; items that wait are checked again before each launch.
 const ALLOWED_TARGETS: f64 = 1.5;
+/// The most waiting items for which it is asked whether a further one would be late.
+const MOST_SEARCHED: usize = 1 << 16;
 
 /// What an item that arrives now has before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +53,7 @@ impl Forecast {
         let frees = if view.idle > 0 { 0.0 } else { view.frees_in_s().unwrap_or(0.0) };
         // Of each other lane the last batch is half empty on average.
         let own = before.own;
-        let others = lanes.len().min(before.items) - usize::from(own > 0);
+        let others = lanes.len().min(before.items).saturating_sub(usize::from(own > 0));
         let beside = (before.items - own) as f64 / size as f64 + others as f64 * (1.0 - 1.0 / size as f64) / 2.0;
         let ahead = (own / size) as f64 + beside.max(others as f64);
         let batch = size_model.seconds(size) * weight;
@@ -66,6 +68,27 @@ impl Forecast {
     /// By how much the predicted latency exceeds what this target allows.
     pub fn too_late_by(&self, target: Duration) -> Duration {
         self.latency.saturating_sub(target.mul_f64(ALLOWED_TARGETS))
+    }
+
+    /// How many items may wait until the next one would be late. `forecast` is asked with the number of items that wait, all of
+    /// them in its lane; `None` while too little has been measured.
+    pub fn most_waiting(target: Duration, forecast: impl Fn(usize) -> Option<Forecast>) -> Option<usize> {
+        let is_late = |items| forecast(items).map(|forecast| !forecast.too_late_by(target).is_zero());
+        // Each item more makes the next one later.
+        let mut beyond = 1;
+        while beyond < MOST_SEARCHED && !is_late(beyond)? {
+            beyond *= 2;
+        }
+        let (mut low, mut high) = (0, beyond);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if is_late(middle)? {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Some(low)
     }
 
     /// The refusal of an item that would be late: the client may try again when the excess has been worked off, and a batch later.

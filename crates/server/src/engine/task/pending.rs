@@ -102,6 +102,10 @@ impl Payload for Pending {
     fn may_run_again(&self) -> bool {
         self.sequence == 0
     }
+
+    fn waits_again(&mut self) {
+        self.reply.set_waiting(true);
+    }
 }
 
 #[cfg(test)]
