@@ -5,9 +5,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
@@ -28,7 +28,11 @@ _SOURCES = {"request": "request_id", "requests": "request_ids"}
 _OWN, _NAME = "\x1e", "\x1f"
 """With these bytes lines begin that the front does not attribute: see `workers/process/output/writing.rs`."""
 _is_relayed = False
-_COUNT_EVERY_S = 60.0
+_WINDOW_S = 60.0
+_MOST_LINES = 10
+"""Lines of one kind of failure in a window, without the one with the traceback."""
+_MOST_SOURCES = 100
+"""Failures that were skipped and that a line names; further ones are counted."""
 
 
 def one_line(error: BaseException) -> str:
@@ -122,12 +126,24 @@ def _is_users(frames: TracebackType) -> bool:
 
 @dataclass(slots=True)
 class _Kind:
-    printed_at: float
-    suppressed: int = 0
+    """Failures of one type from one line of code."""
+
+    first: str
+    """What the log has next to the traceback: "request 3f2a…"."""
+    since: float
+    lines: int = 0
+    """Lines that were printed since then."""
+    skipped: int = 0
+    sources: list[str] = field(default_factory=list[str])
+    """Names of the failures that were skipped, as many as a line has room for."""
 
 
 class FailureLog:
-    """Prints each distinct failure once, then counts: a model that fails on every item must not flood the terminal."""
+    """Prints the traceback of each kind of failure once. Later failures of the kind name the request that has it.
+
+    A model that fails on every item must not flood the terminal: a kind has a few lines a minute, and what is skipped
+    is named in the next line.
+    """
 
     def __init__(self, who: str = "", *, as_json: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         """Take who fails, as the front's log has it: "deployment/replica"."""
@@ -137,7 +153,7 @@ class FailureLog:
         self._kinds: dict[tuple[type[BaseException], str, int], _Kind] = {}
 
     def log(self, where: str, error: BaseException, source: str = "") -> None:
-        """Print the failure to stderr; of one type from one line only how many more, once a minute at most.
+        """Print the failure to stderr, or note it for a later line if its kind had enough lines in this minute.
 
         `source` names the request, "request 3f2a…", or "item 8" where no request has an id.
         """
@@ -146,35 +162,70 @@ class FailureLog:
         key, now = (type(error), file, line), self._clock()
         kind = self._kinds.get(key)
         if kind is not None:
-            kind.suppressed += 1
-            if now - kind.printed_at >= _COUNT_EVERY_S:
-                self._print(f"{where} failed: {kind.suppressed} more of this kind", error, source, "")
-                self._kinds[key] = _Kind(now)
+            self._log_again(kind, where, error, source, now)
         elif len(self._kinds) < _MOST_KINDS:
-            self._kinds[key] = _Kind(now)
+            self._kinds[key] = _Kind(source.partition(",")[0].replace("requests ", "request "), now)
             # The message names what an answer lacks: no line of code raised it.
             frames = "" if isinstance(error, InvalidOutput) and error.__cause__ is None else user_traceback(error)
-            self._print(f"{where} failed (more of this kind are only counted)", error, source, frames)
+            self._print(f"{where} failed", error, source, frames)
 
-    def _print(self, message: str, error: BaseException, source: str, frames: str) -> None:
+    def end(self) -> None:
+        """Name the failures that wait for the next line of their kind: the worker ends, and there will be none."""
+        for kind in self._kinds.values():
+            if kind.skipped:
+                as_first = f", with the traceback of {kind.first}" if kind.first else ""
+                message = f"failed {kind.skipped} more times{as_first}: {_skipped(kind)}"
+                print_failure(message, who=self._who, source="", frames="", as_json=self._as_json)
+
+    def _log_again(self, kind: _Kind, where: str, error: BaseException, source: str, now: float) -> None:
+        if now - kind.since >= _WINDOW_S:
+            kind.since, kind.lines = now, 0
+        if kind.lines >= _MOST_LINES:
+            kind.skipped += 1
+            if len(kind.sources) < _MOST_SOURCES:
+                kind.sources.append(source.partition(" ")[2])
+            return
+        skipped = f" {kind.skipped + 1} more times (before this: {_skipped(kind)})" if kind.skipped else " again"
+        kind.lines += 1
+        as_first = f", with the traceback of {kind.first}" if kind.first else ""
+        self._print(f"{where} failed{skipped}{as_first}", error, source, "", kind.first)
+
+    def _print(self, message: str, error: BaseException, source: str, frames: str, first: str = "") -> None:
         text = printable(error) if isinstance(error, JitneyError) else one_line(error)
         reason = error.reason if isinstance(error, RequestError) else ModelFailed.reason
         message = f"{message}: {text}"
-        print_failure(message, who=self._who, source=source, frames=frames, as_json=self._as_json, reason=reason)
+        more = {"traceback_of": first.partition(" ")[2]} if first else {}
+        print_failure(
+            message, who=self._who, source=source, frames=frames, as_json=self._as_json, reason=reason, more=more
+        )
+
+
+def _skipped(kind: _Kind) -> str:
+    """Name the failures that were skipped, and forget them."""
+    count, sources = kind.skipped, kind.sources
+    kind.skipped, kind.sources = 0, []
+    return ", ".join(sources) + (f" and {count - len(sources)} more" if count > len(sources) else "")
 
 
 def print_failure(  # noqa: PLR0913 -- the fields of a line
-    message: str, *, who: str, source: str, frames: str, as_json: bool, reason: str = ""
+    message: str,
+    *,
+    who: str,
+    source: str,
+    frames: str,
+    as_json: bool,
+    reason: str = "",
+    more: Mapping[str, object] | None = None,
 ) -> None:
     """Print one failure to stderr, in the format of the front's log. Never raises."""
     about = f" ({source})" if source else ""
     kind, _, name = source.partition(" ")
-    more = _replica(who) | ({"reason": reason} if reason else {})
-    more |= {_SOURCES.get(kind, kind): name} if source else {}
-    more |= {"traceback": frames} if frames else {}
+    fields = _replica(who) | ({"reason": reason} if reason else {}) | dict(more or {})
+    fields |= {_SOURCES.get(kind, kind): name} if source else {}
+    fields |= {"traceback": frames} if frames else {}
     # Indented, so that no line of an exception's text looks like one of the log.
     frames = indent(frames, "  ")
-    _print_line("ERROR", f"{who}: {message}" if who else message, f"{about}\n{frames}", more if as_json else None)
+    _print_line("ERROR", f"{who}: {message}" if who else message, f"{about}\n{frames}", fields if as_json else None)
 
 
 def print_warning(message: str, *, who: str, as_json: bool) -> None:

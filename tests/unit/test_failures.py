@@ -3,7 +3,7 @@
 import json
 import re
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ def test_a_terminal_that_is_gone_does_not_fail_a_batch(monkeypatch: pytest.Monke
     FailureLog().log("predict", ValueError("x"))
 
 
-def test_each_kind_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_kind_has_one_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     failures = FailureLog()
 
     def fail() -> None:
@@ -168,7 +168,8 @@ def test_each_kind_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
             fail()
         except Mute as error:
             failures.log("predict", error)
-    assert len(re.findall("predict failed", capsys.readouterr().err)) == 1
+    said = capsys.readouterr().err
+    assert (said.count("predict failed"), said.count("Traceback")) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -216,29 +217,54 @@ def fail(failures: FailureLog, source: str = "item 7") -> None:
 def test_a_failure_is_told_with_its_time_its_replica_and_its_item(capsys: pytest.CaptureFixture[str]) -> None:
     fail(FailureLog("shout/1"))
     first, *rest = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR shout/1: predict failed \(.*\): ValueError: no \(item 7\)", first
-    )
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR shout/1: predict failed: ValueError: no \(item 7\)", first)
     assert rest[0].startswith("  Traceback")
 
 
-def test_failures_of_one_kind_are_counted_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    times: Iterator[float] = iter([0, 1, 59, 61, 62, 122])
-    failures = FailureLog("shout/1", clock=lambda: next(times))
-    for _ in range(6):
-        fail(failures)
-    counts = re.findall(r"(\d+) more of this kind: ValueError: no", capsys.readouterr().err)
-    assert counts == ["3", "2"]
+def test_each_failure_leads_to_the_request_whose_traceback_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """One traceback for each kind; ten lines a minute, and the eleventh to the hundredth are named in the next line."""
+    now = 0.0
+    failures = FailureLog("shout/1", clock=lambda: now)
+    for number in range(14):
+        fail(failures, f"request r{number}")
+    now = 61.0
+    fail(failures, "request r14")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "predict failed" in line]
+    assert len(lines) == 1 + 10 + 1
+    assert lines[0].endswith(" ERROR shout/1: predict failed: ValueError: no (request r0)")
+    assert lines[1].endswith(
+        "shout/1: predict failed again, with the traceback of request r0: ValueError: no (request r1)"
+    )
+    assert lines[-1].endswith(
+        "predict failed 4 more times (before this: r11, r12, r13), with the traceback of request r0: "
+        "ValueError: no (request r14)"
+    )
+    for number in range(120):
+        fail(failures, f"requests s{number}, t{number}")
+    now = 130.0
+    fail(failures, "request r15")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "(before this: s9, t9, " in last and "s108, t108 and 11 more)" in last, last
+    for number in range(12):
+        fail(failures, f"request u{number}")
+    capsys.readouterr()
+    failures.end()
+    assert capsys.readouterr().err.endswith("failed 3 more times, with the traceback of request r0: u9, u10, u11\n")
+    failures.end()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_log_of_json_has_failures_as_objects(capsys: pytest.CaptureFixture[str]) -> None:
-    fail(FailureLog("shout/1", as_json=True))
-    [line] = map(json.loads, capsys.readouterr().err.splitlines())
+    failures = FailureLog("shout/1", as_json=True)
+    fail(failures)
+    fail(failures, "request r2")
+    line, again = map(json.loads, capsys.readouterr().err.splitlines())
     assert line["level"] == "ERROR"
     assert line["message"].startswith("shout/1: predict failed")
     assert line["item"] == "7"
     assert (line["deployment"], line["replica"], line["reason"]) == ("shout", 1, "model_failed")
     assert line["traceback"].startswith("Traceback")
+    assert (again["request_id"], again["traceback_of"], "traceback" in again) == ("r2", "7", False)
     assert "T" in line["timestamp"]
 
 

@@ -264,6 +264,7 @@ class Worker:
             )
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": profile})
         failures = FailureLog(who, as_json=self._as_json)
+        self._at_exit(failures.end)
         if model.close is not None:
             self._close = partial(close_model, model.close, failures)
         if model.check is not None:
