@@ -119,6 +119,28 @@ def test_what_the_front_cannot_parse_is_told_what_it_may_be(serve: Serve) -> Non
         assert (refused.status, refused.reason) == (400, "malformed_body")
         hint = "this looks like a form, key=value: send JSON or multipart/form-data"
         assert hint in refused.json()["detail"], path
+        assert refused.json()["detail"].endswith(CAME_AS_FORM), path
+
+
+CAME_AS_FORM = (
+    "; the content-type is application/x-www-form-urlencoded, a form, but the body was read as JSON; "
+    "send JSON as application/json"
+)
+
+
+def test_a_form_where_json_is_read_is_called_a_form(serve: Serve) -> None:
+    server = serve("embedders.py", "noop.py")
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    multipart = {"content-type": "multipart/form-data; boundary=x"}
+    for path in ("/noop", "/noop/batch", "/shout", "/v1/embeddings", "/v2/models/noop/infer"):
+        refused = server.post(path, b"input=a", form)
+        assert refused.status == 400 and CAME_AS_FORM in refused.body.decode(), path
+        assert CAME_AS_FORM not in server.post(path, b"input=a", {"content-type": JSON}).body.decode(), path
+        assert CAME_AS_FORM not in server.post(path, b"", form).body.decode(), path
+    for path in ("/noop/batch", "/v1/embeddings", "/v2/models/noop/infer"):
+        refused = server.post(path, b"--x--", multipart)
+        assert refused.status == 415, path
+        assert "content-type `multipart/form-data; boundary=x` is not taken here; send " in refused.body.decode()
 
 
 def test_the_front_answers_for_itself(serve: Serve) -> None:

@@ -15,7 +15,14 @@ def test_a_deployment_is_called_at_its_own_path_and_by_its_name(serve: Serve) ->
         assert client.get("/v1/predict").status == 405
         assert client.get("/v1/models").status == 200
         missing = client.post("/v1/predicts", "a")
-        assert missing.status == 404 and "error" in missing.json()  # below /v1 as OpenAI's clients read it
+        assert missing.status == 404
+        # Below /v1 as OpenAI's clients read it.
+        assert missing.json()["error"]["message"].endswith("; did you mean /v1/predict?")
+        for asked, meant in (("/v1/embedings", "/v1/embeddings"), ("/v1/predict/bach", "/v1/predict/batch")):
+            assert f"; did you mean {meant}?" in client.post(asked, "a").json()["error"]["message"]
+        assert "did you mean" not in client.post("/v1/something/else", "a").json()["error"]["message"]
+        for asked, meant in (("/api/whispr", "/api/whisper"), ("/shout/btach", "/shout/batch")):
+            assert f"; did you mean {meant}? " in client.post(asked, "a").json()["detail"]
         paths = client.get("/openapi.json").json()["paths"]
         ids = [operation["operationId"] for path in paths.values() for operation in path.values()]
         assert {"/v1/predict", "/v1/predict/batch", "/api/whisper", "/shout"} <= set(paths)

@@ -45,6 +45,15 @@ impl Catalogue {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.deployments.keys().map(String::as_str)
     }
+
+    /// The path of a deployment, or of `more`, that was probably meant by a path that leads nowhere; without first slashes.
+    pub fn nearest(&self, asked: &str, more: &[&str]) -> Option<String> {
+        let one = || self.deployments.keys().chain(self.routes.keys());
+        let many = one().map(|path| format!("{path}{MANY}"));
+        let known = one().cloned().chain(many).chain(more.iter().map(|&path| path.to_owned()));
+        let near = known.map(|known| (distance(&known, asked), known));
+        near.filter(|(distance, _)| *distance <= 2 + asked.len() / 4).min().map(|(_, known)| known)
+    }
 }
 
 impl FromIterator<Deployment> for Catalogue {
@@ -57,5 +66,36 @@ impl FromIterator<Deployment> for Catalogue {
         };
         let routes = deployments.values().filter_map(own_path).collect();
         Catalogue { deployments, routes }
+    }
+}
+
+/// Edits from one name to the other; long strangers are not measured.
+fn distance(known: &str, asked: &str) -> usize {
+    const LONGEST: usize = 64;
+    if asked.len() > LONGEST {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=asked.len()).collect();
+    for (line, a) in known.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+        for (column, b) in asked.bytes().enumerate() {
+            let cost = diagonal + usize::from(!a.eq_ignore_ascii_case(&b));
+            diagonal = row[column + 1];
+            row[column + 1] = cost.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[asked.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+
+    #[test]
+    fn names_are_compared_by_edits() {
+        assert_eq!(distance("embedder", "embedder"), 0);
+        assert_eq!(distance("embedder", "Embeder"), 1);
+        assert_eq!(distance("embedder", ""), 8);
+        assert_eq!(distance("a", &"b".repeat(65)), usize::MAX);
     }
 }

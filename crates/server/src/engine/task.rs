@@ -11,7 +11,7 @@ use crate::engine::deployment::Inbound;
 use crate::engine::deployment::published::Published;
 use crate::engine::reply::ReplySender;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
-use crate::engine::task::meters::Meters;
+use crate::engine::task::meters::{Meters, rounded};
 use crate::engine::task::pending::{End, Pending};
 use crate::engine::task::timings::{expired, fail, sayable, timing};
 use crate::link::batch_end::BatchEnd;
@@ -380,10 +380,10 @@ impl Engine {
 
     fn show_learned(&self, now: Time) {
         let (cost_model, traffic) = (self.scheduler.cost_model(), self.scheduler.traffic());
-        self.meters.launch_cost.set(cost_model.size_model().launch_s());
-        self.meters.item_cost.set(cost_model.item_s());
-        self.meters.arrival_rate.set(traffic.rate(now, cost_model.by_items()));
-        self.meters.returns.set(traffic.lags().median().map_or(0.0, |(share, _)| share));
+        self.meters.launch_cost.set(rounded(cost_model.size_model().launch_s()));
+        self.meters.item_cost.set(rounded(cost_model.item_s()));
+        self.meters.arrival_rate.set(rounded(traffic.rate(now, cost_model.by_items())));
+        self.meters.returns.set(rounded(traffic.lags().median().map_or(0.0, |(share, _)| share)));
     }
 
     fn show(&mut self, now: Time) {

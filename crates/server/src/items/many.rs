@@ -47,8 +47,10 @@ fn not_a_list() -> Failure {
 
 fn split_json(whole: &Bytes, most: usize) -> Result<Vec<Bytes>, Failure> {
     // Said by its first character: the parser would only call it malformed.
-    let first = whole.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first.is_some_and(|byte| matches!(byte, b'{' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n')) {
+    let start = whole.trim_ascii_start();
+    let is_value = matches!(start.first(), Some(b'{' | b'"' | b'-' | b'0'..=b'9'));
+    let is_word = [&b"true"[..], b"false", b"null"].iter().any(|word| start.starts_with(word));
+    if is_value || is_word {
         return Err(not_a_list());
     }
     let mut found = Found { whole, most, items: Vec::new(), overflowed: false };

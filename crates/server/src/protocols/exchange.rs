@@ -14,7 +14,7 @@ use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::{Problem, ProblemForm};
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::headers;
-use crate::protocols::request::media::check_transfer_encoding;
+use crate::protocols::request::media::{came_as_form, check_transfer_encoding};
 use crate::protocols::request::terms::{IncomingBody, RequestTerms};
 use crate::values::answer::{Answer, Failure, Timing};
 use crate::values::chunks::Chunks;
@@ -219,6 +219,7 @@ impl Computing<'_> {
     ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
         let counts = self.state.counts(dialect.deployment());
         let arriving = counts.arrive();
+        let is_empty = body.is_empty();
         let decoded = dialect.decode(head, body).await;
         arriving.end();
         drop(received);
@@ -227,6 +228,7 @@ impl Computing<'_> {
         let running = {
             let decoded = decoded.map_err(|refused| {
                 let RefusedBody { failure, deployment } = refused;
+                let failure = if is_empty { failure } else { came_as_form(self.headers, failure) };
                 let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
                 let ticket = counts.refuse(failure.outcome);
                 (failure, ticket)

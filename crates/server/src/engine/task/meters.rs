@@ -51,3 +51,22 @@ impl Meters {
         }
     }
 }
+
+/// A level to nine decimals: a rate that decays for minutes would be written with hundreds of digits.
+pub(super) fn rounded(value: f64) -> f64 {
+    (value * 1e9).round() / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn a_level_has_nine_decimals_at_most() {
+        let shown = |value: f64| rounded(value).to_string();
+        assert_eq!(shown(1.234e-180), "0");
+        assert_eq!(shown(2.5e-6), "0.0000025");
+        assert_eq!(shown(1.0 / 3.0), "0.333333333");
+        assert_eq!(shown(91_100.123_456_789), "91100.123456789");
+    }
+}

@@ -20,6 +20,7 @@ use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::request::compression;
 use crate::protocols::request::compression::Coding;
 use crate::protocols::request::headers;
+use crate::protocols::request::media::{BodyType, body_type, content_type, wrong_type};
 use crate::protocols::request::terms::allowed;
 use crate::values::answer::{Answer, Failure, Timing};
 use crate::values::chunks::Chunks;
@@ -95,6 +96,9 @@ impl Dialect for RestInfer<'_> {
     }
 
     fn read_head(&self, headers: &HeaderMap) -> Result<RestHead, Failure> {
+        if body_type(headers)? == BodyType::Form {
+            return Err(wrong_type(content_type(headers), &["application/json", "application/octet-stream"]));
+        }
         let json_bytes = headers::single(headers, &JSON_BYTES)?.map(|value| {
             let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             digits.and_then(|text| text.parse().ok()).ok_or_else(|| {

@@ -63,10 +63,9 @@ fn page(
     let is_model = !model.is_empty() && matches!(rest, [] | ["ready" | "config" | "stats"]);
     if !is_model && !matches!(pieces, [] | ["models"] | ["health", "live" | "ready"]) {
         let shown = crate::protocols::request::headers::quoted(head.uri.path().as_bytes());
-        return Err(Problem::new(
-            Outcome::NotFound,
-            format!("{shown} is not a route of the Open Inference Protocol here"),
-        ));
+        let there = "there are /v2, /v2/models, /v2/models/NAME and /v2/models/NAME/infer";
+        let detail = format!("{shown} is not a route of the Open Inference Protocol; {there}");
+        return Err(Problem::new(Outcome::NotFound, detail));
     }
     allow(head, &[Method::GET, Method::HEAD], READ)?;
     // A model may have this name.

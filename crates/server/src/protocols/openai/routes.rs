@@ -1,5 +1,6 @@
 //! The OpenAI API: everything below `/v1`.
 
+use crate::engine::server_state::ServerState;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
 use crate::protocols::openai::embeddings::Embeddings;
@@ -11,12 +12,15 @@ use hyper::Method;
 use hyper::http::request::Parts;
 use jitney_core::tables::outcome::Outcome;
 
+/// The routes of this protocol, without their first slash.
+const ROUTES: [&str; 2] = ["v1/models", "v1/embeddings"];
+
 /// Answers one request of this protocol.
 pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
     let Exchange { state, head, .. } = exchange;
     let path = head.uri.path();
     let Some(route) = path.strip_prefix("/v1/").map(|route| route.trim_end_matches('/')) else {
-        return Err(no_route(path).instead_of(body));
+        return Err(no_route(state, path).instead_of(body));
     };
     let page = match route {
         "embeddings" if head.method == Method::POST => return Ok(exchange.answer(&Embeddings { state }, body).await),
@@ -26,15 +30,20 @@ pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<
             // Of the version of KServe's protocol before the Open Inference Protocol.
             Some(model) if model.ends_with(":predict") => Err(predict_of_kserve(path, model)),
             Some(model) => read_only(head).and_then(|()| models::one(state, model)),
-            None => Err(no_route(path)),
+            None => Err(no_route(state, path)),
         },
     };
     page.map_err(|problem| problem.instead_of(body))
 }
 
-fn no_route(path: &str) -> Problem {
+fn no_route(state: &ServerState, path: &str) -> Problem {
     let asked = quoted(path.as_bytes());
-    let hint = if lacks_version(path) { " (let the client's base URL end with /v1)" } else { "" };
+    let nearest = state.catalogue().and_then(|catalogue| catalogue.nearest(path.trim_start_matches('/'), &ROUTES));
+    let hint = match nearest {
+        _ if lacks_version(path) => " (let the client's base URL end with /v1)".to_owned(),
+        Some(nearest) => format!("; did you mean /{nearest}?"),
+        None => String::new(),
+    };
     let detail = format!("{asked} is not a route of this server; there are /v1/models and /v1/embeddings{hint}");
     Problem::new(Outcome::NotFound, detail)
 }

@@ -114,6 +114,18 @@ pub(crate) fn wrong_type(got: &[u8], takes: &[&str]) -> Failure {
     Failure::new(Outcome::UnsupportedMediaType, detail)
 }
 
+/// Says of a body that is no JSON that it came as a form. `curl -d` says this of every body unless it has another type.
+pub(crate) fn came_as_form(headers: &HeaderMap, failure: Failure) -> Failure {
+    const FORM: &str = "application/x-www-form-urlencoded";
+    let is_form = content_type(headers).get(..FORM.len()).is_some_and(|got| got.eq_ignore_ascii_case(FORM.as_bytes()));
+    if !is_form || failure.outcome != Outcome::MalformedBody {
+        return failure;
+    }
+    let why =
+        format!("the content-type is {FORM}, a form, but the body was read as JSON; send JSON as application/json");
+    Failure { detail: format!("{}; {why}", failure.detail), ..failure }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -213,14 +213,9 @@ fn not_a_page(state: &ServerState, head: &Parts, name: &str) -> Problem {
         return Problem::wrong_method(head, "POST");
     }
     let known: Vec<&str> = catalogue.names().collect();
-    let nearest = known
-        .iter()
-        .map(|known| (distance(known, name), known))
-        .filter(|(distance, _)| *distance <= 2 + name.len() / 4)
-        .min();
-    let hint = match nearest {
+    let hint = match catalogue.nearest(name, &[]) {
         _ if is_probe(name) => "did you mean /livez or /readyz? ".to_owned(),
-        Some((_, nearest)) => format!("did you mean /{nearest}? "),
+        Some(nearest) => format!("did you mean /{nearest}? "),
         None => String::new(),
     };
     let asked = crate::protocols::request::headers::quoted(name.as_bytes());
@@ -246,27 +241,9 @@ fn is_probe(name: &str) -> bool {
     name.split('/').any(|word| WORDS.contains(&&*word.replace(['-', '_'], "").to_ascii_lowercase()))
 }
 
-/// Edits from one name to the other; long strangers are not measured.
-fn distance(known: &str, asked: &str) -> usize {
-    const LONGEST: usize = 64;
-    if asked.len() > LONGEST {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=asked.len()).collect();
-    for (line, a) in known.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
-        for (column, b) in asked.bytes().enumerate() {
-            let cost = diagonal + usize::from(!a.eq_ignore_ascii_case(&b));
-            diagonal = row[column + 1];
-            row[column + 1] = cost.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[asked.len()]
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{distance, is_probe};
+    use super::is_probe;
 
     #[test]
     fn probes_of_other_servers_are_known() {
@@ -285,13 +262,5 @@ mod tests {
             assert!(is_probe(name), "{name}");
         }
         assert!(!is_probe("shopping") && !is_probe("health_risk") && !is_probe(""));
-    }
-
-    #[test]
-    fn names_are_compared_by_edits() {
-        assert_eq!(distance("embedder", "embedder"), 0);
-        assert_eq!(distance("embedder", "Embeder"), 1);
-        assert_eq!(distance("embedder", ""), 8);
-        assert_eq!(distance("a", &"b".repeat(65)), usize::MAX);
     }
 }
