@@ -1,5 +1,6 @@
 """FastAPI: the lifespan, the dependency, errors as answers; the test client, several uvicorn workers, reload."""
 
+import asyncio
 import json
 import math
 import os
@@ -22,11 +23,12 @@ import jitney.fastapi
 import msgspec
 import numpy as np
 import pytest
-from fastapi import FastAPI, HTTPException, Request, WebSocket
+from fastapi import BackgroundTasks, FastAPI, HTTPException, Request, WebSocket
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.routing import Mount
 from witnesses import APPS, Witness, app, wait
 
@@ -60,6 +62,55 @@ def test_a_model_that_the_application_names_wrongly_is_its_own_error() -> None:
 
     with TestClient(api) as client, pytest.raises(RuntimeError, match=r"model\('poisn'\): .*poison"):
         client.get("/wrong", params={"text": "bus"})
+
+
+def test_a_model_in_the_wrong_kind_of_handler_says_what_to_write() -> None:
+    """One would stop the event loop, the other would make a coroutine that nothing awaits."""
+    api = application()
+
+    @api.get("/waits")
+    async def waits(text: str, poison: SyncPoison, many: bool = False) -> Any:  # pyright: ignore[reportUnusedFunction]
+        return poison.many([text]) if many else poison(text)
+
+    @api.get("/forgets")
+    def forgets(text: str, poison: Poison, many: bool = False) -> Any:  # pyright: ignore[reportUnusedFunction]
+        return poison.many([text]) if many else poison(text)
+
+    with TestClient(api) as client:
+        for many in (False, True):
+            with pytest.raises(RuntimeError, match=r"take jitney\.fastapi\.model\(…\) and `await` the call"):
+                client.get("/waits", params={"text": "bus", "many": many})
+            with pytest.raises(RuntimeError, match=r"take jitney\.fastapi\.sync_model\(…\), or write `async def`"):
+                client.get("/forgets", params={"text": "bus", "many": many})
+
+
+def test_a_model_may_be_called_where_its_kind_of_call_is_right() -> None:
+    api, answers = application(), list[str]()
+
+    @api.get("/thread")
+    async def thread(text: str, poison: SyncPoison) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await run_in_threadpool(poison, text)
+
+    @api.get("/loop")
+    def loop(text: str, poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
+        async def call() -> str:
+            return await poison(text)
+
+        return asyncio.run(call())
+
+    @api.get("/later")
+    def later(text: str, poison: Poison, tasks: BackgroundTasks) -> str:  # pyright: ignore[reportUnusedFunction]
+        async def call() -> None:
+            answers.append(await poison(text))
+
+        tasks.add_task(call)
+        tasks.add_task(poison, text)
+        return "accepted"
+
+    with TestClient(api) as client:
+        for path, answer in (("/thread", "sub"), ("/loop", "sub"), ("/later", "accepted")):
+            assert client.get(path, params={"text": "bus"}).json() == answer, path
+    assert answers == ["sub"]
 
 
 def test_the_test_client_starts_and_ends_the_models_each_time(witness: Witness) -> None:

@@ -1,10 +1,13 @@
 """The models that `run` and `connect` return: each is a function to be awaited, or called."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import cache, partial
+from threading import get_ident
 from time import monotonic
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
@@ -23,6 +26,8 @@ _Value = TypeVar("_Value")
 _Written = TypeVar("_Written")
 REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("jitney_request_id", default=None)
 """The id of calls that name none: in FastAPI that of the HTTP request. In a worker see `context.request_id`."""
+LOOP_THREAD: Final[ContextVar[int | None]] = ContextVar("jitney_loop_thread", default=None)
+"""The thread of the event loop that serves this request of FastAPI; None elsewhere."""
 _AT_ONCE: Final = 1e-9
 """Seconds that are left to a call whose deadline passed while its images were encoded: it fails as any late call."""
 
@@ -30,6 +35,44 @@ _AT_ONCE: Final = 1e-9
 def _id(given: str | None) -> str | None:
     """Return the id of a call; of None the engine makes one."""
     return (REQUEST_ID.get() or running_request_id()) if given is None else given
+
+
+def _refuse_on_thread() -> None:
+    """Raise if this call would only make a coroutine: a handler on a thread has no event loop that could await it."""
+    thread = LOOP_THREAD.get()
+    if thread is not None and thread != get_ident() and not _is_in_loop():
+        raise RuntimeError(
+            "a call of jitney.fastapi.model(…) must be awaited, and this `def` handler runs on a thread: "
+            "take jitney.fastapi.sync_model(…), or write `async def` and `await`"
+        )
+
+
+def _refuse_in_loop() -> None:
+    """Raise if this call would stop the event loop of an application until its answer is there."""
+    if LOOP_THREAD.get() == get_ident() and _is_in_loop():
+        raise RuntimeError(
+            "a call of jitney.fastapi.sync_model(…) waits, and this `async def` handler runs on the event loop, which "
+            "would stop: take jitney.fastapi.model(…) and `await` the call, or write `def`"
+        )
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _is_awaited(function: _Function) -> _Function:
+    """Mark a function that returns a coroutine as `async def` is: frameworks ask whether to await what they call."""
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(function)
+    function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    return function
 
 
 @cache
@@ -56,20 +99,27 @@ class Model(Generic[In_contra, Out_co]):
         self._mailboxes = mailboxes
         self._write, self._read, self._entrance = callee.write, callee.read, callee.entrance
 
-    async def __call__(
+    @_is_awaited
+    def __call__(
         self,
         item: In_contra,
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
         request_id: str | None = None,
-    ) -> Out_co:
+    ) -> Coroutine[Any, Any, Out_co]:
         """Run one item; a RequestError says how it ended if not with an answer. Cancelling the task cancels it.
 
         `timeout_s`: the deadline, in seconds from now (default: the deployment's `request_timeout_s`).
         `request_id`: what the logs name this call by (default: that of the HTTP request in FastAPI,
         in `predict` that of the request if its items are of one, else a new one).
         """
+        _refuse_on_thread()
+        return self._call(item, timeout_s, priority, request_id)
+
+    async def _call(
+        self, item: In_contra, timeout_s: float | None, priority: Priority, request_id: str | None
+    ) -> Out_co:
         if self._callee.takes_images and not isinstance(item, BUFFERS):
             (tag, data), timeout_s = await _on_image_thread(self._write, item, timeout_s)
         else:
@@ -103,7 +153,8 @@ class Model(Generic[In_contra, Out_co]):
         request_id: str | None = None,
         return_exceptions: bool,
     ) -> list[Out_co | RequestError]: ...
-    async def many(
+    @_is_awaited
+    def many(
         self,
         items: Iterable[In_contra],
         *,
@@ -117,6 +168,18 @@ class Model(Generic[In_contra, Out_co]):
         Raises the first failure after all items have ended; for an item that cannot be sent, before any is sent.
         With `return_exceptions` a failed item is its exception in the list.
         """
+        _refuse_on_thread()
+        return self._call_many(items, timeout_s, priority, request_id, return_exceptions=return_exceptions)
+
+    async def _call_many(
+        self,
+        items: Iterable[In_contra],
+        timeout_s: float | None,
+        priority: Priority,
+        request_id: str | None,
+        *,
+        return_exceptions: bool,
+    ) -> Any:
         write = partial(self._callee.write_each, return_exceptions=return_exceptions)
         if self._callee.takes_images:
             (written, refused), timeout_s = await _on_image_thread(write, items, timeout_s)
@@ -156,6 +219,7 @@ class SyncModel(Generic[In_contra, Out_co]):
         request_id: str | None = None,
     ) -> Out_co:
         """Run one item; a RequestError says how it ended if not with an answer."""
+        _refuse_in_loop()
         tag, data = self._callee.write(item)
         return self._callee.one(self._callee.entrance.call_and_wait(tag, data, timeout_s, priority, _id(request_id)))
 
@@ -193,6 +257,7 @@ class SyncModel(Generic[In_contra, Out_co]):
         Raises the first failure after all items have ended; for an item that cannot be sent, before any is sent.
         With `return_exceptions` a failed item is its exception in the list.
         """
+        _refuse_in_loop()
         written, refused = self._callee.write_each(items, return_exceptions=return_exceptions)
         raws = (
             self._callee.entrance.call_many_and_wait(written, timeout_s, priority, _id(request_id)) if written else []

@@ -1,13 +1,14 @@
 """What gives a handler its model."""
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, cast
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from jitney.embedded.handles import Models, SyncModels, for_threads
-from jitney.embedded.models import REQUEST_ID
+from jitney.embedded.models import LOOP_THREAD, REQUEST_ID
 from jitney.errors import NotFound
 from jitney.fastapi.errors import request_id_of
 
@@ -28,7 +29,7 @@ def sync_model(key: str | type[Any] | Callable[..., Any]) -> Any:
     """Return what gives a `def` handler the model of this name or class: a call waits for its answer.
 
     FastAPI runs such a handler on a thread. In an `async def` handler use `model`: a call that waits
-    would stop the event loop.
+    would stop the event loop, and raises RuntimeError instead.
     """
 
     async def find(connection: HTTPConnection) -> Any:
@@ -56,4 +57,5 @@ def _models(connection: HTTPConnection) -> Models:
         )
     # Each request has its own context, which the thread of a `def` handler gets too.
     REQUEST_ID.set(request_id_of(connection))
+    LOOP_THREAD.set(get_ident())
     return models
