@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
 from types import TracebackType
+from typing import Final
 
 from jitney.errors import ConfigError, InvalidOutput, JitneyError, ModelFailed, RequestError, TargetError
 
@@ -27,6 +28,7 @@ _MOST_KINDS = 256
 _SOURCES = {"request": "request_id", "requests": "request_ids"}
 _OWN, _NAME = "\x1e", "\x1f"
 """With these bytes lines begin that the front does not attribute: see `workers/process/output/writing.rs`."""
+NO_TERMINAL: Final = "a worker has no terminal for a debugger: use `jitney check`, or `jitney serve --inline`"
 _is_relayed = False
 _WINDOW_S = 60.0
 _MOST_LINES = 10
@@ -38,6 +40,8 @@ _MOST_SOURCES = 100
 def one_line(error: BaseException) -> str:
     """Say what was raised, without a traceback: clients may read it. Never raises."""
     text = printable(error)
+    if type(error).__name__ == "BdbQuit" and not text:  # of `pdb.set_trace()`
+        text = NO_TERMINAL
     return cut(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
@@ -68,6 +72,8 @@ def user_traceback(error: BaseException) -> str:
     Without any user code it is whole, so that a fault of jitney can be found; what jitney raises on purpose needs none.
     """
     formatted = traceback.TracebackException(type(error), error, error.__traceback__)
+    if isinstance(error, SyntaxError) and not is_of_user_code(error):
+        del formatted.stack[:]  # it was compiled, not run: its own lines say where, and the frames are of the import
     users = [place for place, frame in enumerate(_walk(error.__traceback__)) if _is_users(frame)]
     if isinstance(error, JitneyError) or (users and _is_refusal(error)):
         del formatted.stack[users[-1] + 1 if users else 0 :]

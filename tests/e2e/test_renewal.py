@@ -127,3 +127,22 @@ def test_a_worker_of_a_file_that_has_become_another_model_is_refused(serve: Serv
     until(lambda: "say: input changed since the server was started" in server.log(), "what changed is said")
     write(file, "three")
     until(lambda: server.post("/say", "y").status == 200, "clients see the same deployment as before")
+
+
+def test_a_file_that_cannot_be_loaded_is_reported_once_and_loaded_again_when_it_changes(
+    serve: Serve, tmp_path: Path
+) -> None:
+    file = tmp_path / "say.py"
+    write(file, "one")
+    server = serve(str(file), arguments=("--reload",))
+    file.write_text("def (:\n")
+    until(lambda: "worker lost (load_failed)" in server.log(), "the error is reported")
+    refused = server.post("/say", "x")
+    assert refused.status == 503, "a request does not wait for a file that somebody is editing"
+    log = server.log()
+    assert log.count("SyntaxError: invalid syntax\n") == 1 and "fresh.py" not in log
+    assert "(say.py, line 1); its files are loaded again when they change" in log
+    assert "it will be replaced" not in log
+    write(file, "two")
+    until(lambda: server.post("/say", "y").status == 200, "the file is valid again")
+    assert server.log().count("SyntaxError: invalid syntax\n") == 1

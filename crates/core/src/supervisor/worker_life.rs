@@ -18,10 +18,20 @@ const CRASH_LOOP: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    BackingOff { until: Time },
-    Starting { since: Time },
+    BackingOff {
+        until: Time,
+    },
+    Starting {
+        since: Time,
+    },
     Up,
-    Dying { since: Time, cause: Cause, was_up: bool },
+    Dying {
+        since: Time,
+        cause: Cause,
+        was_up: bool,
+    },
+    /// What could not be loaded is loaded again when its files change.
+    AwaitingChange,
     GivenUp,
 }
 
@@ -38,6 +48,8 @@ pub struct WorkerLife {
     on_trial: bool,
     /// The files of the current worker have changed since it started.
     is_outdated: bool,
+    /// Somebody reports changes of its files, by `Event::Renew`.
+    renews: bool,
     failures: u32,
 }
 
@@ -47,8 +59,9 @@ impl WorkerLife {
         self.load_timeout
     }
 
-    /// A slot whose first worker is to be started now.
-    pub fn new(load_timeout: Duration) -> WorkerLife {
+    /// A slot whose first worker is to be started now. With `renews`, changes of its files are reported: a worker that
+    /// fails to load is then followed by the next one after a change, because the same files fail again.
+    pub fn new(load_timeout: Duration, renews: bool) -> WorkerLife {
         let state = State::BackingOff { until: Time(0) };
         WorkerLife {
             load_timeout,
@@ -58,13 +71,19 @@ impl WorkerLife {
             has_served: false,
             on_trial: false,
             is_outdated: false,
+            renews,
             failures: 0,
         }
     }
 
     /// Whether its workers keep dying without ever answering anything.
     pub fn is_crash_looping(&self) -> bool {
-        self.failures >= CRASH_LOOP
+        self.failures >= CRASH_LOOP || self.awaits_change()
+    }
+
+    /// Whether it could not be loaded and is loaded again when its files change.
+    pub fn awaits_change(&self) -> bool {
+        self.state == State::AwaitingChange
     }
 
     /// Whether its worker is being killed, so that nothing it still reports counts.
@@ -92,7 +111,7 @@ impl WorkerLife {
 
     /// Whether the slot has no worker: the next one is not due yet, or none will be started.
     pub fn is_vacant(&self) -> bool {
-        matches!(self.state, State::BackingOff { .. } | State::GivenUp)
+        matches!(self.state, State::BackingOff { .. } | State::AwaitingChange | State::GivenUp)
     }
 
     /// A worker that has imported its target gets its deployment, and may take `load_timeout` from now on.
@@ -159,7 +178,7 @@ impl WorkerLife {
         self.failures = 0;
         self.is_outdated = true;
         match self.state {
-            State::BackingOff { .. } => {
+            State::BackingOff { .. } | State::AwaitingChange => {
                 self.state = State::BackingOff { until: now };
                 None
             }
@@ -183,7 +202,7 @@ impl WorkerLife {
             State::Dying { cause, was_up, .. } => (cause, was_up),
             State::Starting { .. } => (Cause::Died, false),
             State::Up => (Cause::Died, true),
-            State::BackingOff { .. } | State::GivenUp => return None,
+            State::BackingOff { .. } | State::AwaitingChange | State::GivenUp => return None,
         };
         // A worker that was asked to end has not died, whether its link or its process ended first.
         let cause = if self.is_outdated && cause == Cause::Died { Cause::Renewed } else { cause };
@@ -191,6 +210,10 @@ impl WorkerLife {
         if !self.was_ever_ready {
             self.state = State::GivenUp;
             return Some(Command::GiveUp(cause));
+        }
+        if self.renews && cause == Cause::LoadFailed && !self.is_outdated {
+            self.state = State::AwaitingChange;
+            return was_up.then_some(Command::Down(cause));
         }
         let pause = if self.is_outdated || was_up && (self.has_served || self.on_trial) {
             Duration::ZERO
@@ -212,7 +235,7 @@ mod tests {
     }
 
     fn ready() -> WorkerLife {
-        let mut life = WorkerLife::new(Duration::from_secs(60));
+        let mut life = WorkerLife::new(Duration::from_secs(60), false);
         assert_eq!(life.tick(at(0)), Some(Command::Spawn));
         life.apply(at(0), Event::Spawned);
         life.apply(at(1), Event::Connected);
@@ -321,6 +344,33 @@ mod tests {
     }
 
     #[test]
+    fn files_that_cannot_be_loaded_are_loaded_again_when_they_change_and_not_before() {
+        let mut life = WorkerLife::new(Duration::from_secs(60), true);
+        life.tick(at(0));
+        life.apply(at(1), Event::Ready);
+        for round in 1..4 {
+            life.apply(at(round * 100), Event::Renew);
+            life.apply(at(round * 100), Event::Exited);
+            assert_eq!(life.tick(at(round * 100)), Some(Command::Spawn));
+            assert_eq!(life.apply(at(round * 100), Event::Failed(Cause::LoadFailed)), Some(Command::Kill));
+            assert_eq!(life.apply(at(round * 100), Event::Exited), None);
+            assert!(life.awaits_change() && life.is_vacant() && life.is_crash_looping());
+            assert_eq!(life.tick(at(round * 100 + 99)), None);
+        }
+        life.apply(at(500), Event::Renew);
+        assert!(!life.is_crash_looping());
+        assert_eq!(life.tick(at(500)), Some(Command::Spawn));
+        // A change while it loads: the failure is that of the files before it.
+        life.apply(at(501), Event::Failed(Cause::LoadFailed));
+        life.apply(at(501), Event::Renew);
+        life.apply(at(501), Event::Exited);
+        assert_eq!(life.tick(at(501)), Some(Command::Spawn));
+        // A worker that dies while it loads may have been killed: it is replaced as ever.
+        life.apply(at(502), Event::Exited);
+        assert_eq!(life.tick(at(560)), Some(Command::Spawn));
+    }
+
+    #[test]
     fn silence_is_found_and_the_replica_is_only_gone_once_its_process_is() {
         let mut life = ready();
         life.apply(at(4), Event::Heard);
@@ -340,7 +390,7 @@ mod tests {
 
     #[test]
     fn loading_is_timed_from_the_assignment() {
-        let mut life = WorkerLife::new(Duration::from_secs(60));
+        let mut life = WorkerLife::new(Duration::from_secs(60), false);
         life.tick(at(0));
         life.apply(at(1), Event::Spawned);
         life.assigned(at(50), Duration::from_secs(600));
@@ -353,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_first_load_that_fails_ends_the_server() {
-        let mut life = WorkerLife::new(Duration::from_secs(60));
+        let mut life = WorkerLife::new(Duration::from_secs(60), false);
         assert_eq!(life.tick(at(0)), Some(Command::Spawn));
         life.apply(at(0), Event::Spawned);
         assert_eq!(life.tick(at(60)), Some(Command::Kill));

@@ -47,7 +47,7 @@ struct Watched {
 
 impl Watched {
     fn new() -> Watched {
-        let life = WorkerLife::new(LOAD_TIMEOUT);
+        let life = WorkerLife::new(LOAD_TIMEOUT, false);
         Watched { life, now: Time(0), runs: false, up: false, was_up: false, given_up: false, killed_at: None }
     }
 
@@ -178,7 +178,7 @@ proptest! {
     fn pauses_grow_until_a_worker_has_served_and_end_at_thirty_seconds(
         lives in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), 1..20),
     ) {
-        let mut life = WorkerLife::new(LOAD_TIMEOUT);
+        let mut life = WorkerLife::new(LOAD_TIMEOUT, false);
         let mut now = pause(&mut life, Time(0)).1;
         life.apply(now, Event::Spawned);
         life.apply(now, Event::Ready);

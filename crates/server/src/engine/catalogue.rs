@@ -15,7 +15,7 @@ pub const MANY: &str = "/batch";
 pub struct Catalogue {
     /// By name; of each name one version.
     deployments: BTreeMap<String, Arc<Deployment>>,
-    /// Those that have a path of their own, by this path without its first slash.
+    /// Those with a `route=`, by this path without its first slash.
     routes: BTreeMap<String, Arc<Deployment>>,
 }
 
@@ -25,7 +25,7 @@ impl Catalogue {
         self.deployments.get(name)
     }
 
-    /// The deployment that is called at this path, given without its first slash: its name, or a path of its own.
+    /// The deployment that is called at this path, given without its first slash: its name, or its `route=`.
     pub fn at(&self, path: &str) -> Option<&Arc<Deployment>> {
         self.deployments.get(path).or_else(|| self.routes.get(path))
     }
@@ -69,7 +69,7 @@ impl FromIterator<Deployment> for Catalogue {
     }
 }
 
-/// Edits from one name to the other; long strangers are not measured.
+/// Edits from one name to the other; long names are not measured.
 fn distance(known: &str, asked: &str) -> usize {
     const LONGEST: usize = 64;
     if asked.len() > LONGEST {

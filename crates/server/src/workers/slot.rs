@@ -54,10 +54,10 @@ impl Slot {
         (assignment.map(|assignment| &*assignment.deployment), assignment.map(|assignment| assignment.replica))
     }
 
-    /// A slot whose first worker is to be started now, and may take this long to load.
-    pub(crate) fn new(target: usize, assignment: Option<Assignment>, load_timeout: Duration) -> Slot {
+    /// A slot whose first worker is to be started now, and may take this long to load. `renews`: see `WorkerLife`.
+    pub(crate) fn new(target: usize, assignment: Option<Assignment>, load_timeout: Duration, renews: bool) -> Slot {
         Slot {
-            life: WorkerLife::new(load_timeout),
+            life: WorkerLife::new(load_timeout, renews),
             target,
             assignment,
             worker: NOBODY,

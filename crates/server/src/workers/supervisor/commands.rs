@@ -83,7 +83,12 @@ impl Supervisor {
                 "{name}: its worker has ended; the next one reads the files as they are now"
             );
         } else {
-            tracing::warn!(deployment, replica, reason, "{name}: worker lost ({reason}): {why}; it will be replaced");
+            let next = if slot.life.awaits_change() {
+                "its files are loaded again when they change"
+            } else {
+                "it will be replaced"
+            };
+            tracing::warn!(deployment, replica, reason, "{name}: worker lost ({reason}): {why}; {next}");
             slot.fail(WorkerFailure { cause, text: why, is_reported: false });
         }
         if let Some(assignment) = &slot.assignment {

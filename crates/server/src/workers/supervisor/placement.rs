@@ -86,7 +86,7 @@ impl Supervisor {
 
     pub(super) fn slot(&self, target: usize, assignment: Assignment) -> Slot {
         let load_timeout = self.engines.get(&assignment.deployment).map_or(Duration::MAX, |served| served.load_timeout);
-        Slot::new(target, Some(assignment), load_timeout)
+        Slot::new(target, Some(assignment), load_timeout, self.settings.renews)
     }
 
     /// Tells a worker which replica it is, as soon as that is known and its link is there.

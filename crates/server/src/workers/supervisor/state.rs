@@ -89,11 +89,11 @@ impl Supervisor {
         let path = folder.join(SOCKET);
         let registry = Registry::listen(&path, clock, events_tx.clone())
             .map_err(|error| Fatal::new(format!("{}: {error}", path.display())))?;
-        let targets = 0..settings.targets.len();
+        let (targets, renews) = (0..settings.targets.len(), settings.renews);
         let slots = targets.clone().flat_map(|target| {
             // As many as are expected: when the manifest has come, the replicas need not import one after the other.
             let workers = settings.targets[target].workers.max(1) as usize;
-            std::iter::repeat_with(move || Slot::new(target, None, IMPORT_TIMEOUT)).take(workers)
+            std::iter::repeat_with(move || Slot::new(target, None, IMPORT_TIMEOUT, renews)).take(workers)
         });
         Ok(Supervisor {
             slots: slots.collect(),

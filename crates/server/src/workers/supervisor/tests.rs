@@ -94,7 +94,7 @@ async fn rig() -> Rig {
     };
     supervisor.engines.served.insert("a".into(), served);
     let assignment = Assignment { deployment: "a".into(), replica: 0, device: None, cpu_threads: 1, most_items: None };
-    supervisor.slots.push(Slot::new(0, Some(assignment), load_timeout));
+    supervisor.slots.push(Slot::new(0, Some(assignment), load_timeout, false));
     supervisor.slots[0].begin(WORKER, 1);
     let now = supervisor.clock.now();
     supervisor.slots[0].life.tick(now);
@@ -136,7 +136,7 @@ impl Rig {
         let target = Target { target: target.into(), overrides: serde_json::Value::Null, workers: 1 };
         let settings = Arc::get_mut(&mut self.supervisor.settings).expect("nobody else has the settings");
         settings.targets.push(target);
-        self.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60));
+        self.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60), false);
     }
 }
 
