@@ -88,12 +88,13 @@ def wait_for(log: Path, pattern: re.Pattern[str]) -> re.Match[str]:
     pytest.fail(f"{pattern.pattern!r} is not in\n{log.read_text()}")
 
 
-def get(url: str) -> tuple[int, Any, Any]:
+def get(url: str, headers: dict[str, str] | None = None) -> tuple[int, Any, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=20) as answer:
             return answer.status, json.load(answer), answer.headers
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error), error.headers
+        with error:
+            return error.code, json.load(error), error.headers
 
 
 @pytest.mark.parametrize("options", [(), ("--preload",)], ids=["", "preload"])
@@ -114,6 +115,9 @@ def test_a_web_application_in_forked_processes_calls_one_model(
         status, body, headers = get(url + "a" * 3000)
         assert (status, headers["x-jitney-reason"]) == (413, "too_large")
         assert "max_body_bytes" in body["detail"]
+        if library == "flask":
+            assert get(url + "a" * 3000, {"x-request-id": "mine-1"})[2]["x-request-id"] == "mine-1"
+            assert get(url + "abc", {"x-request-id": "two words"})[0] == 200, "an id that no log can hold is left out"
 
 
 CALLS = """

@@ -134,3 +134,26 @@ def test_what_inline_cannot_do_is_refused(serve: Serve) -> None:
     server = serve("closing.py:Closing", arguments=("--inline", "--reload"), wait=False)
     assert server.wait_exit() == 2
     assert "--inline and --reload do not work together" in server.log()
+
+
+WITHOUT_TERMINAL = """
+import pdb
+import jitney
+
+@jitney.deployment
+def stops(texts: list[str]) -> list[str]:
+    breakpoint() if texts == ["breakpoint"] else pdb.set_trace()
+    return texts
+"""
+
+
+def test_a_breakpoint_in_a_worker_says_where_one_works(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "stops.py").write_text(WITHOUT_TERMINAL)
+    server = serve(str(tmp_path / "stops.py"), arguments=("--show-errors",))
+    for text, raised in (("breakpoint", "RuntimeError: breakpoint(): "), ("set_trace", "BdbQuit: ")):
+        failed = server.post("/stops", text)
+        assert (failed.status, failed.reason) == (500, "model_failed")
+        assert (
+            f"{raised}a worker has no terminal for a debugger: use `jitney check`, or `jitney serve --inline`"
+            in (failed.json()["detail"])
+        )

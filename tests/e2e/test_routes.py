@@ -1,4 +1,4 @@
-"""A deployment may have a path of its own beside its name, also below /v1."""
+"""A deployment may have a second path next to its name, also below /v1."""
 
 from pathlib import Path
 

@@ -41,6 +41,9 @@ class Image:
 
     `data` is an encoded file (bytes; sent unchanged), a Pillow image, or a uint8 array of shape (height, width),
     (height, width, 3) or (height, width, 4). `format` is what pixels are encoded as on their way out.
+
+    `width` and `height` are pixels, read from the header of a file. `to_pil()` and `to_numpy()` decode it, `media_type`
+    says what it is ("image/png"), and `encode()` returns the file that is sent.
     """
 
     __slots__ = ("_array", "_data", "_media_type", "_pillow", "format", "max_pixels")

@@ -26,6 +26,7 @@ from jitney.deployments.targets import failed_import, load_target
 from jitney.devices import choose_device
 from jitney.errors import ConfigError, JitneyError, TargetError, WorkerBroken
 from jitney.failures import (
+    NO_TERMINAL,
     FailureLog,
     load_failure_text,
     one_line,
@@ -127,6 +128,8 @@ def main() -> int:
     watched = os.environ.pop(FOLDERS_VARIABLE, "")
     if watched:
         import_fresh(watched.split(os.pathsep))
+    if "PYTHONBREAKPOINT" not in os.environ:
+        sys.breakpointhook = _no_terminal
     as_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
     link = _core.Link(spec.address, spec.token)
     return Worker(link, spec, _core.Results, as_json=as_json).run()
@@ -150,6 +153,12 @@ def show_stacks_on_request(path: str) -> None:
     with suppress(OSError):  # a worker without it works as well
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         faulthandler.register(signal.SIGQUIT, file=descriptor, all_threads=True)
+
+
+def _no_terminal(*arguments: object, **named: object) -> None:
+    """Stand in for `breakpoint()`: a debugger would read the end of an input that is not there, and quit."""
+    del arguments, named
+    raise RuntimeError(f"breakpoint(): {NO_TERMINAL}")
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
