@@ -9,8 +9,9 @@ const SIZE_BELIEVED_AFTER: f64 = 2.5;
 /// Weight of a size's past: its mean follows a change within about this many batches.
 const MEMORY: f64 = 20.0;
 /// What a size counts fades to a third over as many batches of other sizes: what is not seen any more, or was only ever said
-/// to be of that size, must not bend the line without end.
-const FADES_OVER: f64 = 96.0;
+/// to be of that size, must not bend the line without end. A size that none of so many batches had counts as one batch: what
+/// it took while another process had the core says little about the present.
+const FADES_OVER: u64 = 64;
 /// Batches that count as recent.
 const LATELY: u64 = 16;
 /// Once five batches are known, one duration counts as at most this many times what was expected.
@@ -110,7 +111,10 @@ impl SizeModel {
             let off = ((seconds / expected).min(OUTLIER) - 1.0).abs();
             self.scatter += SCATTER_WEIGHT * ((1.25 * off).min(1.0) - self.scatter);
         }
-        self.sizes.iter_mut().for_each(|size| size.weight *= 1.0 - 1.0 / FADES_OVER);
+        for size in &mut self.sizes {
+            let most = if self.count - size.seen > FADES_OVER { 1.0 } else { MEMORY };
+            size.weight = (size.weight * (1.0 - 1.0 / FADES_OVER as f64)).min(most);
+        }
         let size = &mut self.sizes[place];
         if size.weight > 0.5 && size.weight < 1.5 && seconds < size.seconds / 2.0 {
             size.seconds = seconds; // the first batch of this size paid for a warm-up
@@ -154,21 +158,22 @@ impl SizeModel {
         }
     }
 
-    /// The model has changed: what was measured before is scaled by as much as all surprises agree on, the sizes of the
-    /// surprises are as measured, and what is measured next counts more than all of it. What has been scaled before and was
-    /// not seen since is forgotten: scaled again and again by what may have been noise, it would end up anywhere.
+    /// The model has changed: sizes that were last measured before the first surprise are scaled by as much as all surprises
+    /// agree on, the sizes of the surprises are as measured, and what is measured next counts more than all of it. What has been
+    /// scaled before and was not seen since is forgotten: scaled again and again by what may have been noise, it would end up
+    /// anywhere.
     fn change(&mut self) {
         let surprises = std::mem::take(&mut self.surprises);
         let sure = surprises.iter().filter(|one| one.is_believed).map(|one| one.off);
         let agreed = sure.min_by(|a, b| a.abs().total_cmp(&b.abs())).expect("some of them are");
-        let (factor, was) = (agreed.exp(), self.changed);
+        let (factor, was, began) = (agreed.exp(), self.changed, surprises[0].number);
         for (place, size) in self.sizes.iter_mut().enumerate() {
             let own = || surprises.iter().filter(|one| one.place == place).map(|one| one.seconds);
             if own().next().is_some() {
                 size.seconds = own().sum::<f64>() / own().count() as f64;
             } else if was > 0 && size.seen <= was {
                 *size = Size::default();
-            } else {
+            } else if size.seen < began {
                 size.seconds *= factor;
             }
             size.weight = size.weight.min(SIZE_BELIEVED_AFTER);

@@ -93,6 +93,29 @@ fn what_a_size_took_long_ago_is_not_believed() {
 }
 
 #[test]
+fn a_size_that_was_measured_next_to_another_process_is_soon_tried_again() {
+    let mut size_model = SizeModel::default();
+    [(16, 5.0), (32, 8.0)].repeat(20).iter().for_each(|&(items, taken_ms)| size_model.learn(items, ms(taken_ms)));
+    // The other process has half of the core, then none of it. Meanwhile only batches of one are measured.
+    [(1, 5.0), (2, 5.2)].repeat(20).iter().for_each(|&(items, taken_ms)| size_model.learn(items, ms(taken_ms)));
+    (0..70).for_each(|_| size_model.learn(1, ms(2.4)));
+    let best = size_model.best_size(2, 0.0, |items, seconds| seconds * (5.0 / items as f64 + 1.0));
+    assert_eq!(best, 2, "{size_model:?}");
+}
+
+#[test]
+fn a_size_that_was_measured_during_a_change_is_not_scaled() {
+    let mut size_model = SizeModel::default();
+    [(1, 1.0), (2, 2.0)].repeat(20).iter().for_each(|&(items, taken_ms)| size_model.learn(items, ms(taken_ms)));
+    // Four times as slow; only the batch of 16, a size that was never seen, takes what the line expects.
+    [(1, 4.0), (16, 17.0), (2, 8.0), (1, 4.0)]
+        .iter()
+        .for_each(|&(items, taken_ms)| size_model.learn(items, ms(taken_ms)));
+    let taken_ms: Vec<f64> = size_model.sizes().map(|size| (size.seconds * 1e3).round()).collect();
+    assert_eq!(taken_ms, [4.0, 8.0, 17.0]);
+}
+
+#[test]
 fn no_size_straddles_a_power_of_two() {
     let tops: Vec<usize> = (0..11).map(top).collect();
     assert_eq!(tops, [1, 1, 2, 2, 4, 5, 8, 11, 16, 22, 32]);
