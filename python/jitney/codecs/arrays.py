@@ -49,7 +49,7 @@ def listed(value: Any) -> Any:
 
 def _refuse_table(value: Any) -> None:
     if cast("type[Any]", type(value)).__name__ == "DataFrame":
-        raise InvalidOutput(f"predict returned a DataFrame; {NO_TABLE}")
+        raise InvalidOutput(f"an answer is a DataFrame; {NO_TABLE}")
 
 
 _OF_TABLES: Final = ("numpy", *TABLES)
@@ -87,7 +87,7 @@ def check_dtype(dtype: Any) -> None:
     fault = dtype_fault(dtype)
     if fault is not None:
         hint = "; for texts annotate it as `-> list[str]`" if dtype.kind in _OF_TEXTS else ""
-        raise InvalidOutput(f"predict returned {fault}{hint}")
+        raise InvalidOutput(f"an answer is {fault}{hint}")
 
 
 _RANKS: Final = {"b": 0, "u": 1, "i": 1, "f": 2}

@@ -26,6 +26,7 @@ class Codec:
         declared = signature.input
         self._reader: Final = _reader(declared, options.max_pixels)
         self._writer: Final = Writer(signature.output)
+        self._method: Final = signature.output.method
         self._is_batched: Final = options.batched
         self._may_be_none: Final = NoneType in alternatives(signature.output.item)
 
@@ -62,9 +63,9 @@ class Codec:
         """Return what is to be written; InvalidOutput, naming expected and got, unless it answers each of `count`."""
         output = self._writer.listed(output)
         if self._is_batched:
-            answers.check(output, count)
+            answers.check(output, count, self._method)
         else:
-            answers.check_one(output, may_be_none=self._may_be_none)
+            answers.check_one(output, self._method, may_be_none=self._may_be_none)
         return output
 
     def encode(

@@ -5,6 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, TypeVar, Unpack, cast, overload
 
@@ -125,7 +126,7 @@ class Deployment:
             function, batched=batched, is_method=is_method, names=self._names, arguments=self._arguments()
         )
         self._names = None
-        return signature
+        return replace(signature, output=replace(signature.output, method=self.function_name))
 
     def _predict(self) -> tuple[Callable[..., object], bool]:
         if not isinstance(self.obj, type):

@@ -66,6 +66,8 @@ class Output:
     schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
     counts_tokens: bool = False
     """Whether it comes with the number of tokens that it took."""
+    method: str = "predict"
+    """The served method that returns it, as messages name it."""
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ class Both:
     def count(self, texts: list[str]) -> list[int]:
         if "bad" in texts:
             raise ValueError("counted wrong")
+        if "few" in texts:
+            return []
         return [len(text) for text in texts]
 
     @jitney.method(examples=["a"])
@@ -159,8 +161,10 @@ def test_each_method_is_measured(tmp_path: Path) -> None:
 
 def test_the_log_and_the_context_name_the_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     link = FakeLink([FakeBatch(1, ["bad"], method="count"), FakeBatch(2, ["a"], method="where")])
+    link.batches.append(FakeBatch(3, ["few"], method="count"))
     assert live(spec(target(tmp_path, METHODS)), assign(link, "both")) == 0
     assert "both/2: count failed" in capsys.readouterr().err
+    assert link.outcomes[3][0].detail.startswith("count returned 0 answers for a batch of 1")
     assert [outcome.value[1] for outcome in link.outcomes[2]] == [b"where"]
 
 

@@ -35,7 +35,7 @@ class DeclaredArrays:
         if not self._specs:
             if self._declared.kind in _NOT_ARRAYS:
                 raise InvalidOutput(
-                    f"predict is annotated to return {_shown(self._declared)} for each item, not arrays"
+                    f"{self._declared.method} is annotated to return {_shown(self._declared)} for each item, not arrays"
                 )
             return
         spec = self._specs.get(name)
@@ -43,11 +43,11 @@ class DeclaredArrays:
         if spec is None:
             names = ", ".join(self._specs)
             declared = f"the arrays {names}" if names else "one array"
-            raise InvalidOutput(f"{place}predict is annotated to return {declared} for each item")
+            raise InvalidOutput(f"{place}{self._declared.method} is annotated to return {declared} for each item")
         if spec.dtype not in (ANY_DTYPE, dtype) or not spec.fits(shape):
             raise InvalidOutput(
-                f"{place}predict is annotated to return {spec.show()} for each item, but returned {dtype} "
-                f"of shape {tuple(map(int, shape))}"
+                f"{place}{self._declared.method} is annotated to return {spec.show()} for each item, but returned "
+                f"{dtype} of shape {tuple(map(int, shape))}"
             )
 
 
@@ -65,7 +65,7 @@ def validate(declared: Output, answers: Sequence[Any]) -> None:
             continue  # no schema can describe this type, or encoding will say what is wrong with the answer
         except Exception as error:
             raise InvalidOutput(
-                f"predict is annotated to return {_shown(declared)} for each item, but returned "
+                f"{declared.method} is annotated to return {_shown(declared)} for each item, but returned "
                 f"a {cast('type[Any]', type(answer)).__qualname__}: {refusal(error).message}"
             ) from None
 

@@ -225,7 +225,8 @@ class Writer:
             expected = self._declared.kind if self._declared.item is None else show(self._declared.item)
             got = cast("type[Any]", type(answer)).__qualname__
             raise InvalidOutput(
-                f"predict is annotated to return {expected} for each item, but returned {got} for this one"
+                f"{self._declared.method} is annotated to return {expected} for each item, but returned {got} for this "
+                "one"
             )
 
 
