@@ -475,3 +475,58 @@ async fn connections_that_never_take_their_answers_keep_no_other_client_out() {
     assert_eq!(served, 50, "the others hold {untaken} bytes");
     assert!(untaken < LIMIT, "{untaken} bytes");
 }
+
+/// `POST` of a method of the Open Inference Protocol over gRPC.
+fn grpc_head(method: &str) -> Vec<u8> {
+    let path = format!("/inference.GRPCInferenceService/{method}");
+    let mut head = vec![0x83, 0x86];
+    for (index, value) in [(0x04, &*path), (0x01, "localhost"), (0x0f, "application/grpc")] {
+        head.push(index);
+        // The name of a content type does not fit into four bits: its index goes on in the next byte.
+        head.extend((index == 0x0f).then_some(31 - 15));
+        head.push(value.len() as u8);
+        head.extend(value.as_bytes());
+    }
+    head
+}
+
+/// Requests that were counted as cancelled.
+fn cancelled(front: &Front) -> u64 {
+    let text = front.state.telemetry.text();
+    let lines = text.lines().filter(|line| line.contains("outcome=\"cancelled\""));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_is_counted_whatever_its_protocol() {
+    const CANCEL: [u8; 4] = 8u32.to_be_bytes();
+    const GOODBYE: [u8; 8] = [0; 8];
+    let half = [&[0, 0, 0, 0, 100][..], &[7; 20]].concat();
+    let calls = [("rest", call()), ("unary", grpc_head("ModelInfer")), ("stream", grpc_head("ModelStreamInfer"))];
+    for ends_connection in [false, true] {
+        let front = Front::echo().await;
+        for (number, (name, head)) in calls.iter().enumerate() {
+            let frames = [frame(HEADERS, END_HEADERS, 1, head), frame(DATA, 0, 1, &half)];
+            let mut client = http2(&front, &frames).await;
+            while front.state.ledger.received.amount() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(cancelled(&front), number as u64, "{name}");
+            if ends_connection {
+                client.write(frame(GOAWAY, 0, 0, &GOODBYE)).await;
+                drop(client);
+            } else {
+                client.write(frame(RESET, 0, 1, &CANCEL)).await;
+                // The connection stays.
+                tokio::spawn(async move { while any(&mut client).await.is_some() {} });
+            }
+            let counted = async {
+                while cancelled(&front) == number as u64 || front.state.ledger.received.amount() > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(LONG, counted).await.expect(name);
+            assert_eq!(cancelled(&front), number as u64 + 1, "{name}");
+        }
+    }
+}

@@ -37,27 +37,32 @@ impl OutcomeCounts {
     }
 
     /// A request that arrives.
-    pub(crate) fn arrive(self: &Arc<OutcomeCounts>) -> Arriving<'_> {
+    pub(crate) fn arrive(self: &Arc<OutcomeCounts>) -> Arriving<&Arc<OutcomeCounts>> {
         Arriving(Some(self))
+    }
+
+    /// The same for a request that is given to another task.
+    pub(crate) fn arrive_for_task(self: &Arc<OutcomeCounts>) -> Arriving<Arc<OutcomeCounts>> {
+        Arriving(Some(self.clone()))
     }
 }
 
 /// A request that is being received or decoded. If this is dropped, its client has left, and the request is counted as
 /// cancelled.
 #[derive(Debug)]
-pub(crate) struct Arriving<'a>(Option<&'a Arc<OutcomeCounts>>);
+pub(crate) struct Arriving<C: AsRef<OutcomeCounts>>(Option<C>);
 
-impl Arriving<'_> {
+impl<C: AsRef<OutcomeCounts>> Arriving<C> {
     /// It has arrived: whoever has it now counts it.
     pub(crate) fn end(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Arriving<'_> {
+impl<C: AsRef<OutcomeCounts>> Drop for Arriving<C> {
     fn drop(&mut self) {
-        if let Some(counts) = self.0 {
-            counts.count(Outcome::Cancelled);
+        if let Some(counts) = &self.0 {
+            counts.as_ref().count(Outcome::Cancelled);
         }
     }
 }

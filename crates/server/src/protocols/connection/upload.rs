@@ -49,6 +49,11 @@ impl Upload {
         }
     }
 
+    /// Whether it is a stream of HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
     /// Where its bytes are held while they are being received.
     pub(crate) fn account(&self) -> &Account {
         &self.account

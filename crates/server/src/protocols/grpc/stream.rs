@@ -3,7 +3,7 @@
 use crate::base::access_log::line::AccessLine;
 use crate::base::clock;
 use crate::base::ledger::{CountedBytes, Ledger};
-use crate::engine::deployment::ticket::Ticket;
+use crate::engine::deployment::ticket::{Arriving, OutcomeCounts, Ticket};
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
 use crate::open_inference::messages::inference::{ModelInferResponse, ModelStreamInferResponse};
@@ -63,13 +63,19 @@ pub(crate) struct Packed {
     coding: Option<Coding>,
     is_compressed: bool,
     most: u64,
+    /// Counts the request until it has been decoded; `None` if messages are no requests of items.
+    arriving: Option<ArrivingMessage>,
 }
+
+type ArrivingMessage = Arriving<Arc<OutcomeCounts>>;
 
 impl Packed {
     /// The message itself.
     pub(crate) async fn plain(self, state: &ServerState) -> Result<PlainMessage, Failure> {
-        let Packed { message, coding, is_compressed, most } = self;
-        frame::plain(message, is_compressed, coding, most, state).await
+        let Packed { message, coding, is_compressed, most, arriving } = self;
+        let plain = frame::plain(message, is_compressed, coding, most, state).await;
+        arriving.into_iter().for_each(Arriving::end);
+        plain
     }
 }
 
@@ -81,16 +87,53 @@ pub(crate) struct Messages<'a> {
     bounds: Bounds,
     buffer: BytesMut,
     held: CountedBytes,
+    /// Where messages are counted; `None` if they are no requests of items.
+    counts: Option<Arc<OutcomeCounts>>,
+    /// Counts the message that has begun to come.
+    begun: Option<ArrivingMessage>,
 }
 
 impl<'a> Messages<'a> {
     pub(crate) fn new(state: &'a ServerState, body: Upload, coding: Option<Coding>, bounds: Bounds) -> Messages<'a> {
         let held = body.account().hold(0);
-        Messages { state, body, coding, bounds, buffer: BytesMut::new(), held }
+        Messages { state, body, coding, bounds, buffer: BytesMut::new(), held, counts: None, begun: None }
+    }
+
+    /// The same where each message is a request of items, which are counted there.
+    pub(crate) fn counted_in(mut self, counts: &Arc<OutcomeCounts>) -> Messages<'a> {
+        self.counts = Some(counts.clone());
+        self
+    }
+
+    /// Counts the message whose first bytes are here.
+    fn begin(&mut self) {
+        if !self.buffer.is_empty() && self.begun.is_none() {
+            self.begun = self.counts.as_ref().map(OutcomeCounts::arrive_for_task);
+        }
+    }
+
+    /// Counts the message that has begun: the stream ends with this outcome. A client that leaves between two messages has
+    /// cancelled nothing.
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(begun) = self.begun.take()
+            && outcome != Outcome::Cancelled
+            && let Some(counts) = &self.counts
+        {
+            begun.end();
+            drop(counts.refuse(outcome));
+        }
     }
 
     /// The next message; `None` at the end of the stream. Its time begins anew when this is dropped and called again.
     pub(crate) async fn next(&mut self) -> Result<Option<Packed>, Failure> {
+        let message = self.read_next().await;
+        if let Err(failure) = &message {
+            self.end(failure.outcome);
+        }
+        message
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Packed>, Failure> {
         let options = &self.state.options;
         let Bounds { most, allowed } = self.bounds;
         let silence = options.body_timeout();
@@ -108,7 +151,10 @@ impl<'a> Messages<'a> {
                     self.buffer.advance(PREFIX);
                     let message = self.buffer.split_to(length).freeze();
                     self.held = self.body.account().hold(self.buffer.len());
-                    return Ok(Some(Packed { message: message.into(), coding: self.coding, is_compressed, most }));
+                    let arriving = self.begun.take();
+                    self.begin();
+                    let coding = self.coding;
+                    return Ok(Some(Packed { message: message.into(), coding, is_compressed, most, arriving }));
                 }
             }
             let upload = &mut self.body;
@@ -133,8 +179,9 @@ impl<'a> Messages<'a> {
                 Some(Ok(frame)) => {
                     let Ok(data) = Frame::into_data(frame) else { continue };
                     begun.iter_mut().for_each(|(_, rate)| rate.add(data.len() as u64));
-                    room::receive(&mut self.held, data.len(), options)?;
                     self.buffer.extend_from_slice(&data);
+                    self.begin();
+                    room::receive(&mut self.held, data.len(), options)?;
                 }
             }
         }
@@ -254,7 +301,7 @@ async fn read(
     ledger: Ledger,
 ) -> Result<(), Failure> {
     let bounds = Bounds { most: state.options.max_body_bytes, allowed: longest_allowed(state) };
-    let mut messages = Messages::new(state, body, coding, bounds);
+    let mut messages = Messages::new(state, body, coding, bounds).counted_in(&state.unknown);
     let mut looks = looks();
     let waiting = Waiting::new(ledger.clone());
     loop {
@@ -265,18 +312,11 @@ async fn read(
             waiting.room().await;
             messages.next().await
         };
-        let message = unless_draining(state, &mut looks, timeout_at(late, next)).await?;
-        let Ok(message) = message else {
-            return Err(Failure::new(Outcome::DeadlineExceeded, "the time of the stream is over"));
-        };
-        // A client that leaves between two messages has cancelled nothing.
-        let is_refused = |failure: &&Failure| failure.outcome != Outcome::Cancelled;
-        message
-            .as_ref()
-            .err()
-            .filter(is_refused)
-            .iter()
-            .for_each(|failure| drop(state.unknown.refuse(failure.outcome)));
+        let message = unless_draining(state, &mut looks, timeout_at(late, next)).await.and_then(|message| {
+            message.map_err(|_| Failure::new(Outcome::DeadlineExceeded, "the time of the stream is over"))
+        });
+        // A message that was half here ends with the stream.
+        let message = message.inspect_err(|failure| messages.end(failure.outcome))?;
         let Some(message) = message? else { return Ok(()) };
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         let terms = Terms { request: RequestTerms { timeout, ..terms.request }, ..terms.clone() };
@@ -312,9 +352,7 @@ async fn compute(
         line.set_route("POST", "/inference.GRPCInferenceService/ModelStreamInfer");
         line.request_bytes().store(message.message.len() as u64, Ordering::Relaxed);
     }
-    let arriving = state.unknown.arrive();
     let plain = message.plain(&state).await;
-    arriving.end();
     let PlainMessage { message, received } = match plain {
         Ok(plain) => plain,
         Err(failure) => {
@@ -390,7 +428,13 @@ mod tests {
             ..ModelInferRequest::default()
         };
         let message = Bytes::from(message.encode_to_vec());
-        let packed = Packed { message: message.clone().into(), coding: None, is_compressed: false, most: 64 << 20 };
+        let packed = Packed {
+            message: message.clone().into(),
+            coding: None,
+            is_compressed: false,
+            most: 64 << 20,
+            arriving: None,
+        };
         let request = RequestTerms { timeout: None, is_given: false, priority: Priority::Normal };
         let terms = Terms { request, is_strict: false, metadata: Arc::default(), headers: Arc::default() };
         let answer = tokio::spawn(compute(state.clone(), state.ledger.connection(), packed, terms));

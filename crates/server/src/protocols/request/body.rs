@@ -149,7 +149,9 @@ async fn next(body: &mut Upload, wait: Option<&Wait>) -> Result<Option<Option<By
                 let detail = format!(
                     "the body ended early or is framed wrongly ({error}); send it whole, with the length that it declares"
                 );
-                let outcome = if has_left(&error) { Outcome::Cancelled } else { Outcome::MalformedBody };
+                // In HTTP/2 it is the stream that has ended, and its request with it.
+                let is_over = body.is_http2() || has_left(&error);
+                let outcome = if is_over { Outcome::Cancelled } else { Outcome::MalformedBody };
                 return Err(Problem::new(outcome, detail).close());
             }
         }
