@@ -24,6 +24,14 @@ pub(crate) fn find(was: &Manifest, is: &Manifest, deployment: &str, all: bool) -
             names(was).join(", ")
         ));
     }
+    let its = |manifest: &Manifest| -> Vec<String> {
+        manifest.deployments.iter().filter(|one| one.deployment() == deployment).map(|one| one.name.clone()).collect()
+    };
+    // A worker whose target has no such deployment at all reports that itself.
+    let (known, new) = (its(was), its(is));
+    if let (false, Some(missing)) = (new.is_empty(), known.iter().find(|name| !new.contains(name))) {
+        return Some(format!("the method {missing} was removed"));
+    }
     let pairs =
         was.deployments.iter().filter_map(|was| Some((was, is.deployments.iter().find(|is| is.name == was.name)?)));
     let mut found = pairs.filter(|(was, _)| all || was.deployment() == deployment).filter_map(|(was, is)| {
@@ -77,6 +85,20 @@ mod tests {
         assert_eq!(said(json!({}), json!({ "input": { "kind": "bytes" } }), false).unwrap(), "m: input changed");
         assert_eq!(said(json!({}), json!({ "doc": "new" }), false), None);
         assert_eq!(said(json!({}), json!({ "doc": "new" }), true).unwrap(), "m: doc changed");
+    }
+
+    #[test]
+    fn a_method_that_was_removed_is_named() {
+        let method =
+            |name: &str| json!({ "name": format!("clip.{name}"), "method": { "deployment": "clip", "name": name } });
+        let methods = |names: &[&str]| Manifest {
+            target: "m.py".into(),
+            deployments: names.iter().flat_map(|name| manifest(json!({}), method(name)).deployments).collect(),
+        };
+        let (one, both) = (methods(&["embed"]), methods(&["embed", "count"]));
+        assert_eq!(find(&both, &one, "clip", false).unwrap(), "the method clip.count was removed");
+        assert_eq!(find(&one, &both, "clip", false), None, "a further method changes nothing for clients");
+        assert_eq!(find(&both, &methods(&[]), "clip", false), None, "the worker reports that");
     }
 
     #[test]

@@ -171,6 +171,31 @@ mod tests {
     }
 
     #[test]
+    fn the_methods_of_a_deployment_share_its_replicas() {
+        let text = || serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let method = |name: &str| {
+            let full = format!("clip.{name}");
+            let route = format!("/v1/clip/{name}");
+            let more = serde_json::json!({
+                "name": full, "route": route, "method": { "deployment": "clip", "name": name }, "options": { "replicas": 2 },
+            });
+            crate::open_inference::tests::manifest(text(), text(), more)
+        };
+        let manifest = |names: &[&str]| Manifest {
+            target: "m.py".into(),
+            deployments: names.iter().map(|name| method(name)).collect(),
+        };
+        let plan = Plan::new(&[manifest(&["embed", "count"])], 8).unwrap();
+        let replicas: Vec<_> =
+            plan.replicas[0].iter().map(|one| (&*one.deployment, one.replica, one.cpu_threads)).collect();
+        assert_eq!(replicas, [("clip", 0, 4), ("clip", 1, 4)]);
+        let (methods, _) = &plan.deployments["clip"];
+        assert_eq!(methods.iter().map(|one| one.path()).collect::<Vec<_>>(), ["/v1/clip/embed", "/v1/clip/count"]);
+        let refused = Plan::new(&[manifest(&["embed", "embed"])], 8).unwrap_err();
+        assert!(refused.starts_with("two deployments are called clip.embed;"), "{refused}");
+    }
+
+    #[test]
     fn the_warm_up_is_told_what_a_batch_may_cost() {
         let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
         let manifest = |options| crate::open_inference::tests::manifest(text.clone(), text.clone(), options);
