@@ -11,6 +11,7 @@ import pytest
 from fake_core import FakeBatch, FakeResults
 from files import npy, png, text
 from jitney.codecs import Codec, tags
+from jitney.codecs.decode.pixels import MOST_MEDIA
 from jitney.config.layers import DeploymentOptions
 from jitney.signature.annotations import read_signature
 from numpy.typing import NDArray
@@ -210,6 +211,20 @@ def test_the_images_of_an_item_have_one_bound_on_their_pixels(tag: int) -> None:
     assert error.message == (
         "$.more[4]: the first 6 images of the item have 96 pixels together, allowed are 80 (option `max_pixels`); "
         "send fewer or smaller images"
+    )
+
+
+@pytest.mark.parametrize("tag", [tags.JSON, tags.MSGPACK])
+def test_the_images_and_arrays_of_an_item_have_one_bound_on_their_number(tag: int) -> None:
+    held = text if tag == tags.JSON else bytes
+    most = {"photo": held(png(1, 1)), "vectors": [[1.0]] * (MOST_MEDIA - 1)}
+    more = most | {"vectors": [[1.0]] * MOST_MEDIA}
+    decoded = decode(Record, most, more, most, tag=tag)
+    assert list(decoded.indices) == [0, 2]
+    [(_, error)] = decoded.errors
+    assert (error.field, error.http_status) == (f"$.vectors[{MOST_MEDIA - 1}]", 413)
+    assert error.message.endswith(
+        "the item has more than 4096 images and arrays; send one array instead of many, or several items"
     )
 
 

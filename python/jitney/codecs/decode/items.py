@@ -18,6 +18,7 @@ from jitney.codecs.plain import sent, sent_hook
 from jitney.codecs.refusals import refusal
 from jitney.errors import InvalidInput, MalformedBody
 from jitney.signature.annotations import Input
+from jitney.signature.arrays import is_array_type
 from jitney.signature.hints import by_pydantic, holds, is_image, show
 from jitney.types.base64 import from_base64
 from jitney.types.image import Image, is_pillow
@@ -139,6 +140,10 @@ def item_reader(declared: Input, max_pixels: int) -> ItemReader:
     return _msgspec_reader(declared, max_pixels)
 
 
+def _is_media(annotation: Any) -> bool:
+    return is_image(annotation) or is_array_type(annotation)
+
+
 def _msgspec_reader(declared: Input, max_pixels: int) -> ItemReader:
     item = declared.item
     pixels = ItemPixels(max_pixels)
@@ -146,7 +151,7 @@ def _msgspec_reader(declared: Input, max_pixels: int) -> ItemReader:
 
     def finished(decode: Decode) -> Decode:
         decode = settling(completed(decode, item), item)
-        return pixels.counting(decode) if holds(item, is_image) else decode
+        return pixels.counting(decode) if holds(item, _is_media) else decode
 
     from_json = finished(msgspec.json.Decoder(item, dec_hook=hook).decode)
     from_msgpack = finished(msgspec.msgpack.Decoder(item, dec_hook=hook).decode)

@@ -45,6 +45,11 @@ def media_hook(pixels: ItemPixels | None) -> Callable[[Any, Any], Any]:
     """
 
     def make(kind: Any, value: Any) -> Any:
+        if pixels is not None:
+            try:
+                pixels.count()
+            except InvalidInput as error:
+                raise ValueError(error.message) from error  # msgspec adds the path of the field
         if is_image(kind):
             return image_of(value, pixels)
         if is_array_type(kind):
