@@ -87,6 +87,19 @@ def test_what_does_not_work_is_said_and_fails(
     assert message in capsys.readouterr().err
 
 
+def test_an_example_that_a_method_does_not_take_names_the_method(capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+import jitney
+
+@jitney.deployment
+class Both:
+    @jitney.method(examples=[7])
+    def count(self, texts: list[str]) -> list[int]: ...
+"""
+    assert check(source) == 1
+    assert "the example int 7 is not what count takes" in capsys.readouterr().err
+
+
 def test_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(MODEL.replace("scale:", "api_key: str, scale:"), "--set", "length.init.api_key=hunter2") == 0
     said = capsys.readouterr().out

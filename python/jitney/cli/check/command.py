@@ -278,7 +278,8 @@ class Trial:
         """Predict these as one batch; returns the answers and the time that `predict` took."""
         decoded = self.codec.from_python(list(values))
         for index, error in decoded.errors:
-            raise ConfigError(f"the example {show_input(values[index])} is not what predict takes: {error}")
+            method = self.deployment.function_name
+            raise ConfigError(f"the example {show_input(values[index])} is not what {method} takes: {error}")
         arguments = self.codec.arguments(decoded)
         began = perf_counter()
         output: Any = self.predict(*arguments)
