@@ -8,7 +8,7 @@ from jitney.errors import InvalidInput
 from jitney.types.image import Image
 
 MOST_MEDIA: Final = 4096
-"""Images and arrays of one item. Each takes about 50 microseconds, however small: a body of 64 MiB can hold a million."""
+"""Images and arrays of one item. Each takes about 50 microseconds; a body of 64 MiB can hold a million."""
 
 
 class ItemPixels(threading.local):
