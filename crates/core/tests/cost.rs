@@ -49,6 +49,7 @@ fn rules(policy: PolicyChoice) -> Rules {
         stream_timeout: MINUTE,
         batch_timeout: MINUTE,
         retry: true,
+        joins: false,
         policy,
         target: None,
         max_wait: None,

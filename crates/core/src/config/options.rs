@@ -6,10 +6,11 @@ use std::time::Duration;
 /// The options of one deployment, all of them: a missing or an unknown key is an error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "as many options are a yes or a no")]
 pub struct DeploymentOptions {
     /// Most items in one batch.
     pub max_batch_size: u32,
-    /// Most cost units in one batch; an item above it is computed alone.
+    /// Most cost units in one batch; an item above it is computed alone, and refused by a model that works in steps.
     pub max_batch_cost: Option<u64>,
     /// When to launch: `auto`, `eager` or `fixed`.
     pub policy: String,
@@ -52,6 +53,9 @@ pub struct DeploymentOptions {
     /// Whether the items of a batch run at the same time although `predict` takes one: it is `async def`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub concurrent: bool,
+    /// Whether the model works in steps: items join and leave a replica between two of them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub steps: bool,
     /// Most pixels of an image that comes in.
     pub max_pixels: u64,
     /// Most bytes that the model may answer to one item.
@@ -143,6 +147,7 @@ impl DeploymentOptions {
             retry: true,
             batched: true,
             concurrent: false,
+            steps: false,
             max_pixels: 1 << 26,
             max_answer_bytes: 64 << 20,
         }

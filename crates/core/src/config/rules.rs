@@ -32,6 +32,8 @@ pub struct Rules {
     pub batch_timeout: Duration,
     /// Whether a started item may run again.
     pub retry: bool,
+    /// Whether a replica holds an open set: items join and leave it one by one, and no policy decides when.
+    pub joins: bool,
     /// When a batch leaves.
     pub policy: PolicyChoice,
     /// As many answers as possible within this; late ones are refused.
@@ -82,6 +84,7 @@ impl Rules {
             stream_timeout: seconds("stream_timeout_s", options.stream_timeout_s)?,
             batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
             retry: options.retry,
+            joins: options.steps,
             policy,
             target,
             max_wait,

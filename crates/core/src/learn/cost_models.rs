@@ -3,6 +3,7 @@
 use crate::learn::batch_cost::BatchCost;
 use crate::learn::cost_model::CostModel;
 use crate::learn::size_model::SizeModel;
+use crate::learn::step_model::StepModel;
 use crate::request::GroupId;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -18,6 +19,8 @@ pub struct CostModels {
     only: Option<GroupId>,
     groups: FxHashMap<GroupId, Group>,
     learned: u64,
+    /// Beside what steps take, for a model that works in steps.
+    pub steps: StepModel,
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +78,7 @@ impl CostModels {
         self.groups.entry(group).or_insert(Group { cost_model: guess, seen: 0, batches: 0 })
     }
 
-    /// Learns what was measured before anything was served.
+    /// Learns what is not of one group: what was measured before anything was served, or a step.
     pub fn profiled(&mut self, load: BatchCost, length: Duration) {
         self.all.learn(load, length);
     }

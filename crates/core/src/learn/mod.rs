@@ -7,5 +7,6 @@ pub mod cost_models;
 pub mod group_transitions;
 pub mod memory_limits;
 pub mod size_model;
+pub mod step_model;
 pub mod traffic;
 pub mod transfer_limit;

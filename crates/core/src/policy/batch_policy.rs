@@ -44,11 +44,13 @@ pub enum CloseReason {
     Share,
     /// They are of like length, and what else waits is not.
     Alike,
+    /// They joined a replica that had room, between two steps of its model.
+    Joined,
 }
 
 impl CloseReason {
     /// Every reason.
-    pub const ALL: [CloseReason; 10] = [
+    pub const ALL: [CloseReason; 11] = [
         CloseReason::Full,
         CloseReason::Eager,
         CloseReason::Delay,
@@ -59,6 +61,7 @@ impl CloseReason {
         CloseReason::Deadline,
         CloseReason::Share,
         CloseReason::Alike,
+        CloseReason::Joined,
     ];
 
     /// The metric label.
@@ -74,6 +77,7 @@ impl CloseReason {
             CloseReason::Deadline => "deadline",
             CloseReason::Share => "share",
             CloseReason::Alike => "alike",
+            CloseReason::Joined => "joined",
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct Groups {
 }
 
 /// The group of the empty key. All others have higher numbers.
-const WITHOUT_KEY: GroupId = GroupId(0);
+pub const WITHOUT_KEY: GroupId = GroupId(0);
 
 impl Groups {
     /// The number of a key's group, if the group was used recently.

@@ -17,6 +17,8 @@ pub struct Batch {
     pub group: Option<GroupId>,
     /// Items at its launch.
     pub size: usize,
+    /// Items that its worker is not done with, where each one leaves by itself.
+    pub left: usize,
     /// The items that `predict` was called with, as far as is known.
     pub computed: BatchCost,
     /// The bytes of all inputs.

@@ -78,13 +78,20 @@ impl<I> HeldItems<I> {
         }
     }
 
-    /// The worker is done with an item of a batch.
-    pub fn end(&mut self, batch: BatchId, id: ItemId) {
-        if let Entry::Occupied(item) = self.by_id.entry(id)
-            && item.get().batch == batch
-        {
-            self.cost -= u128::from(item.remove().cost);
-        }
+    /// The worker is done with an item of a batch. Returns its cost, in cost units; `None` if it is not here.
+    pub fn end(&mut self, batch: BatchId, id: ItemId) -> Option<u64> {
+        let Entry::Occupied(item) = self.by_id.entry(id) else { return None };
+        let cost = (item.get().batch == batch).then(|| item.remove().cost)?;
+        self.cost -= u128::from(cost);
+        Some(cost)
+    }
+
+    /// The batches whose items are here, in the order in which they joined.
+    pub fn batches(&self) -> Vec<BatchId> {
+        let mut batches: Vec<_> = self.by_id.values().map(|item| (item.joined, item.batch)).collect();
+        batches.sort_unstable();
+        batches.dedup_by_key(|&mut (_, batch)| batch);
+        batches.into_iter().map(|(_, batch)| batch).collect()
     }
 
     /// Takes all items of a batch that the worker is not done with, in the order in which they joined.

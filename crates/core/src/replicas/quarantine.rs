@@ -64,6 +64,11 @@ impl Quarantine {
         self.running
     }
 
+    /// Whether a suspect runs alone now.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Whether a suspect could be launched now.
     pub fn is_ready(&self) -> bool {
         self.running.is_none() && !self.suspects.is_empty()

@@ -189,8 +189,18 @@ impl<I> Replicas<I> {
     pub fn remove(&mut self, id: ReplicaId) -> Vec<LostBatch<I>> {
         let Some(mut replica) = self.records.remove(id) else { return Vec::new() };
         self.restand(id, replica.standing(), Standing::default());
-        let batches = std::mem::take(&mut replica.turns).into_iter();
-        batches.map(|(batch, _)| LostBatch { batch, items: replica.items.take_batch(batch) }).collect()
+        let turns = std::mem::take(&mut replica.turns).into_iter().map(|(batch, _)| batch);
+        let mut lost: Vec<_> = turns.map(|batch| LostBatch { batch, items: replica.items.take_batch(batch) }).collect();
+        // Items that joined an open set have no turn.
+        let joined = replica.items.batches().into_iter();
+        lost.extend(joined.map(|batch| LostBatch { batch, items: replica.items.take_batch(batch) }));
+        lost
+    }
+
+    /// Items join the open set of a replica.
+    pub fn join(&mut self, id: ReplicaId, batch: BatchId, items: impl IntoIterator<Item = (ItemId, u64)>) {
+        let held = self.items(id).expect("items join replicas that are up");
+        items.into_iter().for_each(|(item, cost)| held.join(item, batch, cost));
     }
 
     /// Gives a replica nothing more.

@@ -39,6 +39,9 @@ pub struct Explanation {
     pub returns: Option<Returns>,
     /// The predicted time until the answer of an item that arrives now, in milliseconds; absent while too little is known.
     pub predicted_latency_ms: Option<f64>,
+    /// What else is learned of a model that works in steps; absent for all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepsSeen>,
     /// The groups that differ in what was learned, those with the most batches first. Empty while all items are of one group,
     /// any number of them fits into the memory of the device, and no bytes close a batch.
     pub groups: Vec<GroupSeen>,
@@ -63,6 +66,17 @@ pub struct GroupSeen {
     pub tried_again_in_s: Option<f64>,
     /// How many items are a full batch, because their bytes take longer to move than to compute; absent if they do not.
     pub enough_items: Option<usize>,
+}
+
+/// What is learned of a model that works in steps. Its launch cost and item cost are those of a step.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StepsSeen {
+    /// What a newcomer costs, in milliseconds.
+    pub join_ms: f64,
+    /// The mean number of steps of an item; absent while too few have ended.
+    pub steps_per_item: Option<f64>,
+    /// Items that replicas hold now.
+    pub active_items: usize,
 }
 
 /// Batches of about one size.
@@ -122,6 +136,12 @@ impl<P: Payload> Scheduler<P> {
             share: rounded(share),
             after_ms: if after.is_finite() { rounded(after * 1e3) } else { 0.0 },
         });
+        let learned = &self.cost_models().steps;
+        let steps = self.rules.joins.then(|| StepsSeen {
+            join_ms: rounded(learned.join_s() * 1e3),
+            steps_per_item: learned.steps().map(rounded),
+            active_items: self.open_sets.load().0,
+        });
         Explanation {
             launch_cost_ms: rounded(cost_model.size_model().launch_s() * 1e3),
             item_cost_ms: rounded(cost_model.item_s() * 1e3),
@@ -133,6 +153,7 @@ impl<P: Payload> Scheduler<P> {
             arrivals_per_s: rounded(self.traffic.rate(now, size_model)),
             returns,
             predicted_latency_ms: forecast.map(|forecast| ms(forecast.latency)),
+            steps,
             groups: self.groups_seen(now),
             last_batches: self.decisions.newest_first().map(|decision| BatchSeen::new(now, decision)).collect(),
         }

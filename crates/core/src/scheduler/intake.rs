@@ -1,12 +1,14 @@
 //! The way in: which items are admitted, and where an item goes first.
 
 use crate::queue::group_key::GroupKey;
+use crate::queue::groups::WITHOUT_KEY;
 use crate::queue::lanes::Ahead;
 use crate::queue::waiting::{Waiting, rank};
 use crate::replicas::quarantine::Verdict;
 use crate::request::{ItemId, Priority};
 use crate::scheduler::admission::bounds::{self, Allowed, QueueState};
 use crate::scheduler::admission::forecast::Forecast;
+use crate::scheduler::admission::places::Places;
 use crate::scheduler::admission::refusal::Refusal;
 use crate::scheduler::item::{Entry, NewItem, Payload, RequestTerms, Stage};
 use crate::scheduler::state::{Availability, Scheduler};
@@ -52,9 +54,14 @@ impl<P: Payload> Scheduler<P> {
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
-        let queue = self.queue_state(now, group, priority, cost);
-        let full = queue.full();
-        let admitted = bounds::admit(&queue, self.rules.queue, bytes, longest, timeout);
+        let (full, admitted) = if self.rules.joins {
+            let places = self.places(now, group, priority, cost);
+            let has_own = terms.timeout.is_some();
+            (places.full(), places.admit(self.rules.queue, bytes, longest, timeout, has_own))
+        } else {
+            let queue = self.queue_state(now, group, priority, cost);
+            (queue.full(), bounds::admit(&queue, self.rules.queue, bytes, longest, timeout))
+        };
         let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait is a sign of overload.
         if !continues && admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
@@ -65,8 +72,13 @@ impl<P: Payload> Scheduler<P> {
 
     /// A request of normal class was refused because of its wait before it was submitted.
     pub fn refused_before(&mut self, now: Time) {
-        let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
-        self.overloaded(now, Priority::Normal, queue.full());
+        let (group, cost) = (GroupKey::default(), self.usual_cost());
+        let full = if self.rules.joins {
+            self.places(now, &group, Priority::Normal, cost).full()
+        } else {
+            self.queue_state(now, &group, Priority::Normal, cost).full()
+        };
+        self.overloaded(now, Priority::Normal, full);
     }
 
     /// A request was refused because of its wait, while a full batch takes this long. Higher classes leave before this one, so
@@ -104,6 +116,9 @@ impl<P: Payload> Scheduler<P> {
 
     /// What an item that arrives now has before it; `None` while too little has been measured.
     pub fn forecast(&mut self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Option<Forecast> {
+        if self.rules.joins {
+            return self.places(now, group, priority, cost).forecast();
+        }
         let (target, before) = (self.rules.target, self.lanes.ahead(group, rank(now, priority, self.rules.boost)));
         let enough = self.enough_of(group);
         self.ask(now, |policy, view| Forecast::new(view, policy, target, before, cost, enough))
@@ -111,6 +126,9 @@ impl<P: Payload> Scheduler<P> {
 
     /// Puts an item of an admitted request into its lane, or gives it back with the reason.
     pub fn enter(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
+        if self.rules.joins && item.cost > self.rules.batch.max_cost {
+            return Err((item.payload, Refusal::never(Outcome::TooLarge))); // It could never join.
+        }
         if !self.lanes.has_room(&item.group) {
             return Err((item.payload, Refusal::soon(Outcome::TooManyLanes)));
         }
@@ -185,38 +203,70 @@ impl<P: Payload> Scheduler<P> {
             max_batch_size: enough,
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
-            allowed: match (self.rules.target, self.rules.max_wait) {
-                (Some(_), _) => Allowed::Target,
-                (None, Some(wait)) => Allowed::For(wait),
-                (None, None) if now < self.overloaded_until[priority as usize] => Allowed::DuringOverload,
-                (None, None) => Allowed::Batches,
-            },
+            allowed: self.allowed(now, priority),
             size_model: cost_models.all(),
             weight: cost_models.cost_model().weight(enough, mean_cost),
         }
     }
 
+    fn allowed(&self, now: Time, priority: Priority) -> Allowed {
+        match (self.rules.target, self.rules.max_wait) {
+            (Some(_), _) => Allowed::Target,
+            (None, Some(wait)) => Allowed::For(wait),
+            (None, None) if now < self.overloaded_until[priority as usize] => Allowed::DuringOverload,
+            (None, None) => Allowed::Batches,
+        }
+    }
+
+    /// What an item that arrives now finds, where items join and leave replicas one by one.
+    fn places(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Places<'_> {
+        let limits = self.rules.batch;
+        let (replicas, mean_cost) = (self.replicas.len().max(1), self.lanes.mean_cost_with(cost).max(1.0));
+        let (active, active_cost) = self.open_sets.load();
+        let most = self.memory_limits.most(WITHOUT_KEY, limits.max_items, now);
+        let by_cost = (limits.max_cost as f64 * replicas as f64 - active_cost as f64) / mean_cost;
+        Places {
+            items: self.queued_items(),
+            bytes: self.queued_bytes,
+            ahead: self.lanes.ahead(group, rank(now, priority, self.rules.boost)).items,
+            suspects: self.quarantine.len(),
+            active,
+            free: most.saturating_mul(replicas).saturating_sub(active).min(by_cost.max(0.0) as usize),
+            all: limits.items(mean_cost).min(most).saturating_mul(replicas),
+            replicas: replicas as u32,
+            allowed: self.allowed(now, priority),
+            models: self.cost_models(),
+        }
+    }
+
     /// How long a new item without a group key would wait, if that can be said.
     pub fn predicted_wait(&self, now: Time) -> Option<Duration> {
-        let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
-        bounds::predicted_wait(&queue)
+        let (group, cost) = (GroupKey::default(), self.usual_cost());
+        if self.rules.joins {
+            return self.places(now, &group, Priority::Normal, cost).predicted_wait();
+        }
+        bounds::predicted_wait(&self.queue_state(now, &group, Priority::Normal, cost))
     }
 
     /// How many items may wait until a new item of normal class is refused because of its wait, or because its answer would be
     /// late. `None` while that cannot be said, and with a latency target while no item waits.
     pub fn most_waiting(&mut self, now: Time) -> Option<usize> {
+        let (group, cost) = (GroupKey::default(), self.usual_cost());
+        if self.rules.target.is_some() && self.lanes.is_empty() {
+            return None;
+        }
+        if self.rules.joins {
+            let places = self.places(now, &group, Priority::Normal, cost);
+            return places.most_waiting(self.rules.request_timeout, self.rules.target);
+        }
         if let Some(target) = self.rules.target {
-            if self.lanes.is_empty() {
-                return None;
-            }
-            let cost = self.usual_cost();
             return self.ask(now, |policy, view| {
                 let ahead = |items| Ahead { batches: 0, items, own: items };
                 let forecast = |items| Forecast::new(view, policy, Some(target), ahead(items), cost, None);
                 Forecast::most_waiting(target, forecast)
             });
         }
-        let queue = self.queue_state(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
+        let queue = self.queue_state(now, &group, Priority::Normal, cost);
         let most = bounds::most_waiting(&queue, self.rules.request_timeout)?;
         // A batch for each idle replica does not wait, whatever is allowed.
         Some(most.max(queue.max_batch_size.saturating_mul(self.replicas.idle_count().max(1))))

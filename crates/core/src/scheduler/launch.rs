@@ -1,5 +1,7 @@
 //! Which batch leaves next. The policy says when a batch leaves and which items it takes.
 
+mod joining;
+
 use crate::learn::batch_cost::BatchCost;
 use crate::policy::batch_policy::{CloseReason, Decision, MOST_PASSES, View};
 use crate::policy::decisions::LaunchDecision;
@@ -16,6 +18,9 @@ use std::time::Duration;
 
 impl<P: Payload> Scheduler<P> {
     pub(super) fn launch(&mut self, now: Time) -> Option<Action<P>> {
+        if self.rules.joins {
+            return self.join(now);
+        }
         if !self.has_news && now < self.ask_again {
             return None; // A timer that was set for something else rang.
         }
@@ -118,12 +123,14 @@ impl<P: Payload> Scheduler<P> {
         self.next_batch += 1;
         self.has_news = true;
         let (mut load, mut bytes) = (BatchCost::default(), 0_u64);
+        // In an open set an item is computed with all that are there.
+        let size = if self.rules.joins { self.open_sets.items(replica) } else { items.len() };
         let mut costs = Vec::with_capacity(items.len());
         for item in &items {
             let entry = self.entries.get_mut(item).expect("what waits is known");
             entry.stage = Stage::Batch(id);
             entry.launched = Some(now);
-            entry.batch_size = items.len() as u32;
+            entry.batch_size = size as u32;
             self.queued_bytes -= entry.bytes;
             bytes += entry.bytes;
             load = load.with(entry.waiting.cost);
@@ -140,6 +147,7 @@ impl<P: Payload> Scheduler<P> {
             class,
             group,
             size: items.len(),
+            left: items.len(),
             computed: load,
             bytes,
             hangs_at: None,
@@ -148,7 +156,13 @@ impl<P: Payload> Scheduler<P> {
             suspect,
         };
         self.batches.insert(id, batch);
-        if self.replicas.launch(replica, id, costs, takes, suspect.is_some(), now) {
+        let runs = if self.rules.joins {
+            self.replicas.join(replica, id, costs);
+            true
+        } else {
+            self.replicas.launch(replica, id, costs, takes, suspect.is_some(), now)
+        };
+        if runs {
             self.run_batch(id, now);
         }
         let held = self.held_since.take().map_or(Duration::ZERO, |since| now - since);

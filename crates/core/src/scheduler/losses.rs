@@ -43,10 +43,11 @@ impl<P: Payload> Scheduler<P> {
     /// A replica died. Items that had not started go back to their lanes; items that had started run again alone, if they may.
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
         self.has_news = true;
+        self.open_sets.remove(id);
         for (turn, held) in self.replicas.remove(id).into_iter().enumerate() {
             // Workers say that a batch has started only where it matters, which saves a message per batch: where items may
-            // run again, the batch that was running is taken to have started.
-            let is_started = turn == 0 && self.rules.retry;
+            // run again, the batch that was running is taken to have started. In an open set all of them run.
+            let is_started = (turn == 0 || self.rules.joins) && self.rules.retry;
             self.batch_lost(now, held, is_started, loss);
         }
     }
@@ -164,7 +165,7 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// Puts an item back to its place in its lane; its bytes are counted already.
-    fn put_back(&mut self, id: ItemId) {
+    pub(super) fn put_back(&mut self, id: ItemId) {
         let entry = self.entries.get_mut(&id).expect("what waits is known");
         entry.stage = Stage::Lane(self.lanes.push(&entry.group, entry.waiting));
     }

@@ -13,5 +13,5 @@ pub mod item;
 mod launch;
 mod losses;
 mod poll;
-mod results;
+pub mod results;
 pub mod state;

@@ -19,7 +19,7 @@ impl<P: Payload> Scheduler<P> {
         let deadline = self.deadlines.first().map(|&(at, _)| at);
         let hang = self.hangs.first().map(|&(at, _)| at);
         let policy = Some(self.ask_again).filter(|at| at.0 != u64::MAX);
-        [deadline, hang, policy].into_iter().flatten().min()
+        [deadline, hang, policy, self.open_sets.next_pause()].into_iter().flatten().min()
     }
 
     /// The caller of an item went away. Returns the item if it had not ended.
@@ -36,6 +36,7 @@ impl<P: Payload> Scheduler<P> {
     /// This process did not run for this long, and perhaps the workers did not either: no batch is taken for a hang because of
     /// it.
     pub fn excuse(&mut self, away: Duration) {
+        self.open_sets.excuse(away);
         for (at, id) in std::mem::take(&mut self.hangs) {
             let at = at + away;
             self.hangs.insert((at, id));
@@ -63,15 +64,23 @@ impl<P: Payload> Scheduler<P> {
         }
         self.hangs.pop_first();
         let batch = self.batches.get_mut(&id)?;
-        // A part costs only a note, however many come. They are looked at here.
-        let later =
-            batch.progressed.map(|progressed| progressed + self.rules.batch_timeout).filter(|&later| later > now);
+        // A part or a step costs only a note, however many come. They are looked at here.
+        let progressed = batch.progressed.max(self.open_sets.reported(batch.replica));
+        let later = progressed.map(|progressed| progressed + self.rules.batch_timeout).filter(|&later| later > now);
         batch.hangs_at = later;
         if let Some(later) = later {
             self.hangs.insert((later, id));
             return self.hang(now);
         }
-        self.replicas.condemn(batch.replica);
-        Some(Action::Kill(batch.replica))
+        let replica = batch.replica;
+        self.replicas.condemn(replica);
+        self.open_sets.condemn(replica);
+        // In an open set all batches of the replica run. It is killed once.
+        for (id, batch) in self.batches.iter_mut().filter(|(_, batch)| batch.replica == replica) {
+            if let Some(at) = batch.hangs_at.take() {
+                self.hangs.remove(&(at, *id));
+            }
+        }
+        Some(Action::Kill(replica))
     }
 }

@@ -1,7 +1,10 @@
 //! What replicas and their workers report, except that they are lost.
 
+pub mod steps;
+
 use crate::learn::batch_cost::BatchCost;
 use crate::queue::group_key::GroupKey;
+use crate::queue::groups::WITHOUT_KEY;
 use crate::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use crate::scheduler::item::{EndedItem, Payload, Stage};
 use crate::scheduler::state::{Availability, Scheduler};
@@ -13,6 +16,9 @@ impl<P: Payload> Scheduler<P> {
     /// A replica is loaded and idle.
     pub fn replica_up(&mut self, now: Time, id: ReplicaId, class: ReplicaClass) {
         self.replicas.add(id, class, now);
+        if self.rules.joins {
+            self.open_sets.add(id);
+        }
         self.availability = Availability::Ready;
         self.has_news = true;
     }
@@ -20,6 +26,7 @@ impl<P: Payload> Scheduler<P> {
     /// A replica will end when it has finished what it holds: it gets nothing more.
     pub fn retire(&mut self, id: ReplicaId) {
         self.replicas.condemn(id);
+        self.open_sets.condemn(id);
     }
 
     /// Batches of a class of replicas took this long when they were tried before serving. What was measured while serving says
@@ -60,18 +67,19 @@ impl<P: Payload> Scheduler<P> {
     /// An item of a batch has its result. Returns the item, exactly once, to be answered; `None` if no client waits for it any
     /// more, or if it is not in this batch.
     pub fn item_ended(&mut self, batch: BatchId, id: ItemId) -> Option<EndedItem<P>> {
-        if let Some(batch) = self.batches.get(&batch)
-            && let Some(items) = self.replicas.items(batch.replica)
-        {
-            items.end(batch.id, id);
-        }
-        match self.entries.get(&id) {
+        let replica = self.batches.get(&batch).map(|batch| batch.replica);
+        let cost = replica.and_then(|id| self.replicas.items(id)).and_then(|items| items.end(batch, id));
+        let ended = match self.entries.get(&id) {
             Some(entry) if entry.stage == Stage::Batch(batch) => {
                 self.clear(id);
                 self.end(id)
             }
             _ => None,
+        };
+        if let Some(cost) = cost.filter(|_| self.rules.joins) {
+            self.place_is_free(batch, cost);
         }
+        ended
     }
 
     /// A worker sent a part of an item's answer, and goes on. The first one moves the deadline of the item, unless its client
@@ -131,9 +139,14 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// A running batch was too large for the memory of its device. Returns how many items of its group are taken to fit.
+    /// A running batch was too large for the memory of its device. Returns how many items of its group are taken to fit. Of a model
+    /// that works in steps all items of the replica were too many, of whatever group.
     pub fn too_large(&mut self, now: Time, id: BatchId) -> Option<usize> {
         let batch = self.batches.get(&id)?;
+        if self.rules.joins {
+            let items = self.open_sets.items(batch.replica);
+            return Some(self.memory_limits.too_large(WITHOUT_KEY, items, now));
+        }
         Some(self.memory_limits.too_large(batch.group?, batch.size, now))
     }
 }

@@ -12,6 +12,7 @@ use crate::policy::choice::chosen;
 use crate::policy::decisions::Decisions;
 use crate::queue::lanes::Lanes;
 use crate::replicas::batch::Batch;
+use crate::replicas::open_sets::OpenSets;
 use crate::replicas::quarantine::Quarantine;
 use crate::replicas::replicas::Replicas;
 use crate::request::{BatchId, ItemId, ReplicaId};
@@ -52,6 +53,8 @@ pub struct Scheduler<P: Payload> {
     pub(super) queued_bytes: u64,
     pub(super) deadlines: BTreeSet<(Time, ItemId)>,
     pub(super) replicas: Replicas<P::Input>,
+    /// What replicas hold whose items join and leave one by one; empty for all other deployments.
+    pub(super) open_sets: OpenSets,
     pub(super) batches: FxHashMap<BatchId, Batch>,
     /// When each running batch is taken for a hang.
     pub(super) hangs: BTreeSet<(Time, BatchId)>,
@@ -94,6 +97,7 @@ impl<P: Payload> Scheduler<P> {
             queued_bytes: 0,
             deadlines: BTreeSet::new(),
             replicas: Replicas::default(),
+            open_sets: OpenSets::default(),
             batches: FxHashMap::default(),
             hangs: BTreeSet::new(),
             next_batch: 1,

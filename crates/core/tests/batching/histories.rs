@@ -197,6 +197,7 @@ impl<'a> Run<'a> {
             stream_timeout: hours,
             batch_timeout: hours,
             retry: true,
+            joins: false,
             policy: PolicyChoice::Auto,
             target: None,
             max_wait: None,

@@ -168,6 +168,7 @@ impl Scenario {
             stream_timeout: hours,
             batch_timeout: hours,
             retry: true,
+            joins: false,
             policy: PolicyChoice::Auto,
             target: self.target.filter(|_| self.drop == Drop::ByPolicy).map(Duration::from_secs_f64),
             max_wait: None,

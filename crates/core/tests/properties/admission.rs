@@ -35,6 +35,7 @@ fn rules() -> Rules {
         stream_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
+        joins: false,
         policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,

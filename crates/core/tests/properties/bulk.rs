@@ -55,6 +55,7 @@ fn run(policy: PolicyChoice, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, S
         stream_timeout: Duration::from_secs(3600),
         batch_timeout: Duration::from_secs(3600),
         retry: true,
+        joins: false,
         policy,
         target: None,
         max_wait: Some(Duration::from_secs(3600)),

@@ -42,6 +42,7 @@ fn scheduler() -> Scheduler<Input> {
         stream_timeout: 10 * MINUTE,
         batch_timeout: 10 * MINUTE,
         retry: true,
+        joins: false,
         policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,

@@ -123,6 +123,7 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
         stream_timeout: times.2 * 5,
         batch_timeout: times.2,
         retry,
+        joins: false,
         policy,
         target: None,
         max_wait: None,

@@ -52,6 +52,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         stream_timeout: hour,
         batch_timeout: hour,
         retry,
+        joins: false,
         policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,

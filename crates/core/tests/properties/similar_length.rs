@@ -55,6 +55,7 @@ impl Story {
             stream_timeout: 10 * HOUR,
             batch_timeout: 10 * HOUR,
             retry: true,
+            joins: false,
             policy: PolicyChoice::Auto,
             target: None,
             max_wait: None,

@@ -156,6 +156,7 @@ impl Simulation {
             stream_timeout: minute,
             batch_timeout: minute,
             retry: true,
+            joins: false,
             policy: PolicyChoice::Eager,
             target: None,
             max_wait: None,

@@ -27,6 +27,18 @@ pub enum Allowed {
     Target,
 }
 
+impl Allowed {
+    /// The longest wait that a request may have which may take `timeout`, where a full batch takes `full`.
+    pub fn wait(self, full: Duration, timeout: Duration) -> Duration {
+        let within_reason = |batches: Duration| batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
+        match self {
+            Allowed::DuringOverload => within_reason(full * ALLOWED_HALVES_IN_OVERLOAD / 2),
+            Allowed::Batches | Allowed::Target => within_reason(full * ALLOWED_BATCHES),
+            Allowed::For(wait) => wait,
+        }
+    }
+}
+
 /// The state of the queue when a request asks to enter.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueState<'a> {
@@ -68,12 +80,7 @@ impl QueueState<'_> {
 
     /// The longest wait that a request may have which may take `timeout`.
     fn longest_wait(&self, timeout: Duration) -> Duration {
-        let within_reason = |batches: Duration| batches.max(ALLOWED_AT_LEAST).min(timeout / 2);
-        match self.allowed {
-            Allowed::DuringOverload => within_reason(self.full() * ALLOWED_HALVES_IN_OVERLOAD / 2),
-            Allowed::Batches | Allowed::Target => within_reason(self.full() * ALLOWED_BATCHES),
-            Allowed::For(wait) => wait,
-        }
+        self.allowed.wait(self.full(), timeout)
     }
 
     fn batch(&self, items: usize) -> Duration {
@@ -122,27 +129,64 @@ pub fn admit(
     timeout: Duration,
     remaining: Duration,
 ) -> Result<(), Refusal> {
-    let wait = predicted_wait(queue);
-    let (full, allowed) = (queue.full(), queue.longest_wait(timeout));
-    let refuse = |outcome| {
-        let excess = wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(allowed) + full);
-        Err(Refusal::after(outcome, wait, excess))
+    let door = Door {
+        items: queue.items,
+        bytes: queue.bytes,
+        wait: predicted_wait(queue),
+        full: queue.full(),
+        longest: queue.longest_wait(timeout),
+        own: queue.batch(1),
+        has_target: queue.allowed == Allowed::Target,
     };
-    if queue.items >= limits.max_items {
-        return refuse(Outcome::QueueFull);
+    door.admit(limits, bytes, remaining)
+}
+
+/// What decides about one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Door {
+    /// Items that wait.
+    pub items: usize,
+    /// Bytes that wait.
+    pub bytes: u64,
+    /// The wait that is predicted for the request; `None` while too little has been measured.
+    pub wait: Option<Duration>,
+    /// What a full batch takes.
+    pub full: Duration,
+    /// The longest wait that the request may have.
+    pub longest: Duration,
+    /// What the request itself takes, after its wait.
+    pub own: Duration,
+    /// A forecast decides, not the wait.
+    pub has_target: bool,
+}
+
+impl Door {
+    /// Lets a request of `bytes` in which has `remaining` until its deadline, or returns the refusal.
+    pub fn admit(&self, limits: QueueLimits, bytes: u64, remaining: Duration) -> Result<(), Refusal> {
+        let refuse = |outcome| {
+            let excess = self.wait.map_or(Duration::ZERO, |wait| wait.saturating_sub(self.longest) + self.full);
+            Err(Refusal::after(outcome, self.wait, excess))
+        };
+        if self.items >= limits.max_items {
+            return refuse(Outcome::QueueFull);
+        }
+        if self.bytes > 0 && self.bytes.saturating_add(bytes) > limits.max_bytes {
+            return refuse(Outcome::QueueBytesFull);
+        }
+        let Some(wait) = self.wait.filter(|_| !self.has_target) else { return Ok(()) };
+        if wait > self.longest {
+            return refuse(Outcome::WaitTooLong);
+        }
+        // Only a wait makes a deadline unreachable. Without one the item is computed, whatever the model seems to take.
+        if wait > Duration::ZERO && wait + self.own > remaining {
+            return Err(Refusal {
+                outcome: Outcome::DeadlineUnreachable,
+                predicted_wait: Some(wait),
+                retry_after: None,
+            });
+        }
+        Ok(())
     }
-    if queue.bytes > 0 && queue.bytes.saturating_add(bytes) > limits.max_bytes {
-        return refuse(Outcome::QueueBytesFull);
-    }
-    let Some(wait) = wait.filter(|_| queue.allowed != Allowed::Target) else { return Ok(()) };
-    if wait > allowed {
-        return refuse(Outcome::WaitTooLong);
-    }
-    // Only a wait makes a deadline unreachable. Without one the item is computed, whatever the model seems to take.
-    if wait > Duration::ZERO && wait + queue.batch(1) > remaining {
-        return Err(Refusal { outcome: Outcome::DeadlineUnreachable, predicted_wait: Some(wait), retry_after: None });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,4 +3,5 @@
 pub mod bounds;
 pub mod forecast;
 pub mod hopeless;
+pub mod places;
 pub mod refusal;

@@ -1,0 +1,80 @@
+//! What workers report of models that work in steps.
+
+use crate::learn::batch_cost::BatchCost;
+use crate::queue::groups::WITHOUT_KEY;
+use crate::replicas::batch::Batch;
+use crate::request::{BatchId, ItemId, ReplicaId};
+use crate::scheduler::item::{Payload, Stage};
+use crate::scheduler::state::Scheduler;
+use crate::time::Time;
+use std::time::Duration;
+
+/// One step of a model, as its worker reports it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Step {
+    /// Items that the step computed: all of one group key, without those that were left out.
+    pub active: usize,
+    /// Items that joined right before it.
+    pub joined: usize,
+    /// What the step took, without the next.
+    pub took: Duration,
+    /// What it took to decode and to admit the newcomers.
+    pub join_took: Duration,
+}
+
+impl<P: Payload> Scheduler<P> {
+    /// A replica made a step. This is said before the ends of items that the step brought: an item stays until the end of its
+    /// last step.
+    pub fn stepped(&mut self, now: Time, replica: ReplicaId, step: Step) {
+        let Some(class) = self.replicas.class(replica).filter(|_| self.rules.joins) else { return };
+        let items = self.open_sets.stepped(replica, now);
+        let models = self.models.learn_of(class);
+        models.steps.joined(step.joined, step.join_took.as_secs_f64());
+        if step.active > 0 {
+            models.profiled(BatchCost::alike(step.active, 1), step.took);
+            models.steps.stepped(step.active, items, step.took.as_secs_f64());
+            // Before that time there may still be more items than are taken to fit.
+            if self.memory_limits.of(WITHOUT_KEY).is_some_and(|(_, try_at)| now >= try_at) {
+                self.memory_limits.fitted(WITHOUT_KEY, items, self.rules.batch.max_items);
+            }
+        }
+    }
+
+    /// The model has no room for an item now: the item goes back to its place in its lane.
+    pub fn later(&mut self, now: Time, batch: BatchId, id: ItemId) {
+        let Some(replica) = self.batches.get(&batch).filter(|_| self.rules.joins).map(|batch| batch.replica) else {
+            return;
+        };
+        let Some(cost) = self.replicas.items(replica).and_then(|items| items.end(batch, id)) else { return };
+        self.open_sets.later(replica, cost, now);
+        let is_suspect = self.left(batch);
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.stage == Stage::Batch(batch)) else { return };
+        (entry.launched, entry.batch_size) = (None, 0);
+        self.queued_bytes += entry.bytes;
+        if is_suspect {
+            entry.stage = Stage::Suspect;
+            self.quarantine.add_suspect(id);
+        } else {
+            self.put_back(id);
+        }
+    }
+
+    /// The worker is done with an item of an open set, whose place is free now.
+    pub(super) fn place_is_free(&mut self, batch: BatchId, cost: u64) {
+        let Some(&Batch { replica, class, .. }) = self.batches.get(&batch) else { return };
+        self.models.learn_of(class).steps.ended();
+        self.open_sets.leave(replica, cost);
+        self.left(batch);
+    }
+
+    /// One item of a batch has left its replica. The batch ends with its last item. Returns whether it was that of a suspect.
+    fn left(&mut self, id: BatchId) -> bool {
+        let Some(batch) = self.batches.get_mut(&id) else { return false };
+        batch.left -= 1;
+        let is_suspect = batch.suspect.is_some();
+        if batch.left == 0 {
+            self.remove_batch(id);
+        }
+        is_suspect
+    }
+}
