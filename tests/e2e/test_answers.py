@@ -143,6 +143,18 @@ def test_a_form_where_json_is_read_is_called_a_form(serve: Serve) -> None:
         assert "content-type `multipart/form-data; boundary=x` is not taken here; send " in refused.body.decode()
 
 
+def test_an_image_that_curl_sent_as_a_form_is_led_to_data_binary(serve: Serve) -> None:
+    server = serve("images.py")
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    refused = server.post("/invert", b"PNGIHDR", form)
+    assert refused.status == 422
+    hint = "application/x-www-form-urlencoded, a form; curl sends a file unchanged with --data-binary @FILE"
+    assert refused.json()["detail"].endswith(hint)
+    assert hint not in server.post("/invert", b"PNGIHDR", {"content-type": "image/png"}).json()["detail"]
+    named = server.post("/invert", b'"cat.png"', {"content-type": JSON})
+    assert "send the bytes of the file with content-type: image/*, or their base64" in named.json()["detail"]
+
+
 def test_the_front_answers_for_itself(serve: Serve) -> None:
     server = serve("sleepy.py", "noop.py")
     answers = server.submit_held("/sleepy", ["a", "b"])  # the model is busy and the front must not care

@@ -21,7 +21,11 @@ def test_a_deployment_is_called_at_its_own_path_and_by_its_name(serve: Serve) ->
         for asked, meant in (("/v1/embedings", "/v1/embeddings"), ("/v1/predict/bach", "/v1/predict/batch")):
             assert f"; did you mean {meant}?" in client.post(asked, "a").json()["error"]["message"]
         assert "did you mean" not in client.post("/v1/something/else", "a").json()["error"]["message"]
-        for asked, meant in (("/api/whispr", "/api/whisper"), ("/shout/btach", "/shout/batch")):
+        for asked, meant in (
+            ("/api/whispr", "/api/whisper"),
+            ("/shout/btach", "/shout/batch"),
+            ("/shout/predict", "/shout"),
+        ):
             assert f"; did you mean {meant}? " in client.post(asked, "a").json()["detail"]
         paths = client.get("/openapi.json").json()["paths"]
         ids = [operation["operationId"] for path in paths.values() for operation in path.values()]

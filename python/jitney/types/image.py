@@ -6,7 +6,7 @@ import importlib.util
 import io
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from jitney.errors import InvalidInput, InvalidOutput, TargetError
 from jitney.types.host import on_host
@@ -120,6 +120,11 @@ class Image:
         import numpy as np
 
         return np.asarray(self.to_pil(mode), dtype=np.uint8)
+
+    @property
+    def __array_interface__(self) -> Never:
+        """Raise: numpy, which asks for this, would make an array of one object of it."""
+        raise TypeError("numpy cannot read a jitney.Image: write image.to_numpy() in place of np.asarray(image)")
 
     def check(self) -> None:
         """Raise InvalidInput unless the header is an image's and within `max_pixels`; pixels are not decoded."""

@@ -229,3 +229,18 @@ def test_an_image_of_a_path_says_to_read_the_file(name: Any) -> None:
 def test_json_in_place_of_an_image_is_told_how_to_be_sent(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="they look like JSON: send content-type: application/json"):
         Image(body).check()
+
+
+def test_numpy_does_not_make_an_object_of_an_image() -> None:
+    for make in (np.asarray, np.array):
+        with pytest.raises(TypeError, match=r"write image\.to_numpy\(\) in place of np\.asarray\(image\)"):
+            make(Image(png()))
+
+
+def test_a_path_as_an_example_is_led_to_the_bytes_of_its_file() -> None:
+    decoded = codec().from_python(["cat.png", png()])
+    assert decoded.indices == [1]
+    [(_, error)] = decoded.errors
+    assert str(error) == (
+        "a string is an image as base64, and 'cat.png' is not; give the bytes of the file: Path(…).read_bytes()"
+    )

@@ -48,11 +48,20 @@ impl Catalogue {
 
     /// The path of a deployment, or of `more`, that was probably meant by a path that leads nowhere; without first slashes.
     pub fn nearest(&self, asked: &str, more: &[&str]) -> Option<String> {
-        let one = || self.deployments.keys().chain(self.routes.keys());
-        let many = one().map(|path| format!("{path}{MANY}"));
-        let known = one().cloned().chain(many).chain(more.iter().map(|&path| path.to_owned()));
-        let near = known.map(|known| (distance(&known, asked), known));
-        near.filter(|(distance, _)| *distance <= 2 + asked.len() / 4).min().map(|(_, known)| known)
+        let near = |known: &str, asked: &str| {
+            let edits = distance(known, asked);
+            (edits <= 2 + asked.len() / 4).then(|| (edits, known.to_owned()))
+        };
+        let one = || self.deployments.keys().chain(self.routes.keys()).map(String::as_str);
+        let whole = one().chain(more.iter().copied()).filter_map(|known| near(known, asked));
+        // A last segment that is not of a deployment: what stands before it is compared alone, or with that of many items.
+        let below = asked.rsplit_once('/').into_iter().flat_map(|(head, last)| {
+            let is_many = distance(&MANY[1..], last) <= 2;
+            one()
+                .filter_map(move |known| near(known, head))
+                .map(move |(edits, known)| (edits + 1, if is_many { known + MANY } else { known }))
+        });
+        whole.chain(below).min().map(|(_, known)| known)
     }
 }
 

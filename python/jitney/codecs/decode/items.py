@@ -200,14 +200,28 @@ def _image_reader(max_pixels: int) -> ItemReader:
             return read(value.encode())
         if is_pillow(value) or is_array(value):
             return read(Image(value).encode())
+        if isinstance(value, str):
+            try:
+                return read(from_base64(_without_scheme(value)))
+            except ValueError:
+                file = "the bytes of the file: Path(…).read_bytes()"
+                raise InvalidInput(f"a string is an image as base64, and {value[:60]!r} is not; give {file}") from None
         return read(msgspec.convert(value, bytes))
 
     decoders: dict[int, Decode | None] = {
         tags.BYTES: read,
-        tags.JSON: lambda value: read(_from_base64(_without_scheme(from_json(value)))),
+        tags.JSON: lambda value: read(_image_from_base64(from_json(value))),
         tags.MSGPACK: lambda value: read(from_msgpack(value)),
     }
     return ItemReader(decoders, from_value, "an image as raw bytes, base64 in JSON, or msgpack")
+
+
+def _image_from_base64(text: str) -> bytes:
+    try:
+        return from_base64(_without_scheme(text))
+    except ValueError as error:
+        how = "send the bytes of the file with content-type: image/*, or their base64"
+        raise MalformedBody(f"expected an image as base64: {error}; {how}") from None
 
 
 def _without_scheme(text: str) -> str:

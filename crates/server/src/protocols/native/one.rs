@@ -13,13 +13,16 @@ use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::reply::render;
 use crate::protocols::reply::render::Rendered;
 use crate::protocols::request::input::Reading;
-use crate::protocols::request::media::{body_type, came_as_form, check_content_encoding, content_type};
+use crate::protocols::request::media::{
+    body_type, came_as_form, check_content_encoding, content_type, image_came_as_form,
+};
 use crate::protocols::request::terms::allowed;
 use crate::protocols::request::{form, input};
 use crate::values::answer::{Answer, Failure, OutputPart, Timing};
 use crate::values::chunks::Chunks;
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use jitney_core::config::manifest::InputKind;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -117,7 +120,10 @@ impl Dialect for One<'_> {
         let missing = || Failure::new(Outcome::Internal, "an answer is missing");
         let answer = answers.pop().ok_or_else(missing)?;
         // Most documents are first looked into by the worker.
-        let parts = answer.result.map_err(|failure| came_as_form(self.headers, self.explained(failure)))?;
+        let parts = answer.result.map_err(|failure| match self.deployment.manifest.input.kind {
+            InputKind::Image => image_came_as_form(self.headers, failure),
+            _ => came_as_form(self.headers, self.explained(failure)),
+        })?;
         let rendered = render::answer(&parts, &head.accept, timing.batch_size <= 1)?;
         Ok(Written::ok((rendered, author_headers(&parts))))
     }

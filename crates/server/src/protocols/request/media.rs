@@ -114,11 +114,24 @@ pub(crate) fn wrong_type(got: &[u8], takes: &[&str]) -> Failure {
     Failure::new(Outcome::UnsupportedMediaType, detail)
 }
 
+const FORM: &str = "application/x-www-form-urlencoded";
+
+fn is_form(headers: &HeaderMap) -> bool {
+    content_type(headers).get(..FORM.len()).is_some_and(|got| got.eq_ignore_ascii_case(FORM.as_bytes()))
+}
+
+/// Says of an image that cannot be read that it came as a form: `curl -d @FILE` says this of a file, and drops bytes of it.
+pub(crate) fn image_came_as_form(headers: &HeaderMap, failure: Failure) -> Failure {
+    if !is_form(headers) || failure.outcome != Outcome::InvalidInput {
+        return failure;
+    }
+    let why = format!("the content-type is {FORM}, a form; curl sends a file unchanged with --data-binary @FILE");
+    Failure { detail: format!("{}; {why}", failure.detail), ..failure }
+}
+
 /// Says of a body that is no JSON that it came as a form. `curl -d` says this of every body unless it has another type.
 pub(crate) fn came_as_form(headers: &HeaderMap, failure: Failure) -> Failure {
-    const FORM: &str = "application/x-www-form-urlencoded";
-    let is_form = content_type(headers).get(..FORM.len()).is_some_and(|got| got.eq_ignore_ascii_case(FORM.as_bytes()));
-    if !is_form || failure.outcome != Outcome::MalformedBody {
+    if !is_form(headers) || failure.outcome != Outcome::MalformedBody {
         return failure;
     }
     let why =
