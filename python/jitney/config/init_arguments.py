@@ -26,7 +26,7 @@ class _UnknownType(Exception):
 def constructor_arguments(name: str, kind: type, init: Mapping[str, object]) -> dict[str, object]:
     """Return the keyword arguments for `kind`, of the deployment `name`; ConfigError names a wrong one."""
     parameters = _parameters(kind)
-    where = f"[deployment.{name}.init]"
+    where = f"deployment `{name}`"
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for key in init:
@@ -34,7 +34,10 @@ def constructor_arguments(name: str, kind: type, init: Mapping[str, object]) -> 
             raise ConfigError(f"{where}: {unknown('constructor argument', key, known)}")
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in init:
-            raise ConfigError(f"{where}: `{key}` must be given: {kind.__qualname__} has no default for it")
+            raise ConfigError(
+                f"{where}: the constructor argument `{key}` must be given: {kind.__qualname__} has no default for it; "
+                f"write --set {name}.init.{key}=VALUE, or {key} in [deployment.{name}.init] of the file"
+            )
     hints = _hints(kind)
     # An argument whose default is None takes None, though its annotation may not say so.
     optional = {key for key, parameter in known.items() if parameter.default is None}

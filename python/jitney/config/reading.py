@@ -54,6 +54,7 @@ def _read_file_deployment(layer: Layer, path: str, name: str, table: object) -> 
     init = _table_in(path, f"deployment.{name}.init", options.pop("init", {}))
     layer.options[name], layer.places[name] = {}, {"": where}  # an empty table names a deployment too
     for key, value in options.items():
+        _refuse_address(where, key, options, " in [server]")
         _refuse_misplaced(where, key, deployment_options(), "[server]")
         layer.put(name, key, parse(deployment_options(), (where, "file"), key, value), where)
     for key, value in init.items():
@@ -67,9 +68,10 @@ def _unknown_at_top(key: str, value: object) -> str:
     table = next((table for table, options in tables.items() if key in options), None)
     if table is not None:
         return f"`{key}` is in no table; write it in {table}"
-    said = unknown("table", key, ("deployment", SERVER))
-    is_name = isinstance(value, dict) and "did you mean" not in said
-    return f"{said}; options of a deployment are in [deployment.{key}]" if is_name else said
+    keys = cast("dict[str, object]", value).keys() if isinstance(value, dict) else set[str]()
+    if keys and keys <= {*deployment_options(), "init"}:
+        return f"there is no table `{key}`; options of a deployment are in [deployment.{key}]"
+    return unknown("table", key, ("deployment", SERVER))
 
 
 def _refuse_misplaced(where: str, key: str, table: Mapping[str, Option], other: str) -> None:
@@ -78,12 +80,12 @@ def _refuse_misplaced(where: str, key: str, table: Mapping[str, Option], other: 
         raise ConfigError(f"{where}: `{key}` is not an option of this table; write it in {other}")
 
 
-def _refuse_address(where: str, key: str, table: Mapping[str, object]) -> None:
-    """Refuse `host` and `port`, which are flags and variables, and write them as the file has them."""
+def _refuse_address(where: str, key: str, table: Mapping[str, object], place: str = "") -> None:
+    """Refuse `host` and `port`, which are flags and variables, and write them as the file has them, at this place."""
     if key in ("host", "port"):
         host = str(table.get("host", "127.0.0.1"))
         address = f"tcp:{f'[{host}]' if ':' in host else host}:{table.get('port', 8000)}"
-        raise ConfigError(f'{where}: there is no option `{key}`; write listen = ["{address}"]')
+        raise ConfigError(f'{where}: there is no option `{key}`; write listen = ["{address}"]{place}')
 
 
 def _table_in(path: str, key: str, value: object) -> Mapping[str, object]:

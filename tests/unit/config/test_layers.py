@@ -329,8 +329,10 @@ def test_devices_are_names_or_auto_alone() -> None:
         ("[deployment.m]\nlog_level = 'info'", "`log_level` is not an option of this table; write it in [server]"),
         (
             "[m]\nreplicas = 2",
-            "there is no table `m`; there are deployment, server; options of a deployment are in [dep",
+            "there is no table `m`; options of a deployment are in [deployment.m]",
         ),
+        ("[sentiment]\nreplicas = 2", "there is no table `sentiment`; options of a deployment are in [deployment.sent"),
+        ("[deployment.m]\nport = 9000", 'no option `port`; write listen = ["tcp:127.0.0.1:9000"] in [server]'),
         ("replicas = 2", "`replicas` is in no table; write it in [deployment.NAME]"),
         ("listen = []", "`listen` is in no table; write it in [server]"),
     ],

@@ -339,7 +339,7 @@ def test_constructor_arguments_are_checked_and_typed(tmp_path: Path) -> None:
     [found] = load_target(write(tmp_path, "embedder.py", EMBEDDER) + ":TextEmbedder")
     model = found.instantiate({"scale": SetText("2"), "path": SetText("3")}).__self__  # pyright: ignore[reportFunctionMemberAccess]
     assert (model.scale, model.path) == (2.0, "3")
-    with pytest.raises(ConfigError, match=r"\[deployment\.text_embedder\.init\].*did you mean `scale`"):
+    with pytest.raises(ConfigError, match=r"deployment `text_embedder`: .*did you mean `scale`"):
         found.instantiate({"scal": 1})
     with pytest.raises(ConfigError, match=r"--set text_embedder\.init\.scale: expected a number, got 'x'"):
         found.instantiate({"scale": SetText("x")})
@@ -349,7 +349,7 @@ def test_constructor_arguments_are_checked_and_typed(tmp_path: Path) -> None:
         def __init__(self, path: str) -> None: ...
         def predict(self, texts: list[str]) -> list[str]: ...
 
-    with pytest.raises(ConfigError, match="`path` must be given"):
+    with pytest.raises(ConfigError, match=r"argument `path` must be given: .*write --set \w+\.init\.path=VALUE, or"):
         of(Needs).instantiate({})
     with pytest.raises(ConfigError, match="is a function"):
         of(jitney.deployment(served)).instantiate({"a": 1})
