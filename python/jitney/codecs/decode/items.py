@@ -228,10 +228,3 @@ def _without_scheme(text: str) -> str:
     """Drop the `data:image/png;base64,` that browsers put before it."""
     head, comma, rest = text.partition(",")
     return rest if comma and head.startswith("data:") and head.endswith(";base64") else text
-
-
-def _from_base64(text: str) -> bytes:
-    try:
-        return from_base64(text)
-    except ValueError as error:
-        raise MalformedBody(f"expected base64: {error}") from None
