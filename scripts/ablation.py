@@ -80,14 +80,14 @@ PARTS = {
         "match self.after.get(&from).filter(|_| !OFF) {",
     ),
     "S(n) of each group": (
-        "learn/cost_models.rs",
+        "learn/group_models.rs",
         "self.groups.get(&group).map_or(&self.all,",
         "self.groups.get(&group).filter(|_| !OFF).map_or(&self.all,",
     ),
     "a new group begins with the deployment's S(n)": (
-        "learn/cost_models.rs",
-        "cost_model: self.all.as_a_guess(),",
-        "cost_model: if OFF { CostModel::default() } else { self.all.as_a_guess() },",
+        "learn/group_models.rs",
+        "let guess = self.all.as_a_guess();",
+        "let guess = if OFF { CostModel::default() } else { self.all.as_a_guess() };",
     ),
     "costs of items": (
         "learn/cost_model.rs",

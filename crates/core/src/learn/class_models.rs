@@ -1,24 +1,24 @@
 //! What batches take on each class of replicas: a fast and a slow machine must not be learned as one.
 
-use crate::learn::cost_models::CostModels;
+use crate::learn::group_models::GroupModels;
 use crate::request::ReplicaClass;
 
 /// The models of all classes.
 #[derive(Clone, Debug, Default)]
 pub struct ClassModels {
-    first: (ReplicaClass, CostModels),
-    others: Vec<(ReplicaClass, CostModels)>,
+    first: (ReplicaClass, GroupModels),
+    others: Vec<(ReplicaClass, GroupModels)>,
 }
 
 impl ClassModels {
     /// The models of a class. Those of the first class stand in where it has none yet, or where no class is known.
-    pub fn of(&self, class: Option<ReplicaClass>) -> &CostModels {
+    pub fn of(&self, class: Option<ReplicaClass>) -> &GroupModels {
         let own = self.others.iter().find(|(other, _)| Some(*other) == class);
         &own.unwrap_or(&self.first).1
     }
 
     /// The models of a class, to learn from one of its replicas. The first class that is learned from is the first class.
-    pub fn learn_of(&mut self, class: ReplicaClass) -> &mut CostModels {
+    pub fn learn_of(&mut self, class: ReplicaClass) -> &mut GroupModels {
         if self.others.is_empty() && !self.first.1.all().is_known() {
             self.first.0 = class;
         }
@@ -26,7 +26,7 @@ impl ClassModels {
             return &mut self.first.1;
         }
         let index = self.others.iter().position(|(other, _)| *other == class).unwrap_or_else(|| {
-            self.others.push((class, CostModels::default()));
+            self.others.push((class, GroupModels::default()));
             self.others.len() - 1
         });
         &mut self.others[index].1

@@ -36,7 +36,7 @@ struct Trial {
     count: u32,
 }
 
-/// The paces by each measure.
+/// The models by each measure.
 #[derive(Clone, Debug, Default)]
 pub struct CostModel {
     by_items: SizeModel,
@@ -67,9 +67,9 @@ impl CostModel {
             self.padding += WEIGHT_OF_NEWEST * (padding.clamp(0.0, MOST_WEIGHT) - self.padding);
         }
         self.by_items.learn(load.items, length);
-        if let Some(cost_models) = &mut self.by_units {
-            cost_models[0].learn(load.units(Measure::Cost), length);
-            cost_models[1].learn(load.units(Measure::Padded), length);
+        if let Some(size_models) = &mut self.by_units {
+            size_models[0].learn(load.units(Measure::Cost), length);
+            size_models[1].learn(load.units(Measure::Padded), length);
         }
     }
 
@@ -79,7 +79,7 @@ impl CostModel {
         let by_units = self
             .by_units
             .as_ref()
-            .map(|cost_models| Box::new([cost_models[0].as_a_guess(), cost_models[1].as_a_guess()]));
+            .map(|size_models| Box::new([size_models[0].as_a_guess(), size_models[1].as_a_guess()]));
         CostModel { by_items: self.by_items.as_a_guess(), by_units, ..*self }
     }
 
@@ -158,8 +158,8 @@ impl CostModel {
 
     fn by(&self, measure: Measure) -> &SizeModel {
         match (&self.by_units, measure) {
-            (Some(cost_models), Measure::Cost) => &cost_models[0],
-            (Some(cost_models), Measure::Padded) => &cost_models[1],
+            (Some(size_models), Measure::Cost) => &size_models[0],
+            (Some(size_models), Measure::Padded) => &size_models[1],
             _ => &self.by_items,
         }
     }

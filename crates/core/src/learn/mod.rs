@@ -3,7 +3,7 @@
 pub mod batch_cost;
 pub mod class_models;
 pub mod cost_model;
-pub mod cost_models;
+pub mod group_models;
 pub mod group_transitions;
 pub mod memory_limits;
 pub mod size_model;

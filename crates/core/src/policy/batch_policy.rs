@@ -2,7 +2,7 @@
 
 use crate::learn::batch_cost::{BatchCost, Measure};
 use crate::learn::cost_model::CostModel;
-use crate::learn::cost_models::CostModels;
+use crate::learn::group_models::GroupModels;
 use crate::learn::memory_limits::MemoryLimits;
 use crate::learn::size_model::SizeModel;
 use crate::learn::traffic::Traffic;
@@ -98,7 +98,7 @@ pub struct View<'a> {
     /// What batches take, of all groups together.
     pub size_model: &'a SizeModel,
     /// The same of each group.
-    pub cost_models: &'a CostModels,
+    pub group_models: &'a GroupModels,
     /// How requests arrive.
     pub traffic: &'a Traffic,
     /// When the next busy replica should be free; `None` if none is busy.
@@ -119,12 +119,12 @@ impl View<'_> {
 
     /// What batches of a lane take, by the number of items.
     pub fn size_model_of(&self, lane: LaneId) -> &SizeModel {
-        self.cost_models.of(self.lanes.group(lane))
+        self.group_models.of(self.lanes.group(lane))
     }
 
     /// What batches of a lane take.
     pub fn cost_model_of(&self, lane: LaneId) -> &CostModel {
-        self.cost_models.cost_model_of(self.lanes.group(lane))
+        self.group_models.cost_model_of(self.lanes.group(lane))
     }
 
     /// The batches of one, two, … of the items that leave a lane first.

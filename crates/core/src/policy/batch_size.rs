@@ -44,7 +44,7 @@ fn best_size(view: &View, size_model: &SizeModel, waiting: usize, rate: f64, mos
     let behind = behind(view, size_model, waiting, most, rate);
     // On a shared machine sizes are measured at different times, and what differs may be the load of the machine. Where items
     // differ in cost, durations scatter for that reason too.
-    let has_costs = view.cost_models.cost_model().has_costs();
+    let has_costs = view.group_models.cost_model().has_costs();
     let doubt = if has_costs { 0.0 } else { (size_model.scatter() - USUAL_SCATTER).clamp(0.0, MOST_DOUBT) };
     let front_s = |items| if items == most { most_s } else { FRONT_S };
     size_model.best_size(most, doubt, |items, seconds| (seconds + front_s(items)) * (behind / items as f64 + 1.0))

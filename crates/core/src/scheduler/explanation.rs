@@ -136,7 +136,7 @@ impl<P: Payload> Scheduler<P> {
             share: rounded(share),
             after_ms: if after.is_finite() { rounded(after * 1e3) } else { 0.0 },
         });
-        let learned = &self.cost_models().steps;
+        let learned = &self.group_models().steps;
         let steps = self.rules.joins.then(|| StepsSeen {
             join_ms: rounded(learned.join_s() * 1e3),
             steps_per_item: learned.steps().map(rounded),
@@ -160,17 +160,17 @@ impl<P: Payload> Scheduler<P> {
     }
 
     fn groups_seen(&self, now: Time) -> Vec<GroupSeen> {
-        let cost_models = self.cost_models();
+        let group_models = self.group_models();
         let limited = self.memory_limits.groups().chain(self.transfer_limits.groups());
-        let known: BTreeSet<GroupId> = cost_models.groups().chain(limited).collect();
+        let known: BTreeSet<GroupId> = group_models.groups().chain(limited).collect();
         let mut known: Vec<(GroupId, &GroupKey)> =
             self.lanes.keys().filter(|(group, _)| known.contains(group)).collect();
-        known.sort_by_key(|&(group, _)| (Reverse(cost_models.own(group).map_or(0, |(_, batches)| batches)), group));
+        known.sort_by_key(|&(group, _)| (Reverse(group_models.own(group).map_or(0, |(_, batches)| batches)), group));
         known.into_iter().take(GROUPS_SHOWN).map(|(group, key)| self.group_seen(now, group, key)).collect()
     }
 
     fn group_seen(&self, now: Time, group: GroupId, key: &GroupKey) -> GroupSeen {
-        let own: Option<(&CostModel, u64)> = self.cost_models().own(group);
+        let own: Option<(&CostModel, u64)> = self.group_models().own(group);
         let memory_limit = self.memory_limits.of(group);
         GroupSeen {
             group: key.to_string(),

@@ -193,7 +193,7 @@ impl<P: Payload> Scheduler<P> {
         // Where fewer items are a full batch, the own lane holds more batches.
         let Ahead { batches, own, .. } = self.lanes.ahead(group, rank(now, priority, self.rules.boost));
         let ahead = batches + own / enough - own / max_batch_size;
-        let cost_models = self.cost_models();
+        let group_models = self.group_models();
         QueueState {
             items: self.queued_items(),
             bytes: self.queued_bytes,
@@ -204,8 +204,8 @@ impl<P: Payload> Scheduler<P> {
             replicas: (self.replicas.len() as u32).max(1),
             idle: self.replicas.idle().is_some(),
             allowed: self.allowed(now, priority),
-            size_model: cost_models.all(),
-            weight: cost_models.cost_model().weight(enough, mean_cost),
+            size_model: group_models.all(),
+            weight: group_models.cost_model().weight(enough, mean_cost),
         }
     }
 
@@ -235,7 +235,7 @@ impl<P: Payload> Scheduler<P> {
             all: limits.items(mean_cost).min(most).saturating_mul(replicas),
             replicas: replicas as u32,
             allowed: self.allowed(now, priority),
-            models: self.cost_models(),
+            models: self.group_models(),
         }
     }
 

@@ -137,8 +137,8 @@ impl<P: Payload> Scheduler<P> {
             costs.push((*item, entry.waiting.cost));
         }
         let class = self.replicas.class(replica).unwrap_or_default();
-        let cost_models = self.models.of(Some(class));
-        let cost_model = group.map_or(cost_models.cost_model(), |group| cost_models.cost_model_of(group));
+        let group_models = self.models.of(Some(class));
+        let cost_model = group.map_or(group_models.cost_model(), |group| group_models.cost_model_of(group));
         let takes = Duration::from_secs_f64(cost_model.seconds(load));
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
         let batch = Batch {
@@ -172,7 +172,7 @@ impl<P: Payload> Scheduler<P> {
 
     /// Refuses waiting items that cannot be answered in time, in the lanes that may be launched next.
     fn shed(&mut self, now: Time) {
-        if self.rules.target.is_none() || !self.cost_models().all().is_known() {
+        if self.rules.target.is_none() || !self.group_models().all().is_known() {
             return;
         }
         // A single item is computed in any case: nothing waits behind it, and what it takes is worth knowing.

@@ -3,7 +3,7 @@
 use crate::config::rules::Rules;
 use crate::learn::class_models::ClassModels;
 use crate::learn::cost_model::CostModel;
-use crate::learn::cost_models::CostModels;
+use crate::learn::group_models::GroupModels;
 use crate::learn::memory_limits::MemoryLimits;
 use crate::learn::traffic::Traffic;
 use crate::learn::transfer_limit::TransferLimits;
@@ -120,7 +120,7 @@ impl<P: Payload> Scheduler<P> {
 
     /// What batches take on the replicas that get the next batch.
     pub fn cost_model(&self) -> &CostModel {
-        self.cost_models().cost_model()
+        self.group_models().cost_model()
     }
 
     /// How requests arrive.
@@ -173,7 +173,7 @@ impl<P: Payload> Scheduler<P> {
 
     // ------------------------------------------------------------------------------------------ for the other files
 
-    pub(super) fn cost_models(&self) -> &CostModels {
+    pub(super) fn group_models(&self) -> &GroupModels {
         self.models.of(self.replicas.next_class())
     }
 
@@ -184,15 +184,15 @@ impl<P: Payload> Scheduler<P> {
 
     /// Asks the policy about what there is now.
     pub(super) fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
-        let cost_models = self.models.of(self.replicas.next_class());
+        let group_models = self.models.of(self.replicas.next_class());
         let view = View {
             now,
             lanes: &self.lanes,
             idle: self.replicas.idle_count() as u32,
             replicas: self.replicas.len() as u32,
             passes: self.passes,
-            size_model: cost_models.all(),
-            cost_models,
+            size_model: group_models.all(),
+            group_models,
             traffic: &self.traffic,
             frees_at: self.replicas.next_free(),
             memory_limits: &self.memory_limits,

@@ -3,8 +3,7 @@
 
 use crate::random::Random;
 use crate::scenarios::{auto, eager};
-use jitney_core::config::limits::{BatchLimits, QueueLimits};
-use jitney_core::config::rules::{PolicyChoice, Rules};
+use crate::simulator::{rules, time};
 use jitney_core::policy::batch_policy::BatchPolicy;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
@@ -14,7 +13,6 @@ use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::time::Duration;
 
 /// Histories of an ordinary run. `JITNEY_TEST_LONG=1` asks for all of them, and `JITNEY_TEST_LONG=1000..2000` for these.
 const SAMPLE: u64 = 40;
@@ -182,29 +180,11 @@ struct Run<'a> {
     came: Came,
 }
 
-fn time(seconds: f64) -> Time {
-    Time((seconds * 1e9).round() as u64)
-}
-
 impl<'a> Run<'a> {
     fn new(history: &'a History, policy: Box<dyn BatchPolicy>) -> Run<'a> {
-        let hours = Duration::from_secs(100 * 3600);
-        let rules = Rules {
-            batch: BatchLimits { max_items: MOST, max_cost: u64::MAX },
-            queue: QueueLimits { max_items: usize::MAX, max_bytes: u64::MAX },
-            boost: Duration::ZERO,
-            request_timeout: hours,
-            stream_timeout: hours,
-            batch_timeout: hours,
-            retry: true,
-            joins: false,
-            policy: PolicyChoice::Auto,
-            target: None,
-            max_wait: None,
-        };
         Run {
             history,
-            scheduler: Scheduler::with_policy(rules, policy),
+            scheduler: Scheduler::with_policy(rules(MOST), policy),
             random: Random(history.seed),
             now: 0.0,
             events: BinaryHeap::new(),
@@ -373,4 +353,19 @@ fn no_history_of_loads_locks_the_policy_into_what_is_slower_than_never_waiting()
         ratios[ratios.len() / 2]
     );
     assert!(failed.is_empty(), "{} of {count}: {failed:#?}", failed.len());
+}
+
+/// A line for each history, separated by tabs: number, seconds of a launch and of an item, whether another process takes the
+/// core now and then, and for each part its seconds, users, items of a request, and seconds from an answer to the next request.
+#[test]
+#[ignore = "prints histories for benchmarks/histories.py"]
+fn histories_of_the_benchmark() {
+    for number in 0..ALL {
+        let History { launch, item, taken, parts, .. } = History::draw(number);
+        let parts: Vec<String> = parts
+            .iter()
+            .map(|part| format!("{}:{}:{}:{}", part.until - part.from, part.users, part.rows, part.rtt))
+            .collect();
+        eprintln!("history\t{number}\t{launch}\t{item}\t{}\t{}", !taken.is_empty(), parts.join("\t"));
+    }
 }

@@ -159,20 +159,29 @@ impl Scenario {
     }
 
     fn rules(&self) -> Rules {
-        let hours = Duration::from_secs(100 * 3600);
         Rules {
-            batch: BatchLimits { max_items: self.max_batch, max_cost: u64::MAX },
-            queue: QueueLimits { max_items: usize::MAX, max_bytes: u64::MAX },
             boost: Duration::from_secs_f64(self.boost),
-            request_timeout: hours,
-            stream_timeout: hours,
-            batch_timeout: hours,
-            retry: true,
-            joins: false,
-            policy: PolicyChoice::Auto,
             target: self.target.filter(|_| self.drop == Drop::ByPolicy).map(Duration::from_secs_f64),
-            max_wait: None,
+            ..rules(self.max_batch)
         }
+    }
+}
+
+/// Rules that refuse nothing and let nothing expire.
+pub(crate) fn rules(max_batch: usize) -> Rules {
+    let hours = Duration::from_secs(100 * 3600);
+    Rules {
+        batch: BatchLimits { max_items: max_batch, max_cost: u64::MAX },
+        queue: QueueLimits { max_items: usize::MAX, max_bytes: u64::MAX },
+        boost: Duration::ZERO,
+        request_timeout: hours,
+        stream_timeout: hours,
+        batch_timeout: hours,
+        retry: true,
+        joins: false,
+        policy: PolicyChoice::Auto,
+        target: None,
+        max_wait: None,
     }
 }
 
@@ -540,6 +549,6 @@ impl Simulation {
     }
 }
 
-fn time(seconds: f64) -> Time {
+pub(crate) fn time(seconds: f64) -> Time {
     Time((seconds * 1e9).round() as u64)
 }

@@ -15,7 +15,7 @@ use jitney_core::time::Time;
 use proptest::prelude::*;
 use std::time::Duration;
 
-fn cost_models() -> impl Strategy<Value = SizeModel> {
+fn size_models() -> impl Strategy<Value = SizeModel> {
     let batch = (1usize..64, 0u64..3_000_000_000).prop_map(|(items, ns)| (items, Duration::from_nanos(ns)));
     prop::collection::vec(batch, 0..30).prop_map(|batches| {
         let mut size_model = SizeModel::default();
@@ -59,7 +59,7 @@ proptest! {
 
     #[test]
     fn a_longer_queue_never_predicts_a_shorter_wait(
-        size_model in cost_models(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(), alone in 0usize..40,
+        size_model in size_models(), max_batch_size in 1usize..64, replicas in 1u32..8, idle in any::<bool>(), alone in 0usize..40,
     ) {
         let wait = |ahead, is_empty| {
             let queue = QueueState { items: 0, bytes: 0, ahead, suspects: alone, is_empty, max_batch_size, replicas, idle, allowed: Allowed::Batches, size_model: &size_model, weight: 1.0 };
@@ -97,7 +97,7 @@ proptest! {
 
     #[test]
     fn a_refusal_says_when_to_come_back_in_whole_seconds_from_1_to_30(
-        size_model in cost_models(), items in 0usize..2000, bytes in 0u64..2000, replicas in 1u32..8,
+        size_model in size_models(), items in 0usize..2000, bytes in 0u64..2000, replicas in 1u32..8,
         timeouts in (0u64..100_000, 0u64..100_000),
     ) {
         let limits = QueueLimits { max_items: 1000, max_bytes: 1000 };

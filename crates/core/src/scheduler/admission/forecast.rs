@@ -43,7 +43,7 @@ impl Forecast {
         let (size_model, lanes, mean_cost) = (view.size_model, view.lanes, view.lanes.mean_cost_with(cost));
         let limit = lanes.limits().items(mean_cost);
         let limit = enough.map_or(limit, |enough| limit.min(enough));
-        let cost_model = view.cost_models.cost_model();
+        let cost_model = view.group_models.cost_model();
         // Those that wait, and this one, may cost more or less than those that were measured.
         let weight = cost_model.weight(limit, mean_cost);
         let size = match target {

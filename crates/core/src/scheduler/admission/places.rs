@@ -1,7 +1,7 @@
 //! The places in replicas whose model works in steps, and for how long an item that asks to enter would wait for one.
 
 use crate::config::limits::QueueLimits;
-use crate::learn::cost_models::CostModels;
+use crate::learn::group_models::GroupModels;
 use crate::scheduler::admission::bounds::{Allowed, Door};
 use crate::scheduler::admission::forecast::Forecast;
 use crate::scheduler::admission::refusal::Refusal;
@@ -29,7 +29,7 @@ pub struct Places<'a> {
     /// What bounds the wait.
     pub allowed: Allowed,
     /// What steps take, and how many an item needs.
-    pub models: &'a CostModels,
+    pub models: &'a GroupModels,
 }
 
 impl Places<'_> {

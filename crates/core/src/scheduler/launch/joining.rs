@@ -2,7 +2,7 @@
 //! room: it is never delayed, and what has joined is not interrupted for others. A batch is only the group of items that joined
 //! together; each of its items ends by itself.
 
-use crate::learn::cost_models::CostModels;
+use crate::learn::group_models::GroupModels;
 use crate::policy::batch_policy::CloseReason;
 use crate::queue::groups::WITHOUT_KEY;
 use crate::request::{GroupId, ItemId, ReplicaId};
@@ -80,7 +80,7 @@ impl<P: Payload> Scheduler<P> {
 }
 
 /// Whether the first part of an item that joins so many others would come after `due`. The step that runs ends first.
-fn is_late(models: &CostModels, held: usize, reported: Option<Time>, due: Time, now: Time) -> bool {
+fn is_late(models: &GroupModels, held: usize, reported: Option<Time>, due: Time, now: Time) -> bool {
     let step = |items| models.steps.step_s(models.all(), items as f64);
     let runs = reported.filter(|_| held > 0).map_or(0.0, |at| step(held) - (now - at).as_secs_f64());
     let until_first_part = runs.max(0.0) + models.steps.join_s() + step(held + 1);

@@ -8,14 +8,14 @@ use crate::request::GroupId;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// Groups that have their own pace; of more, the one that was not seen for longest is forgotten.
+/// Groups that have a model of their own; of more, the one that was not seen for longest is forgotten.
 const MOST_GROUPS: usize = 32;
 
-/// The paces of a deployment.
+/// The models of a deployment: one of all groups together, and one of each group.
 #[derive(Clone, Debug, Default)]
-pub struct CostModels {
+pub struct GroupModels {
     all: CostModel,
-    /// The one group seen so far: while there is no other, its pace is that of all.
+    /// The one group seen so far: while there is no other, the model of all is its own.
     only: Option<GroupId>,
     groups: FxHashMap<GroupId, Group>,
     learned: u64,
@@ -32,7 +32,7 @@ struct Group {
     batches: u64,
 }
 
-impl CostModels {
+impl GroupModels {
     /// Learns that a batch of a group occupied a replica for `length`.
     pub fn learn(&mut self, group: GroupId, load: BatchCost, length: Duration) {
         let only = *self.only.get_or_insert(group);
@@ -62,14 +62,14 @@ impl CostModels {
         }
     }
 
-    /// Gives the one group seen so far a pace of its own: another group follows.
+    /// Gives the one group seen so far a model of its own: another group follows.
     fn keep_the_only_one(&mut self) {
         if let (Some(only), true) = (self.only, self.groups.is_empty()) {
             self.groups.insert(only, Group { cost_model: self.all.clone(), seen: 0, batches: self.learned });
         }
     }
 
-    /// The pace of a group, which begins with `guess`.
+    /// The model of a group, which begins with `guess`.
     fn group(&mut self, group: GroupId, guess: CostModel) -> &mut Group {
         if self.groups.len() == MOST_GROUPS && !self.groups.contains_key(&group) {
             let oldest = self.groups.iter().min_by_key(|(_, group)| group.seen).map(|(group, _)| *group);
@@ -126,62 +126,62 @@ mod tests {
 
     #[test]
     fn groups_of_different_cost_are_told_apart() {
-        let mut cost_models = CostModels::default();
+        let mut group_models = GroupModels::default();
         for _ in 0..20 {
             [1, 4].iter().for_each(|&items| {
-                cost_models.learn(GroupId(1), BatchCost::alike(items, 1), 10 * MS + MS * items as u32);
-                cost_models.learn(GroupId(2), BatchCost::alike(items, 1), 100 * MS + 10 * MS * items as u32);
+                group_models.learn(GroupId(1), BatchCost::alike(items, 1), 10 * MS + MS * items as u32);
+                group_models.learn(GroupId(2), BatchCost::alike(items, 1), 100 * MS + 10 * MS * items as u32);
             });
         }
-        let ms = |group| (cost_models.of(GroupId(group)).seconds(4) * 1e3).round();
+        let ms = |group| (group_models.of(GroupId(group)).seconds(4) * 1e3).round();
         assert_eq!((ms(1), ms(2)), (14.0, 140.0));
         assert!((14.0..140.0).contains(&ms(3)), "a group that was never seen has the deployment's: {}", ms(3));
     }
 
     #[test]
-    fn a_new_group_begins_with_the_pace_of_all_and_soon_has_its_own() {
-        let mut cost_models = CostModels::default();
-        (0..50).for_each(|n| cost_models.learn(GroupId(1), BatchCost::alike(1 + n % 4, 1), 10 * MS));
-        (0..6).for_each(|_| cost_models.learn(GroupId(2), BatchCost::alike(4, 1), 50 * MS));
-        let seconds = cost_models.of(GroupId(2)).seconds(4);
+    fn a_new_group_begins_with_the_model_of_all_and_soon_has_its_own() {
+        let mut group_models = GroupModels::default();
+        (0..50).for_each(|n| group_models.learn(GroupId(1), BatchCost::alike(1 + n % 4, 1), 10 * MS));
+        (0..6).for_each(|_| group_models.learn(GroupId(2), BatchCost::alike(4, 1), 50 * MS));
+        let seconds = group_models.of(GroupId(2)).seconds(4);
         assert!((0.035..=0.055).contains(&seconds), "{seconds}");
-        assert!(cost_models.of(GroupId(1)).seconds(4) < 0.012);
+        assert!(group_models.of(GroupId(1)).seconds(4) < 0.012);
     }
 
     #[test]
     fn what_was_measured_of_a_group_is_not_that_of_another() {
         let measured =
             |ms: u64| [1, 4].map(|items| (BatchCost::alike(items, 1), Duration::from_millis(ms) * items as u32));
-        let mut cost_models = CostModels::default();
-        cost_models.profiled_of(GroupId(1), measured(1));
-        cost_models.profiled_of(GroupId(2), measured(100));
-        cost_models.profiled_of(GroupId(2), measured(500)); // another replica, later
-        let ms = |cost_models: &CostModels, group| (cost_models.of(GroupId(group)).seconds(4) * 1e3).round();
-        assert_eq!((ms(&cost_models, 1), ms(&cost_models, 2)), (4.0, 400.0));
-        assert_eq!(cost_models.own(GroupId(1)).map(|(_, batches)| batches), Some(0), "none was served");
-        (0..50).for_each(|_| cost_models.learn(GroupId(2), BatchCost::alike(4, 1), 200 * MS));
-        assert!((3.9..4.1).contains(&ms(&cost_models, 1)), "{}", ms(&cost_models, 1));
-        assert!((190.0..230.0).contains(&ms(&cost_models, 2)), "{}", ms(&cost_models, 2));
+        let mut group_models = GroupModels::default();
+        group_models.profiled_of(GroupId(1), measured(1));
+        group_models.profiled_of(GroupId(2), measured(100));
+        group_models.profiled_of(GroupId(2), measured(500)); // another replica, later
+        let ms = |group_models: &GroupModels, group| (group_models.of(GroupId(group)).seconds(4) * 1e3).round();
+        assert_eq!((ms(&group_models, 1), ms(&group_models, 2)), (4.0, 400.0));
+        assert_eq!(group_models.own(GroupId(1)).map(|(_, batches)| batches), Some(0), "none was served");
+        (0..50).for_each(|_| group_models.learn(GroupId(2), BatchCost::alike(4, 1), 200 * MS));
+        assert!((3.9..4.1).contains(&ms(&group_models, 1)), "{}", ms(&group_models, 1));
+        assert!((190.0..230.0).contains(&ms(&group_models, 2)), "{}", ms(&group_models, 2));
     }
 
     #[test]
-    fn a_group_that_was_served_keeps_its_pace_when_another_is_measured() {
-        let mut cost_models = CostModels::default();
-        (0..20).for_each(|_| cost_models.learn(GroupId(1), BatchCost::alike(4, 1), 10 * MS));
+    fn a_group_that_was_served_keeps_its_model_when_another_is_measured() {
+        let mut group_models = GroupModels::default();
+        (0..20).for_each(|_| group_models.learn(GroupId(1), BatchCost::alike(4, 1), 10 * MS));
         for group in [1, 2] {
-            cost_models.profiled_of(GroupId(group), [(BatchCost::alike(4, 1), 500 * MS)]);
+            group_models.profiled_of(GroupId(group), [(BatchCost::alike(4, 1), 500 * MS)]);
         }
         let own =
-            |group| cost_models.own(GroupId(group)).map(|(model, batches)| (model.by_items().seconds(4), batches));
+            |group| group_models.own(GroupId(group)).map(|(model, batches)| (model.by_items().seconds(4), batches));
         assert!(own(1).is_some_and(|(seconds, batches)| seconds < 0.011 && batches == 20), "{:?}", own(1));
         assert!(own(2).is_some_and(|(seconds, batches)| seconds > 0.49 && batches == 0), "{:?}", own(2));
     }
 
     #[test]
     fn groups_are_bounded() {
-        let mut cost_models = CostModels::default();
-        (0..1000).for_each(|group| cost_models.learn(GroupId(group), BatchCost::one(1), MS));
-        assert_eq!(cost_models.groups.len(), MOST_GROUPS);
-        assert!(cost_models.groups.contains_key(&GroupId(999)));
+        let mut group_models = GroupModels::default();
+        (0..1000).for_each(|group| group_models.learn(GroupId(group), BatchCost::one(1), MS));
+        assert_eq!(group_models.groups.len(), MOST_GROUPS);
+        assert!(group_models.groups.contains_key(&GroupId(999)));
     }
 }
