@@ -45,7 +45,7 @@ pub(crate) fn read(
     match manifest.input.kind {
         InputKind::Object => {
             let document = object(&manifest.input.schema, pieces);
-            take(manifest, Reading::As(Tag::Msgpack), Chunks::from(Bytes::from(document)), most)
+            take(manifest, Reading::As(Tag::Msgpack), document, most)
         }
         InputKind::Arrays => named_arrays(manifest, &pieces),
         kind => {
@@ -89,17 +89,47 @@ async fn pieces(headers: &HeaderMap, body: Chunks) -> Result<Vec<Piece>, Failure
     Ok(pieces)
 }
 
+/// A file of this size or more is a chunk of its own in the document, and is not copied into it.
+const OWN_CHUNK: usize = 16 << 10;
+
+/// A msgpack document that is being written.
+#[derive(Default)]
+struct Document {
+    chunks: Chunks,
+    /// What follows the last chunk.
+    end: Vec<u8>,
+}
+
+impl Document {
+    fn bytes(&mut self, data: &Bytes) {
+        if data.len() < OWN_CHUNK {
+            let _ = rmp::encode::write_bin(&mut self.end, data);
+            return;
+        }
+        let _ = rmp::encode::write_bin_len(&mut self.end, data.len() as u32);
+        self.chunks.0.push(Bytes::from(std::mem::take(&mut self.end)));
+        self.chunks.0.push(data.clone());
+    }
+
+    fn finish(mut self) -> Chunks {
+        if !self.end.is_empty() {
+            self.chunks.0.push(Bytes::from(self.end));
+        }
+        self.chunks
+    }
+}
+
 /// An object of the parts by name; several of one name are a list.
-fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
+fn object(schema: &Schema, pieces: Vec<Piece>) -> Chunks {
     let mut fields: BTreeMap<String, Vec<Piece>> = BTreeMap::new();
     for piece in pieces {
         fields.entry(piece.name.clone()).or_default().push(piece);
     }
-    let mut document = Vec::new();
+    let mut document = Document::default();
     // A Vec takes every byte, here and below.
-    let _ = rmp::encode::write_map_len(&mut document, fields.len() as u32);
+    let _ = rmp::encode::write_map_len(&mut document.end, fields.len() as u32);
     for (name, pieces) in fields {
-        let _ = rmp::encode::write_str(&mut document, &name);
+        let _ = rmp::encode::write_str(&mut document.end, &name);
         let field = property(schema, &name).or_else(|| any_property(schema));
         // One text is a list of one, unless it may be a text.
         // And a file is what holds its bytes, if the field may be that.
@@ -108,29 +138,29 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Vec<u8> {
             || field.is_some_and(|field| allows(field, "array") && !pieces[0].is_json && !may_be_text(field));
         let inner = if is_list { field.and_then(items) } else { field };
         if is_list {
-            let _ = rmp::encode::write_array_len(&mut document, pieces.len() as u32);
+            let _ = rmp::encode::write_array_len(&mut document.end, pieces.len() as u32);
         }
         pieces.iter().for_each(|piece| value(&mut document, inner, piece));
     }
-    document
+    document.finish()
 }
 
 /// A part as a value: JSON if it says so, a file as bytes unless the field is known to be text, and text as the field's
 /// type has it. What does not fit is left as text for the deployment to refuse, by the name of the field.
-fn value(document: &mut Vec<u8>, field: Option<&Schema>, piece: &Piece) {
+fn value(document: &mut Document, field: Option<&Schema>, piece: &Piece) {
     let text = std::str::from_utf8(&piece.data).ok();
     // Of a field that is not known only the form says what it is: what is in a file must not make it text or bytes.
     let is_text = field.map_or(!piece.is_file, |field| allows(field, "string") && !holds_bytes(field));
     // A JSON string that is not said to be one is text that happens to have quotes.
     let is_json = piece.is_json || !(piece.is_file || is_text || quoted_text(&piece.data));
-    if is_json && transcode::json(document, &piece.data) {
+    if is_json && transcode::json(&mut document.end, &piece.data) {
         return;
     }
     let wants_bytes = field.is_some_and(holds_bytes) || (piece.is_file && !is_text);
-    let _ = match text.filter(|_| !wants_bytes) {
-        Some(text) => rmp::encode::write_str(document, text),
-        None => rmp::encode::write_bin(document, &piece.data),
-    };
+    match text.filter(|_| !wants_bytes) {
+        Some(text) => drop(rmp::encode::write_str(&mut document.end, text)),
+        None => document.bytes(&piece.data),
+    }
 }
 
 fn quoted_text(data: &[u8]) -> bool {
@@ -161,17 +191,41 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// The length of bytes.
+    struct Length(usize);
+
+    impl<'de> serde::Deserialize<'de> for Length {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Length, D::Error> {
+            <&[u8]>::deserialize(deserializer).map(|bytes| Length(bytes.len()))
+        }
+    }
+
     /// What becomes of a part called `x`, as it would be read from msgpack: text, or the length of bytes.
     fn read(schema: &serde_json::Value, file: bool, data: &'static [u8]) -> serde_json::Value {
         let schema: Schema = serde_json::from_value(schema.clone()).unwrap();
         let piece = Piece { name: "x".into(), is_file: file, is_json: false, data: Bytes::from_static(data) };
-        let document = object(&schema, vec![piece]);
+        let mut document = object(&schema, vec![piece]);
+        let document = document.contiguous();
         // A map of one entry, then the name.
         let value = &document[document.iter().position(|&byte| byte == b'x').unwrap() + 1..];
         match value[0] {
             0xc4 => json!({ "bytes": value[1] }),
             _ => rmp_serde::from_slice(value).unwrap(),
         }
+    }
+
+    #[test]
+    fn a_large_file_is_not_copied() {
+        let file =
+            |name: &str, data: Vec<u8>| Piece { name: name.into(), is_file: true, is_json: false, data: data.into() };
+        let schema: Schema = serde_json::from_value(json!({ "type": "object" })).unwrap();
+        let pieces = vec![file("a", vec![1; OWN_CHUNK]), file("b", vec![2; 3]), file("c", vec![3; 1 << 20])];
+        let (first, last) = (pieces[0].data.as_ptr(), pieces[2].data.as_ptr());
+        let mut document = object(&schema, pieces);
+        assert_eq!(document.0.iter().filter(|chunk| [first, last].contains(&chunk.as_ptr())).count(), 2);
+        let read: BTreeMap<String, Length> = rmp_serde::from_slice(document.contiguous()).unwrap();
+        let lengths: Vec<usize> = read.values().map(|read| read.0).collect();
+        assert_eq!(lengths, [OWN_CHUNK, 3, 1 << 20]);
     }
 
     #[test]
