@@ -21,7 +21,10 @@ pub(crate) fn tell(request_id: &str, deployment: Option<&str>, failure: &Failure
     }
     let Some(untold) = THROTTLE.lock().unwrap_or_else(PoisonError::into_inner).pass(Instant::now()) else { return };
     if untold > 0 {
-        tracing::warn!(untold, "{untold} more failed requests were not told");
+        tracing::warn!(
+            untold,
+            "{untold} more failed requests have no line here; --access-log has one for each request"
+        );
     }
     tracing::warn!(request_id, deployment, reason, "request {request_id}: {reason}: {detail}");
 }
