@@ -89,7 +89,7 @@ async fn pieces(headers: &HeaderMap, body: Chunks) -> Result<Vec<Piece>, Failure
     Ok(pieces)
 }
 
-/// A file of this size or more is a chunk of its own in the document, and is not copied into it.
+/// Bytes from which on a file is a separate chunk of the document, and is not copied into it.
 const OWN_CHUNK: usize = 16 << 10;
 
 /// A msgpack document that is being written.
