@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from jitney.types.arrays import Embeddings, Tensor
     from jitney.types.image import Image
     from jitney.types.response import Response
+    from jitney.types.steps import End, Step, Usage
 
     __version__: str
 
@@ -67,15 +68,18 @@ _LATER = {
     "ConfiguredDeployment": "jitney.deployments.configured",
     "Deployment": "jitney.deployments.deployment",
     "Embeddings": "jitney.types.arrays",
+    "End": "jitney.types.steps",
     "Engine": "jitney.embedded.run",
     "Image": "jitney.types.image",
     "Model": "jitney.embedded.models",
     "Models": "jitney.embedded.handles",
     "Response": "jitney.types.response",
+    "Step": "jitney.types.steps",
     "SyncEngine": "jitney.embedded.run",
     "SyncModel": "jitney.embedded.models",
     "SyncModels": "jitney.embedded.handles",
     "Tensor": "jitney.types.arrays",
+    "Usage": "jitney.types.steps",
     "bucket": "jitney.signature.grouping",
     "configure": "jitney.deployments.configured",
     "connect": "jitney.embedded.connect",
@@ -128,6 +132,7 @@ __all__ = [
     "Disconnected",
     "Draining",
     "Embeddings",
+    "End",
     "Engine",
     "EngineFailed",
     "Image",
@@ -150,6 +155,7 @@ __all__ = [
     "RequestError",
     "RequestMetadata",
     "Response",
+    "Step",
     "SyncEngine",
     "SyncModel",
     "SyncModels",
@@ -158,6 +164,7 @@ __all__ = [
     "TooLarge",
     "TooManyLanes",
     "Unavailable",
+    "Usage",
     "WaitTooLong",
     "WorkerBroken",
     "WorkerLost",

@@ -67,14 +67,11 @@ class Link:
     def started(self, batch: Batch) -> None:
         """Say that `predict` begins now. Call it right before, after decoding."""
 
-    def send_parts(self, results: Results, predict_s: float = 0.0) -> None:
-        """Send the values collected since the last send as parts: more of these items follows.
-
-        `predict_s` is the time in `predict` until now.
-        """
-
     def send_results(self, results: Results, predict_s: float = 0.0) -> None:
-        """Send the outcomes collected since the last send: these items end, the batch does not."""
+        """Send what was collected since the last send: parts, and outcomes of items that end. The batch does not end.
+
+        `predict_s` is the time in `predict` until now. If nothing was collected, this is a sign of life.
+        """
 
     def finish(
         self,
@@ -105,6 +102,8 @@ class Batch:
     """What each item wants a struct encoded as: TAG_JSON or TAG_MSGPACK."""
     request_ids: list[str]
     """The request of each item, as clients and logs name it; empty for a request without an id."""
+    streams: list[bool]
+    """Whether the caller of each item takes its answer in parts."""
 
     def __len__(self) -> int: ...
     def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
@@ -144,6 +143,15 @@ class Results:
 
     def __new__(cls, batch: Batch, max_answer_bytes: int | None = None) -> Results:
         """An item whose answer has more than `max_answer_bytes` fails."""
+    def parts(self) -> Results:
+        """Return the same results for parts of items: more of an item follows what is written there."""
+
+    def end(self, index: int, reason: str, usage: tuple[int, int] | None = None) -> None:
+        """The answer in parts of an item ends; `usage` is how many tokens were read and written.
+
+        Values that are written of the item are its whole answer; there may be none.
+        """
+
     def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
         """One encoded value per index: TAG_JSON, TAG_MSGPACK, TAG_TEXT (UTF-8) or TAG_BYTES with its media type."""
 

@@ -12,6 +12,7 @@ from jitney.deployments.model import is_async
 from jitney.signature.annotations import read_signature
 from jitney.worker.gauge import Gauge
 from jitney.worker.pipeline import Loop
+from jitney.worker.process import replica_class
 from jitney.worker.replica import Replica
 
 Predict = Callable[..., Any]
@@ -28,7 +29,9 @@ def make(predict: Predict, link: FakeLink, **options: Any) -> Replica:
         coroutines.predict = predict
         LOOPS.append(coroutines)
         predict = coroutines.waiting(predict)
-    return Replica(cast("Any", link), predict, codec, in_force, cast("Any", FakeResults), coroutines=coroutines)
+    return replica_class(codec)(
+        cast("Any", link), predict, codec, in_force, cast("Any", FakeResults), coroutines=coroutines
+    )
 
 
 def answer(predict: Predict, *batches: FakeBatch, overlapped: bool = False, **options: Any) -> FakeLink:

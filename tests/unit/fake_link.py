@@ -41,6 +41,7 @@ class FakeBatch:
     encoding: int = TAG_JSON
     unwanted: set[int] = field(default_factory=set[int])
     method: str = ""
+    takes_parts: set[int] = field(default_factory=set[int])
 
     @property
     def request_ids(self) -> list[str]:
@@ -52,6 +53,10 @@ class FakeBatch:
     @property
     def ids(self) -> list[int]:
         return [self.id * 1_000 + index for index in range(len(self.items))]
+
+    @property
+    def streams(self) -> list[bool]:
+        return [index in self.takes_parts for index in range(len(self.items))]
 
     @property
     def tags(self) -> list[int]:
@@ -77,6 +82,17 @@ class FakeResults:
         self.max_answer_bytes = max_answer_bytes
         self.outcomes: dict[int, Outcome] = {}
         self.arrays: dict[int, dict[str, Any]] = {}
+        self.ends: dict[int, tuple[str, tuple[int, int] | None]] = {}
+        self.of_parts: FakeParts = FakeParts(self)
+
+    def parts(self) -> "FakeParts":
+        return self.of_parts
+
+    def end(self, index: int, reason: str, usage: tuple[int, int] | None = None) -> None:
+        assert index not in self.ends, f"item {index} ends twice"
+        self.ends[index] = (reason, usage)
+        if index not in self.outcomes and index not in self.arrays:
+            self._once(index, Outcome("ok"))
 
     def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
         assert len(indices) == len(data)
@@ -110,6 +126,33 @@ class FakeResults:
         return [self.outcomes[index] for index in range(len(self.batch))]
 
 
+class FakeParts:
+    """Where parts are written."""
+
+    def __init__(self, results: FakeResults) -> None:
+        self._results = results
+        self.said: list[tuple[int, Any]] = []
+        """The items and what their parts were, in order."""
+
+    def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
+        del media_type
+        for index, value in zip(indices, data, strict=True):
+            self._add(index, bytes(value).decode() if tag == TAG_TEXT else bytes(value))
+
+    def rows(self, indices: Sequence[int], name: str, dtype: str, row_shape: Sequence[int], data: object) -> None:
+        del name
+        array = np.frombuffer(memoryview(data).cast("B"), dtype)  # pyright: ignore[reportArgumentType]
+        for index, row in zip(indices, array.reshape(len(indices), *row_shape), strict=True):
+            self._add(index, row.tolist())
+
+    def error(self, index: int, *verdict: Any) -> None:
+        self._results.error(index, *verdict)
+
+    def _add(self, index: int, part: Any) -> None:
+        assert index not in self._results.outcomes, f"a part of item {index} after its end"
+        self.said.append((index, part))
+
+
 class AlwaysOverlapped(Gauge):
     """A gauge that never switches."""
 
@@ -135,6 +178,9 @@ class FakeLink:
         self.sent_early: list[list[int]] = []
         """The items of each send of outcomes before the end of a batch."""
         self.outcomes: dict[int, list[Outcome]] = {}
+        self.said: dict[int, list[tuple[int, Any]]] = {}
+        """The parts of each batch."""
+        self.ends: dict[int, dict[int, tuple[str, tuple[int, int] | None]]] = {}
         self.durations: list[tuple[float, float, float]] = []
         self.clean: list[bool] = []
         self.out_of_memory: list[bool] = []
@@ -172,6 +218,8 @@ class FakeLink:
     ) -> None:
         assert results.batch.id not in self.outcomes, "a batch is finished once"
         self.finished.append(results.batch.id)
+        self.said[results.batch.id] = list(results.of_parts.said)
+        self.ends[results.batch.id] = results.ends
         self.outcomes[results.batch.id] = results.final()
         self.durations.append((decode_s, predict_s, encode_s))
         self.clean.append(clean)

@@ -59,6 +59,12 @@ impl Batch {
         PyList::new(py, items.collect::<Vec<_>>())
     }
 
+    /// Per item: whether the caller takes the answer in parts.
+    #[getter]
+    fn streams(&self) -> Vec<bool> {
+        self.kept.iter().map(|&place| self.delivered.batch.items[place].streams).collect()
+    }
+
     /// The ids of the requests that the items belong to; empty for those without one.
     #[getter]
     fn request_ids(&self) -> Vec<&str> {

@@ -91,16 +91,10 @@ impl Link {
         py.detach(|| self.link.started(id)).map_err(|error| lost(&error))
     }
 
-    /// Sends the outcomes that were collected since the last send as parts: more of these items follows.
-    #[pyo3(signature = (results, predict_s = 0.0))]
-    fn send_parts(&self, py: Python<'_>, results: &Results, predict_s: f64) -> PyResult<()> {
-        results.send_parts(py, &self.link, length(predict_s)).map_err(|error| lost(&error))
-    }
-
-    /// Sends the outcomes that were collected since the last send: these items end, the batch does not.
+    /// Sends what was collected since the last time: parts, and outcomes of items that end. The batch does not end.
     #[pyo3(signature = (results, predict_s = 0.0))]
     fn send_results(&self, py: Python<'_>, results: &Results, predict_s: f64) -> PyResult<()> {
-        results.send_results(py, &self.link, length(predict_s)).map_err(|error| lost(&error))
+        results.send(py, &self.link, length(predict_s)).map_err(|error| lost(&error))
     }
 
     #[allow(clippy::too_many_arguments, reason = "as Python calls it: each is optional or named there")]

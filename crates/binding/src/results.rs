@@ -1,4 +1,4 @@
-//! The outcomes of a batch as Python collects them, and their way onto the link without a copy of large arrays.
+//! The outcomes of a batch and their parts as Python collects them, and their way onto the link without a copy of large arrays.
 
 use crate::batch::Batch;
 use crate::buffer::Borrowed;
@@ -9,7 +9,7 @@ use jitney_server::link::batch_end::BatchEnd;
 use jitney_server::link::results_frame::ResultsWriter;
 use jitney_server::link::worker::inbox::Delivered;
 use jitney_server::link::worker::link::WorkerLink;
-use jitney_server::values::answer::Failure;
+use jitney_server::values::answer::{Failure, StreamEnd, Usage};
 use jitney_server::values::tensor::{Dtype, Tag};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -47,91 +47,116 @@ struct Value {
     source: Source,
 }
 
-/// What was collected of one item and not sent yet.
-#[derive(Debug, Default)]
-enum Outcomes {
-    #[default]
-    Empty,
-    Values(SmallVec<[Value; 1]>),
+type Values = SmallVec<[Value; 1]>;
+
+/// What a frame says of one item.
+#[derive(Debug)]
+enum Entry {
+    /// More of the item follows.
+    Part(Values),
+    /// The whole answer.
+    Values(Values),
+    /// The end of an answer in parts, with the whole answer if there is one.
+    End(Values, StreamEnd),
     Failed(Failure),
+    /// The batch ended without an outcome for the item.
+    Missing,
 }
 
-impl Outcomes {
-    /// The same, unless values have more bytes together than an item may have.
-    fn within(self, max_answer_bytes: u64) -> Outcomes {
-        let Outcomes::Values(values) = &self else { return self };
-        let bytes = values.iter().map(|value| value.source.as_slice().len() as u64).sum();
-        check_answer(bytes, max_answer_bytes).map_or_else(Outcomes::Failed, |()| self)
+impl Entry {
+    fn values(&self) -> &[Value] {
+        match self {
+            Entry::Part(values) | Entry::Values(values) | Entry::End(values, _) => values,
+            Entry::Failed(_) | Entry::Missing => &[],
+        }
     }
 }
 
-/// One item of the batch.
+/// One item of the batch: what was collected and not sent yet.
 #[derive(Debug, Default)]
 struct Slot {
-    outcome: Outcomes,
-    /// Parts that were sent.
+    part: Values,
+    values: Values,
+    end: Option<StreamEnd>,
+    failure: Option<Failure>,
+    /// Entries that were sent.
     sequence: u32,
+    /// Bytes of all its values.
+    bytes: u64,
     /// Its end was sent.
     has_ended: bool,
 }
 
-/// Collects one outcome per item.
-#[pyclass(frozen, module = "jitney._core")]
+impl Slot {
+    /// The entry that ends the item, if it has an outcome.
+    fn take_end(&mut self) -> Option<Entry> {
+        let values = std::mem::take(&mut self.values);
+        match (self.failure.take(), self.end.take()) {
+            (Some(failure), _) => Some(Entry::Failed(failure)),
+            (None, Some(end)) => Some(Entry::End(values, end)),
+            (None, None) => (!values.is_empty()).then_some(Entry::Values(values)),
+        }
+    }
+
+    /// The entry, unless the item now has more bytes than it may have.
+    fn within(&mut self, entry: Entry, max_answer_bytes: u64) -> Entry {
+        self.bytes += entry.values().iter().map(|value| value.source.as_slice().len() as u64).sum::<u64>();
+        check_answer(self.bytes, max_answer_bytes).map_or_else(Entry::Failed, |()| entry)
+    }
+}
+
+/// What was collected of a batch.
 #[derive(Debug)]
-pub(crate) struct Results {
+struct Collected {
     delivered: Arc<Delivered>,
+    /// Places in the received batch of the items that are computed.
     kept: Vec<usize>,
     slots: Mutex<Vec<Slot>>,
     /// Most bytes of one item's answer.
     max_answer_bytes: u64,
 }
 
-/// Which entries a frame gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Send {
-    /// Of items with values, of which more follows.
-    Parts,
-    /// Of items with an outcome: they end.
-    Ends,
-    /// Of all items that have not ended: the batch ends.
-    Rest,
+/// Collects one outcome per item, and parts before it.
+#[pyclass(frozen, module = "jitney._core")]
+#[derive(Debug)]
+pub(crate) struct Results {
+    collected: Arc<Collected>,
+    /// Values are parts: more of their items follows.
+    are_parts: bool,
 }
 
 /// The entries of one results frame.
+#[derive(Default)]
 struct Entries {
-    /// The item, its place among the kept ones, what was collected.
-    all: Vec<(ItemId, u32, Outcomes)>,
+    /// The item, how many entries of it came before, and what is said.
+    all: Vec<(ItemId, u32, Entry)>,
     /// Items that are left out and of which nothing was sent.
     left_out: Vec<ItemId>,
 }
 
 impl Entries {
     /// Writes the frame: the pieces of a vectored write.
-    fn encode(&self, batch: BatchId, predict: Duration, are_parts: bool) -> Vec<Cow<'_, [u8]>> {
+    fn encode(&self, batch: BatchId, predict: Duration) -> Vec<Cow<'_, [u8]>> {
         let mut table = ResultsWriter::new(batch, predict, self.all.len() + self.left_out.len());
         let mut encoded: Vec<&[u8]> = Vec::with_capacity(self.all.len());
-        for (id, sequence, outcome) in &self.all {
-            match outcome {
-                Outcomes::Values(values) => {
-                    if are_parts {
-                        table.part(*id, *sequence, values.len());
-                    } else {
-                        table.values(*id, *sequence, values.len());
-                    }
-                    for value in values {
-                        let bytes = value.source.as_slice();
-                        let tensor = value.tensor.as_ref().map(|(dtype, shape)| (*dtype, &shape[..]));
-                        table.value(&value.name, value.tag, tensor, &value.media_type, bytes.len());
-                        encoded.push(bytes);
-                    }
-                }
+        for (id, sequence, entry) in &self.all {
+            match entry {
+                Entry::Part(values) => table.part(*id, *sequence, values.len()),
+                Entry::Values(values) => table.values(*id, *sequence, values.len()),
+                Entry::End(values, end) => table.end(*id, *sequence, end, values.len()),
                 // The worker dropped it just before `predict`: the front knows why no request waits for it.
-                Outcomes::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(*id, *sequence),
-                Outcomes::Failed(failure) => table.failed(*id, *sequence, failure),
-                Outcomes::Empty => {
+                Entry::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(*id, *sequence),
+                Entry::Failed(failure) => table.failed(*id, *sequence, failure),
+                Entry::Missing => {
                     let detail = "the worker has no outcome for this item; please report this";
                     table.failed(*id, *sequence, &Failure::new(Outcome::Internal, detail));
                 }
+            }
+            for value in entry.values() {
+                let bytes = value.source.as_slice();
+                let tensor = value.tensor.as_ref().map(|(dtype, shape)| (*dtype, &shape[..]));
+                table.value(&value.name, value.tag, tensor, &value.media_type, bytes.len());
+                encoded.push(bytes);
             }
         }
         self.left_out.iter().for_each(|&id| table.left_out(id, 0));
@@ -139,69 +164,75 @@ impl Entries {
     }
 
     /// The items that end with these entries.
-    fn ids(&self) -> impl Iterator<Item = ItemId> {
-        self.all.iter().map(|(id, ..)| *id).chain(self.left_out.iter().copied())
+    fn ended(&self) -> impl Iterator<Item = ItemId> {
+        let ends = self.all.iter().filter(|(.., entry)| !matches!(entry, Entry::Part(_)));
+        ends.map(|(id, ..)| *id).chain(self.left_out.iter().copied())
     }
 }
 
 impl Results {
     fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.collected.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The batch whose outcomes these are.
     pub(crate) fn batch(&self) -> BatchId {
-        self.delivered.batch.id
+        self.collected.delivered.batch.id
     }
 
-    /// Sends what was collected as parts; failures stay until their items end.
-    pub(crate) fn send_parts(&self, py: Python<'_>, link: &WorkerLink, predict: Duration) -> std::io::Result<()> {
-        let entries = self.take(Send::Parts);
-        let pieces = entries.encode(self.batch(), predict, true);
+    /// Sends what was collected since the last time, in one frame: parts, and the ends of items. If there is nothing, the
+    /// frame is a sign of life.
+    pub(crate) fn send(&self, py: Python<'_>, link: &WorkerLink, predict: Duration) -> std::io::Result<()> {
+        let entries = self.take(false);
+        let pieces = entries.encode(self.batch(), predict);
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
-        if entries.all.is_empty() { Ok(()) } else { py.detach(|| link.results(std::iter::empty(), &pieces)) }
-    }
-
-    /// Sends what was collected; these items end.
-    pub(crate) fn send_results(&self, py: Python<'_>, link: &WorkerLink, predict: Duration) -> std::io::Result<()> {
-        let entries = self.take(Send::Ends);
-        let pieces = entries.encode(self.batch(), predict, false);
-        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
-        if entries.all.is_empty() { Ok(()) } else { py.detach(|| link.results(entries.ids(), &pieces)) }
+        py.detach(|| link.results(entries.ended(), &pieces))
     }
 
     /// Sends the outcomes of all items that have not ended, and the end of the batch. An item without an outcome fails.
     pub(crate) fn finish(&self, py: Python<'_>, link: &WorkerLink, end: &BatchEnd) -> std::io::Result<()> {
-        let mut entries = self.take(Send::Rest);
-        let items = &self.delivered.batch.items;
+        let mut entries = self.take(true);
+        let Collected { delivered, kept, .. } = &*self.collected;
+        let items = &delivered.batch.items;
         let mut is_kept = vec![false; items.len()];
-        self.kept.iter().for_each(|&place| is_kept[place] = true);
+        kept.iter().for_each(|&place| is_kept[place] = true);
         entries.left_out.extend(items.iter().zip(is_kept).filter(|(_, kept)| !kept).map(|(item, _)| item.id));
-        let pieces = entries.encode(self.batch(), end.durations.predict, false);
+        let pieces = entries.encode(self.batch(), end.durations.predict);
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
-        let pieces = if entries.ids().next().is_some() { &pieces[..] } else { &[] };
-        py.detach(|| link.finish(entries.ids(), pieces, end))
+        let pieces = if entries.ended().next().is_some() { &pieces[..] } else { &[] };
+        py.detach(|| link.finish(entries.ended(), pieces, end))
     }
 
-    /// Takes what is to be sent out of the slots.
-    fn take(&self, what: Send) -> Entries {
+    /// Takes what is to be sent out of the slots. With `all`, every item that has not ended does so now.
+    fn take(&self, all: bool) -> Entries {
+        let Collected { delivered, kept, max_answer_bytes, .. } = &*self.collected;
         let mut slots = self.slots();
-        let mut all = Vec::with_capacity(slots.len());
-        for (&place, slot) in self.kept.iter().zip(&mut *slots) {
-            let is_due = match (what, &slot.outcome) {
-                _ if slot.has_ended => false,
-                (Send::Rest, _) | (Send::Parts, Outcomes::Values(_)) => true,
-                (Send::Parts, _) => false,
-                (Send::Ends, outcome) => !matches!(outcome, Outcomes::Empty),
-            };
-            if is_due {
-                let outcome = std::mem::take(&mut slot.outcome).within(self.max_answer_bytes);
-                all.push((self.delivered.batch.items[place].id, slot.sequence, outcome));
+        let mut entries = Entries { all: Vec::with_capacity(slots.len()), left_out: Vec::new() };
+        for (&place, slot) in kept.iter().zip(&mut *slots) {
+            let part = std::mem::take(&mut slot.part);
+            let part = (!part.is_empty()).then_some(Entry::Part(part));
+            let end = if slot.has_ended { None } else { slot.take_end().or(all.then_some(Entry::Missing)) };
+            for entry in part.into_iter().chain(end) {
+                if slot.has_ended {
+                    break; // Its part was too large, and that ended it.
+                }
+                let entry = slot.within(entry, *max_answer_bytes);
+                slot.has_ended = !matches!(entry, Entry::Part(_));
+                entries.all.push((delivered.batch.items[place].id, slot.sequence, entry));
                 slot.sequence += 1;
-                slot.has_ended = what != Send::Parts;
             }
         }
-        Entries { all, left_out: Vec::new() }
+        entries
+    }
+
+    fn add(&self, slots: &mut [Slot], index: usize, value: Value) -> PyResult<()> {
+        let slot = open(slots, index)?;
+        if self.are_parts {
+            slot.part.push(value);
+        } else {
+            slot.values.push(value);
+        }
+        Ok(())
     }
 }
 
@@ -227,12 +258,22 @@ impl Results {
     fn new(batch: &Batch, max_answer_bytes: Option<u64>) -> Results {
         let max_answer_bytes = max_answer_bytes.unwrap_or(u64::MAX);
         let slots = std::iter::repeat_with(Slot::default).take(batch.kept.len()).collect();
-        Results {
-            delivered: batch.delivered.clone(),
-            kept: batch.kept.clone(),
-            slots: Mutex::new(slots),
-            max_answer_bytes,
-        }
+        let (delivered, kept) = (batch.delivered.clone(), batch.kept.clone());
+        let collected = Collected { delivered, kept, slots: Mutex::new(slots), max_answer_bytes };
+        Results { collected: Arc::new(collected), are_parts: false }
+    }
+
+    /// The same results, for the parts of items: what is written there is sent, and more of its item follows.
+    fn parts(&self) -> Results {
+        Results { collected: self.collected.clone(), are_parts: true }
+    }
+
+    /// The answer in parts of an item ends; `usage` is how many tokens were read and written.
+    #[pyo3(signature = (index, reason, usage = None))]
+    fn end(&self, index: usize, reason: &str, usage: Option<(u64, u64)>) -> PyResult<()> {
+        let usage = usage.map(|(input, output)| Usage { input, output });
+        open(&mut self.slots(), index)?.end = Some(StreamEnd { reason: reason.into(), usage });
+        Ok(())
     }
 
     #[pyo3(signature = (indices, tag, data, media_type = None))]
@@ -244,7 +285,7 @@ impl Results {
         let mut slots = self.slots();
         for (index, bytes) in indices.into_iter().zip(data) {
             let source = Source::Encoded(bytes);
-            add(
+            self.add(
                 &mut slots,
                 index,
                 Value { name: name.clone(), tag, tensor: None, media_type: media_type.clone(), source },
@@ -277,7 +318,7 @@ impl Results {
         for (place, index) in indices.into_iter().enumerate() {
             let source = Source::Row(array.clone(), place * row..(place + 1) * row);
             let tensor = Some((dtype, shape.clone()));
-            add(
+            self.add(
                 &mut slots,
                 index,
                 Value { name: name.clone(), tag: Tag::Tensor, tensor, media_type: Arc::from(""), source },
@@ -300,7 +341,7 @@ impl Results {
             .ok_or_else(|| PyValueError::new_err(format!("no outcome has the reason {reason:?}")))?;
         let retry_after = retry_after_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let failure = Failure { field, status, retry_after, ..Failure::new(outcome, detail) };
-        open(&mut self.slots(), index)?.outcome = Outcomes::Failed(failure);
+        open(&mut self.slots(), index)?.failure = Some(failure);
         Ok(())
     }
 }
@@ -313,15 +354,6 @@ fn open(slots: &mut [Slot], index: usize) -> PyResult<&mut Slot> {
         Some(_) => Err(PyValueError::new_err(format!("the end of item {index} was sent before"))),
         None => Err(PyValueError::new_err(format!("the batch has {count} items, none at {index}"))),
     }
-}
-
-fn add(slots: &mut [Slot], index: usize, value: Value) -> PyResult<()> {
-    let slot = open(slots, index)?;
-    match &mut slot.outcome {
-        Outcomes::Values(values) => values.push(value),
-        outcome => *outcome = Outcomes::Values(SmallVec::from_iter([value])),
-    }
-    Ok(())
 }
 
 fn check_count(indices: usize, values: usize) -> PyResult<()> {

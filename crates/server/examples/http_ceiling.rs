@@ -83,6 +83,7 @@ async fn front(port: &str) {
                     result: Ok(parts.collect()),
                     timing: Timing { batch_size: 1, ..Timing::default() },
                     tokens: None,
+                    end: None,
                 });
             }
         }

@@ -12,6 +12,7 @@ from jitney.codecs.decode.user_code import runs_user_code
 from jitney.codecs.encode import answers
 from jitney.codecs.encode.writer import Writer
 from jitney.config.layers import DeploymentOptions
+from jitney.errors import InvalidOutput
 from jitney.signature.annotations import Input, Signature
 from jitney.signature.fields import alternatives
 
@@ -28,9 +29,14 @@ class Codec:
         self._writer: Final = Writer(signature.output)
         self._method: Final = signature.output.method
         self._is_batched: Final = options.batched
+        self._part_kind: Final = signature.output.part.kind if signature.output.part is not None else "any"
         self._may_be_none: Final = NoneType in alternatives(signature.output.item)
 
+        self._part_writer: Final = None if signature.output.part is None else Writer(signature.output.part)
+
         self.decode_runs_user_code: Final = runs_user_code(declared)
+        self.has_parts: Final = signature.output.part is not None
+        """Whether the model answers in parts."""
 
     def decode(self, batch: "Batch") -> Decoded:
         """Decode and validate all items; bad ones are in `errors` and never reach `predict`."""
@@ -83,6 +89,31 @@ class Codec:
             return self._writer.write(output, indices, batch.encodings, results)
         [index] = indices
         return self._writer.write_one(output, index, batch.encodings, results)
+
+    def write_parts(
+        self, parts: list[Any], indices: Sequence[int], batch: "Batch", results: "Results"
+    ) -> list[tuple[int, BaseException]]:
+        """Write a part for each item. Returns those that could not be encoded, by their place in the batch, and why."""
+        assert self._part_writer is not None
+        return self._part_writer.write(parts, indices, batch.encodings, results)
+
+    def write_answers(
+        self, answers: list[Any], indices: Sequence[int], batch: "Batch", results: "Results"
+    ) -> list[tuple[int, BaseException]]:
+        """Do the same with whole answers."""
+        return self._writer.write(answers, indices, batch.encodings, results)
+
+    def join(self, parts: list[Any]) -> Any:
+        """Put the parts of an answer together: text and bytes in a row, anything else as a list."""
+        kind = self._part_kind
+        if kind == "any" and parts:
+            kind = "text" if all(isinstance(part, str) for part in parts) else "bytes"
+            kind = kind if kind == "text" or all(isinstance(part, bytes) for part in parts) else "any"
+        try:
+            return "".join(parts) if kind == "text" else b"".join(parts) if kind == "bytes" else list(parts)
+        except TypeError as error:
+            kinds = ", ".join(sorted({type(part).__qualname__ for part in parts}))
+            raise InvalidOutput(f"predict yielded parts that are not {kind}: {kinds}") from error
 
     def from_python(self, values: list[Any]) -> Decoded:
         """Take example inputs as Python values, with the checks of the wire."""

@@ -8,6 +8,7 @@ from jitney.config.layers import Resolved
 from jitney.deployments.deployment import Deployment
 from jitney.errors import TargetError
 from jitney.failures import one_line
+from jitney.signature.annotations import Output
 from jitney.signature.arrays import ArraySpec
 
 
@@ -38,7 +39,7 @@ def _manifest(found: Deployment, resolved: Resolved, owner: Deployment) -> dict[
             "arrays": _arrays(taken.arrays),
             "schema": plain(taken.schema),
         },
-        "output": {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema)},
+        "output": _output(returned),
         "task": found.compiled_task(),
         "group_by": group_by,
         "cost": cost,
@@ -46,6 +47,11 @@ def _manifest(found: Deployment, resolved: Resolved, owner: Deployment) -> dict[
             _example(found.name, place, _by_name(example, taken.arrays)) for place, example in enumerate(found.examples)
         ],
     }
+
+
+def _output(returned: Output) -> dict[str, Any]:
+    part = {} if returned.part is None else {"part": _output(returned.part)}
+    return {"kind": returned.kind, "arrays": _arrays(returned.arrays), "schema": plain(returned.schema), **part}
 
 
 def _example(name: str, place: int, example: object) -> object:

@@ -17,10 +17,12 @@ from jitney.errors import TargetError
 from jitney.failures import one_line
 from jitney.signature import schemas, unsupported
 from jitney.signature.arrays import ANY_DTYPE, ArraySpec, array_spec, is_array_type, is_column
+from jitney.signature.fields import alternatives
 from jitney.signature.hints import filled, holds, is_image, is_pillow_class, open_in, show, strip
 from jitney.types.arrays import Embeddings
 from jitney.types.image import Image, require_pillow
 from jitney.types.response import Response
+from jitney.types.steps import NOTHING, Declared, End
 
 InputKind = Literal["text", "bytes", "image", "object", "arrays"]
 OutputKind = Literal["text", "bytes", "image", "object", "array", "arrays", "any"]
@@ -68,6 +70,8 @@ class Output:
     """Whether it comes with the number of tokens that it took."""
     method: str = "predict"
     """The served method that returns it, as messages name it."""
+    part: "Output | None" = None
+    """Of a model that answers in parts: what a part is. The rest describes the whole answer."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,10 @@ def read_signature(
     `is_method`: the first parameter is `self`. `names`: where names are looked up that the module does not know,
     such as types defined inside a function. `arguments`: what the TypeVars of its class stand for.
     """
-    _refuse_streams(predict)
     hints = {name: filled(hint, arguments or {}) for name, hint in _hints(predict, names).items()}
     parameters = _parameters(predict, hints, is_method=is_method)
     returned = hints.get("return", _MISSING)
+    _refuse_odd_generators(predict, returned, batched=batched)
     typed: dict[str, Any] = {}
     for name in parameters:
         if name not in hints:
@@ -116,10 +120,12 @@ def _name(predict: Callable[..., object]) -> str:
     return getattr(predict, "__qualname__", repr(predict)).replace("<locals>.", "")
 
 
-def _refuse_streams(predict: Callable[..., object]) -> None:
-    name = _name(predict)
-    if inspect.isgeneratorfunction(predict) or inspect.isasyncgenfunction(predict):
-        raise TargetError(f"{name} yields: streams come later; return all answers of the batch at once")
+def _refuse_odd_generators(predict: Callable[..., object], returned: Any, *, batched: bool) -> None:
+    if inspect.isasyncgenfunction(predict):
+        raise TargetError(f"{_name(predict)} is an `async def` that yields: write `def` with `yield`")
+    if inspect.isgeneratorfunction(predict) and not is_stream(strip(returned)):
+        expected = "list[jitney.Step[str]]" if batched else "jitney.Step[str]"
+        raise TargetError(f"{_name(predict)} yields: annotate what its parts are, as in `-> Iterator[{expected}]`")
 
 
 def _hints(predict: Callable[..., object], names: Mapping[str, object] | None) -> dict[str, Any]:
@@ -232,7 +238,7 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
     if annotation is _MISSING or base is Any or is_column(where, annotation):
         return Output("any")
     if is_stream(base):
-        raise TargetError(f"{where} returns {show(annotation)}: streams come later; return all answers at once")
+        return _in_parts(where, annotation, batched=batched)
     if base is type(None):
         raise TargetError(f"{where} returns None; it returns {_RETURNS}")
     if base is Embeddings:
@@ -248,6 +254,34 @@ def _output(where: str, annotation: Any, *, batched: bool) -> Output:
     if item is None:
         raise TargetError(f"{where} returns {show(annotation)}; it returns {_RETURNS}")
     return _answer(where, without_exceptions(item))
+
+
+def _in_parts(where: str, annotation: Any, *, batched: bool) -> Output:
+    """Describe what a generator yields: a step for each item of its batch, or for its one item."""
+    yielded, *_ = *get_args(strip(annotation)), Any
+    step = list_item(yielded) if batched else yielded
+    if step is None:
+        raise TargetError(
+            f"{where} yields {show(yielded)}; it yields a list with what is new of each item: list[jitney.Step[str]], "
+            "or say batched=False"
+        )
+    declared = next((part for part in getattr(step, "__metadata__", ()) if isinstance(part, Declared)), None)
+    declared = declared or Declared(_part_type(step))
+    part = _answer(where, declared.part)
+    whole = _answer(where, _whole_type(part, declared))
+    return replace(whole, part=part)
+
+
+def _part_type(step: Any) -> Any:
+    """Return the type of a part, of what a model says of one item."""
+    kinds = [kind for kind in alternatives(without_exceptions(step)) if kind not in (type(None), End)]
+    return typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007 -- a union of a computed tuple
+
+
+def _whole_type(part: Output, declared: Declared) -> Any:
+    if declared.answer is not NOTHING:
+        return declared.answer
+    return declared.part if part.kind in ("text", "bytes", "any") else list[declared.part]
 
 
 def _answer(where: str, item: Any) -> Output:

@@ -22,7 +22,7 @@ from jitney.embedded.values import FAILED, NAMED
 from jitney.errors import NotFound
 from jitney.testing.engine import Entrance, PythonEngine, Raw
 from jitney.types.arrays import TOKENS
-from jitney.worker.replica import Replica
+from jitney.worker.process import replica_class
 
 _NUMBERS: Final = itertools.count(1)
 
@@ -95,7 +95,7 @@ class _Method:
     ) -> None:
         self._enter = start
         self._name = deployment.method or ""
-        self._replica = Replica(
+        self._replica = replica_class(codec)(
             cast("Any", _Link()),
             model.predict,
             codec,
@@ -180,6 +180,7 @@ class _Batch:
         self.tags = [tag for tag, _ in items]
         self.encodings = [tags.MSGPACK] * len(items)
         self.request_ids = [request_id] * len(items)
+        self.streams = [False] * len(items)
         self.results = _Results(0)
 
     def __len__(self) -> int:
@@ -213,6 +214,13 @@ class _Results:
     _values: dict[int, Raw] = field(default_factory=dict[int, Raw])
     _rows: dict[int, dict[str, _Tensor]] = field(default_factory=dict[int, dict[str, _Tensor]])
     _errors: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
+
+    def parts(self) -> "_Results":
+        """Return where parts would be written: a caller takes none."""
+        return self
+
+    def end(self, index: int, reason: str, usage: tuple[int, int] | None = None) -> None:
+        """Do nothing: a caller gets the answer alone."""
 
     def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
         """Take encoded values."""

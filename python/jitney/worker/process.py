@@ -38,6 +38,7 @@ from jitney.failures import (
 from jitney.worker.health import Health, IdleCheck
 from jitney.worker.pipeline import Loop, Steps
 from jitney.worker.replica import Methods, Replica
+from jitney.worker.streams.whole import whole
 from jitney.worker.warmup import try_out, warm_up
 
 if TYPE_CHECKING:
@@ -259,12 +260,16 @@ class Worker:
         who = f"{assignment.deployment}/{assignment.replica}"
         most = min(resolved.options.max_batch_size, assignment.most_items or resolved.options.max_batch_size)
         tried = replace(resolved.options, max_batch_size=most)
+        answering = [
+            whole(model.of(each.function_name).predict, codec, batched=tried.batched)
+            for each, codec in zip(deployment.served, codecs, strict=True)
+        ]
         profile: dict[str, list[tuple[int, float]]] = {}
-        for each, codec in zip(deployment.served, codecs, strict=True):
+        for each, codec, answer in zip(deployment.served, codecs, answering, strict=True):
             name = each.function_name
             method = f"{name}: " if deployment.methods else ""
             profile[name if deployment.methods else ""] = warm_up(
-                model.of(name).predict,
+                answer,
                 codec,
                 tried,
                 each.examples,
@@ -280,11 +285,11 @@ class Worker:
             self._check = IdleCheck(model.check, resolved.options.check_interval_s)
         health = Health()
         replicas: dict[str, Replica] = {}
-        for each, codec in zip(deployment.served, codecs, strict=True):
+        for each, codec, answer in zip(deployment.served, codecs, answering, strict=True):
             method = model.of(each.function_name)
             if each.examples and health.test is None:
-                health.test = partial(try_out, method.predict, codec, [each.examples[0]])
-            replicas[each.function_name] = Replica(
+                health.test = partial(try_out, answer, codec, [each.examples[0]])
+            replicas[each.function_name] = replica_class(codec)(
                 self._link,
                 method.predict,
                 codec,
@@ -337,6 +342,15 @@ class Worker:
 
     def _send(self, kind: str, body: Any) -> None:
         self._link.send(kind, json.dumps(body).encode())
+
+
+def replica_class(codec: Codec) -> type[Replica]:
+    """Return the kind of replica that a model needs."""
+    if not codec.has_parts:
+        return Replica
+    from jitney.worker.streams.replica import StreamReplica  # noqa: PLC0415 - only such models need it
+
+    return StreamReplica
 
 
 def close_model(close: Callable[[], object], failures: FailureLog) -> None:

@@ -213,7 +213,7 @@ class Replica:
                 raise_if_permanent(error, self._method)
                 raise
             finally:
-                self._end_child()
+                self.end_child()
             return self._keep(output, state, decoded, some) if is_followed or is_retry else output
 
         if is_batched:
@@ -269,7 +269,7 @@ class Replica:
         try:
             coroutines.together([partial(call, position) for position in positions], wanted, ended)
         finally:
-            self._end_child()
+            self.end_child()
         return split
 
     def _write_answer(self, part: Part, state: BatchState, decoded: Decoded, results: "Results") -> None:
@@ -282,7 +282,7 @@ class Replica:
         except BaseException as error:
             _write(index, self._unencodable(error, state.source(index)), results)
 
-    def _end_child(self) -> None:
+    def end_child(self) -> None:
         """End a process that `predict` forked and that came back from it: two readers of one link tear its frames."""
         if os.getpid() != self._process:
             os._exit(1)

@@ -94,16 +94,17 @@ def test_parts_and_early_results_leave_before_the_batch_ends(ends: tuple["_core.
     batch = link.next_batch()
     assert batch is not None and batch.values() == ["a", "b", "c"]
     results = _core.Results(batch)
-    results.values([0], TAG_TEXT, [b"one"])
-    link.send_parts(results, 0.001)
+    parts = results.parts()
+    parts.values([0], TAG_TEXT, [b"one"])
+    link.send_results(results, 0.001)
     assert front.entries() == [(1, 0, PART, "one")]
     results.values([1], TAG_TEXT, [b"whole"])
     link.send_results(results)
     assert front.entries() == [(2, 0, VALUES, "whole")]
     with pytest.raises(ValueError, match="the end of item 1 was sent before"):
         results.values([1], TAG_TEXT, [b"again"])
-    results.values([0], TAG_TEXT, [b"two"])
-    link.send_parts(results)
+    parts.values([0], TAG_TEXT, [b"two"])
+    link.send_results(results)
     assert front.entries() == [(1, 1, PART, "two")]
     results.values([0], TAG_TEXT, [b"three"])
     results.values([2], TAG_TEXT, [b"c!"])
@@ -120,7 +121,6 @@ def test_a_batch_whose_results_were_all_sent_ends_with_its_end_alone(ends: tuple
     assert batch is not None
     results = _core.Results(batch)
     results.error(0, "model_failed", "it raised")
-    link.send_parts(results)  # an error is not a part: it waits for the end of its item
     link.send_results(results)
     kind, table, _ = front.frame()
     assert (kind, struct.unpack("<QIB", table[16:29])) == (RESULTS, (1, 0, FAILED))

@@ -207,6 +207,9 @@ pub struct Output {
     pub arrays: Vec<ArraySpec>,
     /// JSON Schema of one answer.
     pub schema: serde_json_value::Value,
+    /// What a part of the answer is, of a model that answers in parts; the rest describes the parts put together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Box<Output>>,
 }
 
 /// One array of one item (without the batch axis).

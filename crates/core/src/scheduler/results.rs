@@ -82,12 +82,17 @@ impl<P: Payload> Scheduler<P> {
         ended
     }
 
-    /// A worker sent a part of an item's answer, and goes on. The first one moves the deadline of the item, unless its client
-    /// gave a time-out. Each one shows that the batch does not hang.
-    pub fn part_sent(&mut self, now: Time, batch: BatchId, id: ItemId) {
+    /// A worker sent something of a batch that goes on: it does not hang.
+    pub fn progressed(&mut self, now: Time, batch: BatchId) {
         if let Some(batch) = self.batches.get_mut(&batch) {
             batch.progressed = Some(now);
         }
+    }
+
+    /// A worker sent a part of an item's answer, and goes on. The first one moves the deadline of the item, unless its client
+    /// gave a time-out. Each one shows that the batch does not hang.
+    pub fn part_sent(&mut self, now: Time, batch: BatchId, id: ItemId) {
+        self.progressed(now, batch);
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.stage == Stage::Batch(batch)) else { return };
         if std::mem::take(&mut entry.may_stream) {
             let deadline = entry.waiting.arrival + self.rules.stream_timeout;

@@ -68,6 +68,7 @@ fn as_call(place: usize, parts: Parts) -> Call {
         encoding: Encoding::Msgpack,
         group: GroupKey::default(),
         cost: 1,
+        streams: false,
         timeout: None,
         priority: Priority::default(),
         metadata: None,

@@ -41,6 +41,7 @@ impl Gathering {
                 return Err(FrameError::Table("the answers of an item are out of sequence"));
             }
             item.sequence += 1;
+            let mut stream_end = None;
             let result = match outcome {
                 ItemOutcome::Part(parts) => {
                     item.parts.extend(parts);
@@ -51,10 +52,15 @@ impl Gathering {
                     item.parts.extend(last);
                     Ok(std::mem::take(&mut item.parts))
                 }
+                // A caller that takes no parts gets the whole answer with the end.
+                ItemOutcome::End(whole, end) => {
+                    stream_end = Some(end);
+                    Ok(whole)
+                }
                 ItemOutcome::Failed(failure) => Err(failure),
                 ItemOutcome::LeftOut => Err(missing()),
             };
-            item.end = Some(Answer { result, timing: Timing::default(), tokens: None });
+            item.end = Some(Answer { result, timing: Timing::default(), tokens: None, end: stream_end });
         }
         Ok(())
     }

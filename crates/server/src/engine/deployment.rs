@@ -1,5 +1,6 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
+pub(crate) mod parts;
 pub mod published;
 pub mod statistics;
 pub mod ticket;
@@ -7,13 +8,14 @@ pub mod ticket;
 use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
 use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::parts::AnswerParts;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::statistics::Statistics;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::large_request::pieces::Pieces;
 use crate::engine::large_request::turns::{ITEM_BYTES, LargeRequests};
 use crate::engine::reply;
-use crate::engine::reply::ReplySender;
+use crate::engine::reply::{ReplyReceiver, ReplySender};
 use crate::link::front::events::{BatchEvent, BatchListener};
 use crate::link::front::link::Link;
 use crate::open_inference::signature::Signature;
@@ -159,17 +161,34 @@ impl Deployment {
     /// future that waits for the answer is small.
     pub fn open<'a>(&'a self, call: Call, waiting: &Account) -> impl Future<Output = (Answer, Ticket)> + use<'a> {
         let started = Instant::now();
-        let (mut reply, mut answer) = reply::channel();
-        reply.count_in(waiting, call.bytes());
-        let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
-        // If the engine is gone, so is the sender, and the receiver says so.
-        let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));
+        let (mut answer, guard) = self.begin(call, waiting);
         async move {
             let answer = answer.end().await;
             guard.disarm();
             let ticket = self.answered(started, answer.outcome(), answer.timing);
             (answer, ticket)
         }
+    }
+
+    /// Runs one item whose answer is taken part by part. `held` counts the memory of the request that the queue does not count.
+    pub(crate) fn open_parts(
+        self: &Arc<Self>,
+        call: Call,
+        waiting: &Account,
+        held: Option<CountedBytes>,
+    ) -> AnswerParts {
+        let started = Instant::now();
+        AnswerParts::new(self.clone(), self.begin(call, waiting), started, held)
+    }
+
+    /// Hands an item to the engine.
+    fn begin(&self, call: Call, waiting: &Account) -> (ReplyReceiver, CancelOnDrop) {
+        let (mut reply, answer) = reply::channel();
+        reply.count_in(waiting, call.bytes());
+        let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
+        // If the engine is gone, so is the sender, and the receiver says so.
+        let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));
+        (answer, guard)
     }
 
     /// Counts the memory of a request that the queue does not count, until what is returned is dropped. This is the memory of
@@ -370,6 +389,13 @@ impl CancelOnDrop {
     fn disarm(mut self) {
         self.is_armed = false;
     }
+
+    fn cancel(&self) {
+        for &id in &self.ids {
+            // The engine may be gone; then nobody computes the item either.
+            let _ = self.inbound.send(Inbound::Cancel(id));
+        }
+    }
 }
 
 impl Drop for CancelOnDrop {
@@ -378,9 +404,6 @@ impl Drop for CancelOnDrop {
             return;
         }
         self.outcomes.count(Outcome::Cancelled);
-        for &id in &self.ids {
-            // The engine may be gone; then nobody computes the item either.
-            let _ = self.inbound.send(Inbound::Cancel(id));
-        }
+        self.cancel();
     }
 }

@@ -48,7 +48,17 @@ pub struct Terms {
 pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> Result<Call, Failure> {
     let (group, cost) = ask(manifest, &mut parts)?;
     let (timeout, priority) = (terms.timeout, terms.priority);
-    Ok(Call { id: next_item_id(), parts, encoding: Encoding::Msgpack, group, cost, timeout, priority, metadata: None })
+    Ok(Call {
+        id: next_item_id(),
+        parts,
+        encoding: Encoding::Msgpack,
+        group,
+        cost,
+        streams: false,
+        timeout,
+        priority,
+        metadata: None,
+    })
 }
 
 /// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
@@ -185,6 +195,7 @@ mod tests {
                 result: Ok(smallvec![]),
                 timing: crate::values::answer::Timing::default(),
                 tokens: None,
+                end: None,
             });
             untaken
         };

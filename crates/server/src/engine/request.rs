@@ -5,6 +5,7 @@ use crate::base::ledger::{Account, CountedBytes, Ledger};
 use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::engine::deployment::Deployment;
+use crate::engine::deployment::parts::AnswerParts;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::large_request::turns::ITEM_BYTES;
 use crate::engine::room;
@@ -16,6 +17,7 @@ use futures_util::future::Either;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::{SmallVec, smallvec};
 use std::future::ready;
+use std::sync::Arc;
 
 /// A message may have so many bytes more than its items. If it has more, the items are copied and the message is freed.
 const MOST_BESIDE_ITEMS: u64 = 1 << 20;
@@ -83,13 +85,13 @@ pub(crate) fn run<'a>(
     ledger: Option<&Ledger>,
 ) -> impl Future<Output = RequestOutcomes> + Send + use<'a> {
     let RequestItems { mut items, bytes, _held: held } = request;
-    let waiting = ledger.map_or_else(|| deployment.waiting.clone(), |ledger| ledger.waiting.of(&deployment.waiting));
-    if ledger.is_some()
-        && let Err(failure) = room::check_share(deployment, &waiting, items.len(), bytes)
-    {
-        let ticket = deployment.refuse(failure.outcome).of_items(count(&items));
-        return Either::Right(ready(RequestOutcomes { answers: Err(failure), ticket }).boxed());
-    }
+    let waiting = match waiting(deployment, ledger, items.len(), bytes) {
+        Ok(waiting) => waiting,
+        Err(failure) => {
+            let ticket = deployment.refuse(failure.outcome).of_items(count(&items));
+            return Either::Right(ready(RequestOutcomes { answers: Err(failure), ticket }).boxed());
+        }
+    };
     if let [Ok(_)] = items[..]
         && let Some(Ok(call)) = items.pop()
     {
@@ -99,6 +101,30 @@ pub(crate) fn run<'a>(
         }));
     }
     Either::Right(run_many(deployment, items, waiting).inspect(move |_| drop(held)).boxed())
+}
+
+/// Runs a request of one item whose answer is taken part by part. It says to the worker that it is.
+pub(crate) fn open_parts(
+    deployment: &Arc<Deployment>,
+    request: RequestItems,
+    ledger: &Ledger,
+) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
+    let RequestItems { mut items, bytes, _held: held } = request;
+    let one = items.pop().unwrap_or_else(|| Err(Failure::new(Outcome::Internal, "the request has no item")));
+    let entered = one.and_then(|call| Ok((call, waiting(deployment, Some(ledger), 1, bytes)?)));
+    let (call, waiting) = entered.map_err(|failure| {
+        let ticket = deployment.refuse(failure.outcome).of_items(1);
+        Box::new((failure, ticket))
+    })?;
+    Ok(deployment.open_parts(Call { streams: true, ..call }, &waiting, held))
+}
+
+/// Where the items of a request count while they wait; a failure if its connection has more than its share.
+fn waiting(deployment: &Deployment, ledger: Option<&Ledger>, items: usize, bytes: u64) -> Result<Account, Failure> {
+    let Some(ledger) = ledger else { return Ok(deployment.waiting.clone()) };
+    let waiting = ledger.waiting.of(&deployment.waiting);
+    room::check_share(deployment, &waiting, items, bytes)?;
+    Ok(waiting)
 }
 
 /// Items of a request, for its ticket.
@@ -164,7 +190,6 @@ mod tests {
     use bytes::Bytes;
     use futures_util::FutureExt;
     use std::pin::Pin;
-    use std::sync::Arc;
     use tokio::sync::mpsc;
 
     fn serving(max_queued_items: u64) -> (Deployment, mpsc::UnboundedReceiver<Inbound>) {

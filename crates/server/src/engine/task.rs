@@ -1,5 +1,6 @@
 //! The engine task of one deployment: owns its scheduler, carries out its decisions. Messages in, actions out, no locks.
 
+mod failures;
 mod lost_inputs;
 mod meters;
 mod pending;
@@ -13,7 +14,7 @@ use crate::engine::reply::ReplySender;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, rounded};
 use crate::engine::task::pending::{End, Pending};
-use crate::engine::task::timings::{expired, fail, sayable, timing};
+use crate::engine::task::timings::{expired, fail, timing};
 use crate::link::batch_end::BatchEnd;
 use crate::link::front::events::BatchEvent;
 use crate::link::front::link::Link;
@@ -252,6 +253,7 @@ impl Engine {
 
     fn results(&mut self, now: Time, results: ReceivedResults) {
         let ReceivedResults { batch, predict, items } = results;
+        self.scheduler.progressed(now, batch);
         for result in items {
             self.result(now, batch, predict, result);
         }
@@ -260,7 +262,7 @@ impl Engine {
     fn result(&mut self, now: Time, batch: BatchId, predict: Duration, result: ItemResult) {
         if let Some(answered) = self.answered.get_mut(&batch) {
             answered.bytes += result.bytes();
-            answered.items += usize::from(matches!(result.outcome, ItemOutcome::Values(_)));
+            answered.items += usize::from(matches!(result.outcome, ItemOutcome::Values(_) | ItemOutcome::End(..)));
         }
         let ItemResult { id, sequence, outcome } = result;
         let is_last = outcome.is_end();
@@ -271,16 +273,19 @@ impl Engine {
             }
             return;
         };
-        let Some(end) = pending.take(sequence, outcome) else { return };
+        let Some(end) = pending.take(sequence, outcome) else {
+            self.scheduler.part_sent(now, batch, id);
+            return;
+        };
         // An item may end here while its worker would send more of it: then the worker is asked to stop.
         let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
         let Some(ended) = ended else { return };
         let timing = timing(now, &ended, predict);
         self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
-        let mut tokens = None;
+        let (mut tokens, mut stream_end) = (None, None);
         let result = match end {
-            End::Values(mut parts) => {
-                tokens = take_tokens(&mut parts);
+            End::Values(mut parts, end) => {
+                (tokens, stream_end) = (take_tokens(&mut parts), end);
                 Ok(parts)
             }
             End::Failed(failure) => Err(failure),
@@ -288,7 +293,7 @@ impl Engine {
             End::LeftOut => Err(expired(now, &ended)),
         };
         // A caller that went away has sent a cancel, which is on its way.
-        ended.payload.reply.end(Answer { result, timing, tokens });
+        ended.payload.reply.end(Answer { result, timing, tokens, end: stream_end });
     }
 
     /// Sends these inputs again, always in one frame: the worker waits for it. Items that have ended are left out.
@@ -397,83 +402,6 @@ impl Engine {
         self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
         self.meters.ready_replicas.set(scheduler.replicas() as i64);
         self.published.set_replicas(scheduler.replicas());
-    }
-
-    fn refused(&self, refusal: Refusal) -> Failure {
-        let name = &self.deployment;
-        let queued = self.scheduler.queued_items();
-        // Whoever was refused at its turn has no wait before it any more.
-        let wait = refusal.predicted_wait.filter(|&wait| wait >= SHORTEST_WAIT);
-        let wait = wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
-        let detail = match refusal.outcome {
-            Outcome::QueueFull => {
-                format!("{queued} items wait for {name}{wait}: no more may (max_queued_items); come back later")
-            }
-            Outcome::QueueBytesFull => {
-                let held = self.scheduler.queued_bytes();
-                format!("items of {held} bytes wait for {name}{wait}: no more may (max_queued_bytes); come back later")
-            }
-            Outcome::WaitTooLong => {
-                format!(
-                    "{queued} items wait for {name}{wait}: longer than a request may wait (max_wait_s); come back later"
-                )
-            }
-            Outcome::WouldBeLate => {
-                format!(
-                    "{queued} items wait for {name}{wait}: the answer would miss latency_target_ms; come back later"
-                )
-            }
-            Outcome::TooManyLanes => format!("{name} has as many group keys waiting as it may; come back later"),
-            Outcome::DeadlineUnreachable => {
-                format!("{queued} items wait for {name}{wait}: the deadline of this request cannot be met")
-            }
-            Outcome::Quarantined => {
-                format!("the same input killed a worker of {name} a moment ago; it is refused for a minute")
-            }
-            other => return self.closed(other, refusal.retry_after),
-        };
-        Failure { retry_after: refusal.retry_after, ..Failure::new(refusal.outcome, detail) }
-    }
-
-    fn closed(&self, outcome: Outcome, retry_after: Option<Duration>) -> Failure {
-        let detail = match outcome {
-            Outcome::Loading => "is still loading its model",
-            Outcome::CrashLooping => "has no working replica: its workers keep dying; see the server's log",
-            _ => "takes nothing new: the server is shutting down",
-        };
-        Failure { retry_after, ..Failure::new(outcome, format!("{} {detail}", self.deployment)) }
-    }
-
-    fn failed(&mut self, now: Time, ended: &EndedItem<Pending>, outcome: Outcome) -> Failure {
-        match outcome {
-            Outcome::DeadlineExceeded => expired(now, ended),
-            Outcome::WorkerLost => {
-                let name = &self.deployment;
-                let detail = if ended.payload.sequence > 0 {
-                    format!("the worker of {name} died or hung after it had sent a part of this answer")
-                } else if ended.batch_size <= 1 {
-                    format!(
-                        "the worker of {name} died or hung while it computed this input alone; the input is not tried again"
-                    )
-                } else {
-                    format!(
-                        "the worker of {name} died or hung while it computed this input, and the deployment says retry=False"
-                    )
-                };
-                Failure::new(outcome, detail)
-            }
-            Outcome::WouldBeLate => {
-                let refusal = self.scheduler.refusal_of_late(now);
-                self.refused(refusal)
-            }
-            // Its like was convicted while it waited.
-            Outcome::Quarantined => self.refused(Refusal::never(outcome)),
-            Outcome::DeadlineUnreachable => {
-                Failure::new(outcome, format!("{} cannot answer before the deadline of this request", self.deployment))
-            }
-            Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
-            other => self.closed(other, Some(Duration::from_secs(1))),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! method text | batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, flags u8)
+//! flags: bit 0 metadata follows, bit 1 the caller takes the answer in parts
 //! then per item, if bit 0 of its flags is set: request id text | trace text | key name text | headers u32 × (name text, value text)
 //! then its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
 //! ```
@@ -25,6 +26,8 @@ const MAX_AXES: usize = 64;
 const NO_DTYPE: u8 = u8::MAX;
 /// Bit of an item's flags: metadata stands before its parts.
 const HAS_METADATA: u8 = 1;
+/// Bit of an item's flags: the caller takes the answer in parts.
+const STREAMS: u8 = 2;
 
 /// Writes the frame of a batch. Its items have one group key, which names their method.
 pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
@@ -55,7 +58,8 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         table.put_u32_le(u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX));
         table.put_u16_le(call.parts.len() as u16);
         table.put_u8(call.encoding as u8);
-        table.put_u8(if call.metadata.is_some() { HAS_METADATA } else { 0 });
+        let metadata = if call.metadata.is_some() { HAS_METADATA } else { 0 };
+        table.put_u8(metadata | if call.streams { STREAMS } else { 0 });
     }
     // Offsets run parameter by parameter, the table item by item: first where each parameter's region begins.
     let mut offsets: SmallVec<[u64; 4]> = SmallVec::new();
@@ -156,6 +160,8 @@ pub struct ReceivedItem {
     pub remaining: Duration,
     /// What a struct goes back as.
     pub encoding: Encoding,
+    /// Whether the caller takes the answer in parts.
+    pub streams: bool,
     /// What its request says beside the values.
     pub metadata: Option<Box<Metadata>>,
     /// Its values.
@@ -199,9 +205,10 @@ pub(crate) fn decode_items(
         let remaining = Duration::from_millis(u64::from(heads.u32()?));
         let parts = heads.u16()?;
         let encoding = if heads.u8()? == 0 { Encoding::Json } else { Encoding::Msgpack };
-        let metadata = if heads.u8()? & HAS_METADATA == 0 { None } else { Some(Box::new(metadata(table)?)) };
+        let flags = heads.u8()?;
+        let metadata = if flags & HAS_METADATA == 0 { None } else { Some(Box::new(metadata(table)?)) };
         let parts = (0..parts).map(|_| part(table, payload)).collect::<Result<_, _>>()?;
-        items.push(ReceivedItem { id, remaining, encoding, metadata, parts });
+        items.push(ReceivedItem { id, remaining, encoding, streams: flags & STREAMS != 0, metadata, parts });
     }
     Ok((id, items))
 }

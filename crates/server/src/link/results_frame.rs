@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! batch u64 | predict so far: microseconds u32 | items u32
-//! per item: id u64 | sequence u32 | status u8 (0 values, 1 failed, 2 left out, 3 values, and more of the item follows)
+//! per item: id u64 | sequence u32 | status u8 (0 values, 1 failed, 2 left out, 3 part, 4 end of an answer in parts)
 //!   values: parts u16 × (name text | tag u8 | dtype u8 | axes u8 | media type text | offset u64 | length u64 | axes × u64)
+//!   part: as values, and more of the item follows
+//!   end: reason text | counts tokens u8 | read u64 | written u64 | values as above: the whole answer, if there is one
 //!   failed: reason text | status u16 | come back after: milliseconds u32, 0 unsaid | field text | detail text
 //! ```
 //! The text of a media type may go on with headers of the answer, each after a line feed: `name: value`.
-//! The sequence counts what was sent of an item, from 0. Each item ends once, with status 0, 1 or 2.
+//! The sequence counts what was sent of an item, from 0. Each item ends once, with another status than 3.
 
 use crate::link::answer_limit::AnswerLimit;
 use crate::link::batch_end::microseconds;
@@ -17,7 +19,7 @@ use crate::link::frame::kind::Kind;
 use crate::link::frame::payload::Payload;
 use crate::link::frame::reader::OWN_BYTES;
 use crate::link::frame::table::{TableReader, put_text};
-use crate::values::answer::{Failure, OutputPart};
+use crate::values::answer::{Failure, OutputPart, StreamEnd, Usage};
 use crate::values::tensor::{Dtype, Tag, TensorType};
 use bytes::{BufMut, Bytes};
 use jitney_core::request::{BatchId, ItemId};
@@ -32,12 +34,15 @@ const VALUES: u8 = 0;
 const FAILED: u8 = 1;
 const LEFT_OUT: u8 = 2;
 const PART: u8 = 3;
+const END: u8 = 4;
 
 /// What a worker sends of one item.
 #[derive(Clone, Debug)]
 pub enum ItemOutcome {
     /// It ended with these values; if there were parts, these are the last of them.
     Values(SmallVec<[OutputPart; 1]>),
+    /// The end of an answer in parts; the values are the whole answer, if the caller gets one.
+    End(SmallVec<[OutputPart; 1]>, Box<StreamEnd>),
     /// These values, and more of the item follows.
     Part(SmallVec<[OutputPart; 1]>),
     /// It ended without values.
@@ -54,7 +59,7 @@ impl ItemOutcome {
 
     fn values(&self) -> &[OutputPart] {
         match self {
-            ItemOutcome::Values(values) | ItemOutcome::Part(values) => values,
+            ItemOutcome::Values(values) | ItemOutcome::End(values, _) | ItemOutcome::Part(values) => values,
             ItemOutcome::Failed(_) | ItemOutcome::LeftOut => &[],
         }
     }
@@ -93,9 +98,7 @@ impl ReceivedResults {
     /// Fails the items whose values have more bytes than an item may have.
     pub(crate) fn limit(&mut self, limit: &AnswerLimit) {
         for item in &mut self.items {
-            if let ItemOutcome::Values(values) | ItemOutcome::Part(values) = &item.outcome
-                && let Err(failure) = limit.check(values)
-            {
+            if let Err(failure) = limit.check(item.outcome.values()) {
                 item.outcome = ItemOutcome::Failed(failure);
             }
         }
@@ -103,7 +106,9 @@ impl ReceivedResults {
 
     /// Whether the model answered at least one item.
     pub fn has_values(&self) -> bool {
-        self.items.iter().any(|item| matches!(item.outcome, ItemOutcome::Values(_) | ItemOutcome::Part(_)))
+        self.items
+            .iter()
+            .any(|item| matches!(item.outcome, ItemOutcome::Values(_) | ItemOutcome::End(..) | ItemOutcome::Part(_)))
     }
 }
 
@@ -140,6 +145,17 @@ impl ResultsWriter {
     /// A part of an item, of `values` values; call `value` for each next.
     pub fn part(&mut self, id: ItemId, sequence: u32, values: usize) {
         self.item(id, sequence, PART);
+        self.table.put_u16_le(values as u16);
+    }
+
+    /// The end of an answer in parts, with `values` values; call `value` for each next.
+    pub fn end(&mut self, id: ItemId, sequence: u32, end: &StreamEnd, values: usize) {
+        self.item(id, sequence, END);
+        put_text(&mut self.table, &end.reason);
+        let usage = end.usage.unwrap_or(Usage { input: 0, output: 0 });
+        self.table.put_u8(end.usage.is_some().into());
+        self.table.put_u64_le(usage.input);
+        self.table.put_u64_le(usage.output);
         self.table.put_u16_le(values as u16);
     }
 
@@ -226,10 +242,14 @@ fn read(table: &mut TableReader<'_>, data: Data) -> Result<ReceivedResults, Fram
 
 fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameError> {
     match table.u8()? {
-        status @ (VALUES | PART) => {
-            let values = table.u16()?;
-            let values = (0..values).map(|_| value(table, data)).collect::<Result<_, _>>()?;
-            Ok(if status == PART { ItemOutcome::Part(values) } else { ItemOutcome::Values(values) })
+        VALUES => values(table, data).map(ItemOutcome::Values),
+        PART => values(table, data).map(ItemOutcome::Part),
+        END => {
+            let reason = table.text()?.into();
+            let counts = table.u8()? != 0;
+            let usage = Usage { input: table.u64()?, output: table.u64()? };
+            let end = StreamEnd { reason, usage: counts.then_some(usage) };
+            Ok(ItemOutcome::End(values(table, data)?, Box::new(end)))
         }
         FAILED => {
             let reason = table.text()?;
@@ -244,6 +264,11 @@ fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameErro
         LEFT_OUT => Ok(ItemOutcome::LeftOut),
         _ => Err(FrameError::Table("no item status has this number")),
     }
+}
+
+fn values(table: &mut TableReader, data: Data) -> Result<SmallVec<[OutputPart; 1]>, FrameError> {
+    let count = table.u16()?;
+    (0..count).map(|_| value(table, data)).collect()
 }
 
 fn value(table: &mut TableReader, data: Data) -> Result<OutputPart, FrameError> {

@@ -41,6 +41,7 @@ pub fn split(
             encoding: Encoding::Json,
             group,
             cost,
+            streams: false,
             timeout,
             priority,
             metadata: None,

@@ -84,6 +84,7 @@ fn answer(parts: impl IntoIterator<Item = OutputPart>) -> Answer {
         result: Ok(parts.into_iter().collect()),
         timing: Timing { batch_size: 4, ..Timing::default() },
         tokens: None,
+        end: None,
     }
 }
 
@@ -211,8 +212,12 @@ fn rows_are_joined_in_order_and_wanted_outputs_chosen() {
 fn one_failed_row_fails_the_request_and_is_named() {
     let signature = Signature::of(&manifest(arrays(&[("a", "uint8", json!([1]))]), anything(), json!({})));
     let good = || answer([output("", Tag::Text, None, b"ok")]);
-    let bad =
-        Answer { result: Err(Failure::new(Outcome::ModelFailed, "too odd")), timing: Timing::default(), tokens: None };
+    let bad = Answer {
+        result: Err(Failure::new(Outcome::ModelFailed, "too odd")),
+        timing: Timing::default(),
+        tokens: None,
+        end: None,
+    };
     let failure = join(&signature, &[], vec![good(), bad.clone(), good()]).unwrap_err();
     assert_eq!(
         (failure.outcome, failure.detail.as_str()),

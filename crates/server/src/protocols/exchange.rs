@@ -10,6 +10,9 @@ use crate::engine::server_state::ServerState;
 use crate::engine::{request, room};
 use crate::protocols::connection::socket::Active;
 use crate::protocols::connection::upload::Upload;
+use crate::protocols::reply::parts::body as parts;
+use crate::protocols::reply::parts::body::Recipient;
+use crate::protocols::reply::parts::form::PartsForm;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::{Problem, ProblemForm};
 use crate::protocols::reply::request_id::RequestId;
@@ -60,6 +63,11 @@ pub(crate) trait Dialect: Send + Sync {
         head: &Self::Head,
         body: Chunks,
     ) -> impl Future<Output = Result<Decoded<Self::Asked>, RefusedBody>> + Send;
+
+    /// The form in which the client takes the answer part by part; `None` if it wants the answer whole.
+    fn parts(&self, _head: &Self::Head, _asked: &Self::Asked) -> Option<Box<dyn PartsForm>> {
+        None
+    }
 
     /// How much work it is to write the answers, in bytes that are written anew.
     fn write_weight(&self, head: &Self::Head, asked: &Self::Asked, answers: &[Answer]) -> usize;
@@ -119,6 +127,20 @@ pub(crate) struct Computed<Output> {
     pub(crate) ticket: Ticket,
 }
 
+/// How a request was answered.
+enum Answered<Output> {
+    Whole(Computed<Output>),
+    /// Each part is sent when it is made.
+    InParts(Reply),
+}
+
+/// A request that can be computed, with its metadata.
+struct Prepared<Asked> {
+    deployment: Arc<Deployment>,
+    items: RequestItems,
+    asked: Asked,
+}
+
 /// One request of HTTP without its body, as the routes of all protocols have it.
 #[derive(Clone, Copy)]
 pub(crate) struct Exchange<'r> {
@@ -137,7 +159,8 @@ impl<'r> Exchange<'r> {
     /// Answers the request.
     pub(crate) async fn answer<D: Dialect>(&self, dialect: &D, body: &mut Upload) -> Reply {
         match self.compute(dialect, body).await {
-            Ok(Computed { output, ticket }) => {
+            Ok(Answered::InParts(reply)) => reply,
+            Ok(Answered::Whole(Computed { output, ticket })) => {
                 let mut reply = dialect.reply(output);
                 reply.body_mut().count_with(ticket);
                 reply
@@ -155,7 +178,7 @@ impl<'r> Exchange<'r> {
         &self,
         dialect: &D,
         body: &mut Upload,
-    ) -> Result<Computed<D::Output>, (Problem, Ticket)> {
+    ) -> Result<Answered<D::Output>, (Problem, Ticket)> {
         let refused = |problem: Problem| {
             let ticket = self.state.counts(dialect.deployment()).refuse(problem.outcome());
             (problem, ticket)
@@ -178,8 +201,8 @@ impl<'r> Exchange<'r> {
         let (state, active) = (self.state, self.active);
         let computing =
             Computing { state, ledger: active.ledger(), active: Some(active), metadata, headers: self.headers() };
-        let computed = computing.compute(dialect, &head, body, received, terms).await;
-        computed.map_err(|(failure, ticket)| (failure.into(), ticket))
+        let answered = computing.answer(dialect, &head, body, received, terms).await;
+        answered.map_err(|(failure, ticket)| (failure.into(), ticket))
     }
 
     /// What the head of a request says; refuses it while there is no room for its answer.
@@ -206,9 +229,25 @@ pub(crate) struct Computing<'r> {
 }
 
 impl Computing<'_> {
-    /// Decodes a body, computes its items and writes their outcomes. `received` is what the body counts for until it has
-    /// been decoded. The ticket of a failure counts it, and has the timing of what was
-    /// computed for it.
+    /// Decodes a body, and answers it whole or in parts. `received` is what the body counts for until it has been decoded.
+    /// The ticket of a failure counts it, and has the timing of what was computed for it.
+    async fn answer<D: Dialect>(
+        &self,
+        dialect: &D,
+        head: &D::Head,
+        body: Chunks,
+        received: Option<CountedBytes>,
+        terms: RequestTerms,
+    ) -> Result<Answered<D::Output>, (Failure, Ticket)> {
+        let prepared = self.prepare(dialect, head, body, received, terms).await?;
+        if let Some(form) = dialect.parts(head, &prepared.asked) {
+            // On the heap: whole answers are the most frequent.
+            return Box::pin(self.in_parts(prepared, form)).await.map(Answered::InParts);
+        }
+        self.whole(dialect, head, prepared).await.map(Answered::Whole)
+    }
+
+    /// The same for a protocol that answers whole.
     pub(crate) async fn compute<D: Dialect>(
         &self,
         dialect: &D,
@@ -217,34 +256,61 @@ impl Computing<'_> {
         received: Option<CountedBytes>,
         terms: RequestTerms,
     ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
+        let prepared = self.prepare(dialect, head, body, received, terms).await?;
+        self.whole(dialect, head, prepared).await
+    }
+
+    async fn in_parts<Asked>(
+        &self,
+        prepared: Prepared<Asked>,
+        form: Box<dyn PartsForm>,
+    ) -> Result<Reply, (Failure, Ticket)> {
+        let Prepared { deployment, items, .. } = prepared;
+        let parts = request::open_parts(&deployment, items, self.ledger).map_err(|refused| *refused)?;
+        let request_id = self.metadata.request_id.to_string();
+        parts::reply(parts, form, Recipient { request_id, shows_errors: self.state.options.show_errors }).await
+    }
+
+    async fn prepare<D: Dialect>(
+        &self,
+        dialect: &D,
+        head: &D::Head,
+        body: Chunks,
+        received: Option<CountedBytes>,
+        terms: RequestTerms,
+    ) -> Result<Prepared<D::Asked>, (Failure, Ticket)> {
         let counts = self.state.counts(dialect.deployment());
         let arriving = counts.arrive();
         let is_empty = body.is_empty();
         let decoded = dialect.decode(head, body).await;
         arriving.end();
         drop(received);
-        let (deployment, asked);
-        // In a block: what is not needed while the request waits takes no room in its future.
-        let running = {
-            let decoded = decoded.map_err(|refused| {
-                let RefusedBody { failure, deployment } = refused;
-                let failure = if is_empty { failure } else { came_as_form(self.headers, failure) };
-                let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
-                let ticket = counts.refuse(failure.outcome);
-                (failure, ticket)
-            })?;
-            let mut items = decoded.items;
-            (deployment, asked) = (decoded.deployment, decoded.asked);
-            terms.apply(&mut items, &deployment, decoded.timeout, decoded.priority);
-            let names = &deployment.manifest.options.context_headers;
-            let metadata = headers::with_headers(&self.metadata, self.headers, names);
-            items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
-            if let Some(active) = self.active {
-                active.body_is_read();
-            }
-            request::run(&deployment, items, Some(self.ledger))
-        };
-        let RequestOutcomes { answers, mut ticket } = running.await;
+        let decoded = decoded.map_err(|refused| {
+            let RefusedBody { failure, deployment } = refused;
+            let failure = if is_empty { failure } else { came_as_form(self.headers, failure) };
+            let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
+            let ticket = counts.refuse(failure.outcome);
+            (failure, ticket)
+        })?;
+        let Decoded { deployment, mut items, asked, timeout, priority } = decoded;
+        terms.apply(&mut items, &deployment, timeout, priority);
+        let names = &deployment.manifest.options.context_headers;
+        let metadata = headers::with_headers(&self.metadata, self.headers, names);
+        items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
+        if let Some(active) = self.active {
+            active.body_is_read();
+        }
+        Ok(Prepared { deployment, items, asked })
+    }
+
+    async fn whole<D: Dialect>(
+        &self,
+        dialect: &D,
+        head: &D::Head,
+        prepared: Prepared<D::Asked>,
+    ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
+        let Prepared { deployment, items, asked } = prepared;
+        let RequestOutcomes { answers, mut ticket } = request::run(&deployment, items, Some(self.ledger)).await;
         // Kept until the answer has been written: then its connection counts it.
         let mut _untaken = None;
         let writing = match self.presentable(answers) {

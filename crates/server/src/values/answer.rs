@@ -87,6 +87,24 @@ impl Timing {
     }
 }
 
+/// Tokens that a model counted for one item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the input.
+    pub input: u64,
+    /// Tokens of the answer.
+    pub output: u64,
+}
+
+/// What a model that answers in parts says at the end of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamEnd {
+    /// Why the answer ended, as in `stop` or `length`.
+    pub reason: Box<str>,
+    /// `None` from models that do not count.
+    pub usage: Option<Usage>,
+}
+
 /// How a call ended. Every call gets exactly one.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -96,12 +114,14 @@ pub struct Answer {
     pub timing: Timing,
     /// How many tokens it took, from models that count them.
     pub tokens: Option<u64>,
+    /// From models that answer in parts: why it ended.
+    pub end: Option<Box<StreamEnd>>,
 }
 
 impl Answer {
     /// Of a call that never reached a model.
     pub fn failed(failure: Failure) -> Answer {
-        Answer { result: Err(failure), timing: Timing::default(), tokens: None }
+        Answer { result: Err(failure), timing: Timing::default(), tokens: None, end: None }
     }
 
     /// How a request with these answers ended, and the timing of its slowest item. It succeeded if one of its items did.

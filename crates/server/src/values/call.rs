@@ -46,6 +46,8 @@ pub struct Call {
     pub group: GroupKey,
     /// What it counts against `max_batch_cost`.
     pub cost: u64,
+    /// Whether the caller takes the answer in parts. Otherwise the worker puts them together.
+    pub streams: bool,
     /// From now; `None` is the deployment's `request_timeout_s`.
     pub timeout: Option<Duration>,
     /// Its class.

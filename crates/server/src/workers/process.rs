@@ -21,7 +21,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// A worker gets this long to write where its threads are, before it is killed.
-const STACKS_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 1 });
+const STACKS_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
+/// How often the file is looked at. It is complete when it has not grown since the last look.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// So much of it is logged.
 const MOST_STACK_BYTES: u64 = 64 << 10;
 /// At its end the server waits this long for what workers printed last.
@@ -104,7 +106,7 @@ impl Backend for Processes {
         }
         let shared = self.shared.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(STACKS_WITHIN).await;
+            shared.wait_for_stacks(worker).await;
             let stacks = read_start(&shared.stacks_file(worker)).unwrap_or_default();
             if !stacks.is_empty() {
                 shared.report(WorkerEvent::Stacks(worker, stacks));
@@ -134,6 +136,20 @@ impl Shared {
     }
 
     /// Where a worker writes where its threads are.
+    /// Waits until a worker has written its stacks, or until it has had enough time for that.
+    async fn wait_for_stacks(&self, worker: ReplicaId) {
+        let looks = STACKS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
+        let mut bytes = 0;
+        for _ in 0..looks {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let before = bytes;
+            bytes = std::fs::metadata(self.stacks_file(worker)).map_or(0, |file| file.len());
+            if bytes > 0 && bytes == before {
+                return;
+            }
+        }
+    }
+
     fn stacks_file(&self, worker: ReplicaId) -> PathBuf {
         self.folder.join(format!("stacks-{}", worker.0))
     }

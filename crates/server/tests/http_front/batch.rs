@@ -101,7 +101,7 @@ async fn when_all_items_fail_the_answer_is_a_problem() {
     client.write(post("text/batch", "", r#"["a", "b"]"#)).await;
     for (_, reply) in submitted_many(&mut messages).await {
         let failure = Failure { retry_after: Some(Duration::from_secs(3)), ..Failure::new(Outcome::QueueFull, "full") };
-        assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
+        assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None, end: None }));
     }
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_full", Some("3")));
@@ -120,7 +120,7 @@ async fn headers_reach_every_item() {
         assert_eq!((call.timeout, call.priority), (Some(Duration::from_millis(2500)), Priority::Low));
         assert_eq!(call.encoding, Encoding::Msgpack);
         let parts = [output(Tag::Msgpack, vec![number as u8])].into_iter().collect();
-        assert!(reply.end(Answer { result: Ok(parts), timing: timing(), tokens: None }));
+        assert!(reply.end(Answer { result: Ok(parts), timing: timing(), tokens: None, end: None }));
     }
     let value: Value = rmp_serde::from_slice(&client.reply().await.unwrap().body).unwrap();
     assert_eq!(value["outcomes"], json!([{ "value": 0 }, { "value": 1 }, { "value": 2 }]));
@@ -156,7 +156,12 @@ async fn an_answer_that_cannot_be_written_is_that_items_problem() {
         .into_iter()
         .zip(submitted_many(&mut messages).await)
     {
-        assert!(reply.end(Answer { result: Ok([parts].into_iter().collect()), timing: timing(), tokens: None }));
+        assert!(reply.end(Answer {
+            result: Ok([parts].into_iter().collect()),
+            timing: timing(),
+            tokens: None,
+            end: None
+        }));
     }
     let body = client.reply().await.unwrap().json();
     assert_eq!((&body["failed"], &body["outcomes"][0]), (&json!(1), &json!({ "value": "fine" })));
@@ -167,7 +172,12 @@ async fn an_answer_that_cannot_be_written_is_that_items_problem() {
         for (row, (_, reply)) in
             [f32s(&[1.0], &[1]), f32s(&[1.0, 2.0], &[2])].into_iter().zip(submitted_many(&mut messages).await)
         {
-            assert!(reply.end(Answer { result: Ok([row].into_iter().collect()), timing: timing(), tokens: None }));
+            assert!(reply.end(Answer {
+                result: Ok([row].into_iter().collect()),
+                timing: timing(),
+                tokens: None,
+                end: None
+            }));
         }
         let reply = client.reply().await.unwrap();
         assert_eq!(reply.status, if accept.contains("json") { 200 } else { 406 }, "{}", reply.text());

@@ -315,7 +315,7 @@ async fn a_panic_costs_its_connection_only() {
     client.write(post("bytes", "", "x")).await;
     let (_, reply) = submitted(&mut messages).await;
     let part = output(Tag::Bytes, Bytes::from_owner(Bomb));
-    assert!(reply.end(Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None }));
+    assert!(reply.end(Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None, end: None }));
     assert!(client.is_closed().await);
     assert!(other.end(crate::support::echo_answer(call)));
     assert_eq!(beside.reply().await.unwrap().text(), "beside");
@@ -436,7 +436,7 @@ async fn bodies_of_one_connection_that_never_end_keep_no_other_client_out() {
 fn megabyte(message: Inbound) {
     let answer = || {
         let part = output(Tag::Bytes, vec![0; 1 << 20]);
-        Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None }
+        Answer { result: Ok([part].into_iter().collect()), timing: timing(), tokens: None, end: None }
     };
     if let Inbound::Submit(_, reply) = message {
         reply.end(answer());

@@ -32,7 +32,7 @@ async fn fields_that_the_model_declares_reach_every_input() {
         assert_eq!(item(&call), serde_json::json!({ "input": input, "dimensions": 2, "input_type": "passage" }));
         assert_eq!(call.group.0.to_vec(), [KeyPart::from_scalar(&serde_json::from_str("\"passage\"").unwrap())]);
         let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();
-        assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: Some(1) }));
+        assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: Some(1), end: None }));
     }
     let answer = client.reply().await.unwrap().json();
     assert_eq!(answer["data"][1]["embedding"], serde_json::json!([0.5, 0.25]));
@@ -50,7 +50,7 @@ async fn a_vector_that_json_cannot_hold_is_a_fault_of_the_model() {
         let fields = format!(r#""input": ["a", "b"], "encoding_format": "{format}""#);
         for (last, (_, reply)) in [0.5, f32::NAN].into_iter().zip(embed(&mut client, &mut messages, &fields).await) {
             let answer = [f32s(&[0.5, last], &[2])].into_iter().collect();
-            assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: Some(1) }));
+            assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: Some(1), end: None }));
         }
         let reply = client.reply().await.unwrap();
         assert_eq!(reply.status, status, "{}", reply.text());
@@ -77,7 +77,7 @@ async fn what_is_wrong_with_such_a_field_is_said_of_the_field() {
     for (field, param) in [("$.input_type", "input_type"), ("$.input", "input[0]"), ("$.input[3]", "input[0]")] {
         for (_, reply) in embed(&mut client, &mut messages, r#""input": ["a", "b"], "input_type": "query""#).await {
             let failure = Failure { field: Some(field.into()), ..Failure::new(Outcome::InvalidInput, "not so") };
-            assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
+            assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None, end: None }));
         }
         let reply = client.reply().await.unwrap();
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &param.into()), "{}", reply.text());

@@ -157,7 +157,7 @@ async fn only_who_did_not_say_the_type_of_a_body_is_told_that_there_are_several(
         client.write(post("object", headers, b"\x81")).await;
         let (_, reply) = submitted(&mut messages).await;
         let failure = Failure::new(outcome, "JSON is malformed");
-        assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
+        assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None, end: None }));
         let told = client.reply().await.unwrap().json()["detail"].as_str().unwrap().to_owned();
         assert_eq!(told.contains("application/msgpack"), is_told, "{headers}{told}");
     }
@@ -187,7 +187,7 @@ async fn headers_reach_the_call() {
         field: Some("$.x".into()),
         ..Failure::new(Outcome::QueueFull, "full")
     };
-    assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None }));
+    assert!(reply.end(Answer { result: Err(failure), timing: timing(), tokens: None, end: None }));
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.reason(), reply.header("retry-after")), (429, "queue_full", Some("2")));
     assert_eq!((reply.header("x-request-id"), reply.header("x-should-retry")), (Some("mine-1"), None));
@@ -199,7 +199,8 @@ async fn headers_reach_the_call() {
     assert!(reply.end(Answer {
         result: Err(Failure::new(Outcome::WorkerLost, "lost")),
         timing: timing(),
-        tokens: None
+        tokens: None,
+        end: None,
     }));
     let reply = client.reply().await.unwrap();
     assert_eq!((reply.status, reply.header("x-should-retry"), reply.header("retry-after")), (502, Some("false"), None));
@@ -287,7 +288,7 @@ async fn whose_engine_has_ended_is_told_that_the_server_is_draining() {
     client.write(post("open", "", "[1, 2.5]")).await;
     let (_, reply) = submitted(&mut messages).await;
     let answer = [f32s(&[0.5, 0.25], &[2])].into_iter().collect();
-    assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: None }));
+    assert!(reply.end(Answer { result: Ok(answer), timing: timing(), tokens: None, end: None }));
     assert_eq!(client.reply().await.unwrap().text(), "[0.5,0.25]");
 }
 

@@ -210,6 +210,7 @@ async fn a_client_that_does_not_read_is_dropped() {
         result: Ok([large].into_iter().collect()),
         timing: crate::support::timing(),
         tokens: None,
+        end: None,
     }));
     loop {
         let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
@@ -236,6 +237,7 @@ async fn answers_that_nobody_takes_hold_no_more_than_they_may() {
         result: Ok([large].into_iter().collect()),
         timing: crate::support::timing(),
         tokens: None,
+        end: None,
     };
     assert!(first.end(answer));
     while front.state.ledger.untaken.amount() == 0 {

@@ -40,7 +40,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
         option_sources: BTreeMap::new(),
         init: std::collections::BTreeMap::default(),
         input: Input { kind, name: String::new(), arrays, schema: serde_json_value::Value::Bool(true) },
-        output: Output { kind: output.into(), arrays: vec![], schema: serde_json_value::Value::Bool(true) },
+        output: Output { kind: output.into(), arrays: vec![], schema: serde_json_value::Value::Bool(true), part: None },
         task: None,
         group_by: vec![],
         cost: None,
@@ -132,7 +132,7 @@ pub(crate) fn echo_answer(call: Call) -> Answer {
         media_type: (part.tag == Tag::Bytes).then(|| "image/png".into()),
         data: part.data.contiguous().clone(),
     });
-    Answer { result: Ok(parts.collect()), timing: timing(), tokens: None }
+    Answer { result: Ok(parts.collect()), timing: timing(), tokens: None, end: None }
 }
 
 pub(crate) struct Front {

@@ -7,7 +7,7 @@ use jitney_core::tables::outcome::Outcome;
 use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::batch_frame;
 use jitney_server::link::results_frame::{ItemOutcome, ItemResult, ResultsWriter};
-use jitney_server::values::answer::{Failure, OutputPart};
+use jitney_server::values::answer::{Failure, OutputPart, StreamEnd, Usage};
 use jitney_server::values::call::{Call, Encoding, Part};
 use jitney_server::values::chunks::Chunks;
 use jitney_server::values::metadata::Metadata;
@@ -56,6 +56,7 @@ pub(crate) fn call(id: u64, parts: Vec<Part>, encoding: Encoding) -> Call {
         encoding,
         group: GroupKey::default(),
         cost: 1,
+        streams: false,
         timeout: None,
         priority: Priority::default(),
         metadata: None,
@@ -114,6 +115,10 @@ pub(crate) fn entries() -> impl Strategy<Value = Vec<ItemResult>> {
     let outcome = prop_oneof![
         3 => values().prop_map(ItemOutcome::Values),
         2 => values().prop_map(ItemOutcome::Part),
+        1 => (values(), "[a-z_]{0,9}", prop::option::of((any::<u64>(), any::<u64>()))).prop_map(|(values, reason, usage)| {
+            let usage = usage.map(|(input, output)| Usage { input, output });
+            ItemOutcome::End(values, Box::new(StreamEnd { reason: reason.into(), usage }))
+        }),
         2 => failed,
         1 => Just(ItemOutcome::LeftOut),
     ];
@@ -136,11 +141,11 @@ pub(crate) fn results_bytes(batch: BatchId, entries: &[ItemResult]) -> Vec<u8> {
     let mut payload = Vec::new();
     for ItemResult { id, sequence, outcome } in entries {
         match outcome {
-            ItemOutcome::Values(parts) | ItemOutcome::Part(parts) => {
-                if outcome.is_end() {
-                    table.values(*id, *sequence, parts.len());
-                } else {
-                    table.part(*id, *sequence, parts.len());
+            ItemOutcome::Values(parts) | ItemOutcome::End(parts, _) | ItemOutcome::Part(parts) => {
+                match outcome {
+                    ItemOutcome::End(_, end) => table.end(*id, *sequence, end, parts.len()),
+                    ItemOutcome::Part(_) => table.part(*id, *sequence, parts.len()),
+                    _ => table.values(*id, *sequence, parts.len()),
                 }
                 for part in parts {
                     let tensor = part.tensor.as_ref().map(|tensor| (tensor.dtype, &tensor.shape[..]));

@@ -142,6 +142,7 @@ pub(crate) fn call() -> Call {
         encoding: Encoding::Json,
         group: GroupKey::default(),
         cost: 1,
+        streams: false,
         timeout: None,
         priority: Priority::default(),
         metadata: None,

@@ -30,6 +30,7 @@ from jitney.failures import load_failure_text, one_line
 from jitney.front.targets import find_target
 from jitney.worker.health import IdleCheck
 from jitney.worker.process import set_threads
+from jitney.worker.streams.whole import whole
 from jitney.worker.warmup import alone, largest_that_fits, too_much
 
 MEASURABLE_S = 1e-3
@@ -109,7 +110,12 @@ def _load_and_try(deployment: Deployment, resolved: Resolved, arguments: argpars
         if arguments.profile and not any(each.examples for each in deployment.served):
             raise ConfigError("there is nothing to measure: --profile runs the examples; add examples=[…] to it")
         trials = [
-            Trial(each, resolved.options, codec, model.of(each.function_name).predict)
+            Trial(
+                each,
+                resolved.options,
+                codec,
+                whole(model.of(each.function_name).predict, codec, batched=resolved.options.batched),
+            )
             for each, codec in zip(deployment.served, codecs, strict=True)
         ]
         return all([_try(trial, profile=arguments.profile) for trial in trials])

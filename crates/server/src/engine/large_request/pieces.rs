@@ -106,6 +106,7 @@ mod tests {
             encoding: Encoding::Json,
             group: GroupKey([KeyPart::Int(group)].into_iter().collect()),
             cost: 1,
+            streams: false,
             timeout: None,
             priority: Priority::Normal,
             metadata: None,

@@ -2,7 +2,7 @@
 
 use crate::engine::reply::{MOST_PARTS, PartSent, PartValues, ReplySender};
 use crate::link::results_frame::ItemOutcome;
-use crate::values::answer::Failure;
+use crate::values::answer::{Failure, StreamEnd};
 use crate::values::call::{Call, Part};
 use crate::values::chunks::Chunks;
 use jitney_core::scheduler::item::Payload;
@@ -27,7 +27,7 @@ pub(super) struct Pending {
 
 /// How an item ends.
 pub(super) enum End {
-    Values(PartValues),
+    Values(PartValues, Option<Box<StreamEnd>>),
     Failed(Failure),
     /// The worker does not compute it, or not to its end.
     LeftOut,
@@ -43,7 +43,8 @@ impl Pending {
         }
         self.sequence += 1;
         match outcome {
-            ItemOutcome::Values(values) => Some(End::Values(values)),
+            ItemOutcome::Values(values) => Some(End::Values(values, None)),
+            ItemOutcome::End(values, end) => Some(End::Values(values, Some(end))),
             ItemOutcome::Failed(failure) => Some(End::Failed(failure)),
             ItemOutcome::LeftOut => Some(End::LeftOut),
             ItemOutcome::Part(values) => match self.reply.try_part(values) {

@@ -19,7 +19,7 @@ pub(super) fn sayable(length: Duration) -> String {
 }
 
 pub(super) fn fail(reply: ReplySender, failure: Failure, timing: Timing) {
-    reply.end(Answer { result: Err(failure), timing, tokens: None });
+    reply.end(Answer { result: Err(failure), timing, tokens: None, end: None });
 }
 
 pub(super) fn timing(now: Time, ended: &EndedItem<Pending>, model: Duration) -> Timing {

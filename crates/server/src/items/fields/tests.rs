@@ -21,7 +21,7 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
             arrays: vec![],
             schema: serde_json_value::Value::Null,
         },
-        output: Output { kind: "any".into(), arrays: vec![], schema: serde_json_value::Value::Null },
+        output: Output { kind: "any".into(), arrays: vec![], schema: serde_json_value::Value::Null, part: None },
         task: None,
         group_by: serde_json::from_value(group_by.clone()).unwrap(),
         cost: serde_json::from_value(cost.clone()).unwrap(),

@@ -6,12 +6,15 @@ use crate::engine::request::{Answers, RequestItems};
 use crate::engine::server_state::ServerState;
 use crate::protocols::exchange::{Decoded, Dialect, RefusedBody, Written};
 use crate::protocols::reply::accept::Accept;
+use crate::protocols::reply::parts::events::{EVENTS, Events};
+use crate::protocols::reply::parts::form::PartsForm;
+use crate::protocols::reply::parts::lines::{LINES, Lines};
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use crate::protocols::reply::problem;
 use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::reply::render;
-use crate::protocols::reply::render::Rendered;
+use crate::protocols::reply::render::{JSON, Rendered};
 use crate::protocols::request::input::Reading;
 use crate::protocols::request::media::{
     body_type, came_as_form, check_content_encoding, content_type, image_came_as_form,
@@ -41,6 +44,13 @@ fn author_headers(parts: &[OutputPart]) -> Option<AuthorHeaders> {
     (!headers.is_empty()).then(|| Box::new(headers))
 }
 
+/// The media type of a stream, if it is more welcome than a whole answer.
+fn streamed(accept: &Accept) -> Option<&'static str> {
+    let streams: &[&str] = &[EVENTS, LINES];
+    let best = accept.best(&[JSON, EVENTS, LINES])?;
+    streams.iter().copied().find(|&stream| stream == best)
+}
+
 /// A request of one item.
 pub(crate) struct One<'a> {
     pub(crate) state: &'a ServerState,
@@ -52,6 +62,8 @@ pub(crate) struct One<'a> {
 pub(crate) struct OneHead {
     reading: Reading,
     accept: Accept,
+    /// The client takes the answer in parts, in a form of this media type.
+    parts: Option<&'static str>,
 }
 
 impl One<'_> {
@@ -96,13 +108,23 @@ impl Dialect for One<'_> {
         check_content_encoding(headers)?;
         let reading = input::reading(&manifest.input, body_type(headers)?, content_type(headers))?;
         let accept = Accept::of(headers);
-        render::check_accept(&manifest.output.kind, &accept)?;
-        Ok(OneHead { reading, accept })
+        let parts = manifest.output.part.as_ref().and_then(|_| streamed(&accept));
+        if parts.is_none() {
+            render::check_accept(&manifest.output.kind, &accept)?;
+        }
+        Ok(OneHead { reading, accept, parts })
     }
 
     async fn decode(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
         let weight = input::weight(&self.deployment.manifest, head.reading, body.len());
         offload::run(weight, || self.decode_now(head, body)).await
+    }
+
+    fn parts(&self, head: &OneHead, (): &()) -> Option<Box<dyn PartsForm>> {
+        match head.parts? {
+            LINES => Some(Box::new(Lines)),
+            _ => Some(Box::new(Events)),
+        }
     }
 
     fn write_weight(&self, head: &OneHead, (): &(), answers: &[Answer]) -> usize {

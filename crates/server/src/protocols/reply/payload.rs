@@ -13,7 +13,7 @@ use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -37,7 +37,22 @@ pub(crate) struct ReplyBody {
 
 enum Content {
     Whole(Option<Bytes>),
-    Stream(ReplyStream, Option<Counting>),
+    Stream(ReplyStream, Option<Counting>, Ending),
+}
+
+/// Where a stream leaves the ticket of its request when it ends. The body that sends the stream takes it from there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending(Arc<Mutex<Option<Ticket>>>);
+
+impl Ending {
+    /// The request has ended.
+    pub(crate) fn set(&self, ticket: Ticket) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+    }
+
+    fn take(&self) -> Option<Ticket> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// Where the pieces of a stream are counted until the client has taken them.
@@ -70,7 +85,12 @@ impl<T: Into<Bytes>> From<T> for ReplyBody {
 impl ReplyBody {
     /// An answer that comes in pieces while it is computed, such as that of a gRPC stream.
     pub(crate) fn stream(stream: ReplyStream) -> ReplyBody {
-        ReplyBody { content: Content::Stream(stream, None), active: None, ticket: None, line: None }
+        ReplyBody::parts(stream, Ending::default())
+    }
+
+    /// An answer that comes in parts, whose stream leaves the ticket of its request in `ending`.
+    pub(crate) fn parts(stream: ReplyStream, ending: Ending) -> ReplyBody {
+        ReplyBody { content: Content::Stream(stream, None, ending), active: None, ticket: None, line: None }
     }
 
     /// Counts the request with this body.
@@ -114,7 +134,7 @@ impl ReplyBody {
                 *data = data.take().map(|data| backlog::counted(data, &activity.backlog, silence));
             }
             // Between two pieces it is the model that is waited for, not the client.
-            Content::Stream(_, account) => {
+            Content::Stream(_, account, _) => {
                 *account = Some(Counting { activity: activity.clone(), silence });
             }
         }
@@ -134,8 +154,12 @@ impl Body for ReplyBody {
                 drop((body.ticket.take(), body.line.take()));
                 Poll::Ready(data.map(|data| Ok(Frame::data(data))))
             }
-            Content::Stream(stream, account) => {
+            Content::Stream(stream, account, ending) => {
                 let frame = ready!(stream.as_mut().poll_frame(cx));
+                if let (Some(ticket), Some(line)) = (ending.take(), &mut body.line) {
+                    // The status left with the head, whatever came later.
+                    line.end(ticket.ended(200));
+                }
                 match (&mut body.line, &frame) {
                     (Some(line), Some(Ok(frame))) => line.add_answer_bytes(frame.data_ref().map_or(0, Bytes::len)),
                     (line, None) => drop(line.take()),
@@ -153,14 +177,14 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(data) => data.is_none(),
-            Content::Stream(stream, _) => stream.is_end_stream(),
+            Content::Stream(stream, ..) => stream.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(data) => SizeHint::with_exact(data.as_ref().map_or(0, Bytes::len) as u64),
-            Content::Stream(stream, _) => stream.size_hint(),
+            Content::Stream(stream, ..) => stream.size_hint(),
         }
     }
 }

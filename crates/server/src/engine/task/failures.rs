@@ -1,0 +1,90 @@
+//! Why items are refused, or end without a result, as clients read it.
+
+use crate::engine::task::pending::Pending;
+use crate::engine::task::timings::{expired, sayable};
+use crate::engine::task::{Engine, SHORTEST_WAIT};
+use crate::values::answer::Failure;
+use jitney_core::scheduler::admission::refusal::Refusal;
+use jitney_core::scheduler::item::EndedItem;
+use jitney_core::tables::outcome::Outcome;
+use jitney_core::time::Time;
+use std::time::Duration;
+
+impl Engine {
+    pub(super) fn refused(&self, refusal: Refusal) -> Failure {
+        let name = &self.deployment;
+        let queued = self.scheduler.queued_items();
+        // Whoever was refused at its turn has no wait before it any more.
+        let wait = refusal.predicted_wait.filter(|&wait| wait >= SHORTEST_WAIT);
+        let wait = wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
+        let detail = match refusal.outcome {
+            Outcome::QueueFull => {
+                format!("{queued} items wait for {name}{wait}: no more may (max_queued_items); come back later")
+            }
+            Outcome::QueueBytesFull => {
+                let held = self.scheduler.queued_bytes();
+                format!("items of {held} bytes wait for {name}{wait}: no more may (max_queued_bytes); come back later")
+            }
+            Outcome::WaitTooLong => {
+                format!(
+                    "{queued} items wait for {name}{wait}: longer than a request may wait (max_wait_s); come back later"
+                )
+            }
+            Outcome::WouldBeLate => {
+                format!(
+                    "{queued} items wait for {name}{wait}: the answer would miss latency_target_ms; come back later"
+                )
+            }
+            Outcome::TooManyLanes => format!("{name} has as many group keys waiting as it may; come back later"),
+            Outcome::DeadlineUnreachable => {
+                format!("{queued} items wait for {name}{wait}: the deadline of this request cannot be met")
+            }
+            Outcome::Quarantined => {
+                format!("the same input killed a worker of {name} a moment ago; it is refused for a minute")
+            }
+            other => return self.closed(other, refusal.retry_after),
+        };
+        Failure { retry_after: refusal.retry_after, ..Failure::new(refusal.outcome, detail) }
+    }
+
+    pub(super) fn closed(&self, outcome: Outcome, retry_after: Option<Duration>) -> Failure {
+        let detail = match outcome {
+            Outcome::Loading => "is still loading its model",
+            Outcome::CrashLooping => "has no working replica: its workers keep dying; see the server's log",
+            _ => "takes nothing new: the server is shutting down",
+        };
+        Failure { retry_after, ..Failure::new(outcome, format!("{} {detail}", self.deployment)) }
+    }
+
+    pub(super) fn failed(&mut self, now: Time, ended: &EndedItem<Pending>, outcome: Outcome) -> Failure {
+        match outcome {
+            Outcome::DeadlineExceeded => expired(now, ended),
+            Outcome::WorkerLost => {
+                let name = &self.deployment;
+                let detail = if ended.payload.sequence > 0 {
+                    format!("the worker of {name} died or hung after it had sent a part of this answer")
+                } else if ended.batch_size <= 1 {
+                    format!(
+                        "the worker of {name} died or hung while it computed this input alone; the input is not tried again"
+                    )
+                } else {
+                    format!(
+                        "the worker of {name} died or hung while it computed this input, and the deployment says retry=False"
+                    )
+                };
+                Failure::new(outcome, detail)
+            }
+            Outcome::WouldBeLate => {
+                let refusal = self.scheduler.refusal_of_late(now);
+                self.refused(refusal)
+            }
+            // Its like was convicted while it waited.
+            Outcome::Quarantined => self.refused(Refusal::never(outcome)),
+            Outcome::DeadlineUnreachable => {
+                Failure::new(outcome, format!("{} cannot answer before the deadline of this request", self.deployment))
+            }
+            Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
+            other => self.closed(other, Some(Duration::from_secs(1))),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The body of an answer that comes in parts, and how it begins: what fails before the first part has its own status.
+
+use crate::engine::deployment::parts::{AnswerParts, PartEvent};
+use crate::engine::deployment::ticket::Ticket;
+use crate::protocols::reply::failure_log;
+use crate::protocols::reply::parts::form::PartsForm;
+use crate::protocols::reply::payload::{Ending, Reply, ReplyBody};
+use crate::values::answer::{Answer, Failure, StreamEnd};
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use hyper::Response;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Sleep, sleep, timeout};
+
+/// Without a part for so long, the head of the answer leaves, and later a comment: proxies give silent connections up.
+const LONGEST_SILENCE: Duration = Duration::from_secs(15);
+/// Parts that wait are written together, up to about this many bytes.
+const TOGETHER: usize = 64 << 10;
+const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Whose answer it is, and what its client may see.
+#[derive(Debug)]
+pub(crate) struct Recipient {
+    pub(crate) request_id: String,
+    pub(crate) shows_errors: bool,
+}
+
+/// The answer to a request, once its first part is there. A failure before that has its own status.
+pub(crate) async fn reply(
+    mut parts: AnswerParts,
+    form: Box<dyn PartsForm>,
+    recipient: Recipient,
+) -> Result<Reply, (Failure, Ticket)> {
+    let first = match timeout(LONGEST_SILENCE, parts.next()).await {
+        Ok(PartEvent::End(answer, ticket)) => match answer.result {
+            Err(failure) => return Err((recipient.shown(failure), ticket)),
+            Ok(_) => Some(PartEvent::End(answer, ticket)),
+        },
+        first => first.ok(),
+    };
+    let media = HeaderValue::from_static(form.media());
+    let ending = Ending::default();
+    let silence = Box::pin(sleep(LONGEST_SILENCE));
+    let body = PartsBody { parts: Some(parts), next: first, form, recipient, silence, ending: ending.clone() };
+    let mut reply = Response::new(ReplyBody::parts(Box::pin(body), ending));
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, media);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(BUFFERING, HeaderValue::from_static("no"));
+    Ok(reply)
+}
+
+impl Recipient {
+    fn shown(&self, mut failure: Failure) -> Failure {
+        if !self.shows_errors {
+            failure.hide_model_text();
+        }
+        failure
+    }
+}
+
+struct PartsBody {
+    /// `None` after the end.
+    parts: Option<AnswerParts>,
+    /// An event that has come and was not written.
+    next: Option<PartEvent>,
+    form: Box<dyn PartsForm>,
+    recipient: Recipient,
+    /// Rings when nothing was sent for long.
+    silence: Pin<Box<Sleep>>,
+    ending: Ending,
+}
+
+impl PartsBody {
+    /// Writes what has come, up to the end; nothing if nothing has.
+    fn write(&mut self, cx: &mut Context<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        while out.len() < TOGETHER
+            && let Some(parts) = &mut self.parts
+        {
+            let event = match self.next.take() {
+                Some(event) => event,
+                None => match parts.poll_event(cx) {
+                    Poll::Ready(event) => event,
+                    Poll::Pending => break,
+                },
+            };
+            match event {
+                PartEvent::Part(values) => {
+                    if let Err(failure) = self.form.part(&mut out, &values) {
+                        self.give_up(&mut out, failure);
+                    }
+                }
+                PartEvent::End(answer, ticket) => self.end(&mut out, *answer, ticket),
+            }
+        }
+        out
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>, answer: Answer, mut ticket: Ticket) {
+        self.parts = None;
+        let written = answer.result.and_then(|values| {
+            let end = answer.end.unwrap_or_else(|| Box::new(StreamEnd { reason: "stop".into(), usage: None }));
+            self.form.end(out, &values, &end)
+        });
+        if let Err(failure) = written {
+            ticket.set_outcome(failure.outcome);
+            self.fail(out, &ticket, failure);
+        }
+        self.ending.set(ticket);
+    }
+
+    /// A part cannot be written: nothing more is computed for this client.
+    fn give_up(&mut self, out: &mut Vec<u8>, failure: Failure) {
+        if let Some(parts) = self.parts.take() {
+            let ticket = parts.give_up(failure.outcome);
+            self.fail(out, &ticket, failure);
+            self.ending.set(ticket);
+        }
+    }
+
+    fn fail(&mut self, out: &mut Vec<u8>, ticket: &Ticket, failure: Failure) {
+        failure_log::tell(&self.recipient.request_id, ticket.deployment(), &failure);
+        let failure = self.recipient.shown(failure);
+        self.form.failure(out, &failure, &self.recipient.request_id);
+    }
+}
+
+impl Body for PartsBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = &mut *self;
+        if body.parts.is_none() {
+            return Poll::Ready(None);
+        }
+        let mut out = body.write(cx);
+        if out.is_empty() {
+            if body.silence.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            out = body.form.comment().to_vec();
+        }
+        let rings = tokio::time::Instant::now() + LONGEST_SILENCE;
+        body.silence.as_mut().reset(rings);
+        Poll::Ready(Some(Ok(Frame::data(out.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parts.is_none()
+    }
+}

@@ -1,0 +1,73 @@
+"""What a model that answers in parts says of one item: a part, `jitney.End`, an exception, or None for nothing yet."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+else:
+    from typing import TypeVar
+
+
+class Nothing:
+    """What is not given, where None may be a value."""
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Final = Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How many tokens an item took: those of its input, and those of its answer."""
+
+    input: int
+    output: int
+
+
+P = TypeVar("P")
+if TYPE_CHECKING:
+    A = TypeVar("A", default=Any)
+else:
+    A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class End(Generic[A]):
+    """The last that a model says of an item.
+
+    `part` is a last part. `answer` is the whole answer, for clients that do not take parts; without it they get the
+    parts put together: text and bytes in a row, anything else as a list. `reason` says why the answer ended, as in
+    "stop" or "length". `usage` counts tokens.
+    """
+
+    part: Any = NOTHING
+    answer: A = field(default=NOTHING)  # pyright: ignore[reportAssignmentType]
+    reason: str = "stop"
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What an annotation `Step[part, answer]` says."""
+
+    part: Any
+    answer: Any = NOTHING
+
+
+if TYPE_CHECKING:
+    Step: TypeAlias = P | End[A] | Exception | None
+else:
+
+    class Step:
+        """`Step[P]` is what a model says of one item: a part of type P, End, an exception, or None for nothing yet.
+
+        `Step[P, A]` says that the whole answer is an A, which `End` gives.
+        """
+
+        def __class_getitem__(cls, of: Any) -> Any:
+            """Return the union, and what it was made of."""
+            part, *answer = of if isinstance(of, tuple) else (of,)
+            return Annotated[Union[part, End, Exception, None], Declared(part, *answer)]  # noqa: UP007

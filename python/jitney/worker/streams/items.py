@@ -1,0 +1,158 @@
+"""The items of one batch whose answers come in parts."""
+
+import copy
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from jitney.codecs import Codec, Decoded, pick
+from jitney.codecs.encode.copying import NotCopyable, copy_output
+from jitney.codecs.refusals import Verdict
+from jitney.errors import InvalidOutput
+from jitney.types.steps import NOTHING, End
+
+if TYPE_CHECKING:
+    from jitney._core import Batch, Link, Results
+
+_SIGN_OF_LIFE_S: Final = 1.0
+"""A model that steps and says nothing is reported after this long: the front would take it for a hang."""
+
+
+class Items:
+    """What was sent of each item, and the parts that wait for the end of an item whose caller takes a whole answer.
+
+    An item is named by its position in `decoded`. It is open until it has ended.
+    """
+
+    def __init__(self, link: "Link", codec: Codec, batch: "Batch", decoded: Decoded, results: "Results") -> None:
+        self._link: Final = link
+        self._codec: Final = codec
+        self._batch: Final = batch
+        self._decoded: Final = decoded
+        self._results: Final = results
+        self._parts: Final = results.parts()
+        streams = pick(batch.streams, decoded.indices)
+        self._streams: Final = streams
+        self._waiting: Final[list[list[Any]]] = [[] for _ in streams]
+        self._open: Final = [True] * len(streams)
+        self._has_begun: Final = [False] * len(streams)
+        self._began: Final = perf_counter()
+        self._sent_at = self._began
+        self._has_news = False
+        self.answered = 0
+        """Items that have ended well."""
+
+    def open(self, positions: Sequence[int]) -> list[int]:
+        """Return those that have not ended."""
+        return [position for position in positions if self._open[position]]
+
+    def has_begun(self, position: int) -> bool:
+        """Whether a part has left, so that the item cannot be computed anew."""
+        return self._has_begun[position]
+
+    def restart(self, positions: Sequence[int]) -> None:
+        """Forget the parts that wait: these items are computed anew."""
+        for position in positions:
+            self._waiting[position].clear()
+
+    def leave_out_unwanted(self, positions: Sequence[int]) -> None:
+        """End the items that no request waits for any more."""
+        wanted = self._batch.wanted()
+        for position in self.open(positions):
+            if not wanted[self._decoded.indices[position]]:
+                self.fail(position, Verdict("cancelled", "no request waits for this answer any more"))
+
+    def take(
+        self, positions: Sequence[int], outcomes: Sequence[Any], failed: Callable[[int, BaseException], Verdict]
+    ) -> None:
+        """Take what a step says of each item, and send what is new. What it says of items that have ended is ignored.
+
+        `failed` gives the verdict on an item for which the step says an exception.
+        """
+        ends: list[tuple[int, End[Any]]] = []
+        parts: list[tuple[int, Any]] = []
+        for position, outcome in zip(positions, outcomes, strict=True):
+            if outcome is None or not self._open[position]:
+                continue
+            if isinstance(outcome, BaseException):
+                self.fail(position, failed(position, outcome))
+            elif not isinstance(outcome, End):
+                parts.append((position, outcome))
+            else:
+                end = cast("End[Any]", outcome)
+                ends.append((position, end))
+                if end.part is not NOTHING:
+                    parts.append((position, end.part))
+        self._add_parts(parts, failed)
+        for position, end in ends:
+            if self._open[position]:
+                self._end(position, end, failed)
+        self._send()
+
+    def end(self, positions: Sequence[int], failed: Callable[[int, BaseException], Verdict]) -> None:
+        """End these items: the model says nothing more of them."""
+        for position in self.open(positions):
+            self._end(position, End(), failed)
+        self._send()
+
+    def fail(self, position: int, verdict: Verdict) -> None:
+        """End an item without an answer. It is sent with what comes next."""
+        self._results.error(self._decoded.indices[position], *verdict)
+        self._close(position)
+
+    def _add_parts(self, parts: list[tuple[int, Any]], failed: Callable[[int, BaseException], Verdict]) -> None:
+        sent = [(position, part) for position, part in parts if self._streams[position]]
+        for position, part in parts:
+            if not self._streams[position]:
+                self._waiting[position].append(_own(part))
+        if not sent:
+            return
+        indices = [self._decoded.indices[position] for position, _ in sent]
+        refused = dict(self._codec.write_parts([part for _, part in sent], indices, self._batch, self._parts))
+        for (position, _), index in zip(sent, indices, strict=True):
+            if index in refused:
+                failed(position, refused[index])  # logs it; the codec has written the verdict
+                self._close(position)
+            else:
+                self._has_begun[position] = self._has_news = True
+
+    def _end(self, position: int, end: "End[Any]", failed: Callable[[int, BaseException], Verdict]) -> None:
+        index = self._decoded.indices[position]
+        if not isinstance(end.reason, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- the model is not checked
+            self.fail(
+                position, failed(position, InvalidOutput(f"the reason of jitney.End is {end.reason!r}, not text"))
+            )
+            return
+        answers: list[Any] = []
+        if end.answer is not NOTHING:
+            answers = [end.answer]
+        elif not self._streams[position]:
+            answers = [self._codec.join(self._waiting[position])]
+        for _, error in self._codec.write_answers(answers, [index], self._batch, self._results) if answers else ():
+            failed(position, error)
+            self._close(position)
+            return
+        usage = None if end.usage is None else (end.usage.input, end.usage.output)
+        self._results.end(index, end.reason, usage)
+        self.answered += 1
+        self._close(position)
+
+    def _close(self, position: int) -> None:
+        self._open[position] = False
+        self._waiting[position].clear()
+        self._has_news = True
+
+    def _send(self) -> None:
+        now = perf_counter()
+        if self._has_news or now - self._sent_at > _SIGN_OF_LIFE_S:
+            self._link.send_results(self._results, now - self._began)
+            self._sent_at, self._has_news = now, False
+
+
+def _own(part: Any) -> Any:
+    """Return a part that the model cannot change any more."""
+    try:
+        [own] = copy_output([part])
+    except NotCopyable:
+        own = copy.deepcopy(part)
+    return own

@@ -1,0 +1,135 @@
+"""One loaded copy of a model whose `predict` is a generator: a batch becomes parts and ends of its items."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from jitney.codecs import Decoded, pick
+from jitney.codecs.refusals import Verdict, verdict_of
+from jitney.context import computing
+from jitney.errors import InvalidInput, InvalidOutput
+from jitney.worker.health import raise_if_permanent
+from jitney.worker.replica import BatchState, Replica
+from jitney.worker.splitting import Failure, predict_split
+from jitney.worker.streams.items import Items
+from jitney.worker.streams.whole import counted, steps, whole
+
+
+class StreamReplica(Replica):
+    """The model, and how to speak to it. Answers leave while the batch runs."""
+
+    def predict(self, state: BatchState, *, overlapped: bool = False) -> None:
+        """Run the generator for what somebody still waits for. If it raises, run it again for parts of the batch.
+
+        An item of which a part has left is not computed anew: it fails.
+        """
+        del overlapped  # what the generator yields is sent before it is asked for more
+        decoded = state.decoded
+        positions: Sequence[int] = self._wanted(state) if decoded is not None else ()
+        if decoded is None or not positions:
+            return
+        if not self._options.retry:
+            self._link.started(state.batch)
+        results = state.sent = self._new_results(state.batch, self._options.max_answer_bytes)
+        items = Items(self._link, self._codec, state.batch, decoded, results)
+        call = _Call(self, state, decoded, items)
+        began = perf_counter()
+        if self._options.batched:
+            split = predict_split(call.run, positions, retry=self._options.retry, is_down=self._health.is_down)
+            failures, is_clean = split.failures, len(split.parts) == 1
+            state.is_out_of_memory = split.is_out_of_memory
+        else:
+            failures: dict[int, Failure] = {}
+            for position in positions:
+                failures |= predict_split(call.run, [position], retry=False).failures
+            is_clean = True
+        computing(())
+        state.predict_s = perf_counter() - began
+        state.is_clean = is_clean and not failures
+        for position in items.open(list(failures)):
+            items.fail(position, self._verdict(failures[position], state.source(decoded.indices[position])))
+        if items.answered:
+            self._health.answered()
+        elif call.error is not None:
+            self._health.failed(call.error, len(positions))
+
+    def advance(self, arguments: tuple[Any, ...], wanted: Callable[[], Sequence[bool] | None]) -> Any:
+        """Return the steps of the generator for these arguments."""
+        return steps(self._predict(*arguments), wanted, batched=self._options.batched)
+
+    def arguments(self, decoded: Decoded, positions: Sequence[int], state: BatchState, *, again: bool) -> Any:
+        """Return what `predict` takes. In a further call its items are read anew: the first may have changed them."""
+        if again and self._options.batched:
+            return self._codec.arguments_again(decoded, positions, state.batch)
+        return self._codec.arguments(decoded, positions)
+
+    def failed(self, error: BaseException, state: BatchState, index: int, *, alone: bool) -> Verdict:
+        """Return what the client of an item gets that ends with an exception."""
+        source = state.source(index)
+        if isinstance(error, InvalidOutput):
+            return self._unencodable(error, source)
+        if isinstance(error, InvalidInput) and alone:
+            return verdict_of(error)
+        return self._verdict(Failure(error, alone), source)
+
+    def raise_if_broken(self, error: BaseException) -> None:
+        """Raise WorkerBroken if this error says that the process can compute nothing any more."""
+        raise_if_permanent(error, self._method)
+
+    def _compute_again(self, kept: Callable[[], tuple[Any, ...]]) -> None:
+        whole(self._predict, self._codec, batched=self._options.batched)(*kept())
+
+
+class _Call:
+    """Calls of the generator for one batch."""
+
+    def __init__(self, replica: StreamReplica, state: BatchState, decoded: Decoded, items: Items) -> None:
+        self._replica = replica
+        self._state = state
+        self._decoded = decoded
+        self._items = items
+        self._is_again = False
+        self.error: BaseException | None = None
+        """What the last call raised that failed."""
+
+    def run(self, positions: Sequence[int]) -> None:
+        """Run the generator for these items, as far as they have not ended."""
+        items, state = self._items, self._state
+        positions = items.open(positions)
+        if not positions:
+            return
+        items.restart(positions)
+        indices = pick(self._decoded.indices, positions)
+        computing(pick(state.ids, indices), state.batch, indices)
+        arguments = self._replica.arguments(self._decoded, positions, state, again=self._is_again)
+        self._is_again = True
+        outcome_failed = partial(self._failed, alone=True)
+
+        def still_open() -> list[bool]:
+            is_open = set(items.open(positions))
+            return [position in is_open for position in positions]
+
+        try:
+            for outcomes in self._replica.advance(arguments, still_open):
+                items.take(positions, counted(outcomes, len(positions)), outcome_failed)
+                items.leave_out_unwanted(positions)
+                if not items.open(positions):
+                    return
+            items.end(positions, outcome_failed)
+        except InvalidOutput as error:
+            self.error = error
+            for position in items.open(positions):
+                items.fail(position, self._failed(position, error, alone=True))
+        except BaseException as error:
+            self._replica.raise_if_broken(error)
+            self.error = error
+            for position in items.open(positions):
+                if items.has_begun(position):
+                    items.fail(position, self._failed(position, error, alone=len(positions) == 1))
+            raise
+        finally:
+            self._replica.end_child()
+
+    def _failed(self, position: int, error: BaseException, *, alone: bool) -> Verdict:
+        return self._replica.failed(error, self._state, self._decoded.indices[position], alone=alone)

@@ -1,0 +1,84 @@
+"""Answers that come in parts: events and lines over HTTP, and whole answers for other clients."""
+
+import json
+import urllib.request
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+from harness import Serve, Server, until
+
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
+
+
+def events(body: str) -> list[tuple[str, Any]]:
+    """Return the name and the data of each event; every event is complete."""
+    blocks = body.split("\n\n")
+    assert blocks.pop() == ""
+    found = list[tuple[str, Any]]()
+    for block in blocks:
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
+        found.append((fields.get("event", ""), json.loads(fields["data"])))
+    return found
+
+
+def stream(server: Server, path: str, item: Any) -> HTTPResponse:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}{path}", json.dumps(item).encode(), {"accept": EVENTS}
+    )
+    request.add_header("content-type", "application/json")
+    return urllib.request.urlopen(request, timeout=60)
+
+
+def test_parts_are_events_and_lines_and_one_answer(serve: Serve) -> None:
+    server = serve("spelling.py")
+    whole = server.post("/spell", "hey")
+    assert (whole.status, whole.json()) == (200, "hey")
+    spelled = server.post("/spell", "hey", {"accept": EVENTS})
+    assert events(spelled.body.decode()) == [("", "h"), ("", "e"), ("", "y"), ("end", {"reason": "stop"})]
+    assert spelled.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert (spelled.headers["cache-control"], spelled.headers["x-accel-buffering"]) == ("no-cache", "no")
+    counted = server.post("/counting", {"to": 2}, {"accept": LINES}).body.decode().splitlines()
+    end = {"reason": "length", "usage": {"input": 1, "output": 2}, "answer": 2}
+    assert [json.loads(line) for line in counted] == [{"part": {"number": 0}}, {"part": {"number": 1}}, {"end": end}]
+    assert server.post("/counting", {"to": 2}).json() == 2
+    assert server.post("/spell/batch", ["a", "bcd"]).json()["outcomes"] == [{"value": "a"}, {"value": "bcd"}]
+    tensor = {"name": "texts", "datatype": "BYTES", "shape": [2], "data": ["ab", "c"]}
+    answer = server.post("/v2/models/spell/infer", {"inputs": [tensor]})
+    assert answer.json()["outputs"][0]["data"] == ["ab", "c"]
+
+
+def test_each_part_reaches_the_client_when_it_is_made(serve: Serve, tmp_path: Path) -> None:
+    server = serve("spelling.py")
+    gate = tmp_path / "gate"
+    with stream(server, "/counting", {"to": 2, "gate": str(gate)}) as reply:
+        assert reply.readline() == b'data: {"number":0}\n', "the model waits for the gate"
+        gate.touch()
+        rest = reply.read().decode()
+    assert events(rest.removeprefix("\n"))[0] == ("", {"number": 1})
+
+
+def test_what_fails_before_the_first_part_has_its_status_and_what_fails_later_says_so(serve: Serve) -> None:
+    server = serve("spelling.py")
+    early = server.post("/spell", "!", {"accept": EVENTS})
+    assert (early.status, early.reason) == (500, "model_failed")
+    malformed = server.post("/counting", {"to": "x"}, {"accept": EVENTS})
+    assert (malformed.status, malformed.json()["field"]) == (422, "$.to")
+    late = server.post("/spell", "ab!", {"accept": EVENTS, "x-request-id": "mine-7"})
+    assert late.status == 200
+    *parts, (name, problem) = events(late.body.decode())
+    assert (parts, name) == ([("", "a"), ("", "b")], "error")
+    assert (problem["reason"], problem["request_id"]) == ("model_failed", "mine-7")
+    assert "no shouting" not in problem["detail"]
+    until(lambda: "no shouting" in server.log() and "mine-7" in server.log(), "the failure in the log")
+
+
+def test_a_client_that_leaves_ends_the_generator(serve: Serve, tmp_path: Path) -> None:
+    server = serve("spelling.py")
+    gate = tmp_path / "gate"
+    with stream(server, "/counting", {"to": 1_000_000_000, "gate": str(gate)}) as reply:
+        assert reply.readline() == b'data: {"number":0}\n'
+    gate.touch()
+    # One replica computes one item at a time: the next answer comes only if the first item has been given up.
+    assert server.post("/counting", {"to": 1}).json() == 1
+    until(lambda: server.metric("jitney_requests_total", deployment="counting", outcome="cancelled") == 1, "the count")
