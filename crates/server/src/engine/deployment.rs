@@ -1,6 +1,5 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
-pub(crate) mod parts;
 pub mod published;
 pub mod statistics;
 pub mod ticket;
@@ -8,7 +7,6 @@ pub mod ticket;
 use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
 use crate::base::telemetry::Telemetry;
-use crate::engine::deployment::parts::AnswerParts;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::statistics::Statistics;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
@@ -170,19 +168,8 @@ impl Deployment {
         }
     }
 
-    /// Runs one item whose answer is taken part by part. `held` counts the memory of the request that the queue does not count.
-    pub(crate) fn open_parts(
-        self: &Arc<Self>,
-        call: Call,
-        waiting: &Account,
-        held: Option<CountedBytes>,
-    ) -> AnswerParts {
-        let started = Instant::now();
-        AnswerParts::new(self.clone(), self.begin(call, waiting), started, held)
-    }
-
-    /// Hands an item to the engine.
-    fn begin(&self, call: Call, waiting: &Account) -> (ReplyReceiver, CancelOnDrop) {
+    /// Hands an item to the engine. Dropping the guard cancels it.
+    pub(super) fn begin(&self, call: Call, waiting: &Account) -> (ReplyReceiver, CancelOnDrop) {
         let (mut reply, answer) = reply::channel();
         reply.count_in(waiting, call.bytes());
         let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
@@ -344,7 +331,7 @@ impl Deployment {
         &self.statistics
     }
 
-    fn answered(&self, started: Instant, outcome: Outcome, timing: Timing) -> Ticket {
+    pub(super) fn answered(&self, started: Instant, outcome: Outcome, timing: Timing) -> Ticket {
         let length = started.elapsed();
         self.seconds.observe(length.as_secs_f64());
         self.statistics.ended(outcome == Outcome::Ok, length, &timing);
@@ -373,7 +360,7 @@ fn no_room(answers: &[Answer]) -> Option<Duration> {
 
 /// Cancels what has not been answered yet when its caller goes away. It borrows nothing, so it may live with the body of an
 /// answer.
-struct CancelOnDrop {
+pub(super) struct CancelOnDrop {
     inbound: mpsc::UnboundedSender<Inbound>,
     outcomes: Arc<OutcomeCounts>,
     /// Those that the engine has and that are without an answer, the next one last.
@@ -386,11 +373,11 @@ impl CancelOnDrop {
         CancelOnDrop { inbound: deployment.inbound.clone(), outcomes: deployment.outcomes.clone(), ids, is_armed: true }
     }
 
-    fn disarm(mut self) {
+    pub(super) fn disarm(mut self) {
         self.is_armed = false;
     }
 
-    fn cancel(&self) {
+    pub(super) fn cancel(&self) {
         for &id in &self.ids {
             // The engine may be gone; then nobody computes the item either.
             let _ = self.inbound.send(Inbound::Cancel(id));

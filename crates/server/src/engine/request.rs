@@ -1,13 +1,15 @@
 //! One request from its items to their answers: the same steps for every protocol, for programs that dial the server and
 //! for those that hold the engine.
 
+pub(crate) mod parts;
+
 use crate::base::ledger::{Account, CountedBytes, Ledger};
 use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::engine::deployment::Deployment;
-use crate::engine::deployment::parts::AnswerParts;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::large_request::turns::ITEM_BYTES;
+use crate::engine::request::parts::AnswerParts;
 use crate::engine::room;
 use crate::values::answer::{Answer, Failure, OutputPart};
 use crate::values::call::Call;
@@ -116,7 +118,7 @@ pub(crate) fn open_parts(
         let ticket = deployment.refuse(failure.outcome).of_items(1);
         Box::new((failure, ticket))
     })?;
-    Ok(deployment.open_parts(Call { streams: true, ..call }, &waiting, held))
+    Ok(AnswerParts::open(deployment, Call { streams: true, ..call }, &waiting, held))
 }
 
 /// Where the items of a request count while they wait; a failure if its connection has more than its share.

@@ -1,7 +1,7 @@
 //! The body of an answer that comes in parts, and how it begins: what fails before the first part has its own status.
 
-use crate::engine::deployment::parts::{AnswerParts, PartEvent};
 use crate::engine::deployment::ticket::Ticket;
+use crate::engine::request::parts::{AnswerParts, PartEvent};
 use crate::protocols::reply::failure_log;
 use crate::protocols::reply::parts::form::PartsForm;
 use crate::protocols::reply::payload::{Ending, Reply, ReplyBody};

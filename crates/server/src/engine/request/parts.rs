@@ -1,10 +1,11 @@
 //! The answer to one item, part by part.
 
-use crate::base::ledger::CountedBytes;
+use crate::base::ledger::{Account, CountedBytes};
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::deployment::{CancelOnDrop, Deployment};
 use crate::engine::reply::{PartValues, ReplyEvent, ReplyReceiver};
 use crate::values::answer::{Answer, Timing};
+use crate::values::call::Call;
 use jitney_core::tables::outcome::Outcome;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -32,13 +33,17 @@ pub(crate) struct AnswerParts {
 }
 
 impl AnswerParts {
-    pub(super) fn new(
-        deployment: Arc<Deployment>,
-        (reply, guard): (ReplyReceiver, CancelOnDrop),
-        started: Instant,
+    /// Hands an item to its engine. It counts in `waiting`, and `held` counts the memory of the request that the queue does
+    /// not count.
+    pub(super) fn open(
+        deployment: &Arc<Deployment>,
+        call: Call,
+        waiting: &Account,
         held: Option<CountedBytes>,
     ) -> AnswerParts {
-        AnswerParts { deployment, reply, guard: Some(guard), started, _held: held }
+        let started = Instant::now();
+        let (reply, guard) = deployment.begin(call, waiting);
+        AnswerParts { deployment: deployment.clone(), reply, guard: Some(guard), started, _held: held }
     }
 
     /// The next event. After the end there is none: do not poll again.
