@@ -1,6 +1,6 @@
 //! gRPC's frames: a byte that says whether the message is compressed, its length in four, then the message.
 
-use crate::base::ledger::CountedBytes;
+use crate::base::ledger::{Account, CountedBytes};
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::limits::COPY_BELOW;
 use crate::protocols::request::compression;
@@ -66,6 +66,7 @@ pub(crate) async fn only(
     coding: Option<Coding>,
     most: u64,
     state: &ServerState,
+    received: &Account,
 ) -> Result<PlainMessage, Failure> {
     let mut start = body.split_to(PREFIX);
     let Some(start) = start.contiguous().first_chunk().copied() else {
@@ -75,7 +76,7 @@ pub(crate) async fn only(
     if body.len() != length {
         return Err(malformed(&format!("its prefix says {length} bytes, {} follow", body.len())));
     }
-    plain(body, is_compressed, coding, most, state).await
+    plain(body, is_compressed, coding, most, state, received).await
 }
 
 /// A message as it was before it was compressed, of `most` bytes at most.
@@ -85,11 +86,12 @@ pub(crate) async fn plain(
     coding: Option<Coding>,
     most: u64,
     state: &ServerState,
+    received: &Account,
 ) -> Result<PlainMessage, Failure> {
     match (is_compressed, coding) {
         (false, _) => Ok(PlainMessage { message, received: None }),
         (true, Some(coding)) => {
-            let Inflated { body, received } = compression::inflate(coding, message, most, state).await?;
+            let Inflated { body, received } = compression::inflate(coding, message, most, state, received).await?;
             Ok(PlainMessage { message: body.into(), received: Some(received) })
         }
         (true, None) => Err(malformed("it is compressed, but the header grpc-encoding does not say how")),

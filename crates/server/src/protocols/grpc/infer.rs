@@ -1,5 +1,6 @@
 //! `ModelInfer`: a message as tensors, and tensors as a message.
 
+use crate::base::ledger::Account;
 use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::engine::deployment::Deployment;
@@ -54,6 +55,8 @@ const FINAL: &str = "triton_final_response";
 /// A request of the protocol over gRPC.
 pub(crate) struct GrpcInfer<'a> {
     pub(crate) state: &'a ServerState,
+    /// The account of its connection for what is being received.
+    pub(crate) received: &'a Account,
     /// `None` unless it is one of a stream: its body is then one message, and its answer a field of another.
     pub(crate) of_stream: Option<&'a OnceLock<ModelAndId>>,
 }
@@ -147,7 +150,7 @@ impl Dialect for GrpcInfer<'_> {
         let PlainMessage { message, received: _received } = if self.of_stream.is_some() {
             PlainMessage { message: body, received: None }
         } else {
-            frame::only(body, *coding, self.state.options.max_body_bytes, self.state).await?
+            frame::only(body, *coding, self.state.options.max_body_bytes, self.state, self.received).await?
         };
         let bytes = message.len();
         let (head, raw) = offload::run(bytes / COPIED, || tear(message)).await?;
@@ -405,7 +408,7 @@ mod tests {
         let message = Bytes::from(message.encode_to_vec());
         let (head, raw) = tear(message.clone().into()).unwrap();
         let request = frame::decode(head.into()).unwrap();
-        let infer = GrpcInfer { state: &state, of_stream: None };
+        let infer = GrpcInfer { state: &state, received: &state.ledger.received, of_stream: None };
         let bytes = message.len();
         let decoded = infer.decode_now(Arc::new(deployment.clone()), InferMessage { request, raw, bytes });
         let decoded = decoded.map_err(|refused| refused.failure).unwrap();

@@ -31,7 +31,7 @@ pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<
     }
     let path = head.uri.path();
     let (service, method) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or_default();
-    let infer = GrpcInfer { state, of_stream: None };
+    let infer = GrpcInfer { state, received: &active.ledger().received, of_stream: None };
     match (service, method) {
         (SERVICE, "ModelInfer") => return Ok(exchange.answer(&infer, body).await),
         (SERVICE, "ModelStreamInfer") => {
@@ -99,8 +99,9 @@ impl<'a> Question<'a> {
     /// Its message.
     async fn receive<M: Message + Default>(self, body: &mut Upload) -> Result<M, Problem> {
         let Question { state, timeout, coding, .. } = self;
+        let received = body.account().clone();
         let body = body::question(body, state, timeout).await?;
-        let mut message = frame::only(body, coding, QUESTION_BYTES, state).await?.message;
+        let mut message = frame::only(body, coding, QUESTION_BYTES, state, &received).await?.message;
         Ok(frame::decode(message.contiguous().clone())?)
     }
 

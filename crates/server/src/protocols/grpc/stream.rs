@@ -2,7 +2,7 @@
 
 use crate::base::access_log::line::AccessLine;
 use crate::base::clock;
-use crate::base::ledger::{CountedBytes, Ledger};
+use crate::base::ledger::{Account, CountedBytes, Ledger};
 use crate::engine::deployment::ticket::{Arriving, OutcomeCounts, Ticket};
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
@@ -63,7 +63,9 @@ pub(crate) struct Packed {
     coding: Option<Coding>,
     is_compressed: bool,
     most: u64,
-    /// Counts the request until it has been decoded; `None` if messages are no requests of items.
+    /// Where it counts when it has been inflated.
+    received: Account,
+    /// Counts the request until it has been decoded; `None` if messages ask for no items.
     arriving: Option<ArrivingMessage>,
 }
 
@@ -72,8 +74,8 @@ type ArrivingMessage = Arriving<Arc<OutcomeCounts>>;
 impl Packed {
     /// The message itself.
     pub(crate) async fn plain(self, state: &ServerState) -> Result<PlainMessage, Failure> {
-        let Packed { message, coding, is_compressed, most, arriving } = self;
-        let plain = frame::plain(message, is_compressed, coding, most, state).await;
+        let Packed { message, coding, is_compressed, most, received, arriving } = self;
+        let plain = frame::plain(message, is_compressed, coding, most, state, &received).await;
         arriving.into_iter().for_each(Arriving::end);
         plain
     }
@@ -87,7 +89,7 @@ pub(crate) struct Messages<'a> {
     bounds: Bounds,
     buffer: BytesMut,
     held: CountedBytes,
-    /// Where messages are counted; `None` if they are no requests of items.
+    /// Where messages are counted; `None` if they ask for no items.
     counts: Option<Arc<OutcomeCounts>>,
     /// Counts the message that has begun to come.
     begun: Option<ArrivingMessage>,
@@ -153,8 +155,8 @@ impl<'a> Messages<'a> {
                     self.held = self.body.account().hold(self.buffer.len());
                     let arriving = self.begun.take();
                     self.begin();
-                    let coding = self.coding;
-                    return Ok(Some(Packed { message: message.into(), coding, is_compressed, most, arriving }));
+                    let (message, coding, received) = (message.into(), self.coding, self.body.account().clone());
+                    return Ok(Some(Packed { message, coding, is_compressed, most, received, arriving }));
                 }
             }
             let upload = &mut self.body;
@@ -361,7 +363,7 @@ async fn compute(
         }
     };
     let model_and_id = OnceLock::new();
-    let infer = GrpcInfer { state: &state, of_stream: Some(&model_and_id) };
+    let infer = GrpcInfer { state: &state, received: &ledger.received, of_stream: Some(&model_and_id) };
     let (failure, ticket) = match room::check(&ledger, &state.options) {
         Ok(()) => {
             let (metadata, headers) = (terms.metadata.clone(), &*terms.headers);
@@ -433,6 +435,7 @@ mod tests {
             coding: None,
             is_compressed: false,
             most: 64 << 20,
+            received: Account::default(),
             arriving: None,
         };
         let request = RequestTerms { timeout: None, is_given: false, priority: Priority::Normal };

@@ -1,5 +1,6 @@
 //! `POST /v2/models/{model}/infer`: one request, of one or many rows, and its answer.
 
+use crate::base::ledger::Account;
 use crate::base::offload;
 use crate::engine::deployment::Deployment;
 use crate::engine::request::{Answers, RequestItems};
@@ -38,6 +39,8 @@ const COMPRESS_FROM: usize = 512;
 /// A request of the protocol over REST.
 pub(crate) struct RestInfer<'a> {
     pub(crate) state: &'a ServerState,
+    /// The account of its connection for what is being received.
+    pub(crate) received: &'a Account,
     pub(crate) deployment: Arc<Deployment>,
 }
 
@@ -115,7 +118,8 @@ impl Dialect for RestInfer<'_> {
         // Counts an inflated body, and is kept until this returns.
         let mut _received = None;
         if let Some(coding) = head.coding {
-            let inflated = compression::inflate(coding, body, self.state.options.max_body_bytes, self.state).await?;
+            let most = self.state.options.max_body_bytes;
+            let inflated = compression::inflate(coding, body, most, self.state, self.received).await?;
             (body, _received) = (inflated.body.into(), Some(inflated.received));
         }
         let json_bytes = head.json_bytes.unwrap_or(body.len());

@@ -25,7 +25,7 @@ const READ: &str = "GET, HEAD";
 
 /// Answers one request of this protocol.
 pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
-    let Exchange { state, head, .. } = exchange;
+    let Exchange { state, head, active, .. } = exchange;
     // What is no text is the name of nothing.
     let decode = |piece| decoded(piece).unwrap_or(Cow::Borrowed("%"));
     let pieces: Vec<Cow<str>> = head.uri.path().split('/').skip(2).map(decode).collect();
@@ -39,7 +39,7 @@ pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<
     if !model.is_empty() && rest == ["infer"] {
         let found = allow(head, &[Method::POST], "POST").and_then(|()| Ok(describe::find(state, model, version)?));
         let deployment = found.map_err(|problem| problem.instead_of(body))?;
-        return Ok(exchange.answer(&RestInfer { state, deployment }, body).await);
+        return Ok(exchange.answer(&RestInfer { state, received: &active.ledger().received, deployment }, body).await);
     }
     if pieces == ["repository", "index"] {
         allow(head, &[Method::POST], "POST").map_err(|problem| problem.instead_of(body))?;

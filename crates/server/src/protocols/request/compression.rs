@@ -1,6 +1,6 @@
 //! Compression of bodies, in both directions. What comes in is inflated up to the limit of a body, and not a byte beyond.
 
-use crate::base::ledger::CountedBytes;
+use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
 use crate::engine::room;
 use crate::engine::server_state::ServerState;
@@ -87,16 +87,17 @@ pub(crate) struct Inflated {
     pub(crate) received: CountedBytes,
 }
 
-/// The body as it was before it was compressed, of `most` bytes at most. Others run between its pieces, and a client that
+/// The body as it was before it was compressed, of `most` bytes at most, which count in `received`. Others run between its pieces, and a client that
 /// has left is noticed there.
 pub(crate) async fn inflate(
     coding: Coding,
     mut body: Chunks,
     most: u64,
     state: &ServerState,
+    received: &Account,
 ) -> Result<Inflated, Failure> {
     let packed = offload::run(body.len(), || body.contiguous().clone()).await;
-    let mut inflating = Inflating::new(coding, &packed, most, state);
+    let mut inflating = Inflating::new(coding, &packed, most, state, received.hold(0));
     while !offload::run(packed.len().min(PIECE).saturating_mul(RATIO), || inflating.step()).await? {}
     inflating.finish()
 }
@@ -164,13 +165,12 @@ impl BufRead for Ration<'_> {
 }
 
 impl<'a> Inflating<'a> {
-    fn new(coding: Coding, packed: &'a [u8], most: u64, state: &'a ServerState) -> Inflating<'a> {
+    fn new(coding: Coding, packed: &'a [u8], most: u64, state: &'a ServerState, held: CountedBytes) -> Inflating<'a> {
         let input = Ration { rest: packed, left: PIECE };
         let decoder = match coding {
             Coding::Gzip => Decoder::Gzip(GzDecoder::new(input)),
             Coding::Deflate => Decoder::Deflate(ZlibDecoder::new(input)),
         };
-        let held = state.ledger.received.hold(0);
         let (packed, inflated, spent) = (packed.len(), Vec::new(), Duration::ZERO);
         Inflating { coding, decoder, packed, inflated, spent, held, most, state }
     }
@@ -271,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     async fn all(coding: Coding, body: Chunks, state: &ServerState) -> Result<Bytes, Failure> {
-        let inflated = inflate(coding, body, state.options.max_body_bytes, state).await?;
+        let inflated = inflate(coding, body, state.options.max_body_bytes, state, &state.ledger.received).await?;
         assert_eq!(state.ledger.received.amount(), inflated.body.len() as u64, "it counts until it has been decoded");
         Ok(inflated.body)
     }
@@ -301,6 +301,17 @@ mod tests {
                 assert!(failure.detail.starts_with(&format!("{} bytes follow", rest.len())), "{}", failure.detail);
             }
         }
+    }
+
+    #[tokio::test]
+    async fn an_inflated_body_counts_for_its_connection() {
+        let state = ServerState::for_test(1 << 20);
+        let (greedy, other) = (state.ledger.connection().received, state.ledger.connection().received);
+        let _others = greedy.hold(state.options.max_receiving_bytes as usize / 2);
+        let packed = Bytes::from(compress(Coding::Gzip, &vec![0; 1 << 18]));
+        let inflated = async |account| inflate(Coding::Gzip, packed.clone().into(), 1 << 20, &state, account).await;
+        assert_eq!(inflated(&greedy).await.unwrap_err().outcome, Outcome::QueueBytesFull);
+        assert_eq!(inflated(&other).await.unwrap().body.len(), 1 << 18);
     }
 
     /// Blocks of ten bits that hold nothing, and no end.
