@@ -10,6 +10,7 @@ use jitney_core::queue::group_key::{GroupKey, KeyPart};
 use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::Action;
 use jitney_core::scheduler::item::{NewItem, Payload};
+use jitney_core::scheduler::results::steps::Step;
 use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use std::collections::VecDeque;
@@ -172,9 +173,57 @@ fn nanoseconds_per_decision() {
     }
 }
 
+/// Nanoseconds per item of a model that works in steps: `active` items in one replica, each of which ends after `parts` steps.
+fn steps(active: usize, parts: u64, sends_parts: bool, total: u64) -> f64 {
+    let mut scheduler = Scheduler::new(Rules {
+        joins: true,
+        batch: BatchLimits { max_items: active, max_cost: u64::MAX },
+        ..rules(PolicyChoice::Auto)
+    });
+    scheduler.replica_up(Time(0), ReplicaId(0), ReplicaClass::default());
+    let (mut held, mut next, mut now) = (VecDeque::new(), 0u64, Time(0));
+    let began = processor_time();
+    while next < total || !scheduler.is_empty() {
+        while next < total && scheduler.queued_items() < 4 {
+            assert!(scheduler.enter(now, item(next, 0)).is_ok());
+            next += 1;
+        }
+        while let Some(action) = scheduler.poll(now) {
+            let Action::Launch(launch) = action else { panic!("only launches are due here") };
+            held.extend(launch.items.into_iter().map(|id| (launch.batch, id)));
+        }
+        now = now + Duration::from_millis(10);
+        if sends_parts {
+            held.iter().for_each(|&(batch, id)| scheduler.part_sent(now, batch, id));
+        }
+        let (ends, took) = (held.len().div_ceil(parts as usize), Duration::from_millis(10));
+        scheduler.stepped(
+            now,
+            ReplicaId(0),
+            Step { active: held.len(), joined: ends, took, join_took: Duration::ZERO },
+        );
+        for (batch, id) in held.drain(..ends) {
+            assert!(scheduler.item_ended(batch, id).is_some());
+        }
+    }
+    processor_time().saturating_sub(began).as_nanos() as f64 / total as f64
+}
+
+#[test]
+#[ignore = "measures; needs a release build"]
+fn nanoseconds_of_steps() {
+    for (active, parts) in [(64, 64), (256, 64), (64, 4)] {
+        let best = |sends| (0..3).map(|_| steps(active, parts, sends, 100_000)).fold(f64::MAX, f64::min);
+        let (item, with_parts) = (best(false), best(true));
+        let part = (with_parts - item) / parts as f64;
+        eprintln!("{active} active items of {parts} steps: {item:.0} ns per item, {part:.0} ns per part");
+    }
+}
+
 #[test]
 fn the_measured_loop_answers_everything() {
     // It ends when all are answered, and panics where somebody is refused or lost.
     measure(PolicyChoice::Auto, 3, 2, 100, 2000);
     assert!(decision(5).is_finite(), "no decision was measured");
+    assert!(steps(8, 4, true, 100).is_finite(), "no steps were measured");
 }
