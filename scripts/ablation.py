@@ -67,7 +67,6 @@ CONSTANTS = {
         "MOST_WEIGHT": INF,
         "LARGEST": INF,
         "MOST_EACH": INF,
-        "IN_DOUBT": 1,
     },
     "scheduler/admission/forecast.rs": {"SHARE_OF_TARGET": 1, "ALLOWED_TARGETS": 1},
 }

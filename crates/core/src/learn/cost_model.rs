@@ -25,9 +25,6 @@ const LARGEST: f64 = 32.0;
 /// … nor the predicted waits of requests: waiting items cost at most so many times the usual, on average.
 const MOST_EACH: f64 = 8.0;
 
-/// What padded cost is wrong by counts as this much of it where another measure is as good.
-const IN_DOUBT: f64 = 0.9;
-
 /// How wrong the present measure and another are, over the same batches: the means of |ln(measured / predicted)|.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
@@ -186,9 +183,7 @@ impl CostModel {
             trial.other += weight * (wrong(other) - trial.other);
         }
         let wrong = |(measure, trial): (Measure, Trial)| {
-            // Items that are computed alone are not padded: a wrong belief about that costs nothing, and corrects itself.
-            let doubt = if measure == Measure::Padded { IN_DOUBT } else { 1.0 };
-            (trial.count >= JUDGED_AFTER).then(|| (doubt * trial.other / trial.present, measure))
+            (trial.count >= JUDGED_AFTER).then(|| (trial.other / trial.present, measure))
         };
         let best = Measure::ALL.into_iter().zip(self.trials).filter_map(wrong).min_by(|a, b| a.0.total_cmp(&b.0));
         if let Some((_, best)) = best.filter(|(wrong, _)| *wrong < BETTER) {
