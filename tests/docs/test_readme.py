@@ -226,7 +226,7 @@ def test_the_guide_explains_why_batches_are_closed_and_what_config_says_of_them(
     explained = (core / "scheduler" / "explanation.rs").read_text()
     (explanation,) = re.findall(r"pub struct Explanation \{(.*?)\n\}", explained, re.DOTALL)
     fields = re.findall(r"pub (\w+):", explanation)
-    assert len(reasons) == 10 and "returns" in fields
+    assert len(reasons) == 11 and "returns" in fields
     rows = "\n".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("|"))
     assert [name for name in (*reasons, *fields) if f"`{name}`" not in rows] == []
 
