@@ -32,7 +32,7 @@ pub trait Payload {
         true
     }
 
-    /// Its worker was lost: it waits again.
+    /// It waits again: its worker was lost, or its model had no room for it.
     fn waits_again(&mut self) {}
 }
 

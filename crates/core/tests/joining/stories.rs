@@ -15,17 +15,25 @@ use jitney_core::time::Time;
 use std::time::Duration;
 
 #[derive(Debug)]
-struct Input(u64);
+struct Input {
+    number: u64,
+    /// How often it went back to its lane.
+    returns: u32,
+}
 
 impl Payload for Input {
     type Input = u64;
 
     fn input(&self) -> &u64 {
-        &self.0
+        &self.number
     }
 
     fn fingerprint(input: &u64) -> u64 {
         *input
+    }
+
+    fn waits_again(&mut self) {
+        self.returns += 1;
     }
 }
 
@@ -37,7 +45,7 @@ fn scheduler(max_batch_size: u32, max_batch_cost: Option<u64>, replicas: u32) ->
 }
 
 fn item(id: u64, cost: u64) -> NewItem<Input> {
-    let (group, priority, payload) = (key(0), Priority::Normal, Input(id));
+    let (group, priority, payload) = (key(0), Priority::Normal, Input { number: id, returns: 0 });
     NewItem { id: ItemId(id), group, cost, bytes: 1, priority, timeout: None, payload }
 }
 
@@ -99,6 +107,18 @@ fn what_did_not_fit_into_memory_halves_the_set_for_a_while() {
         assert_eq!(launched(&mut scheduler, Time(1)).len(), usize::from(left < 4), "{left} are left of the first ones");
     }
     assert_eq!(scheduler.len() - scheduler.queued_items(), 4);
+}
+
+#[test]
+fn an_item_for_which_the_model_had_no_room_waits_again() {
+    let mut scheduler = scheduler(4, None, 1);
+    assert!(scheduler.submit(Time(0), item(1, 1)).is_ok());
+    let first = launched(&mut scheduler, Time(0)).pop().expect("it is alone");
+    scheduler.later(Time(0), first.batch, ItemId(1));
+    let next = scheduler.next_wake().expect("the replica is offered another item after a pause");
+    let again = launched(&mut scheduler, next).pop().expect("the pause is over");
+    let ended = scheduler.item_ended(again.batch, ItemId(1)).expect("it ends once");
+    assert_eq!(ended.payload.returns, 1);
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl<P: Payload> Scheduler<P> {
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.stage == Stage::Batch(batch)) else { return };
         (entry.launched, entry.batch_size) = (None, 0);
         self.queued_bytes += entry.bytes;
+        entry.payload.waits_again();
         if is_suspect {
             entry.stage = Stage::Suspect;
             self.quarantine.add_suspect(id);
