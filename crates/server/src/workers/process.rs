@@ -135,7 +135,6 @@ impl Shared {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a worker writes where its threads are.
     /// Waits until a worker has written its stacks, or until it has had enough time for that.
     async fn wait_for_stacks(&self, worker: ReplicaId) {
         let looks = STACKS_WITHIN.as_millis() / LOOK_EVERY.as_millis();
@@ -150,6 +149,7 @@ impl Shared {
         }
     }
 
+    /// The file into which a worker writes the stacks of its threads.
     fn stacks_file(&self, worker: ReplicaId) -> PathBuf {
         self.folder.join(format!("stacks-{}", worker.0))
     }
