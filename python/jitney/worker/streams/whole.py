@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from jitney.codecs import Codec
@@ -15,27 +16,42 @@ def whole(predict: Callable[..., Any], codec: Codec, *, batched: bool) -> Callab
         return predict
 
     def call(*arguments: Any) -> object:
-        items: list[list[Any]] = []
-        answers: dict[int, Any] = {}
-        for outcomes in steps(predict(*arguments), lambda: None, batched=batched):
-            items = items or [[] for _ in outcomes]
-            for place, outcome in enumerate(counted(outcomes, len(items))):
-                if outcome is None or place in answers:
-                    continue
-                end = cast("End[Any]", outcome) if isinstance(outcome, End) else End(outcome)
-                if isinstance(outcome, BaseException):
-                    answers[place] = outcome
-                elif end.part is not NOTHING:
-                    items[place].append(end.part)
-                if end.answer is not NOTHING:
-                    answers[place] = end.answer
-        joined = [answers[place] if place in answers else codec.join(parts) for place, parts in enumerate(items)]
-        return joined if batched else joined[0] if joined else codec.join([])
+        items = [_Item() for _ in range(len(arguments[0]) if batched else 1)]
+        for outcomes in steps(predict(*arguments), lambda: [item.is_open for item in items], batched=batched):
+            for item, outcome in zip(items, counted(outcomes, len(items)), strict=True):
+                item.take(outcome)
+            if not any(item.is_open for item in items):
+                break
+        answers = [codec.join(item.parts) if item.answer is NOTHING else item.answer for item in items]
+        return answers if batched else answers[0]
 
     return call
 
 
-def steps(stream: Any, wanted: Callable[[], Sequence[bool] | None], *, batched: bool) -> Iterator[Sequence[Any]]:
+@dataclass
+class _Item:
+    """What was said of an item."""
+
+    parts: list[Any] = field(default_factory=list[Any])
+    answer: Any = NOTHING
+    is_open: bool = True
+
+    def take(self, outcome: Any) -> None:
+        """Take what a step says. After the end of the item it is ignored."""
+        if outcome is None or not self.is_open:
+            return
+        if isinstance(outcome, BaseException):
+            self.answer, self.is_open = outcome, False
+        elif isinstance(outcome, End):
+            end = cast("End[Any]", outcome)
+            if end.part is not NOTHING:
+                self.parts.append(end.part)
+            self.answer, self.is_open = end.answer, False
+        else:
+            self.parts.append(outcome)
+
+
+def steps(stream: Any, wanted: Callable[[], Sequence[bool]], *, batched: bool) -> Iterator[Sequence[Any]]:
     """Yield what each step of a generator says, one outcome for each item; `wanted` is sent to it at each `yield`."""
     if not hasattr(stream, "__next__"):
         raise InvalidOutput(f"predict is annotated as a generator, but it returned a {type(stream).__qualname__}")
