@@ -112,6 +112,9 @@ class Batch:
     def wanted(self) -> list[bool]:
         """Per item: neither cancelled nor expired by now. Ask right before `predict`."""
 
+    def cancelled(self) -> list[bool]:
+        """Per item: whether the front has cancelled it. After the first part the front alone knows the deadline."""
+
     def values(self) -> list[Any]:
         """One value per item: str for TAG_TEXT, bytes for all other tags (a copy, cheap for small items)."""
 

@@ -1,6 +1,7 @@
 """Answers that come in parts: events and lines over HTTP, and whole answers for other clients."""
 
 import json
+import time
 import urllib.request
 from http.client import HTTPResponse
 from pathlib import Path
@@ -56,6 +57,17 @@ def test_each_part_reaches_the_client_when_it_is_made(serve: Serve, tmp_path: Pa
         gate.touch()
         rest = reply.read().decode()
     assert events(rest.removeprefix("\n"))[0] == ("", {"number": 1})
+
+
+def test_an_answer_whose_first_part_came_in_time_may_take_longer_than_a_request(serve: Serve, tmp_path: Path) -> None:
+    server = serve("spelling.py", arguments=("--set", "counting.request_timeout_s=2"))
+    gate = tmp_path / "gate"
+    with stream(server, "/counting", {"to": 3, "gate": str(gate)}) as reply:
+        assert reply.readline() == b'data: {"number":0}\n'
+        time.sleep(2.1)  # the model waits for the gate until after the time of a request
+        gate.touch()
+        rest = reply.read().decode()
+    assert [name for name, _ in events(rest.removeprefix("\n"))] == ["", "", "end"]
 
 
 def test_what_fails_before_the_first_part_has_its_status_and_what_fails_later_says_so(serve: Serve) -> None:

@@ -40,6 +40,7 @@ class FakeBatch:
     tag: int = TAG_TEXT
     encoding: int = TAG_JSON
     unwanted: set[int] = field(default_factory=set[int])
+    expired: set[int] = field(default_factory=set[int])
     method: str = ""
     takes_parts: set[int] = field(default_factory=set[int])
 
@@ -70,7 +71,10 @@ class FakeBatch:
         return len(self.items)
 
     def wanted(self) -> list[bool]:
-        return [index not in self.unwanted for index in range(len(self.items))]
+        return [index not in self.unwanted | self.expired for index in range(len(self.items))]
+
+    def cancelled(self) -> list[bool]:
+        return [index in self.unwanted for index in range(len(self.items))]
 
     def values(self) -> list[Any]:
         return list(self.items)

@@ -93,6 +93,13 @@ impl Batch {
         self.kept.iter().map(|&place| all[place]).collect()
     }
 
+    /// Per item: whether the front has cancelled it. It cancels what has expired, also after the first part of an answer, which
+    /// moves the deadline.
+    fn cancelled(&self) -> Vec<bool> {
+        let all = self.link.cancelled(&self.delivered);
+        self.kept.iter().map(|&place| all[place]).collect()
+    }
+
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let values = self.parts().map(|part| {
             let bytes = self.payload.of_value(part);

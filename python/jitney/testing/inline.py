@@ -190,6 +190,10 @@ class _Batch:
         """Return that the caller waits for all."""
         return [True] * len(self._items)
 
+    def cancelled(self) -> list[bool]:
+        """Return that the caller has cancelled none."""
+        return [False] * len(self._items)
+
     def values(self) -> list[Any]:
         """Return texts, and what else there is as bytes."""
         return [data if isinstance(data, str) else bytes(data) for _, data in self._items]

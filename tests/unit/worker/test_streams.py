@@ -183,6 +183,25 @@ def test_a_part_of_another_type_fails_its_item() -> None:
     )
 
 
+def test_an_end_that_cannot_be_sent_fails_its_item_alone() -> None:
+    odd: list[Any] = [
+        jitney.End(7),
+        jitney.End(reason=3),  # pyright: ignore[reportArgumentType]
+        jitney.End(usage={"input": 1}),  # pyright: ignore[reportArgumentType]
+        jitney.End(usage=jitney.Usage(-1, 2)),
+        jitney.End(usage=jitney.Usage(2**64, 2)),
+    ]
+    calls: list[int] = []
+
+    def predict(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        calls.append(len(texts))
+        yield [*odd, jitney.End("good")]
+
+    link = run(predict, ["x"] * 6, set())
+    assert texts(link.outcomes[1]) == [*["invalid_output"] * 5, "good"]
+    assert calls == [6]
+
+
 def test_what_is_no_generator_fails_in_clear_words() -> None:
     def predict(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
         return texts  # pyright: ignore[reportReturnType]
@@ -228,3 +247,39 @@ def test_warm_up_and_checks_see_whole_answers() -> None:
 
     with pytest.raises(InvalidOutput, match="yielded 0 outcomes for 1 items"):
         whole(short, codec, batched=True)(["x"])
+
+
+def test_whole_answers_end_where_a_worker_ends_them() -> None:
+    heard: list[list[bool]] = []
+
+    def predict(texts: list[str]) -> Generator[list[jitney.Step[str]], list[bool], None]:
+        for number in range(100):
+            heard.append((yield [jitney.End("a") if number >= len(text) else "b" for text in texts]))
+
+    def silent(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        yield from ()
+
+    def odd(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        yield 7  # pyright: ignore[reportReturnType]
+
+    codec = Codec(read_signature(predict), DeploymentOptions())
+    assert whole(predict, codec, batched=True)(["x", "xyz"]) == ["ba", "bbba"]
+    assert heard == [[True, True], [False, True], [False, True]], "no step after the last end"
+    assert whole(silent, codec, batched=True)(["x", "y"]) == ["", ""]
+    with pytest.raises(InvalidOutput, match="yielded a int"):
+        whole(odd, codec, batched=True)(["x"])
+
+
+def test_the_first_part_of_an_answer_moves_its_deadline_so_the_worker_goes_on() -> None:
+    batch = FakeBatch(1, ["a", "b", "c"], takes_parts={0, 2})
+
+    def predict(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        yield ["1", "1", None]
+        batch.expired.update({0, 1, 2})
+        yield ["2", "2", "2"]
+        batch.unwanted.add(0)
+        yield ["3", None, None]
+
+    link = answer(predict, batch)
+    assert link.said[1] == [(0, "1"), (0, "2"), (2, "2"), (0, "3")]
+    assert texts(link.outcomes[1]) == ["cancelled", "cancelled", None]

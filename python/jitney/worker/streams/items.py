@@ -9,13 +9,15 @@ from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.encode.copying import NotCopyable, copy_output
 from jitney.codecs.refusals import Verdict
 from jitney.errors import InvalidOutput
-from jitney.types.steps import NOTHING, End
+from jitney.types.steps import NOTHING, End, Usage
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
 
 _SIGN_OF_LIFE_S: Final = 1.0
 """A model that steps and says nothing is reported after this long: the front would take it for a hang."""
+_MOST_TOKENS: Final = 2**64 - 1
+"""The largest count that a results frame can hold."""
 
 
 class Items:
@@ -57,9 +59,11 @@ class Items:
 
     def leave_out_unwanted(self, positions: Sequence[int]) -> None:
         """End the items that no request waits for any more."""
-        wanted = self._batch.wanted()
+        wanted, cancelled = self._batch.wanted(), self._batch.cancelled()
         for position in self.open(positions):
-            if not wanted[self._decoded.indices[position]]:
+            index = self._decoded.indices[position]
+            # The first part has moved the deadline: the front cancels what expires then.
+            if cancelled[index] if self._has_begun[position] else not wanted[index]:
                 self.fail(position, Verdict("cancelled", "no request waits for this answer any more"))
 
     def take(
@@ -118,16 +122,16 @@ class Items:
 
     def _end(self, position: int, end: "End[Any]", failed: Callable[[int, BaseException], Verdict]) -> None:
         index = self._decoded.indices[position]
-        if not isinstance(end.reason, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- the model is not checked
-            self.fail(
-                position, failed(position, InvalidOutput(f"the reason of jitney.End is {end.reason!r}, not text"))
-            )
-            return
         answers: list[Any] = []
-        if end.answer is not NOTHING:
-            answers = [end.answer]
-        elif not self._streams[position]:
-            answers = [self._codec.join(self._waiting[position])]
+        try:
+            _check(end)
+            if end.answer is not NOTHING:
+                answers = [end.answer]
+            elif not self._streams[position]:
+                answers = [self._codec.join(self._waiting[position])]
+        except InvalidOutput as error:
+            self.fail(position, failed(position, error))
+            return
         for _, error in self._codec.write_answers(answers, [index], self._batch, self._results) if answers else ():
             failed(position, error)
             self._close(position)
@@ -147,6 +151,18 @@ class Items:
         if self._has_news or now - self._sent_at > _SIGN_OF_LIFE_S:
             self._link.send_results(self._results, now - self._began)
             self._sent_at, self._has_news = now, False
+
+
+def _check(end: "End[Any]") -> None:
+    """Raise InvalidOutput unless reason and usage can be sent. The types of what a model yields are not checked."""
+    reason, usage = cast("Any", end.reason), cast("Any", end.usage)
+    if not isinstance(reason, str):
+        raise InvalidOutput(f"the reason of jitney.End is {reason!r}, not text")
+    if usage is None:
+        return
+    counts: tuple[Any, ...] = (usage.input, usage.output) if isinstance(usage, Usage) else ()
+    if not counts or not all(isinstance(count, int) and 0 <= count <= _MOST_TOKENS for count in counts):
+        raise InvalidOutput(f"the usage of jitney.End is {usage!r}, not jitney.Usage with two counts of tokens")
 
 
 def _own(part: Any) -> Any:

@@ -54,7 +54,7 @@ class StreamReplica(Replica):
         elif call.error is not None:
             self._health.failed(call.error, len(positions))
 
-    def advance(self, arguments: tuple[Any, ...], wanted: Callable[[], Sequence[bool] | None]) -> Any:
+    def advance(self, arguments: tuple[Any, ...], wanted: Callable[[], Sequence[bool]]) -> Any:
         """Return the steps of the generator for these arguments."""
         return steps(self._predict(*arguments), wanted, batched=self._options.batched)
 

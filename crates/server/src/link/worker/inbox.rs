@@ -108,6 +108,11 @@ impl Inbox {
         items.map(|item| item.remaining > elapsed && !self.cancelled.contains(&item.id)).collect()
     }
 
+    /// Per item of a batch: whether the front has cancelled it.
+    pub(super) fn cancelled(&self, delivered: &Delivered) -> Vec<bool> {
+        delivered.batch.items.iter().map(|item| self.cancelled.contains(&item.id)).collect()
+    }
+
     /// These items have ended here.
     pub(super) fn forget(&mut self, items: impl Iterator<Item = ItemId>) {
         for id in items {

@@ -95,6 +95,12 @@ impl WorkerLink {
         self.reading.state().inbox.wanted(delivered)
     }
 
+    /// Per item of a batch: whether the front has cancelled it. The first part of an answer moves its deadline, which the front
+    /// alone knows then: it cancels the item.
+    pub fn cancelled(&self, delivered: &Delivered) -> Vec<bool> {
+        self.reading.state().inbox.cancelled(delivered)
+    }
+
     /// Sends that `predict` begins.
     pub fn started(&self, batch: BatchId) -> io::Result<()> {
         let frame = small_frame(Kind::Started, &batch.0.to_le_bytes());
