@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import jitney
 import numpy as np
 import pytest
+from jitney.embedded import connect as connections
 from witnesses import Witness, app, until, wait
 
 if TYPE_CHECKING:
@@ -317,6 +318,27 @@ def test_nobody_at_a_place_is_told_within_the_timeout(tmp_path: Path) -> None:
         pass
     with pytest.raises(jitney.ConfigError, match="write unix:PATH or tcp:HOST:PORT"):
         jitney.connect("localhost")
+
+
+def test_a_long_wait_for_a_server_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"unix:{tmp_path}/nobody"
+
+    async def connect() -> None:
+        async with jitney.connect(place, timeout_s=1.5):
+            pass
+
+    with pytest.raises(jitney.Disconnected), jitney.connect_sync(place, timeout_s=0.2):
+        pass
+    assert not caplog.messages, "a short wait says nothing"
+    monkeypatch.setattr(connections, "_SILENT_S", 0.05)
+    with pytest.raises(jitney.Disconnected), jitney.connect_sync(place, timeout_s=1.5):
+        pass
+    with pytest.raises(jitney.Disconnected):
+        asyncio.run(connect())
+    waits = f"still waiting for the models of the server at {place}, for at most 1.5 s (timeout_s): is it running?"
+    assert caplog.messages == [waits, waits]
 
 
 def test_a_document_that_the_program_may_change_is_copied(serve: Serve, witness: Witness) -> None:

@@ -1,8 +1,11 @@
 """`jitney.connect`: the models of a server that other programs share, called as if they were in this one."""
 
 import asyncio
+import logging
 import os
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Never
@@ -15,6 +18,10 @@ from jitney.front.settings import CLIENT_KEY
 
 if TYPE_CHECKING:
     from jitney import _core
+
+_LOG = logging.getLogger("jitney")
+_SILENT_S = 1.0
+"""How long a program waits for a server until the log says so."""
 
 
 class _Dials:
@@ -32,6 +39,18 @@ class _Dials:
 
     def _dial(self) -> "_core.Remote":
         return native.remote(self._place, self._key)
+
+    @contextmanager
+    def _log_wait(self) -> Generator[None]:
+        """Log once that a connection is waited for, if that takes long: else a wrong address looks like a hang."""
+        message = "still waiting for the models of the server at %s, for at most %g s (timeout_s): is it running?"
+        timer = threading.Timer(_SILENT_S, _LOG.warning, (message, self._place, self._timeout_s))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def _check(ended: tuple[int, str] | None) -> None:
@@ -66,7 +85,8 @@ class Connect(_Dials):
         self._mailboxes = LoopMailboxes()
         self._remote = self._dial()
         try:
-            _check(await self._mailboxes.wait_for(self._remote.ready(self._timeout_s)))
+            with self._log_wait():
+                _check(await self._mailboxes.wait_for(self._remote.ready(self._timeout_s)))
             return Models(self._remote, self._mailboxes)
         except BaseException:
             await self.close()
@@ -124,7 +144,8 @@ class ConnectSync(_Dials):
     def _connect(self, process: int) -> _Open:
         remote = self._dial()
         try:
-            _check(remote.ready(self._timeout_s).wait())
+            with self._log_wait():
+                _check(remote.ready(self._timeout_s).wait())
             return _Open(remote, SyncModels(remote), process)
         except BaseException:
             remote.release()
