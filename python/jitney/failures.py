@@ -22,6 +22,8 @@ _LIBRARY_FOLDER = Path(os.__file__).parent
 _LONGEST_DETAIL = 2_000
 _LONGEST_TEXT = 10 * _LONGEST_DETAIL
 _LONGEST_TRACEBACK = 20_000
+_LONGEST_LINE = 16 << 10
+"""The front cuts longer lines of a worker into pieces, and a piece of a line in JSON is no JSON."""
 # What would move a terminal's cursor; line breaks and tabs are dealt with where they occur.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 _MOST_KINDS = 256
@@ -264,7 +266,18 @@ def _print_line(level: str, message: str, rest: str, fields: dict[str, object] |
         if fields is None:
             text = f"{at} {level} {message}{rest}"
         else:
-            text = json.dumps({"timestamp": at, "level": level, "message": message} | fields) + "\n"
+            text = _as_json({"timestamp": at, "level": level, "message": message} | fields) + "\n"
         if _is_relayed:
             text = "".join(f"{_OWN}{line}\n" for line in text.removesuffix("\n").split("\n"))
         print(text, file=sys.stderr, end="", flush=True)
+
+
+def _as_json(fields: dict[str, object]) -> str:
+    """Write a line as JSON. If it would be too long, the middle of its traceback is left out."""
+    text, frames = json.dumps(fields), str(fields.get("traceback", ""))
+    kept = len(frames) // 2
+    while len(text) >= _LONGEST_LINE - len(_OWN) and kept:
+        kept = kept * 3 // 4
+        shown = f"{frames[:kept]}\n…\n{frames[len(frames) - kept :]}"
+        text = json.dumps(fields | {"traceback": shown})
+    return text

@@ -18,6 +18,7 @@ from jitney.failures import (
     is_of_user_code,
     load_failure_text,
     one_line,
+    print_failure,
     printable,
     relay_through_front,
     user_traceback,
@@ -290,6 +291,15 @@ def test_lines_that_the_front_relays_are_marked(
     name, *lines = capfd.readouterr().err.removesuffix("\n").split("\n")
     assert name == "\x1fshout/1"
     assert len(lines) > 3 and all(line.startswith("\x1e") for line in lines), "also those of the traceback"
+
+
+def test_a_line_in_json_is_short_enough_for_the_front(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = "first frame\n" + "é" * 20_000 + "\nlast line"
+    print_failure("failed", who="shout/1", source="request a", frames=frames, as_json=True)
+    line = capsys.readouterr().err.removesuffix("\n")
+    assert len(line) < 16 << 10, "the front would cut it, and a piece is no JSON"
+    traceback = json.loads(line)["traceback"]
+    assert traceback.startswith("first frame\n") and traceback.endswith("\nlast line") and "\n…\n" in traceback
 
 
 def test_no_text_of_an_exception_looks_like_a_line_of_the_log_or_fills_the_disk(
