@@ -23,7 +23,7 @@ _LONGEST_DETAIL = 2_000
 _LONGEST_TEXT = 10 * _LONGEST_DETAIL
 _LONGEST_TRACEBACK = 20_000
 _LONGEST_LINE = 16 << 10
-"""The front cuts longer lines of a worker into pieces, and a piece of a line in JSON is no JSON."""
+"""The front cuts longer lines of a worker into pieces, and a piece of a line in JSON is not JSON."""
 # What would move a terminal's cursor; line breaks and tabs are dealt with where they occur.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 _MOST_KINDS = 256

@@ -297,7 +297,7 @@ def test_a_line_in_json_is_short_enough_for_the_front(capsys: pytest.CaptureFixt
     frames = "first frame\n" + "é" * 20_000 + "\nlast line"
     print_failure("failed", who="shout/1", source="request a", frames=frames, as_json=True)
     line = capsys.readouterr().err.removesuffix("\n")
-    assert len(line) < 16 << 10, "the front would cut it, and a piece is no JSON"
+    assert len(line) < 16 << 10, "the front would cut it, and a piece of it is not JSON"
     traceback = json.loads(line)["traceback"]
     assert traceback.startswith("first frame\n") and traceback.endswith("\nlast line") and "\n…\n" in traceback
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from jitney.codecs import tags
 from jitney.codecs.arrays import is_array
 from jitney.codecs.completing import completed
+from jitney.codecs.decode.choices import naming_choices
 from jitney.codecs.decode.decoded import IMMUTABLE, Decoded, pick
 from jitney.codecs.decode.media import media_hook, read_image
 from jitney.codecs.decode.pixels import ItemPixels
@@ -34,11 +35,18 @@ _FORM: Final = re.compile(rb"[A-Za-z_][\w.\[\]-]*=")
 class ItemReader:
     """Reads items one by one; what they are is said by a table of decoders by tag."""
 
-    def __init__(self, decoders: dict[int, Decode | None], from_value: Decode, takes: str) -> None:
+    def __init__(
+        self,
+        decoders: dict[int, Decode | None],
+        from_value: Decode,
+        takes: str,
+        schema: Mapping[str, Any] | None = None,
+    ) -> None:
         self._decoders: Final = decoders
         """None: the value is taken unchanged."""
         self._from_value: Final = from_value
         self._takes: Final = takes
+        self._schema: Final = schema or {}
 
     def read(self, batch: "Batch") -> Decoded:
         """Decode all items at once; if any is bad, find out which, one by one."""
@@ -62,6 +70,11 @@ class ItemReader:
         decode = self._decoders[tag]
         try:
             return value if decode is None else decode(value)
+        except msgspec.ValidationError as error:
+            named = naming_choices(error, self._schema)
+            if named is error:
+                raise
+            raise named from None
         except Exception as error:
             refused = refusal(error)
             if tag != tags.JSON or not isinstance(refused, MalformedBody):
@@ -169,7 +182,7 @@ def _msgspec_reader(declared: Input, max_pixels: int) -> ItemReader:
         # Through JSON and back: whatever the wire would refuse is refused.
         return from_json(msgspec.json.encode(sent(value), enc_hook=sent_hook))
 
-    return ItemReader(decoders, from_value, takes)
+    return ItemReader(decoders, from_value, takes, declared.schema)
 
 
 def _pydantic_reader(item: Any) -> ItemReader:
