@@ -59,6 +59,13 @@ def test_each_part_reaches_the_client_when_it_is_made(serve: Serve, tmp_path: Pa
     assert events(rest.removeprefix("\n"))[0] == ("", {"number": 1})
 
 
+def test_a_model_may_be_faster_than_its_client(serve: Serve) -> None:
+    server = serve("spelling.py")
+    lines = server.post("/counting", {"to": 10_000}, {"accept": LINES}).body.decode().splitlines()
+    assert [json.loads(line)["part"]["number"] for line in lines[:-1]] == list(range(10_000))
+    assert "end" in json.loads(lines[-1])
+
+
 def test_an_answer_whose_first_part_came_in_time_may_take_longer_than_a_request(serve: Serve, tmp_path: Path) -> None:
     server = serve("spelling.py", arguments=("--set", "counting.request_timeout_s=2"))
     gate = tmp_path / "gate"

@@ -13,7 +13,7 @@ use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::large_request::pieces::Pieces;
 use crate::engine::large_request::turns::{ITEM_BYTES, LargeRequests};
 use crate::engine::reply;
-use crate::engine::reply::{ReplyReceiver, ReplySender};
+use crate::engine::reply::{ReplyReceiver, ReplySender, UnreadParts};
 use crate::link::front::events::{BatchEvent, BatchListener};
 use crate::link::front::link::Link;
 use crate::open_inference::signature::Signature;
@@ -159,7 +159,7 @@ impl Deployment {
     /// future that waits for the answer is small.
     pub fn open<'a>(&'a self, call: Call, waiting: &Account) -> impl Future<Output = (Answer, Ticket)> + use<'a> {
         let started = Instant::now();
-        let (mut answer, guard) = self.begin(call, waiting);
+        let (mut answer, guard) = self.begin(call, waiting, None);
         async move {
             let answer = answer.end().await;
             guard.disarm();
@@ -168,10 +168,16 @@ impl Deployment {
         }
     }
 
-    /// Hands an item to the engine. Dropping the guard cancels it.
-    pub(super) fn begin(&self, call: Call, waiting: &Account) -> (ReplyReceiver, CancelOnDrop) {
+    /// Hands an item to the engine. Its parts count in `unread`, if it is given. Dropping the guard cancels the item.
+    pub(super) fn begin(
+        &self,
+        call: Call,
+        waiting: &Account,
+        unread: Option<UnreadParts>,
+    ) -> (ReplyReceiver, CancelOnDrop) {
         let (mut reply, answer) = reply::channel();
         reply.count_in(waiting, call.bytes());
+        unread.into_iter().for_each(|unread| reply.count_parts(unread));
         let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
         // If the engine is gone, so is the sender, and the receiver says so.
         let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));

@@ -4,7 +4,7 @@
 //! The channel is one allocation. The queue of parts is allocated with the first part. Neither end needs a runtime: the
 //! receiver may be polled by any executor.
 
-use crate::base::ledger::{Account, CountedItem};
+use crate::base::ledger::{Account, CountedBytes, CountedItem};
 use crate::values::answer::{Answer, Failure, OutputPart};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Parts that wait for their receiver at most. The sender is then refused, and its item can be paused.
+/// Parts that may wait for their receiver in any case. Further ones need room where they are counted.
 pub const MOST_PARTS: usize = 64;
+/// What a part takes in memory next to its values, in bytes.
+const PART_BYTES: usize = 256;
 /// When a client should come back to a server whose engine has ended.
 const GONE_FOR: Duration = Duration::from_secs(1);
 
@@ -37,7 +39,7 @@ pub enum ReplyEvent {
 pub enum PartSent {
     /// It waits for the receiver.
     Taken,
-    /// `MOST_PARTS` parts wait already; here is this one back.
+    /// There is no room for it; here it is back.
     Full(PartValues),
     /// The receiver was dropped: nobody waits for this item.
     NobodyWaits,
@@ -46,7 +48,22 @@ pub enum PartSent {
 /// A channel for the answer to one item.
 pub fn channel() -> (ReplySender, ReplyReceiver) {
     let channel = Arc::new(Channel::default());
-    (ReplySender { channel: Some(channel.clone()), waiting: None }, ReplyReceiver { channel })
+    (ReplySender { channel: Some(channel.clone()), waiting: None, unread: None }, ReplyReceiver { channel })
+}
+
+/// Where parts count that wait for their receiver.
+#[derive(Clone, Debug)]
+pub(crate) struct UnreadParts {
+    /// The answers that the client has not taken.
+    pub(crate) account: Account,
+    /// Bytes that the answers of all clients may have.
+    pub(crate) limit: u64,
+}
+
+impl UnreadParts {
+    fn count(&self, part: &PartValues) -> CountedBytes {
+        self.account.hold(PART_BYTES + part.iter().map(|value| value.data.len()).sum::<usize>())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +71,7 @@ struct Channel(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    parts: VecDeque<PartValues>,
+    parts: VecDeque<(PartValues, Option<CountedBytes>)>,
     end: Option<Answer>,
     /// Of the task that waits for the next event.
     waker: Option<Waker>,
@@ -77,6 +94,8 @@ pub struct ReplySender {
     channel: Option<Arc<Channel>>,
     /// Counts the item while no worker has it.
     waiting: Option<CountedItem>,
+    /// `None` if its parts are not counted.
+    unread: Option<UnreadParts>,
 }
 
 impl ReplySender {
@@ -85,22 +104,29 @@ impl ReplySender {
         self.waiting = Some(account.count_item(bytes));
     }
 
+    /// Counts the parts that wait. As long as there is room, more than `MOST_PARTS` may: a model may be faster than its client.
+    pub(crate) fn count_parts(&mut self, unread: UnreadParts) {
+        self.unread = Some(unread);
+    }
+
     /// Whether the item waits now: a worker may have it, and be lost.
     pub(crate) fn set_waiting(&mut self, waits: bool) {
         self.waiting.iter_mut().for_each(|item| item.set_counted(waits));
     }
 
-    /// Sends a part, unless `MOST_PARTS` wait already or nobody waits for the item.
+    /// Sends a part, unless there is no room for it or nobody waits for the item.
     pub fn try_part(&mut self, part: PartValues) -> PartSent {
         let Some(channel) = &self.channel else { return PartSent::NobodyWaits };
         let mut state = channel.lock();
         if state.is_abandoned {
             return PartSent::NobodyWaits;
         }
-        if state.parts.len() >= MOST_PARTS {
+        let unread = self.unread.as_ref();
+        if state.parts.len() >= MOST_PARTS && !unread.is_some_and(|unread| unread.account.has_room(unread.limit)) {
             return PartSent::Full(part);
         }
-        state.parts.push_back(part);
+        let counted = unread.map(|unread| unread.count(&part));
+        state.parts.push_back((part, counted));
         wake(state);
         PartSent::Taken
     }
@@ -155,7 +181,7 @@ impl ReplyReceiver {
     /// The next event. After the end there is none: do not poll again.
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         let mut state = self.channel.lock();
-        if let Some(part) = state.parts.pop_front() {
+        if let Some((part, _)) = state.parts.pop_front() {
             return Poll::Ready(ReplyEvent::Part(part));
         }
         if let Some(answer) = state.end.take() {
@@ -249,6 +275,20 @@ mod tests {
             seen.push(number(&part));
         }
         assert_eq!(seen, (1..MOST_PARTS as u32).chain([99]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_model_may_be_faster_than_its_client_while_the_connection_has_room() {
+        let server = Account::default();
+        let (mut sender, mut receiver) = channel();
+        sender.count_parts(UnreadParts { account: server.part(), limit: 4 << 20 });
+        let sent = (0..100_000).take_while(|&number| matches!(sender.try_part(part(number)), PartSent::Taken)).count();
+        let held = server.amount();
+        assert!(sent > 10 * MOST_PARTS && (1 << 20..(1 << 20) + 300).contains(&held), "a quarter: {sent}, {held}");
+        let Some(ReplyEvent::Part(_)) = receiver.next().now_or_never() else { panic!("no part") };
+        assert!(server.amount() < held, "what was taken does not count");
+        drop(receiver);
+        assert_eq!(server.amount(), 0);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::base::offload::COPIED;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::large_request::turns::ITEM_BYTES;
+use crate::engine::reply::UnreadParts;
 use crate::engine::request::parts::AnswerParts;
 use crate::engine::room;
 use crate::values::answer::{Answer, Failure, OutputPart};
@@ -105,11 +106,13 @@ pub(crate) fn run<'a>(
     Either::Right(run_many(deployment, items, waiting).inspect(move |_| drop(held)).boxed())
 }
 
-/// Runs a request of one item whose answer is taken part by part. It says to the worker that it is.
+/// Runs a request of one item whose answer is taken part by part. It says to the worker that it is. The answers of all clients
+/// may have `most_unread` bytes.
 pub(crate) fn open_parts(
     deployment: &Arc<Deployment>,
     request: RequestItems,
     ledger: &Ledger,
+    most_unread: u64,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
     let RequestItems { mut items, bytes, _held: held } = request;
     let one = items.pop().unwrap_or_else(|| Err(Failure::new(Outcome::Internal, "the request has no item")));
@@ -118,7 +121,8 @@ pub(crate) fn open_parts(
         let ticket = deployment.refuse(failure.outcome).of_items(1);
         Box::new((failure, ticket))
     })?;
-    Ok(AnswerParts::open(deployment, Call { streams: true, ..call }, &waiting, held))
+    let unread = UnreadParts { account: ledger.untaken.clone(), limit: most_unread };
+    Ok(AnswerParts::open(deployment, Call { streams: true, ..call }, &waiting, unread, held))
 }
 
 /// Where the items of a request count while they wait; a failure if its connection has more than its share.

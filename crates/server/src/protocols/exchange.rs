@@ -266,7 +266,8 @@ impl Computing<'_> {
         form: Box<dyn PartsForm>,
     ) -> Result<Reply, (Failure, Ticket)> {
         let Prepared { deployment, items, .. } = prepared;
-        let parts = request::open_parts(&deployment, items, self.ledger).map_err(|refused| *refused)?;
+        let most_unread = self.state.options.max_receiving_bytes;
+        let parts = request::open_parts(&deployment, items, self.ledger, most_unread).map_err(|refused| *refused)?;
         let request_id = self.metadata.request_id.to_string();
         parts::reply(parts, form, Recipient { request_id, shows_errors: self.state.options.show_errors }).await
     }

@@ -3,7 +3,7 @@
 use crate::base::ledger::{Account, CountedBytes};
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::deployment::{CancelOnDrop, Deployment};
-use crate::engine::reply::{PartValues, ReplyEvent, ReplyReceiver};
+use crate::engine::reply::{PartValues, ReplyEvent, ReplyReceiver, UnreadParts};
 use crate::values::answer::{Answer, Timing};
 use crate::values::call::Call;
 use jitney_core::tables::outcome::Outcome;
@@ -33,16 +33,17 @@ pub(crate) struct AnswerParts {
 }
 
 impl AnswerParts {
-    /// Hands an item to its engine. It counts in `waiting`, and `held` counts the memory of the request that the queue does
-    /// not count.
+    /// Hands an item to its engine. It counts in `waiting`, its parts count in `unread`, and `held` counts the memory of the
+    /// request that the queue does not count.
     pub(super) fn open(
         deployment: &Arc<Deployment>,
         call: Call,
         waiting: &Account,
+        unread: UnreadParts,
         held: Option<CountedBytes>,
     ) -> AnswerParts {
         let started = Instant::now();
-        let (reply, guard) = deployment.begin(call, waiting);
+        let (reply, guard) = deployment.begin(call, waiting, Some(unread));
         AnswerParts { deployment: deployment.clone(), reply, guard: Some(guard), started, _held: held }
     }
 

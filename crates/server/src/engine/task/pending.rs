@@ -1,6 +1,6 @@
 //! An item while the engine has it, and how it ends.
 
-use crate::engine::reply::{MOST_PARTS, PartSent, PartValues, ReplySender};
+use crate::engine::reply::{PartSent, PartValues, ReplySender};
 use crate::link::results_frame::ItemOutcome;
 use crate::values::answer::{Failure, StreamEnd};
 use crate::values::call::{Call, Part};
@@ -51,8 +51,7 @@ impl Pending {
                 // A cancel of a caller that went away is on its way.
                 PartSent::Taken | PartSent::NobodyWaits => None,
                 PartSent::Full(_) => {
-                    let detail =
-                        format!("{MOST_PARTS} parts of the answer wait for the client, which does not read them");
+                    let detail = "too many parts of the answer wait for the client, which does not read them";
                     Some(End::Failed(Failure::new(Outcome::Cancelled, detail)))
                 }
             },
