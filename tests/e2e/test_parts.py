@@ -93,7 +93,7 @@ def test_what_fails_before_the_first_part_has_its_status_and_what_fails_later_sa
 
 
 def test_a_client_that_leaves_ends_the_generator(serve: Serve, tmp_path: Path) -> None:
-    server = serve("spelling.py")
+    server = serve("spelling.py", arguments=("--access-log", "1"))
     gate = tmp_path / "gate"
     with stream(server, "/counting", {"to": 1_000_000_000, "gate": str(gate)}) as reply:
         assert reply.readline() == b'data: {"number":0}\n'
@@ -101,3 +101,4 @@ def test_a_client_that_leaves_ends_the_generator(serve: Serve, tmp_path: Path) -
     # One replica computes one item at a time: the next answer comes only if the first item has been given up.
     assert server.post("/counting", {"to": 1}).json() == 1
     until(lambda: server.metric("jitney_requests_total", deployment="counting", outcome="cancelled") == 1, "the count")
+    until(lambda: "deployment=counting outcome=cancelled status=200" in server.log(), "its line in the access log")

@@ -37,7 +37,8 @@ pub(crate) struct ReplyBody {
 
 enum Content {
     Whole(Option<Bytes>),
-    Stream(ReplyStream, Option<Counting>, Ending),
+    /// With an ending it is the answer to one item.
+    Stream(ReplyStream, Option<Counting>, Option<Ending>),
 }
 
 /// Where a stream leaves the ticket of its request when it ends. The body that sends the stream takes it from there.
@@ -85,12 +86,12 @@ impl<T: Into<Bytes>> From<T> for ReplyBody {
 impl ReplyBody {
     /// An answer that comes in pieces while it is computed, such as that of a gRPC stream.
     pub(crate) fn stream(stream: ReplyStream) -> ReplyBody {
-        ReplyBody::parts(stream, Ending::default())
+        ReplyBody { content: Content::Stream(stream, None, None), active: None, ticket: None, line: None }
     }
 
-    /// An answer that comes in parts, whose stream leaves the ticket of its request in `ending`.
+    /// The answer to one item that comes in parts, whose stream leaves the ticket of its request in `ending`.
     pub(crate) fn parts(stream: ReplyStream, ending: Ending) -> ReplyBody {
-        ReplyBody { content: Content::Stream(stream, None, ending), active: None, ticket: None, line: None }
+        ReplyBody { content: Content::Stream(stream, None, Some(ending)), active: None, ticket: None, line: None }
     }
 
     /// Counts the request with this body.
@@ -101,7 +102,10 @@ impl ReplyBody {
     /// Ends the line of its request in the access log with this body. `outcome` and `status` are those of an answer whose
     /// request asked for no items.
     pub(crate) fn log_with(&mut self, mut line: Box<AccessLine>, outcome: Option<Outcome>, status: u16) {
-        let page = Ended { deployment: None, outcome, status, items: 0, batch_size: 0 };
+        // An answer in parts has its ticket at its end. If that does not come, the client has left.
+        let is_in_parts = matches!(self.content, Content::Stream(_, _, Some(_)));
+        let (outcome, items) = if is_in_parts { (Some(Outcome::Cancelled), 1) } else { (outcome, 0) };
+        let page = Ended { deployment: None, outcome, status, items, batch_size: 0 };
         line.end(self.ticket.as_ref().map_or(page, |ticket| ticket.ended(status)));
         line.add_answer_bytes(self.len().unwrap_or_default());
         self.line = Some(line);
@@ -156,7 +160,7 @@ impl Body for ReplyBody {
             }
             Content::Stream(stream, account, ending) => {
                 let frame = ready!(stream.as_mut().poll_frame(cx));
-                if let (Some(ticket), Some(line)) = (ending.take(), &mut body.line) {
+                if let (Some(ticket), Some(line)) = (ending.as_ref().and_then(Ending::take), &mut body.line) {
                     // The status left with the head, whatever came later.
                     line.end(ticket.ended(200));
                 }
