@@ -28,7 +28,7 @@ impl Schemas {
         let manifest = &deployment.manifest;
         Schemas {
             item: components.adopt_by_name(name, json!(manifest.input.schema)),
-            form: components.adopt(name, json!(manifest.input.schema)),
+            form: form(components.adopt(name, json!(manifest.input.schema))),
             answer: components.adopt_by_name(name, answer_schema(&manifest.output)),
         }
     }
@@ -167,6 +167,27 @@ fn answers(output: &Output, schemas: &Schemas) -> Value {
     content.into()
 }
 
+/// The schema of an item as that of a form: its fields that are base64 in JSON are files there.
+fn form(mut item: Value) -> Value {
+    if let Some(Value::Object(fields)) = item.get_mut("properties") {
+        fields.values_mut().for_each(as_file);
+    }
+    item
+}
+
+fn as_file(field: &mut Value) {
+    let Value::Object(schema) = field else { return };
+    if schema.remove("contentEncoding").is_some() {
+        schema.remove("contentMediaType");
+        schema.insert("format".into(), "binary".into());
+    }
+    schema.get_mut("items").into_iter().for_each(as_file);
+    let choices = ["anyOf", "oneOf"].iter().find(|name| schema.contains_key(**name));
+    if let Some(Value::Array(choices)) = choices.and_then(|name| schema.get_mut(*name)) {
+        choices.iter_mut().for_each(as_file);
+    }
+}
+
 /// A form of one `.npy` file for each array.
 fn files(arrays: &[ArraySpec]) -> Value {
     let file = || json!({ "type": "string", "contentMediaType": "application/x-npy" });
@@ -202,4 +223,22 @@ fn arrays_schema(arrays: &[ArraySpec]) -> Value {
         );
     }
     json!({ "type": "object", "properties": properties, "required": properties.keys().collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_base64_in_json_is_a_file_in_a_form() {
+        let base64 = json!({ "type": "string", "contentEncoding": "base64", "contentMediaType": "image/*" });
+        let file = json!({ "type": "string", "format": "binary" });
+        let item = |one: &Value| {
+            json!({ "type": "object", "properties": {
+                "photo": one, "photos": { "type": "array", "items": one }, "mask": { "anyOf": [one, { "type": "null" }] },
+                "prompt": { "type": "string" },
+            } })
+        };
+        assert_eq!(form(item(&base64)), item(&file));
+    }
 }
