@@ -28,7 +28,12 @@ pub(crate) fn check(own: &str, uri: &Uri, headers: &HeaderMap, allowed: Origins<
     for host in hosts.chain(uri.authority().map(|authority| authority.as_str().as_bytes())) {
         let name = name(host);
         if name != Some(own) && !name.is_some_and(|name| is_local(name) || address(name).is_some()) {
-            return Err(foreign(&format!("the request is meant for the host {}", quoted(host)), "Host localhost"));
+            return refuse(format!(
+                "the request is meant for the host {}, and this server listens for this machine only; use localhost or \
+                 127.0.0.1; a proxy must rewrite the header (nginx: `proxy_set_header Host localhost;`), or start the \
+                 server with --allow-unauthenticated",
+                quoted(host)
+            ));
         }
     }
     for origin in headers.get_all(ORIGIN).iter().filter(|origin| !allowed.allow(origin)) {
@@ -36,19 +41,19 @@ pub(crate) fn check(own: &str, uri: &Uri, headers: &HeaderMap, allowed: Origins<
         if name != Some(own)
             && !name.is_some_and(|name| is_local(name) || address(name).is_some_and(|ip| ip.is_loopback()))
         {
-            let what = format!("the request comes from a page of {}", quoted(origin.as_bytes()));
-            return Err(foreign(&what, "Origin \"\""));
+            return refuse(format!(
+                "the request comes from a page of {}, and this server answers pages of this machine only; allow that \
+                 page's origin with --cors-origin; a proxy that answers for it must rewrite the header (nginx: \
+                 `proxy_set_header Origin \"\";`)",
+                quoted(origin.as_bytes())
+            ));
         }
     }
     Ok(())
 }
 
-fn foreign(what: &str, remedy: &str) -> Problem {
-    let detail = format!(
-        "{what}, and this server listens for this machine only; use localhost or 127.0.0.1; a proxy must rewrite the \
-         header (nginx: `proxy_set_header {remedy};`), or start the server with --allow-unauthenticated"
-    );
-    Problem::new(Outcome::ForeignHost, detail)
+fn refuse(detail: String) -> Result<(), Problem> {
+    Err(Problem::new(Outcome::ForeignHost, detail))
 }
 
 /// Without its port.
@@ -131,5 +136,16 @@ mod tests {
         {
             assert!(!passes(Some("127.0.0.1:8000"), Some(origin)), "{origin}");
         }
+    }
+
+    #[test]
+    fn the_refusal_of_a_page_names_the_option_that_allows_it() {
+        let allowed = ["https://app.example".to_owned()];
+        let headers = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static("https://app.example"))]);
+        let check = |allowed| check("localhost", &Uri::from_static("/text"), &headers, Origins(allowed));
+        let problem = check(&[]).unwrap_err();
+        let refused = problem.detail();
+        assert!(refused.contains("--cors-origin") && !refused.contains("--allow-unauthenticated"), "{refused}");
+        assert!(check(&allowed).is_ok());
     }
 }
