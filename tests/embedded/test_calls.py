@@ -94,7 +94,9 @@ def test_many_raises_the_first_failure() -> None:
             models.shout.many(["a", "\ud800"])
 
 
-def test_what_predict_raises_arrives_with_its_words(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_predict_raises_arrives_with_its_words(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     async def main() -> None:
         async with jitney.run(app("poison")) as models:
             with pytest.raises(jitney.ModelFailed, match="RuntimeError: the model cannot do raise this") as caught:
@@ -105,12 +107,15 @@ def test_what_predict_raises_arrives_with_its_words(capfd: pytest.CaptureFixture
 
     ids: list[str | None] = []
     asyncio.run(main())
-    log = capfd.readouterr().err
-    assert "poison.py" in log
-    assert ids[0] and f"(request {ids[0]})" in log
+    wait(lambda: f"(request {ids[0]})" in caplog.text, "the failure is in the log, next to its id")
+    (record,) = [record for record in caplog.records if "predict failed" in record.getMessage()]
+    assert (record.name, record.levelname) == ("jitney", "ERROR")
+    assert record.getMessage().startswith("poison/0: predict failed: RuntimeError: the model cannot do raise this (")
+    assert "\nTraceback" in record.getMessage() and "poison.py" in record.getMessage(), "the traceback is in the record"
+    assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_call_may_have_an_id_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_call_may_have_an_id_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with jitney.run(app("poison")) as models:
             _, raised = await models.poison.many(["fine", "raise this"], request_id="order-7", return_exceptions=True)
@@ -120,7 +125,7 @@ def test_a_call_may_have_an_id_of_its_own(capfd: pytest.CaptureFixture[str]) -> 
                     await models.poison("fine", request_id=unfit)
 
     asyncio.run(main())
-    assert "(request order-7)" in capfd.readouterr().err
+    wait(lambda: "(request order-7)" in caplog.text, "the failure is in the log, next to its id")
 
 
 def test_a_cancelled_task_takes_its_item_out_of_the_queue(witness: Witness) -> None:

@@ -129,16 +129,14 @@ def test_a_test_client_without_with_says_what_to_write() -> None:
 NEUTRAL = "the model failed on this input; the log says why, next to the request id "
 
 
-def test_errors_become_their_statuses(
-    witness: Witness, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_become_their_statuses(witness: Witness, caplog: pytest.LogCaptureFixture) -> None:
     options = {"poison.max_queued_items": 1}
     with TestClient(application(options=options)) as client, ThreadPoolExecutor(3) as pool:
         answer = client.get("/reverse", params={"text": "raise"}, headers={"x-request-id": "mine-1"})
         assert (answer.status_code, answer.headers["x-jitney-reason"]) == (500, "model_failed")
         assert answer.json() == {"detail": f"{NEUTRAL}mine-1"} and answer.headers["x-request-id"] == "mine-1"
         assert "request mine-1: model_failed: RuntimeError: the model cannot do raise" in caplog.text
-        wait(lambda: "(request mine-1)" in capfd.readouterr().err, "the worker's traceback is next to the same id")
+        wait(lambda: "(request mine-1)" in caplog.text, "the worker's traceback is next to the same id")
         before = len(witness.calls())
         witness.shut_gate()
         held = pool.submit(client.get, "/reverse", params={"text": "held"})
@@ -348,7 +346,7 @@ def test_install_after_the_first_request_is_an_error() -> None:
         jitney.fastapi.install(api, app("poison"))
 
 
-def test_plain_handlers_call_models_too(witness: Witness, capfd: pytest.CaptureFixture[str]) -> None:
+def test_plain_handlers_call_models_too(witness: Witness, caplog: pytest.LogCaptureFixture) -> None:
     api, inner = application(), FastAPI()
 
     for each in (api, inner):
@@ -365,7 +363,7 @@ def test_plain_handlers_call_models_too(witness: Witness, capfd: pytest.CaptureF
             failed = client.get(path, params={"text": "raise"}, headers={"x-request-id": f"plain{path}"})
             assert (failed.status_code, failed.headers["x-jitney-reason"]) == (500, "model_failed")
             assert failed.headers["x-request-id"] == f"plain{path}"
-    assert "(request plain/plain)" in capfd.readouterr().err, "the worker's traceback is next to the id of the request"
+    wait(lambda: "(request plain/plain)" in caplog.text, "the worker's traceback is next to the id of the request")
 
 
 class Point(msgspec.Struct):

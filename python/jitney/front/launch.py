@@ -28,8 +28,6 @@ def prepare(settings: Settings) -> None:
     os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
     # What is larger goes back to the kernel at once: of one answer of 400 MB as much would stay with the allocator.
     os.environ.setdefault("MIMALLOC_ARENA_MAX_OBJECT_SIZE", "32MiB")
-    # Inherited by the workers, so that what they print is in the same format.
-    os.environ["JITNEY_LOG_FORMAT"] = settings.server.log_format
     # Models have no business with the keys of clients.
     os.environ.pop(API_KEYS, None)
     # Rust takes the signals; the interpreter's own handler would still run after it and fail a clean drain.

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
 
 SPEC_VARIABLE = "JITNEY_WORKER_SPEC"
-LOG_FORMAT_VARIABLE = "JITNEY_LOG_FORMAT"
 """Set by `jitney serve` to the format in force: what workers print is in that of the front."""
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -70,6 +69,8 @@ class Spec:
     parent: int
     is_relayed: bool = False
     """The front reads what this worker prints, line by line."""
+    logs_json: bool = False
+    """What this worker logs is JSON, for a server's log in JSON or for the records of a program's log."""
     stacks: str = ""
     """The file for where the threads are, when the front asks for that."""
     is_further: bool = False
@@ -131,9 +132,8 @@ def main() -> int:
         import_fresh(watched.split(os.pathsep))
     if "PYTHONBREAKPOINT" not in os.environ:
         sys.breakpointhook = _no_terminal
-    as_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
     link = _core.Link(spec.address, spec.token)
-    return Worker(link, spec, _core.Results, as_json=as_json).run()
+    return Worker(link, spec, _core.Results, as_json=spec.logs_json).run()
 
 
 def outlive_signals() -> None:

@@ -33,7 +33,6 @@ class FakeCore(ModuleType):
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCore:
     fake = FakeCore()
     monkeypatch.setitem(sys.modules, "jitney._core", fake)
-    monkeypatch.setenv("JITNEY_LOG_FORMAT", "text")  # serving sets it
     monkeypatch.setattr(jitney, "_core", fake, raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("raise SystemExit('never imported')\n")

@@ -74,8 +74,9 @@ impl Engine {
 impl Engine {
     #[new]
     fn new(py: Python<'_>, settings: &str) -> PyResult<Engine> {
-        let settings: Settings =
+        let mut settings: Settings =
             serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
+        settings.is_in_program = true;
         LOG.get_or_init(|| Mutex::new(log_to_python(&settings)));
         let started = py.detach(|| Embedded::start(settings));
         let embedded = started.map_err(|fatal| PyRuntimeError::new_err(fatal.text))?;

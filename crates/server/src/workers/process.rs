@@ -7,6 +7,7 @@ use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backend::{Backend, WorkerSpec};
 use crate::workers::process::output::relay;
 use crate::workers::process::output::relay::Relays;
+use crate::workers::settings::WorkerLog;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
 use rustix::io::Errno;
@@ -45,8 +46,7 @@ struct Shared {
     folder: PathBuf,
     events: mpsc::UnboundedSender<WorkerEvent>,
     alive: Mutex<Alive>,
-    /// What workers print is written as JSON.
-    as_json: bool,
+    log: WorkerLog,
     relays: Arc<Relays>,
 }
 
@@ -73,11 +73,10 @@ impl Processes {
         python: String,
         folder: PathBuf,
         events: mpsc::UnboundedSender<WorkerEvent>,
-        as_json: bool,
+        log: WorkerLog,
     ) -> std::io::Result<Processes> {
         let (starts, queue) = std::sync::mpsc::channel();
-        let shared =
-            Arc::new(Shared { python, folder, events, alive: Mutex::default(), as_json, relays: Arc::default() });
+        let shared = Arc::new(Shared { python, folder, events, alive: Mutex::default(), log, relays: Arc::default() });
         let starter = shared.clone();
         std::thread::Builder::new().name("jitney-spawn".into()).spawn(move || {
             for (worker, spec) in queue {
@@ -176,7 +175,7 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     if matches!(shared.alive().processes.get(&worker), Some(Process::Unwanted)) {
         return not_started("it was not wanted any more".into(), Loss::Killed);
     }
-    let mut child = match spawn(&shared.python, spec, &shared.stacks_file(worker)) {
+    let mut child = match spawn(&shared.python, spec, &shared.stacks_file(worker), shared.log) {
         Ok(child) => child,
         Err(error) => return not_started(format!("{} cannot be started: {error}", shared.python), Loss::Crashed),
     };
@@ -187,7 +186,7 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     }
     alive.processes.insert(worker, Process::Running(pid));
     drop(alive);
-    if let Err(error) = relay::start(&shared.relays, &mut child, spec.target.clone(), shared.as_json) {
+    if let Err(error) = relay::start(&shared.relays, &mut child, spec.target.clone(), shared.log) {
         tracing::warn!("no thread can read what a worker prints: {error}");
     }
     shared.report(WorkerEvent::Started(worker));
@@ -203,11 +202,12 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
 /// body then pays for fresh pages: a tenth of its time at 1 MB. So much may stay with a worker instead.
 const MALLOC: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
 
-fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Child> {
+fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path, log: WorkerLog) -> std::io::Result<Child> {
     let mut text = serde_json::to_value(spec)?;
     text["parent"] = std::process::id().into();
     text["stacks"] = stacks.to_string_lossy().into();
     text["is_relayed"] = true.into();
+    text["logs_json"] = (log != WorkerLog::Text).into();
     // The user's own settings win.
     let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
     Command::new(python)

@@ -41,12 +41,35 @@ pub struct Settings {
     /// Folders in which workers find modules beside those that their interpreter knows: a program's own `sys.path`.
     #[serde(default)]
     pub path: Vec<String>,
+    /// The engine is part of a program, whose log has what workers log.
+    #[serde(skip)]
+    pub is_in_program: bool,
     /// The workers that this process runs itself; without it each is a process of its own.
     #[serde(skip)]
     pub inline: Option<Arc<InlineWorkers>>,
 }
 
+/// How workers log and how their output is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerLog {
+    /// Lines of text.
+    Text,
+    /// Lines of JSON.
+    Json,
+    /// As records of the log of the program that has the engine; what models print is text.
+    Program,
+}
+
 impl Settings {
+    /// How workers log.
+    pub(crate) fn worker_log(&self) -> WorkerLog {
+        match &*self.server.log_format {
+            _ if self.is_in_program => WorkerLog::Program,
+            "json" => WorkerLog::Json,
+            _ => WorkerLog::Text,
+        }
+    }
+
     /// The state of a server that serves nothing yet.
     pub fn state(&self) -> ServerState {
         // Who changes the files of a model while it is served is its author.

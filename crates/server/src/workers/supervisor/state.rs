@@ -69,8 +69,8 @@ impl Supervisor {
             Box::new(Inline { workers: workers.clone(), events: events_tx.clone() })
         } else {
             let processes = {
-                let as_json = settings.server.log_format == "json";
-                Processes::start(settings.python.clone(), folder.into(), events_tx.clone(), as_json)
+                let log = settings.worker_log();
+                Processes::start(settings.python.clone(), folder.into(), events_tx.clone(), log)
             };
             Box::new(processes.map_err(|error| Fatal::new(format!("no thread: {error}")))?)
         };

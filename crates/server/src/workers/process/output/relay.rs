@@ -2,6 +2,7 @@
 
 use crate::workers::process::output::lines::Lines;
 use crate::workers::process::output::writing::{Stream, Writing};
+use crate::workers::settings::WorkerLog;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,11 +38,11 @@ impl Relays {
 }
 
 /// Starts to relay what a worker prints. `target` names it until it says which replica it is.
-pub(crate) fn start(relays: &Arc<Relays>, child: &mut Child, target: String, as_json: bool) -> io::Result<()> {
+pub(crate) fn start(relays: &Arc<Relays>, child: &mut Child, target: String, log: WorkerLog) -> io::Result<()> {
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else { return Ok(()) };
     let counted = relays.clone();
     let run = move || {
-        let mut writing = Writing::new(target, as_json);
+        let mut writing = Writing::new(target, log);
         relay(stdout, stderr, &mut writing);
         counted.change(|running| *running -= 1);
     };

@@ -1,7 +1,8 @@
 //! How a line of a worker is written.
 
 use crate::base::access_log::timestamp;
-use serde::Serialize;
+use crate::workers::settings::WorkerLog;
+use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
 /// Begins a line of the worker's own log: it is in the format of the log, and is written unchanged.
@@ -21,7 +22,37 @@ pub(super) enum Stream {
 pub(super) struct Writing {
     /// `deployment/replica`, or the target until the worker says its name.
     who: String,
-    as_json: bool,
+    log: WorkerLog,
+}
+
+/// A line of the worker's own log in JSON.
+#[derive(Deserialize)]
+struct OwnLine {
+    level: String,
+    message: String,
+    request_id: Option<String>,
+    request_ids: Option<String>,
+    #[serde(default)]
+    traceback: String,
+}
+
+impl OwnLine {
+    /// Writes it to the log of this process.
+    fn log(&self) {
+        let OwnLine { message, traceback, .. } = self;
+        let requests = match (&self.request_id, &self.request_ids) {
+            (Some(id), _) => format!(" (request {id})"),
+            (None, Some(ids)) => format!(" (requests {ids})"),
+            (None, None) => String::new(),
+        };
+        let text = format!("{message}{requests}\n{traceback}");
+        let text = text.trim_end();
+        if self.level == "ERROR" {
+            tracing::error!("{text}");
+        } else {
+            tracing::warn!("{text}");
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -36,16 +67,24 @@ struct JsonLine<'l> {
 }
 
 impl Writing {
-    pub(super) fn new(target: String, as_json: bool) -> Writing {
-        Writing { who: target, as_json }
+    pub(super) fn new(target: String, log: WorkerLog) -> Writing {
+        Writing { who: target, log }
     }
 
     /// Appends a line to what is written next.
     pub(super) fn write(&mut self, out: &mut Vec<u8>, stream: Stream, line: &[u8]) {
         match line.first() {
             Some(&NAME) if stream == Stream::Stderr => self.who = String::from_utf8_lossy(&line[1..]).into_owned(),
+            Some(&OWN) if self.log == WorkerLog::Program => {
+                if let Ok(own) = serde_json::from_slice::<OwnLine>(&line[1..]) {
+                    own.log();
+                } else {
+                    tracing::warn!("{}", String::from_utf8_lossy(&line[1..]));
+                }
+                return;
+            }
             Some(&OWN) => out.extend_from_slice(String::from_utf8_lossy(&line[1..]).as_bytes()),
-            _ if self.as_json => self.write_json(out, stream, &String::from_utf8_lossy(line)),
+            _ if self.log == WorkerLog::Json => self.write_json(out, stream, &String::from_utf8_lossy(line)),
             _ => {
                 out.extend_from_slice(self.who.as_bytes());
                 out.extend_from_slice(b" | ");
@@ -79,8 +118,8 @@ impl Writing {
 mod tests {
     use super::*;
 
-    fn written(as_json: bool, lines: &[(Stream, &[u8])]) -> String {
-        let (mut writing, mut out) = (Writing::new("model.py".into(), as_json), Vec::new());
+    fn written(log: WorkerLog, lines: &[(Stream, &[u8])]) -> String {
+        let (mut writing, mut out) = (Writing::new("model.py".into(), log), Vec::new());
         lines.iter().for_each(|(stream, line)| writing.write(&mut out, *stream, line));
         String::from_utf8(out).unwrap()
     }
@@ -96,19 +135,28 @@ mod tests {
             (Stdout, b""),
         ];
         assert_eq!(
-            written(false, &lines),
+            written(WorkerLog::Text, &lines),
             "model.py | imported\nshout/3 | caf\u{e9} \u{fffd}\n2026 ERROR its own\nshout/3 | \n"
         );
     }
 
     #[test]
     fn json_has_fields_for_it() {
-        let text =
-            written(true, &[(Stream::Stderr, b"\x1fa/b/3"), (Stream::Stderr, b"x\xff"), (Stream::Stdout, b"\x1e{}")]);
+        let text = written(
+            WorkerLog::Json,
+            &[(Stream::Stderr, b"\x1fa/b/3"), (Stream::Stderr, b"x\xff"), (Stream::Stdout, b"\x1e{}")],
+        );
         let (first, second) = text.split_once('\n').unwrap();
         let line: serde_json::Value = serde_json::from_str(first).unwrap();
         assert_eq!((&line["deployment"], &line["replica"]), (&"a/b".into(), &3.into()));
         assert_eq!((&line["stream"], &line["message"]), (&"stderr".into(), &"x\u{fffd}".into()));
         assert_eq!(second, "{}\n");
+    }
+
+    #[test]
+    fn a_program_gets_what_workers_log_as_records_and_what_they_print_as_text() {
+        let own: &[u8] = b"\x1e{\"level\": \"ERROR\", \"message\": \"failed\"}";
+        let lines = [(Stream::Stdout, &b"printed"[..]), (Stream::Stderr, own), (Stream::Stderr, b"\x1enot JSON")];
+        assert_eq!(written(WorkerLog::Program, &lines), "model.py | printed\n");
     }
 }
