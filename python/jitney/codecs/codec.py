@@ -103,6 +103,11 @@ class Codec:
         """Do the same with whole answers."""
         return self._writer.write(answers, indices, batch.encodings, results)
 
+    def size(self, part: Any) -> int:
+        """Return about how many bytes a part has."""
+        assert self._part_writer is not None
+        return self._part_writer.size(part)
+
     def join(self, parts: list[Any]) -> Any:
         """Put the parts of an answer together: text and bytes in a row, anything else as a list."""
         kind = self._part_kind

@@ -283,3 +283,18 @@ def test_the_first_part_of_an_answer_moves_its_deadline_so_the_worker_goes_on() 
     link = answer(predict, batch)
     assert link.said[1] == [(0, "1"), (0, "2"), (2, "2"), (0, "3")]
     assert texts(link.outcomes[1]) == ["cancelled", "cancelled", None]
+
+
+@pytest.mark.parametrize("part", ["1234", b"1234", {"step": 1}, np.zeros(4, np.uint8), [{"text": "1"}]])
+def test_parts_that_wait_for_the_end_have_at_most_the_bytes_of_an_answer(part: Any) -> None:
+    steps: list[int] = []
+
+    def predict(texts: list[str]) -> Iterator[list[Any]]:
+        for step in range(1000):
+            steps.append(step)
+            yield [part if text == "much" else jitney.End(answer="x") for text in texts]
+
+    link = run(predict, ["much", "little"], set(), max_answer_bytes=100)
+    assert texts(link.outcomes[1]) == ["invalid_output", "x"]
+    assert "max_answer_bytes" in link.outcomes[1][0].detail
+    assert len(steps) < 30, "no client gets what it says later"

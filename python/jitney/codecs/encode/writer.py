@@ -83,6 +83,19 @@ class Writer:
             return self._list([answer], [index], encodings, results)
         return []
 
+    def size(self, answer: Any) -> int:
+        """Return about how many bytes an answer has; 1 if it cannot be encoded."""
+        if isinstance(answer, (str, bytes, bytearray)):
+            return len(answer)
+        if is_array(answer) or isinstance(answer, memoryview):
+            return int(cast("Any", answer).nbytes)
+        if isinstance(answer, Image) or is_pillow(answer):
+            return int(answer.width * answer.height)  # to encode it would take long
+        try:
+            return len(self._value(answer, tags.MSGPACK)[1])
+        except Exception:
+            return 1
+
     def listed(self, output: Any) -> Any:
         """Return an array as lists if its values are none of an array's and no array was declared.
 

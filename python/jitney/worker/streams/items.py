@@ -26,7 +26,15 @@ class Items:
     An item is named by its position in `decoded`. It is open until it has ended.
     """
 
-    def __init__(self, link: "Link", codec: Codec, batch: "Batch", decoded: Decoded, results: "Results") -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 -- what a batch consists of
+        self,
+        link: "Link",
+        codec: Codec,
+        batch: "Batch",
+        decoded: Decoded,
+        results: "Results",
+        max_answer_bytes: int,
+    ) -> None:
         self._link: Final = link
         self._codec: Final = codec
         self._batch: Final = batch
@@ -36,6 +44,8 @@ class Items:
         streams = pick(batch.streams, decoded.indices)
         self._streams: Final = streams
         self._waiting: Final[list[list[Any]]] = [[] for _ in streams]
+        self._waiting_bytes: Final = [0] * len(streams)
+        self._most_bytes: Final = max_answer_bytes
         self._open: Final = [True] * len(streams)
         self._has_begun: Final = [False] * len(streams)
         self._began: Final = perf_counter()
@@ -55,7 +65,7 @@ class Items:
     def restart(self, positions: Sequence[int]) -> None:
         """Forget the parts that wait: these items are computed anew."""
         for position in positions:
-            self._waiting[position].clear()
+            self._drop_waiting(position)
 
     def leave_out_unwanted(self, positions: Sequence[int]) -> None:
         """End the items that no request waits for any more."""
@@ -108,7 +118,7 @@ class Items:
         sent = [(position, part) for position, part in parts if self._streams[position]]
         for position, part in parts:
             if not self._streams[position]:
-                self._waiting[position].append(_own(part))
+                self._wait(position, part, failed)
         if not sent:
             return
         indices = [self._decoded.indices[position] for position, _ in sent]
@@ -119,6 +129,17 @@ class Items:
                 self._close(position)
             else:
                 self._has_begun[position] = self._has_news = True
+
+    def _wait(self, position: int, part: Any, failed: Callable[[int, BaseException], Verdict]) -> None:
+        self._waiting_bytes[position] += self._codec.size(part)
+        if self._waiting_bytes[position] <= self._most_bytes:
+            self._waiting[position].append(_own(part))
+            return
+        detail = (
+            f"the parts of this answer have more bytes than the {self._most_bytes} that an answer may have "
+            "(max_answer_bytes); yield less, or raise it"
+        )
+        self.fail(position, failed(position, InvalidOutput(detail)))
 
     def _end(self, position: int, end: "End[Any]", failed: Callable[[int, BaseException], Verdict]) -> None:
         index = self._decoded.indices[position]
@@ -143,8 +164,12 @@ class Items:
 
     def _close(self, position: int) -> None:
         self._open[position] = False
-        self._waiting[position].clear()
+        self._drop_waiting(position)
         self._has_news = True
+
+    def _drop_waiting(self, position: int) -> None:
+        self._waiting[position].clear()
+        self._waiting_bytes[position] = 0
 
     def _send(self) -> None:
         now = perf_counter()

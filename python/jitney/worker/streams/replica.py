@@ -32,7 +32,7 @@ class StreamReplica(Replica):
         if not self._options.retry:
             self._link.started(state.batch)
         results = state.sent = self._new_results(state.batch, self._options.max_answer_bytes)
-        items = Items(self._link, self._codec, state.batch, decoded, results)
+        items = Items(self._link, self._codec, state.batch, decoded, results, self._options.max_answer_bytes)
         call = _Call(self, state, decoded, items)
         began = perf_counter()
         if self._options.batched:
