@@ -7,10 +7,9 @@
 use crate::link::batch_frame::gather;
 use crate::link::frame::header::{FrameError, Segments};
 use crate::link::frame::kind::Kind;
-use crate::link::frame::reader::Frame;
+use crate::link::frame::reader::{Frame, detached};
 use crate::link::results_frame;
 use crate::link::results_frame::{ItemResult, ResultsWriter};
-use crate::protocols::connection::backlog;
 use crate::values::answer::Answer;
 use bytes::Bytes;
 use jitney_core::request::{BatchId, ItemId};
@@ -34,7 +33,7 @@ pub(crate) fn answers(id: u64, answers: &[Answer]) -> Segments {
                         part.media_type.as_deref().unwrap_or(""),
                         part.data.len(),
                     );
-                    values.push(backlog::detached(part.data.clone()));
+                    values.push(detached(part.data.clone()));
                 }
             }
             Err(failure) => table.failed(id, 0, failure),

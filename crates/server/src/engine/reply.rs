@@ -5,6 +5,7 @@
 //! receiver may be polled by any executor.
 
 use crate::base::ledger::{Account, CountedBytes, CountedItem};
+use crate::link::frame::reader::detached;
 use crate::values::answer::{Answer, Failure, OutputPart};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
@@ -14,8 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Parts that may wait for their receiver in any case. Further ones need room where they are counted.
+/// Parts that may wait for their receiver if they are not counted.
 pub const MOST_PARTS: usize = 64;
+/// Bytes of parts that may wait for their receiver in any case. Further ones need room where they are counted: 64 large
+/// parts for each of a thousand clients that do not read would be all memory.
+const LEAST_BYTES: usize = 16 << 10;
 /// What a part takes in memory next to its values, in bytes.
 const PART_BYTES: usize = 256;
 /// When a client should come back to a server whose engine has ended.
@@ -61,17 +65,27 @@ pub(crate) struct UnreadParts {
 }
 
 impl UnreadParts {
-    fn count(&self, part: &PartValues) -> CountedBytes {
-        self.account.hold(PART_BYTES + part.iter().map(|value| value.data.len()).sum::<usize>())
+    fn has_room(&self) -> bool {
+        self.account.has_room(self.limit)
     }
 }
 
 #[derive(Debug, Default)]
 struct Channel(Mutex<State>);
 
+/// A part that waits for its receiver.
+#[derive(Debug)]
+struct Waiting {
+    values: PartValues,
+    bytes: usize,
+    _counted: Option<CountedBytes>,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    parts: VecDeque<(PartValues, Option<CountedBytes>)>,
+    parts: VecDeque<Waiting>,
+    /// Of all parts that wait.
+    bytes: usize,
     end: Option<Answer>,
     /// Of the task that waits for the next event.
     waker: Option<Waker>,
@@ -104,7 +118,7 @@ impl ReplySender {
         self.waiting = Some(account.count_item(bytes));
     }
 
-    /// Counts the parts that wait. As long as there is room, more than `MOST_PARTS` may: a model may be faster than its client.
+    /// Counts the parts that wait. As many may as there is room for: a model may be faster than its client.
     pub(crate) fn count_parts(&mut self, unread: UnreadParts) {
         self.unread = Some(unread);
     }
@@ -115,18 +129,25 @@ impl ReplySender {
     }
 
     /// Sends a part, unless there is no room for it or nobody waits for the item.
-    pub fn try_part(&mut self, part: PartValues) -> PartSent {
+    pub fn try_part(&mut self, mut part: PartValues) -> PartSent {
         let Some(channel) = &self.channel else { return PartSent::NobodyWaits };
         let mut state = channel.lock();
         if state.is_abandoned {
             return PartSent::NobodyWaits;
         }
-        let unread = self.unread.as_ref();
-        if state.parts.len() >= MOST_PARTS && !unread.is_some_and(|unread| unread.account.has_room(unread.limit)) {
+        let bytes = PART_BYTES + part.iter().map(|value| value.data.len()).sum::<usize>();
+        let fits = match &self.unread {
+            Some(unread) => state.bytes + bytes <= LEAST_BYTES || unread.has_room(),
+            None => state.parts.len() < MOST_PARTS,
+        };
+        if !fits {
             return PartSent::Full(part);
         }
-        let counted = unread.map(|unread| unread.count(&part));
-        state.parts.push_back((part, counted));
+        // It may wait for long, and would keep the parts of all items that came in one frame.
+        part.iter_mut().for_each(|value| value.data = detached(std::mem::take(&mut value.data)));
+        let counted = self.unread.as_ref().map(|unread| unread.account.hold(bytes));
+        state.bytes += bytes;
+        state.parts.push_back(Waiting { values: part, bytes, _counted: counted });
         wake(state);
         PartSent::Taken
     }
@@ -181,8 +202,9 @@ impl ReplyReceiver {
     /// The next event. After the end there is none: do not poll again.
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         let mut state = self.channel.lock();
-        if let Some((part, _)) = state.parts.pop_front() {
-            return Poll::Ready(ReplyEvent::Part(part));
+        if let Some(part) = state.parts.pop_front() {
+            state.bytes -= part.bytes;
+            return Poll::Ready(ReplyEvent::Part(part.values));
         }
         if let Some(answer) = state.end.take() {
             return Poll::Ready(ReplyEvent::End(answer));
@@ -292,6 +314,24 @@ mod tests {
     }
 
     #[test]
+    fn large_parts_wait_only_while_there_is_room_and_short_ones_do_not_keep_their_frame() {
+        let server = Account::default();
+        let (mut sender, receiver) = channel();
+        sender.count_parts(UnreadParts { account: server.part(), limit: 4 << 20 });
+        let frame = Bytes::from(vec![7; 1 << 20]);
+        let slice = |bytes| smallvec![OutputPart { data: frame.slice(..bytes), ..part(0).remove(0) }];
+        let sent = (0..64).take_while(|_| matches!(sender.try_part(slice(1 << 20)), PartSent::Taken)).count();
+        assert_eq!(sent, 1, "more would leave no room for other connections");
+        let (mut other, _unread) = channel();
+        other.count_parts(UnreadParts { account: server.part(), limit: 1 });
+        assert!(matches!(other.try_part(slice(10)), PartSent::Taken), "a little always finds room");
+        assert!(matches!(other.try_part(slice(20_000)), PartSent::Full(_)));
+        drop(sender);
+        drop(receiver);
+        assert!(frame.is_unique(), "a short part was copied");
+    }
+
+    #[test]
     fn a_sender_that_is_dropped_ends_the_answer() {
         let (sender, mut receiver) = channel();
         drop(sender);
@@ -303,7 +343,7 @@ mod tests {
     fn a_receiver_that_is_dropped_takes_nothing() {
         let (mut sender, receiver) = channel();
         assert!(!sender.is_abandoned());
-        let value = Bytes::from(vec![1; 10]);
+        let value = Bytes::from(vec![1; 1 << 16]); // a shorter one is copied
         let part_of_value = smallvec![OutputPart { data: value.clone(), ..part(0).remove(0) }];
         assert!(matches!(sender.try_part(part_of_value), PartSent::Taken));
         assert!(!value.is_unique());

@@ -139,6 +139,8 @@ struct Prepared<Asked> {
     deployment: Arc<Deployment>,
     items: RequestItems,
     asked: Asked,
+    /// The client named a time-out, which is then for an answer in parts as a whole.
+    has_own_timeout: bool,
 }
 
 /// One request of HTTP without its body, as the routes of all protocols have it.
@@ -265,7 +267,11 @@ impl Computing<'_> {
         prepared: Prepared<Asked>,
         form: Box<dyn PartsForm>,
     ) -> Result<Reply, (Failure, Ticket)> {
-        let Prepared { deployment, items, .. } = prepared;
+        let Prepared { deployment, mut items, has_own_timeout, .. } = prepared;
+        if !has_own_timeout {
+            // What a slow body has left of the deployment's time-out is not the client's: the first part ends it.
+            items.calls_mut().for_each(|call| call.timeout = None);
+        }
         let most_unread = self.state.options.max_receiving_bytes;
         let parts = request::open_parts(&deployment, items, self.ledger, most_unread).map_err(|refused| *refused)?;
         let request_id = self.metadata.request_id.to_string();
@@ -294,6 +300,7 @@ impl Computing<'_> {
             (failure, ticket)
         })?;
         let Decoded { deployment, mut items, asked, timeout, priority } = decoded;
+        let has_own_timeout = terms.is_given || timeout.is_some();
         terms.apply(&mut items, &deployment, timeout, priority);
         let names = &deployment.manifest.options.context_headers;
         let metadata = headers::with_headers(&self.metadata, self.headers, names);
@@ -301,7 +308,7 @@ impl Computing<'_> {
         if let Some(active) = self.active {
             active.body_is_read();
         }
-        Ok(Prepared { deployment, items, asked })
+        Ok(Prepared { deployment, items, asked, has_own_timeout })
     }
 
     async fn whole<D: Dialect>(
@@ -310,7 +317,7 @@ impl Computing<'_> {
         head: &D::Head,
         prepared: Prepared<D::Asked>,
     ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
-        let Prepared { deployment, items, asked } = prepared;
+        let Prepared { deployment, items, asked, .. } = prepared;
         let RequestOutcomes { answers, mut ticket } = request::run(&deployment, items, Some(self.ledger)).await;
         // Kept until the answer has been written: then its connection counts it.
         let mut _untaken = None;

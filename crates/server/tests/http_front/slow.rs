@@ -74,6 +74,25 @@ async fn a_slow_body_is_refused() {
     front.assert_well().await;
 }
 
+/// Else an answer in parts whose body came after its head would end at `request_timeout_s`.
+#[tokio::test]
+async fn a_body_that_comes_late_is_no_time_out_of_the_client_for_an_answer_in_parts() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    for (header, is_own) in [("", false), ("x-request-timeout-ms: 5000\r\n", true)] {
+        let mut client = front.connect().await;
+        let head = "POST /bytes HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\nexpect: 100-continue\r\n";
+        client.write(format!("{head}{header}content-length: 3\r\n\r\n")).await;
+        let mut go_on = [0; 25];
+        client.stream.read_exact(&mut go_on).await.unwrap();
+        assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+        client.write("abc").await;
+        let (call, _reply) = submitted(&mut messages).await;
+        assert!(call.streams);
+        assert_eq!(call.timeout.is_some(), is_own, "{header}");
+    }
+}
+
 /// Sends one byte again and again until the connection ends.
 async fn trickle(client: &mut Client) {
     let mut byte = [0];

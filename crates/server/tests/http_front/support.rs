@@ -73,11 +73,13 @@ pub(crate) fn manifests() -> Vec<DeploymentManifest> {
     );
     let mut brief = manifest("brief", InputKind::Bytes, vec![], "bytes");
     brief.options.request_timeout_s = 0.2;
+    let mut bytes = manifest("bytes", InputKind::Bytes, vec![], "bytes");
+    bytes.output.part = Some(Box::new(bytes.output.clone()));
     vec![
         brief,
         embedder,
         manifest("text", InputKind::Text, vec![], "text"),
-        manifest("bytes", InputKind::Bytes, vec![], "bytes"),
+        bytes,
         manifest("image", InputKind::Image, vec![], "image"),
         manifest("object", InputKind::Object, vec![], "object"),
         grouped,

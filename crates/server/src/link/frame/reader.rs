@@ -15,6 +15,12 @@ const STANDING: usize = 64 << 10;
 /// A value from this size on has memory of its own: it can be kept without its neighbours, and is not copied.
 pub(crate) const OWN_BYTES: usize = 64 << 10;
 
+/// The same bytes without the frame of a worker that they are a slice of: a short value shares its memory with all short values
+/// of its batch, and those are in no account.
+pub(crate) fn detached(data: Bytes) -> Bytes {
+    if data.len() >= OWN_BYTES || data.is_unique() { data } else { Bytes::copy_from_slice(&data) }
+}
+
 /// The ranges of a payload, ascending, that get memory of their own, read from the table.
 pub(crate) type Cuts = fn(table: &[u8], payload: usize) -> Result<Vec<Range<usize>>, FrameError>;
 

@@ -2,7 +2,7 @@
 
 use crate::base::clock;
 use crate::base::ledger::{Account, CountedBytes};
-use crate::link::frame::reader::OWN_BYTES;
+use crate::link::frame::reader::detached;
 use crate::protocols::connection::limits::{COUNTED_BYTES, TAKE_RATE};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -81,12 +81,6 @@ pub(crate) fn counted(data: Bytes, backlog: &Arc<ResponseBacklog>, silence: Dura
     Bytes::from_owner(CountedAnswer(data, untaken))
 }
 
-/// The same bytes without the frame of a worker that they are a slice of: a short value shares its memory with all short values
-/// of its batch, and those are in no account.
-pub(crate) fn detached(data: Bytes) -> Bytes {
-    if data.len() >= OWN_BYTES || data.is_unique() { data } else { Bytes::copy_from_slice(&data) }
-}
-
 /// Counts bytes that wait for their client. `silence` is how long a client may take nothing; beyond that it must take all
 /// that waits on its connection at a least rate.
 pub(crate) fn hold(bytes: usize, backlog: &Arc<ResponseBacklog>, silence: Duration) -> Untaken {
@@ -114,6 +108,7 @@ fn end(now: Instant, silence: Duration, waiting: usize) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::frame::reader::OWN_BYTES;
 
     #[test]
     fn an_answer_is_counted_until_its_last_byte_is_gone() {

@@ -2,7 +2,7 @@
 //! for the whole server, and bound how much further the stream is read.
 
 use crate::base::ledger::{CountedBytes, Ledger};
-use crate::protocols::connection::backlog;
+use crate::link::frame::reader::detached;
 use crate::protocols::grpc::frame::MessagePieces;
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -33,7 +33,7 @@ impl Waiting {
     /// The pieces of an answer, counted from now on.
     pub(crate) fn add(&self, pieces: MessagePieces) -> Vec<Counted> {
         let count = |piece: Bytes| {
-            let piece = backlog::detached(piece);
+            let piece = detached(piece);
             let held = self.ledger.untaken.hold(piece.len());
             self.bytes.send_modify(|bytes| *bytes += piece.len());
             Counted { piece, bytes: self.bytes.clone(), _held: held }
