@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from jitney.types.arrays import Embeddings, Tensor
     from jitney.types.image import Image
     from jitney.types.response import Response
-    from jitney.types.steps import End, Step, Usage
+    from jitney.types.steps import LATER, End, Later, Step, Usage
 
     __version__: str
 
@@ -71,6 +71,8 @@ _LATER = {
     "End": "jitney.types.steps",
     "Engine": "jitney.embedded.run",
     "Image": "jitney.types.image",
+    "LATER": "jitney.types.steps",
+    "Later": "jitney.types.steps",
     "Model": "jitney.embedded.models",
     "Models": "jitney.embedded.handles",
     "Response": "jitney.types.response",
@@ -121,6 +123,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "LATER",
     "Cancelled",
     "ConfigError",
     "ConfiguredDeployment",
@@ -141,6 +144,7 @@ __all__ = [
     "InvalidOutput",
     "InvalidRequest",
     "JitneyError",
+    "Later",
     "Loading",
     "MalformedBody",
     "Model",

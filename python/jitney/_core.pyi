@@ -73,6 +73,12 @@ class Link:
         `predict_s` is the time in `predict` until now. If nothing was collected, this is a sign of life.
         """
 
+    def send_step(self, batches: Sequence[Results], active: int, joined: int, step_s: float, join_s: float) -> None:
+        """Send one step of a model, with what was collected of the items of these batches.
+
+        `active` items were computed in `step_s`; `joined` ones were decoded and admitted before it, in `join_s`.
+        """
+
     def finish(
         self,
         results: Results,
@@ -104,6 +110,8 @@ class Batch:
     """The request of each item, as clients and logs name it; empty for a request without an id."""
     streams: list[bool]
     """Whether the caller of each item takes its answer in parts."""
+    keys: list[int]
+    """A number of each item's group key, of a model that works in steps: only equal ones share a step."""
 
     def __len__(self) -> int: ...
     def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
@@ -148,6 +156,9 @@ class Results:
         """An item whose answer has more than `max_answer_bytes` fails."""
     def parts(self) -> Results:
         """Return the same results for parts of items: more of an item follows what is written there."""
+
+    def later(self, index: int) -> None:
+        """The model, which works in steps, has no room for the item now: it is to come again."""
 
     def end(self, index: int, reason: str, usage: tuple[int, int] | None = None) -> None:
         """The answer in parts of an item ends; `usage` is how many tokens were read and written.

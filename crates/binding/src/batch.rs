@@ -65,6 +65,12 @@ impl Batch {
         self.kept.iter().map(|&place| self.delivered.batch.items[place].streams).collect()
     }
 
+    /// Per item: a number of its group key, of a model that works in steps.
+    #[getter]
+    fn keys(&self) -> Vec<u64> {
+        self.kept.iter().map(|&place| self.delivered.batch.items[place].key).collect()
+    }
+
     /// The ids of the requests that the items belong to; empty for those without one.
     #[getter]
     fn request_ids(&self) -> Vec<&str> {

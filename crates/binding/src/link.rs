@@ -3,7 +3,8 @@
 use crate::batch::Batch;
 use crate::buffer::Payload;
 use crate::errors::lost;
-use crate::results::Results;
+use crate::results::{Results, send_step};
+use jitney_core::scheduler::results::steps::Step;
 use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::frame::kind::Kind;
 use jitney_server::link::results_frame::ResultsWriter;
@@ -95,6 +96,21 @@ impl Link {
     #[pyo3(signature = (results, predict_s = 0.0))]
     fn send_results(&self, py: Python<'_>, results: &Results, predict_s: f64) -> PyResult<()> {
         results.send(py, &self.link, length(predict_s)).map_err(|error| lost(&error))
+    }
+
+    /// Sends one step of a model, with what was collected of the items of these batches.
+    #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the list by value")]
+    fn send_step(
+        &self,
+        py: Python<'_>,
+        batches: Vec<PyRef<'_, Results>>,
+        active: usize,
+        joined: usize,
+        step_s: f64,
+        join_s: f64,
+    ) -> PyResult<()> {
+        let step = Step { active, joined, took: length(step_s), join_took: length(join_s) };
+        send_step(py, &self.link, &batches, &step).map_err(|error| lost(&error))
     }
 
     #[allow(clippy::too_many_arguments, reason = "as Python calls it: each is optional or named there")]

@@ -3,10 +3,12 @@
 use crate::batch::Batch;
 use crate::buffer::Borrowed;
 use jitney_core::request::{BatchId, ItemId};
+use jitney_core::scheduler::results::steps::Step;
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::link::answer_limit::check_answer;
 use jitney_server::link::batch_end::BatchEnd;
 use jitney_server::link::results_frame::ResultsWriter;
+use jitney_server::link::step_frame;
 use jitney_server::link::worker::inbox::Delivered;
 use jitney_server::link::worker::link::WorkerLink;
 use jitney_server::values::answer::{Failure, StreamEnd, Usage};
@@ -17,6 +19,7 @@ use pyo3::pybacked::PyBackedBytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,13 +64,15 @@ enum Entry {
     Failed(Failure),
     /// The batch ended without an outcome for the item.
     Missing,
+    /// The model has no room for the item now.
+    Later,
 }
 
 impl Entry {
     fn values(&self) -> &[Value] {
         match self {
             Entry::Part(values) | Entry::Values(values) | Entry::End(values, _) => values,
-            Entry::Failed(_) | Entry::Missing => &[],
+            Entry::Failed(_) | Entry::Missing | Entry::Later => &[],
         }
     }
 }
@@ -79,6 +84,7 @@ struct Slot {
     values: Values,
     end: Option<StreamEnd>,
     failure: Option<Failure>,
+    is_later: bool,
     /// Entries that were sent.
     sequence: u32,
     /// Bytes of all its values.
@@ -91,6 +97,9 @@ impl Slot {
     /// The entry that ends the item, if it has an outcome.
     fn take_end(&mut self) -> Option<Entry> {
         let values = std::mem::take(&mut self.values);
+        if std::mem::take(&mut self.is_later) {
+            return Some(Entry::Later);
+        }
         match (self.failure.take(), self.end.take()) {
             (Some(failure), _) => Some(Entry::Failed(failure)),
             (None, Some(end)) => Some(Entry::End(values, end)),
@@ -112,6 +121,8 @@ struct Collected {
     /// Places in the received batch of the items that are computed.
     kept: Vec<usize>,
     slots: Mutex<Vec<Slot>>,
+    /// The items that are not computed were reported.
+    has_left_out: AtomicBool,
     /// Most bytes of one item's answer.
     max_answer_bytes: u64,
 }
@@ -147,6 +158,7 @@ impl Entries {
                 // The worker dropped it just before `predict`: the front knows why no request waits for it.
                 Entry::Failed(failure) if failure.outcome == Outcome::Cancelled => table.left_out(*id, *sequence),
                 Entry::Failed(failure) => table.failed(*id, *sequence, failure),
+                Entry::Later => table.later(*id, *sequence),
                 Entry::Missing => {
                     let detail = "the worker has no outcome for this item; please report this";
                     table.failed(*id, *sequence, &Failure::new(Outcome::Internal, detail));
@@ -192,15 +204,23 @@ impl Results {
     /// Sends the outcomes of all items that have not ended, and the end of the batch. An item without an outcome fails.
     pub(crate) fn finish(&self, py: Python<'_>, link: &WorkerLink, end: &BatchEnd) -> std::io::Result<()> {
         let mut entries = self.take(true);
-        let Collected { delivered, kept, .. } = &*self.collected;
-        let items = &delivered.batch.items;
-        let mut is_kept = vec![false; items.len()];
-        kept.iter().for_each(|&place| is_kept[place] = true);
-        entries.left_out.extend(items.iter().zip(is_kept).filter(|(_, kept)| !kept).map(|(item, _)| item.id));
+        entries.left_out = self.left_out();
         let pieces = entries.encode(self.batch(), end.durations.predict);
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
         let pieces = if entries.ended().next().is_some() { &pieces[..] } else { &[] };
         py.detach(|| link.finish(entries.ended(), pieces, end))
+    }
+
+    /// The items that are not computed, once.
+    fn left_out(&self) -> Vec<ItemId> {
+        let Collected { delivered, kept, has_left_out, .. } = &*self.collected;
+        let items = &delivered.batch.items;
+        if kept.len() == items.len() || has_left_out.swap(true, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut is_kept = vec![false; items.len()];
+        kept.iter().for_each(|&place| is_kept[place] = true);
+        items.iter().zip(is_kept).filter(|(_, kept)| !kept).map(|(item, _)| item.id).collect()
     }
 
     /// Takes what is to be sent out of the slots. With `all`, every item that has not ended does so now.
@@ -236,6 +256,24 @@ impl Results {
     }
 }
 
+/// Sends one step of a model, with what it brought of the items of several batches.
+pub(crate) fn send_step(
+    py: Python<'_>,
+    link: &WorkerLink,
+    batches: &[PyRef<'_, Results>],
+    step: &Step,
+) -> std::io::Result<()> {
+    let mut entries = Entries::default();
+    for results in batches {
+        entries.all.append(&mut results.take(false).all);
+        entries.left_out.append(&mut results.left_out());
+    }
+    let mut pieces = entries.encode(BatchId(0), step.took);
+    pieces[0] = Cow::Owned(step_frame::encode(step, &pieces[0]));
+    let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
+    py.detach(|| link.results(entries.ended(), &pieces))
+}
+
 /// Puts small values next to each other: a copy is cheaper than an entry of a vectored write. Large ones stay where they
 /// are.
 fn join_neighbours<'a>(head: Vec<u8>, values: &[&'a [u8]]) -> Vec<Cow<'a, [u8]>> {
@@ -259,7 +297,13 @@ impl Results {
         let max_answer_bytes = max_answer_bytes.unwrap_or(u64::MAX);
         let slots = std::iter::repeat_with(Slot::default).take(batch.kept.len()).collect();
         let (delivered, kept) = (batch.delivered.clone(), batch.kept.clone());
-        let collected = Collected { delivered, kept, slots: Mutex::new(slots), max_answer_bytes };
+        let collected = Collected {
+            delivered,
+            kept,
+            slots: Mutex::new(slots),
+            has_left_out: AtomicBool::new(false),
+            max_answer_bytes,
+        };
         Results { collected: Arc::new(collected), are_parts: false }
     }
 
@@ -324,6 +368,12 @@ impl Results {
                 Value { name: name.clone(), tag: Tag::Tensor, tensor, media_type: Arc::from(""), source },
             )?;
         }
+        Ok(())
+    }
+
+    /// The model has no room for the item now: it is to come again.
+    fn later(&self, index: usize) -> PyResult<()> {
+        open(&mut self.slots(), index)?.is_later = true;
         Ok(())
     }
 

@@ -17,9 +17,10 @@ from jitney.config.option import parse, unknown
 from jitney.config.options import deployment_options
 from jitney.deployments.methods import function_of, marked
 from jitney.deployments.model import LoadedModel, is_async
+from jitney.deployments.steps import as_generator, step_functions
 from jitney.errors import ConfigError, TargetError
 from jitney.signature import grouping, tasks
-from jitney.signature.annotations import Signature, read_signature
+from jitney.signature.annotations import Signature, read_signature, read_step_signature
 from jitney.signature.hints import class_arguments
 
 MARK: Final = "__jitney_deployment__"
@@ -68,14 +69,20 @@ class Deployment:
             self._further(options) if isinstance(obj, type) and method is None else ()
         )
         """What `@jitney.method` marked, each as a deployment with the options of the class."""
-        has_predict = not isinstance(obj, type) or callable(getattr(obj, "predict", None))
+        self.has_steps: Final = method is None and _has_steps(obj)
+        """Whether the model works in steps: it has `admit` and `step`, and no `predict`."""
+        has_predict = self.has_steps or not isinstance(obj, type) or callable(getattr(obj, "predict", None))
         self.served: Final[tuple[Deployment, ...]] = (
             (self, *self.methods) if has_predict or method is not None else self.methods
         )
         """What this class or function serves: each has its own types and routes."""
         if not self.served:
-            raise TargetError(f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`")
-        self._function_name: Final = method or self.served[0].method or "predict"
+            raise TargetError(
+                f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`, or `admit` and `step`"
+            )
+        self._function_name: Final = method or self.served[0].method or ("step" if self.has_steps else "predict")
+        if self.has_steps:
+            _check_steps(self)
         described = obj if method is None else self._predict()[0]
         self.doc: Final = (inspect.getdoc(described) or "").split("\n\n")[0].strip() if described.__doc__ else ""
         self._check_methods()
@@ -122,9 +129,12 @@ class Deployment:
         """What `predict` takes and returns. Read when first asked for, so types may be defined below the class."""
         function, is_method = self._predict()
         batched = bool(self.declared.get("batched", True))
-        signature = read_signature(
-            function, batched=batched, is_method=is_method, names=self._names, arguments=self._arguments()
-        )
+        named: Any = {"is_method": is_method, "names": self._names, "arguments": self._arguments()}
+        if self.has_steps:
+            admit, _ = function_of(inspect.getattr_static(self.obj, "admit"))
+            signature = read_step_signature(admit, function, **named)
+        else:
+            signature = read_signature(function, batched=batched, **named)
         self._names = None
         return replace(signature, output=replace(signature.output, method=self.function_name))
 
@@ -161,7 +171,7 @@ class Deployment:
         """Construct the class with `init`; of a function there is nothing to construct."""
         if not isinstance(self.obj, type) and init:
             raise ConfigError(f"deployment `{self.name}` is a function: it takes no constructor arguments")
-        coroutines = None
+        coroutines, steps = None, None
         if self.is_async:
             from jitney.deployments.coroutines import Coroutines  # noqa: PLC0415 - the front needs no `asyncio`
 
@@ -170,21 +180,43 @@ class Deployment:
             predict, close, check, others = self.obj, None, None, {}
         else:
             model: Any = self.obj(**constructor_arguments(self.name, self.obj, init))
+            if self.has_steps:
+                steps = step_functions(model)
+            answering: Any = as_generator(steps) if steps is not None else getattr(model, self._function_name)
             predict, close, check = (
-                getattr(model, self._function_name),
+                answering,
                 getattr(model, "close", None),
                 getattr(model, "check", None),
             )
             check = check if _takes_nothing(check) else None
             others = {name: getattr(model, name) for name in (each.function_name for each in self.methods)}
         if coroutines is None:
-            return LoadedModel(predict, close, check, methods={name: LoadedModel(one) for name, one in others.items()})
+            methods = {name: LoadedModel(one) for name, one in others.items()}
+            return LoadedModel(predict, close, check, steps=steps, methods=methods)
         coroutines.predict = predict
         check = check and coroutines.waiting(check)
         methods = {
             name: LoadedModel(coroutines.waiting(one), coroutines=coroutines.of(one)) for name, one in others.items()
         }
-        return LoadedModel(coroutines.waiting(predict), coroutines.ending(close), check, coroutines, methods)
+        return LoadedModel(coroutines.waiting(predict), coroutines.ending(close), check, coroutines, methods=methods)
+
+
+def _has_steps(obj: Any) -> bool:
+    def has(name: str) -> bool:
+        return callable(getattr(obj, name, None))
+
+    return isinstance(obj, type) and has("admit") and has("step") and not has("predict")
+
+
+def _check_steps(deployment: Deployment) -> None:
+    kind = deployment.obj.__qualname__
+    if deployment.methods:
+        raise TargetError(f"{kind} works in steps, so it serves no method of @jitney.method: put them in another class")
+    if deployment.declared.get("batched") is False:
+        raise TargetError(f"{kind} works in steps, which take several items: leave batched=False out")
+    for name in ("admit", "step", "release"):
+        if is_async(getattr(deployment.obj, name, None)):
+            raise TargetError(f"{kind}.{name} is `async def`: write `def {name}`; one thread runs all steps")
 
 
 @overload

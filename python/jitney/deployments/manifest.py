@@ -30,7 +30,9 @@ def _manifest(found: Deployment, resolved: Resolved, owner: Deployment) -> dict[
         "route": found.route,
         **({"method": {"deployment": owner.name, "name": found.function_name}} if owner.methods else {}),
         "doc": found.doc,
-        "options": resolved.options.to_dict() | ({"concurrent": True} if is_concurrent else {}),
+        "options": resolved.options.to_dict()
+        | ({"concurrent": True} if is_concurrent else {})
+        | ({"steps": True} if found.has_steps else {}),
         "option_sources": dict(resolved.sources),
         **({"init": init} if init else {}),
         "input": {

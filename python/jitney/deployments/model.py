@@ -36,6 +36,18 @@ class RunsCoroutines(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class StepFunctions:
+    """What a worker calls of a model that works in steps."""
+
+    admit: Callable[..., Any]
+    """Takes items as `predict` would, and returns a state for each, an exception, or `jitney.LATER`."""
+    step: Callable[[list[Any]], Any]
+    """Takes states, and returns for each what is new: a part, None, `jitney.End` or an exception."""
+    release: Callable[[list[Any]], object] | None = None
+    """Takes states that are needed no more."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
     """What a worker calls of a model that is loaded. Each function returns its result, also where it is `async def`."""
 
@@ -46,6 +58,8 @@ class LoadedModel:
     """The model's own `check`, called now and then while no batch runs."""
     coroutines: RunsCoroutines | None = None
     """The event loop of a model whose `predict` is `async def`."""
+    steps: StepFunctions | None = None
+    """Of a model that works in steps; `predict` then is a generator that runs them for one batch."""
     methods: "Mapping[str, LoadedModel]" = field(default_factory=dict[str, "LoadedModel"])
     """What `@jitney.method` marked, by name."""
 

@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -96,11 +96,45 @@ def read_signature(
     such as types defined inside a function. `arguments`: what the TypeVars of its class stand for.
     """
     hints = {name: filled(hint, arguments or {}) for name, hint in _hints(predict, names).items()}
-    parameters = _parameters(predict, hints, is_method=is_method)
+    typed = _typed(predict, hints, is_method=is_method, arguments=arguments)
     returned = hints.get("return", _MISSING)
     _refuse_odd_generators(predict, returned, batched=batched)
+    where = _name(predict)
+    return Signature(_input(where, typed, batched=batched), _output(where, returned, batched=batched))
+
+
+def read_step_signature(
+    admit: Callable[..., object],
+    step: Callable[..., object],
+    *,
+    is_method: bool = True,
+    names: Mapping[str, object] | None = None,
+    arguments: Mapping[Any, Any] | None = None,
+) -> Signature:
+    """Read what a model that works in steps takes, from `admit`, and what it says of an item, from `step`."""
+    hints = {name: filled(hint, arguments or {}) for name, hint in _hints(admit, names).items()}
+    taken = _typed(admit, hints, is_method=is_method, arguments=arguments)
+    returned = filled(_hints(step, names).get("return", _MISSING), arguments or {})
+    if list_item(returned) is None:
+        got = "nothing that is annotated" if returned is _MISSING else show(returned)
+        raise TargetError(
+            f"{_name(step)} returns {got}; it returns a list with what is new of each item: list[jitney.Step[str]]"
+        )
+    return Signature(
+        _input(_name(admit), taken, batched=True), _in_parts(_name(step), Iterator[returned], batched=True)
+    )
+
+
+def _typed(
+    predict: Callable[..., object],
+    hints: Mapping[str, Any],
+    *,
+    is_method: bool,
+    arguments: Mapping[Any, Any] | None,
+) -> dict[str, Any]:
+    """Return the type of each parameter."""
     typed: dict[str, Any] = {}
-    for name in parameters:
+    for name in _parameters(predict, hints, is_method=is_method):
         if name not in hints:
             raise TargetError(f"{_name(predict)}: parameter `{name}` has no type; annotate it as {_TAKES}")
         if found := open_in(hints[name], arguments or {}):
@@ -109,8 +143,7 @@ def read_signature(
                 "inherit from the class with a type in brackets, or annotate `predict` in the class that is deployed"
             )
         typed[name] = hints[name]
-    where = _name(predict)
-    return Signature(_input(where, typed, batched=batched), _output(where, returned, batched=batched))
+    return typed
 
 
 _MISSING: Final = object()

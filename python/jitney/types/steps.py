@@ -19,6 +19,17 @@ class Nothing:
 NOTHING: Final = Nothing()
 
 
+class Later:
+    """What `admit` returns for an item for which the model has no room now."""
+
+    def __repr__(self) -> str:
+        return "jitney.LATER"
+
+
+LATER: Final = Later()
+"""The item stays first in line. It is offered again when another item of this replica has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """How many tokens an item took: those of its input, and those of its answer."""

@@ -138,24 +138,33 @@ class Loop:
         threads[0].join()
 
     def _next_checked(self, wait: Callable[[float], Any]) -> Any:
-        """Wait for what is next; call the model's check whenever it is due and nothing has come by then."""
         assert self._check is not None
-        while True:
-            try:
-                return wait(self._check.due_in_s())
-            except (TimeoutError, queue.Empty):
-                pass
-            # Not in the handler: the traceback of a failing check would begin with the wait.
-            self._check.run()
+        return wait_checked(wait, self._check)
 
     def _guard(self, step: Callable[[], None]) -> None:
+        guarded(step, self._crash)
+
+
+def wait_checked(wait: Callable[[float], Any], check: IdleCheck) -> Any:
+    """Wait for what is next; call the model's check whenever it is due and nothing has come by then."""
+    while True:
         try:
-            step()
-        except WorkerBroken:
-            raise
-        except BaseException:
-            traceback.print_exc()
-            self._crash()
+            return wait(check.due_in_s())
+        except (TimeoutError, queue.Empty):
+            pass
+        # Not in the handler: the traceback of a failing check would begin with the wait.
+        check.run()
+
+
+def guarded(step: Callable[[], None], crash: Callable[[], None] | None = None) -> None:
+    """Run a loop of the worker. An error of the loop itself ends the process: its front would wait for answers."""
+    try:
+        step()
+    except WorkerBroken:
+        raise
+    except BaseException:
+        traceback.print_exc()
+        (crash or _end_process)()
 
 
 def _end_process() -> None:

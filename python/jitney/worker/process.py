@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TextIO, cast
 
 from jitney.codecs import Codec
 from jitney.config.layers import Overrides, Resolved, resolve
@@ -22,6 +22,7 @@ from jitney.context import enter, share_cores
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.fresh import FOLDERS_VARIABLE, import_fresh
 from jitney.deployments.manifest import manifest
+from jitney.deployments.model import LoadedModel, StepFunctions
 from jitney.deployments.targets import failed_import, load_target
 from jitney.devices import choose_device
 from jitney.errors import ConfigError, JitneyError, TargetError, WorkerBroken
@@ -36,7 +37,7 @@ from jitney.failures import (
     relay_through_front,
 )
 from jitney.worker.health import Health, IdleCheck
-from jitney.worker.pipeline import Loop, Steps
+from jitney.worker.pipeline import Loop
 from jitney.worker.replica import Methods, Replica
 from jitney.worker.streams.whole import whole
 from jitney.worker.warmup import try_out, warm_up
@@ -178,6 +179,26 @@ def set_threads(threads: int, environ: MutableMapping[str, str]) -> None:
         environ.setdefault(variable, str(max(1, threads)))
 
 
+class Runs(Protocol):
+    """The loop of a worker."""
+
+    def run(self) -> None:
+        """Serve until the end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that is loaded and warm."""
+
+    deployment: Deployment
+    resolved: Resolved
+    model: LoadedModel
+    codecs: Sequence[Codec]
+    answering: Sequence[Callable[..., object]]
+    """Of each served method a function that returns whole answers."""
+
+
 class Worker:
     """One life: import, manifest, load, warm up, loop."""
 
@@ -212,7 +233,7 @@ class Worker:
             return 0
         self._stage = "serving"
         try:
-            Loop(self._link, replica, check=self._check).run()
+            replica.run()
         except WorkerBroken as error:
             self._fail(error)
             return 1
@@ -234,7 +255,7 @@ class Worker:
                 return None
             raise
 
-    def _prepare(self) -> Steps | None:
+    def _prepare(self) -> Runs | None:
         """Do everything up to `ready`; None if the front wants no replica after all."""
         found = self._import_or_leave()
         assignment = None if found is None else self._assignment()
@@ -277,15 +298,20 @@ class Worker:
                 method=name,
             )
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": profile})
+        return self._loop(Loaded(deployment, resolved, model, codecs, answering), who)
+
+    def _loop(self, loaded: "Loaded", who: str) -> Runs:
+        """Return the loop that serves a model which is loaded and warm."""
+        deployment, model, options = loaded.deployment, loaded.model, loaded.resolved.options
         failures = FailureLog(who, as_json=self._as_json)
         self._at_exit(failures.end)
         if model.close is not None:
             self._close = partial(close_model, model.close, failures)
         if model.check is not None:
-            self._check = IdleCheck(model.check, resolved.options.check_interval_s)
+            self._check = IdleCheck(model.check, options.check_interval_s)
         health = Health()
         replicas: dict[str, Replica] = {}
-        for each, codec, answer in zip(deployment.served, codecs, answering, strict=True):
+        for each, codec, answer in zip(deployment.served, loaded.codecs, loaded.answering, strict=True):
             method = model.of(each.function_name)
             if each.examples and health.test is None:
                 health.test = partial(try_out, answer, codec, [each.examples[0]])
@@ -293,14 +319,17 @@ class Worker:
                 self._link,
                 method.predict,
                 codec,
-                resolved.options,
+                options,
                 self._new_results,
                 failures=failures,
                 health=health,
                 coroutines=method.coroutines,
                 method=each.function_name,
             )
-        return Methods(replicas) if deployment.methods else next(iter(replicas.values()))
+        only = next(iter(replicas.values()))
+        if model.steps is not None:
+            return step_loop(self._link, model.steps, only, retry=options.retry, health=health, check=self._check)
+        return Loop(self._link, Methods(replicas) if deployment.methods else only, check=self._check)
 
     def _import(self) -> Mapping[str, tuple[Deployment, Resolved]]:
         self._enter("importing")
@@ -351,6 +380,13 @@ def replica_class(codec: Codec) -> type[Replica]:
     from jitney.worker.streams.replica import StreamReplica  # noqa: PLC0415 - only such models need it
 
     return StreamReplica
+
+
+def step_loop(link: Any, functions: StepFunctions, replica: Replica, **given: Any) -> Runs:
+    """Return the loop of a model that works in steps."""
+    from jitney.worker.streams.loop import StepLoop  # noqa: PLC0415 - only such models need it
+
+    return StepLoop(link, functions, cast("Any", replica), **given)
 
 
 def close_model(close: Callable[[], object], failures: FailureLog) -> None:

@@ -159,8 +159,8 @@ def test_a_generator_without_an_item_that_is_waited_for_is_closed() -> None:
     ("outcomes", "detail"),
     [
         (["a"], "predict yielded 1 outcomes for 2 items; expected one per item, in order"),
-        ("ab", "predict must yield a list with what is new of each item, but it yielded a str"),
-        (None, "predict must yield a list with what is new of each item, but it yielded a NoneType"),
+        ("ab", "predict yielded a str; expected a list of 2 outcomes, one per item, in order"),
+        (None, "predict yielded a NoneType; expected a list of 2 outcomes, one per item, in order"),
     ],
 )
 def test_a_step_without_an_outcome_for_each_item_fails_them_all(outcomes: Any, detail: str) -> None:

@@ -66,6 +66,11 @@ impl<I> HeldItems<I> {
         }
     }
 
+    /// The batch with which an item came.
+    pub fn batch_of(&self, id: ItemId) -> Option<BatchId> {
+        self.by_id.get(&id).map(|item| item.batch)
+    }
+
     /// All items, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (ItemId, &HeldItem<I>)> {
         self.by_id.iter().map(|(&id, item)| (id, item))

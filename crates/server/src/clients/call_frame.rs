@@ -69,6 +69,7 @@ fn as_call(place: usize, parts: Parts) -> Call {
         group: GroupKey::default(),
         cost: 1,
         streams: false,
+        key: 0,
         timeout: None,
         priority: Priority::default(),
         metadata: None,

@@ -58,7 +58,7 @@ impl Gathering {
                     Ok(whole)
                 }
                 ItemOutcome::Failed(failure) => Err(failure),
-                ItemOutcome::LeftOut => Err(missing()),
+                ItemOutcome::LeftOut | ItemOutcome::Later => Err(missing()),
             };
             item.end = Some(Answer { result, timing: Timing::default(), tokens: None, end: stream_end });
         }

@@ -55,6 +55,7 @@ pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> R
         group,
         cost,
         streams: false,
+        key: 0,
         timeout,
         priority,
         metadata: None,

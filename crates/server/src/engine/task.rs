@@ -4,6 +4,7 @@ mod failures;
 mod lost_inputs;
 mod meters;
 mod pending;
+mod steps;
 mod timings;
 
 use crate::base::clock::{AWAY, Clock};
@@ -26,6 +27,7 @@ use crate::values::metadata::Metadata;
 use jitney_core::config::rules::Rules;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::{Action, Launch};
@@ -35,7 +37,8 @@ use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -63,6 +66,8 @@ struct Answered {
 pub struct Engine {
     deployment: String,
     clock: Clock,
+    /// The model works in steps: items join and leave its replicas one by one.
+    joins: bool,
     scheduler: Scheduler<Pending>,
     links: BTreeMap<ReplicaId, Link>,
     /// Replicas in which a suspect runs alone.
@@ -92,6 +97,7 @@ impl Engine {
         Engine {
             deployment: deployment.to_owned(),
             clock,
+            joins: rules.joins,
             scheduler: Scheduler::new(rules),
             links: BTreeMap::new(),
             trials: BTreeSet::new(),
@@ -148,7 +154,7 @@ impl Engine {
     fn receive(&mut self, now: Time, message: Inbound) {
         match message {
             Inbound::Submit(call, reply) => {
-                if let Err((pending, refusal)) = self.scheduler.submit(now, new_item(call, reply)) {
+                if let Err((pending, refusal)) = self.scheduler.submit(now, new_item(call, reply, self.joins)) {
                     self.refuse(pending, refusal);
                 }
             }
@@ -160,6 +166,7 @@ impl Engine {
                 self.send_inputs(now, replica, batch, &items);
             }
             Inbound::Batch(_, BatchEvent::Results(results)) => self.results(now, results),
+            Inbound::Batch(replica, BatchEvent::Step(step, results)) => self.stepped(now, replica, step, results),
             Inbound::Batch(replica, BatchEvent::Ended(end)) => self.batch_ended(now, replica, end),
             Inbound::Profiled(key, batches) if key.method().is_empty() => {
                 self.scheduler.profiled(ReplicaClass::default(), batches);
@@ -229,7 +236,7 @@ impl Engine {
         let admitted = self.scheduler.admit(now, &RequestTerms { group, priority, cost, bytes, timeout, continues });
         for (call, reply) in items {
             let entered = match admitted {
-                Ok(()) => self.scheduler.enter(now, new_item(call, reply)),
+                Ok(()) => self.scheduler.enter(now, new_item(call, reply, self.joins)),
                 Err(refusal) => Err((Pending { call, reply, sequence: 0 }, refusal)),
             };
             if let Err((pending, refusal)) = entered {
@@ -404,7 +411,11 @@ impl Engine {
     }
 }
 
-fn new_item(mut call: Box<Call>, reply: ReplySender) -> NewItem<Pending> {
+/// With `joins` the call says which items may share a step with it.
+fn new_item(mut call: Box<Call>, reply: ReplySender, joins: bool) -> NewItem<Pending> {
+    if joins {
+        call.key = key_number(&call.group);
+    }
     // The frame of its batch names the method; the rest of the key is the scheduler's.
     let method = call.group.of_method();
     NewItem {
@@ -416,6 +427,12 @@ fn new_item(mut call: Box<Call>, reply: ReplySender) -> NewItem<Pending> {
         timeout: call.timeout,
         payload: Pending { call, reply, sequence: 0 },
     }
+}
+
+/// A number that two items share if their group keys are equal. It is never 0.
+fn key_number(key: &GroupKey) -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    KEYS.get_or_init(RandomState::new).hash_one(key).max(1)
 }
 
 fn report(reports: &mpsc::UnboundedSender<WorkerEvent>, message: WorkerEvent) {

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! method text | batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, flags u8)
-//! flags: bit 0 metadata follows, bit 1 the caller takes the answer in parts
+//! flags: bit 0 metadata follows, bit 1 the caller takes the answer in parts, bit 2 the number of the group key follows
+//! then per item, if bit 2 of its flags is set: key u64
 //! then per item, if bit 0 of its flags is set: request id text | trace text | key name text | headers u32 × (name text, value text)
 //! then its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
 //! ```
@@ -28,6 +29,8 @@ const NO_DTYPE: u8 = u8::MAX;
 const HAS_METADATA: u8 = 1;
 /// Bit of an item's flags: the caller takes the answer in parts.
 const STREAMS: u8 = 2;
+/// Bit of an item's flags: the number of its group key stands before its metadata.
+const HAS_KEY: u8 = 4;
 
 /// Writes the frame of a batch. Its items have one group key, which names their method.
 pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
@@ -59,7 +62,8 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         table.put_u16_le(call.parts.len() as u16);
         table.put_u8(call.encoding as u8);
         let metadata = if call.metadata.is_some() { HAS_METADATA } else { 0 };
-        table.put_u8(metadata | if call.streams { STREAMS } else { 0 });
+        let key = if call.key == 0 { 0 } else { HAS_KEY };
+        table.put_u8(metadata | key | if call.streams { STREAMS } else { 0 });
     }
     // Offsets run parameter by parameter, the table item by item: first where each parameter's region begins.
     let mut offsets: SmallVec<[u64; 4]> = SmallVec::new();
@@ -69,6 +73,9 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         total += items.iter().filter_map(|(call, _)| call.parts.get(param)).map(|p| p.data.len() as u64).sum::<u64>();
     }
     for (call, _) in items {
+        if call.key != 0 {
+            table.put_u64_le(call.key);
+        }
         if let Some(metadata) = &call.metadata {
             put_metadata(&mut table, metadata);
         }
@@ -162,6 +169,8 @@ pub struct ReceivedItem {
     pub encoding: Encoding,
     /// Whether the caller takes the answer in parts.
     pub streams: bool,
+    /// A number of its group key, of a model that works in steps; 0 for all others.
+    pub key: u64,
     /// What its request says beside the values.
     pub metadata: Option<Box<Metadata>>,
     /// Its values.
@@ -206,9 +215,10 @@ pub(crate) fn decode_items(
         let parts = heads.u16()?;
         let encoding = if heads.u8()? == 0 { Encoding::Json } else { Encoding::Msgpack };
         let flags = heads.u8()?;
+        let key = if flags & HAS_KEY == 0 { 0 } else { table.u64()? };
         let metadata = if flags & HAS_METADATA == 0 { None } else { Some(Box::new(metadata(table)?)) };
         let parts = (0..parts).map(|_| part(table, payload)).collect::<Result<_, _>>()?;
-        items.push(ReceivedItem { id, remaining, encoding, streams: flags & STREAMS != 0, metadata, parts });
+        items.push(ReceivedItem { id, remaining, encoding, streams: flags & STREAMS != 0, key, metadata, parts });
     }
     Ok((id, items))
 }

@@ -7,4 +7,5 @@ pub mod frame;
 pub mod front;
 pub(crate) mod liveness;
 pub mod results_frame;
+pub mod step_frame;
 pub mod worker;

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! batch u64 | predict so far: microseconds u32 | items u32
-//! per item: id u64 | sequence u32 | status u8 (0 values, 1 failed, 2 left out, 3 part, 4 end of an answer in parts)
+//! per item: id u64 | sequence u32 | status u8 (0 values, 1 failed, 2 left out, 3 part, 4 end of an answer in parts, 5 no room now)
 //!   values: parts u16 × (name text | tag u8 | dtype u8 | axes u8 | media type text | offset u64 | length u64 | axes × u64)
 //!   part: as values, and more of the item follows
 //!   end: reason text | counts tokens u8 | read u64 | written u64 | values as above: the whole answer, if there is one
 //!   failed: reason text | status u16 | come back after: milliseconds u32, 0 unsaid | field text | detail text
 //! ```
 //! The text of a media type may go on with headers of the answer, each after a line feed: `name: value`.
-//! The sequence counts what was sent of an item, from 0. Each item ends once, with another status than 3.
+//! The sequence counts what was sent of an item, from 0. Each item ends once, with another status than 3; after status 5 it comes again.
 
 use crate::link::answer_limit::AnswerLimit;
 use crate::link::batch_end::microseconds;
@@ -35,6 +35,7 @@ const FAILED: u8 = 1;
 const LEFT_OUT: u8 = 2;
 const PART: u8 = 3;
 const END: u8 = 4;
+const LATER: u8 = 5;
 
 /// What a worker sends of one item.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub enum ItemOutcome {
     Failed(Failure),
     /// It ended without values: it was cancelled or too late.
     LeftOut,
+    /// The model, which works in steps, has no room for it now: it is to come again.
+    Later,
 }
 
 impl ItemOutcome {
@@ -60,7 +63,7 @@ impl ItemOutcome {
     fn values(&self) -> &[OutputPart] {
         match self {
             ItemOutcome::Values(values) | ItemOutcome::End(values, _) | ItemOutcome::Part(values) => values,
-            ItemOutcome::Failed(_) | ItemOutcome::LeftOut => &[],
+            ItemOutcome::Failed(_) | ItemOutcome::LeftOut | ItemOutcome::Later => &[],
         }
     }
 }
@@ -189,6 +192,11 @@ impl ResultsWriter {
         self.item(id, sequence, LEFT_OUT);
     }
 
+    /// An item for which the model has no room now.
+    pub fn later(&mut self, id: ItemId, sequence: u32) {
+        self.item(id, sequence, LATER);
+    }
+
     /// Header and table; the values follow.
     pub fn finish(self) -> Vec<u8> {
         self.finish_as(Kind::Results)
@@ -262,6 +270,7 @@ fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameErro
             Ok(ItemOutcome::Failed(Failure { field, status, retry_after, model_text, ..Failure::new(outcome, detail) }))
         }
         LEFT_OUT => Ok(ItemOutcome::LeftOut),
+        LATER => Ok(ItemOutcome::Later),
         _ => Err(FrameError::Table("no item status has this number")),
     }
 }

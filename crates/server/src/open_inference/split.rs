@@ -42,6 +42,7 @@ pub fn split(
             group,
             cost,
             streams: false,
+            key: 0,
             timeout,
             priority,
             metadata: None,

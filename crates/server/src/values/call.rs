@@ -48,6 +48,8 @@ pub struct Call {
     pub cost: u64,
     /// Whether the caller takes the answer in parts. Otherwise the worker puts them together.
     pub streams: bool,
+    /// A number of its group key, for models that work in steps: only items of one key share a step. 0 for all others.
+    pub key: u64,
     /// From now; `None` is the deployment's `request_timeout_s`.
     pub timeout: Option<Duration>,
     /// Its class.

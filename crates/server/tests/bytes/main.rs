@@ -101,6 +101,7 @@ fn the_corpus_reaches_what_it_is_for() {
     assert!(targets::batch(&read("batch-metadata")));
     assert!(targets::results(&read("results-mixed")));
     assert!(targets::results(&read("results-parts")));
+    assert!(targets::step(&read("step")));
     assert!(targets::batch_end(&read("batch-end")));
     assert!(targets::stream(&read("stream-three-frames")));
     assert!(targets::array(&read("array.json")));

@@ -12,7 +12,7 @@ use jitney_server::link::batch_end::BatchEnd;
 use jitney_server::link::frame::header::{HEADER_LEN, Header};
 use jitney_server::link::frame::reader::FrameReader;
 use jitney_server::link::results_frame::ItemOutcome;
-use jitney_server::link::{batch_frame, results_frame};
+use jitney_server::link::{batch_frame, results_frame, step_frame};
 use jitney_server::values::answer::Failure;
 use jitney_server::values::call::Part;
 use jitney_server::values::chunks::Chunks;
@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 const MOST: usize = 1 << 16;
 
 pub(crate) fn all(bytes: &[u8]) {
-    for target in [batch, results, batch_end, stream, array, npy, fields, list, rows] {
+    for target in [batch, results, step, batch_end, stream, array, npy, fields, list, rows] {
         target(bytes);
     }
 }
@@ -47,12 +47,19 @@ pub(crate) fn batch(frame: &[u8]) -> bool {
     true
 }
 
+pub(crate) fn step(frame: &[u8]) -> bool {
+    let Some((table, payload)) = split(frame) else { return false };
+    step_frame::decode(table, &Bytes::copy_from_slice(payload).into()).is_ok()
+}
+
 pub(crate) fn results(frame: &[u8]) -> bool {
     let Some((table, payload)) = split(frame) else { return false };
     let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload).into()) else { return false };
     assert!(results.items.len() * 13 <= table.len());
     for item in &results.items {
-        let (ItemOutcome::Values(parts) | ItemOutcome::Part(parts)) = &item.outcome else { continue };
+        let (ItemOutcome::Values(parts) | ItemOutcome::End(parts, _) | ItemOutcome::Part(parts)) = &item.outcome else {
+            continue;
+        };
         for part in parts {
             assert!(part.data.len() <= payload.len());
             let is_right =

@@ -176,6 +176,7 @@ pub(crate) fn call(text: &str) -> Call {
         group: GroupKey::default(),
         cost: 1,
         streams: false,
+        key: 0,
         timeout: None,
         priority: Priority::default(),
         metadata: None,

@@ -3,13 +3,14 @@
 use crate::support::{BATCH, Pieces, batch_bytes, block_on, bytes_part, call, calls, end, entries, results_bytes};
 use bytes::Bytes;
 use jitney_core::request::BatchId;
+use jitney_core::scheduler::results::steps::Step;
 use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::frame::header::{FrameError, HEADER_LEN, Header, small_frame};
 use jitney_server::link::frame::kind::Kind;
 use jitney_server::link::frame::payload::Payload;
 use jitney_server::link::frame::reader::FrameReader;
 use jitney_server::link::results_frame::ItemOutcome;
-use jitney_server::link::{batch_frame, results_frame};
+use jitney_server::link::{batch_frame, results_frame, step_frame};
 use jitney_server::values::call::{Call, Encoding};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -49,7 +50,7 @@ fn decode_results(table: &[u8], payload: &[u8]) {
     if let Ok(results) = results_frame::decode(table, &Bytes::copy_from_slice(payload).into()) {
         assert!(results.items.len() * 13 <= table.len());
         for item in results.items {
-            if let ItemOutcome::Values(parts) | ItemOutcome::Part(parts) = item.outcome {
+            if let ItemOutcome::Values(parts) | ItemOutcome::End(parts, _) | ItemOutcome::Part(parts) = item.outcome {
                 for part in parts {
                     let len = part.data.len();
                     assert!(len <= payload.len());
@@ -68,6 +69,7 @@ fn same_batch(calls: &[(Call, Duration)], frame: &[u8]) {
     let mut ends = [None; 4];
     for ((call, remaining), item) in calls.iter().zip(&batch.items) {
         assert_eq!((call.id, *remaining, call.encoding), (item.id, item.remaining, item.encoding));
+        assert_eq!((call.streams, call.key), (item.streams, item.key));
         assert_eq!(call.metadata.as_deref(), item.metadata.as_deref());
         assert_eq!(call.parts.len(), item.parts.len());
         for (number, (sent, part)) in call.parts.iter().zip(&item.parts).enumerate() {
@@ -94,6 +96,18 @@ proptest! {
         prop_assert_eq!((results.batch, results.predict, results.items.len()), (BatchId(3), Duration::from_millis(2), entries.len()));
         // Neither an outcome nor a failure can be compared; their text says everything that they hold.
         prop_assert_eq!(format!("{:?}", results.items), format!("{entries:?}"));
+    }
+
+    #[test]
+    fn a_step_arrives_as_it_left(entries in entries(), counts: (u32, u32), lengths: (u32, u32), cut in 0..16usize) {
+        let us = |length| Duration::from_micros(u64::from(length));
+        let step = Step { active: counts.0 as usize, joined: counts.1 as usize, took: us(lengths.0), join_took: us(lengths.1) };
+        let (header, table, payload) = split(&step_frame::encode(&step, &results_bytes(BatchId(0), &entries)));
+        prop_assert_eq!(header.kind, Kind::Parts);
+        let (read, results) = step_frame::decode(&table, &Bytes::from(payload.clone()).into()).unwrap();
+        prop_assert_eq!(read, step);
+        prop_assert_eq!(format!("{:?}", results.items), format!("{entries:?}"));
+        prop_assert!(step_frame::decode(&table[..cut], &Bytes::from(payload).into()).is_err());
     }
 
     #[test]

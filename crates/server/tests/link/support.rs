@@ -57,6 +57,7 @@ pub(crate) fn call(id: u64, parts: Vec<Part>, encoding: Encoding) -> Call {
         group: GroupKey::default(),
         cost: 1,
         streams: false,
+        key: 0,
         timeout: None,
         priority: Priority::default(),
         metadata: None,
@@ -80,9 +81,9 @@ fn metadata() -> impl Strategy<Value = Option<Arc<Metadata>>> {
 /// Calls with what is left of their time.
 pub(crate) fn calls() -> impl Strategy<Value = Vec<(Call, Duration)>> {
     let one = (any::<u64>(), prop::collection::vec(part(), 0..4), any::<bool>(), any::<u32>(), metadata());
-    let one = one.prop_map(|(id, parts, packed, ms, metadata)| {
+    let one = (one, any::<bool>(), 0..3u64).prop_map(|((id, parts, packed, ms, metadata), streams, key)| {
         let encoding = if packed { Encoding::Msgpack } else { Encoding::Json };
-        (Call { metadata, ..call(id, parts, encoding) }, Duration::from_millis(u64::from(ms)))
+        (Call { metadata, streams, key, ..call(id, parts, encoding) }, Duration::from_millis(u64::from(ms)))
     });
     prop::collection::vec(one, 0..6)
 }
@@ -121,6 +122,7 @@ pub(crate) fn entries() -> impl Strategy<Value = Vec<ItemResult>> {
         }),
         2 => failed,
         1 => Just(ItemOutcome::LeftOut),
+        1 => Just(ItemOutcome::Later),
     ];
     let one = (any::<u64>(), any::<u32>(), outcome).prop_map(|(id, sequence, outcome)| {
         // What is left out never had a part.
@@ -156,6 +158,7 @@ pub(crate) fn results_bytes(batch: BatchId, entries: &[ItemResult]) -> Vec<u8> {
             }
             ItemOutcome::Failed(failure) => table.failed(*id, *sequence, failure),
             ItemOutcome::LeftOut => table.left_out(*id, *sequence),
+            ItemOutcome::Later => table.later(*id, *sequence),
         }
     }
     [table.finish(), payload].concat()

@@ -143,6 +143,7 @@ pub(crate) fn call() -> Call {
         group: GroupKey::default(),
         cost: 1,
         streams: false,
+        key: 0,
         timeout: None,
         priority: Priority::default(),
         metadata: None,

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.codecs import Codec, Decoded, pick
@@ -12,10 +11,8 @@ from jitney.errors import InvalidOutput
 from jitney.types.steps import NOTHING, End, Usage
 
 if TYPE_CHECKING:
-    from jitney._core import Batch, Link, Results
+    from jitney._core import Batch, Results
 
-_SIGN_OF_LIFE_S: Final = 1.0
-"""A model that steps and says nothing is reported after this long: the front would take it for a hang."""
 _MOST_TOKENS: Final = 2**64 - 1
 """The largest count that a results frame can hold."""
 
@@ -26,20 +23,13 @@ class Items:
     An item is named by its position in `decoded`. It is open until it has ended.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- what a batch consists of
-        self,
-        link: "Link",
-        codec: Codec,
-        batch: "Batch",
-        decoded: Decoded,
-        results: "Results",
-        max_answer_bytes: int,
+    def __init__(
+        self, codec: Codec, batch: "Batch", decoded: Decoded, results: "Results", max_answer_bytes: int
     ) -> None:
-        self._link: Final = link
         self._codec: Final = codec
         self._batch: Final = batch
         self._decoded: Final = decoded
-        self._results: Final = results
+        self._ids: Final = batch.ids
         self._parts: Final = results.parts()
         streams = pick(batch.streams, decoded.indices)
         self._streams: Final = streams
@@ -48,9 +38,9 @@ class Items:
         self._most_bytes: Final = max_answer_bytes
         self._open: Final = [True] * len(streams)
         self._has_begun: Final = [False] * len(streams)
-        self._began: Final = perf_counter()
-        self._sent_at = self._began
-        self._has_news = False
+        self.results: Final = results
+        self.has_news = False
+        """Something was written that was not sent."""
         self.answered = 0
         """Items that have ended well."""
 
@@ -79,7 +69,7 @@ class Items:
     def take(
         self, positions: Sequence[int], outcomes: Sequence[Any], failed: Callable[[int, BaseException], Verdict]
     ) -> None:
-        """Take what a step says of each item, and send what is new. What it says of items that have ended is ignored.
+        """Take what a step says of each item. What it says of items that have ended is ignored.
 
         `failed` gives the verdict on an item for which the step says an exception.
         """
@@ -101,17 +91,28 @@ class Items:
         for position, end in ends:
             if self._open[position]:
                 self._end(position, end, failed)
-        self._send()
 
     def end(self, positions: Sequence[int], failed: Callable[[int, BaseException], Verdict]) -> None:
         """End these items: the model says nothing more of them."""
         for position in self.open(positions):
             self._end(position, End(), failed)
-        self._send()
+
+    def later(self, position: int) -> None:
+        """Give an item back: the model has no room for it now."""
+        self.results.later(self._decoded.indices[position])
+        self._close(position)
+
+    def index(self, position: int) -> int:
+        """Return the place of an item in its batch."""
+        return self._decoded.indices[position]
+
+    def id(self, position: int) -> int:
+        """Return the id of an item."""
+        return self._ids[self._decoded.indices[position]]
 
     def fail(self, position: int, verdict: Verdict) -> None:
         """End an item without an answer. It is sent with what comes next."""
-        self._results.error(self._decoded.indices[position], *verdict)
+        self.results.error(self._decoded.indices[position], *verdict)
         self._close(position)
 
     def _add_parts(self, parts: list[tuple[int, Any]], failed: Callable[[int, BaseException], Verdict]) -> None:
@@ -128,7 +129,7 @@ class Items:
                 failed(position, refused[index])  # logs it; the codec has written the verdict
                 self._close(position)
             else:
-                self._has_begun[position] = self._has_news = True
+                self._has_begun[position] = self.has_news = True
 
     def _wait(self, position: int, part: Any, failed: Callable[[int, BaseException], Verdict]) -> None:
         self._waiting_bytes[position] += self._codec.size(part)
@@ -153,29 +154,23 @@ class Items:
         except InvalidOutput as error:
             self.fail(position, failed(position, error))
             return
-        for _, error in self._codec.write_answers(answers, [index], self._batch, self._results) if answers else ():
+        for _, error in self._codec.write_answers(answers, [index], self._batch, self.results) if answers else ():
             failed(position, error)
             self._close(position)
             return
         usage = None if end.usage is None else (end.usage.input, end.usage.output)
-        self._results.end(index, end.reason, usage)
+        self.results.end(index, end.reason, usage)
         self.answered += 1
         self._close(position)
 
     def _close(self, position: int) -> None:
         self._open[position] = False
         self._drop_waiting(position)
-        self._has_news = True
+        self.has_news = True
 
     def _drop_waiting(self, position: int) -> None:
         self._waiting[position].clear()
         self._waiting_bytes[position] = 0
-
-    def _send(self) -> None:
-        now = perf_counter()
-        if self._has_news or now - self._sent_at > _SIGN_OF_LIFE_S:
-            self._link.send_results(self._results, now - self._began)
-            self._sent_at, self._has_news = now, False
 
 
 def _check(end: "End[Any]") -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from jitney.codecs import Decoded, pick
+from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.refusals import Verdict, verdict_of
 from jitney.context import computing
 from jitney.errors import InvalidInput, InvalidOutput
@@ -14,6 +14,9 @@ from jitney.worker.replica import BatchState, Replica
 from jitney.worker.splitting import Failure, predict_split
 from jitney.worker.streams.items import Items
 from jitney.worker.streams.whole import counted, steps, whole
+
+if TYPE_CHECKING:
+    from jitney._core import Batch, Link, Results
 
 
 class StreamReplica(Replica):
@@ -32,9 +35,9 @@ class StreamReplica(Replica):
         if not self._options.retry:
             self._link.started(state.batch)
         results = state.sent = self._new_results(state.batch, self._options.max_answer_bytes)
-        items = Items(self._link, self._codec, state.batch, decoded, results, self._options.max_answer_bytes)
-        call = _Call(self, state, decoded, items)
+        items = Items(self._codec, state.batch, decoded, results, self._options.max_answer_bytes)
         began = perf_counter()
+        call = _Call(self, state, decoded, items, Sending(self._link, items))
         if self._options.batched:
             split = predict_split(call.run, positions, retry=self._options.retry, is_down=self._health.is_down)
             failures, is_clean = split.failures, len(split.parts) == 1
@@ -77,15 +80,51 @@ class StreamReplica(Replica):
         """Raise WorkerBroken if this error says that the process can compute nothing any more."""
         raise_if_permanent(error, self._method)
 
+    @property
+    def codec(self) -> Codec:
+        """What decodes items and encodes answers."""
+        return self._codec
+
+    def results(self, batch: "Batch") -> "Results":
+        """Return where the outcomes of a batch are collected."""
+        return self._new_results(batch, self._options.max_answer_bytes)
+
+    def log_failure(self, what: str, error: BaseException) -> None:
+        """Log an exception of the model that fails no item."""
+        self._failures.log(what, error)
+
     def _compute_again(self, kept: Callable[[], tuple[Any, ...]]) -> None:
         whole(self._predict, self._codec, batched=self._options.batched)(*kept())
+
+
+_SIGN_OF_LIFE_S: Final = 1.0
+"""A model that steps and says nothing is reported after this long: the front would take it for a hang."""
+
+
+class Sending:
+    """Sends what is new of the items of a batch."""
+
+    def __init__(self, link: "Link", items: Items) -> None:
+        self._link = link
+        self._items = items
+        self._began = self._sent_at = perf_counter()
+
+    def send(self) -> None:
+        """Send it, or a sign of life if there has been nothing for long."""
+        now = perf_counter()
+        if self._items.has_news or now - self._sent_at > _SIGN_OF_LIFE_S:
+            self._link.send_results(self._items.results, now - self._began)
+            self._sent_at, self._items.has_news = now, False
 
 
 class _Call:
     """Calls of the generator for one batch."""
 
-    def __init__(self, replica: StreamReplica, state: BatchState, decoded: Decoded, items: Items) -> None:
+    def __init__(
+        self, replica: StreamReplica, state: BatchState, decoded: Decoded, items: Items, sending: Sending
+    ) -> None:
         self._replica = replica
+        self._sending = sending
         self._state = state
         self._decoded = decoded
         self._items = items
@@ -113,10 +152,12 @@ class _Call:
         try:
             for outcomes in self._replica.advance(arguments, still_open):
                 items.take(positions, counted(outcomes, len(positions)), outcome_failed)
+                self._sending.send()
                 items.leave_out_unwanted(positions)
                 if not items.open(positions):
                     return
             items.end(positions, outcome_failed)
+            self._sending.send()
         except InvalidOutput as error:
             self.error = error
             for position in items.open(positions):

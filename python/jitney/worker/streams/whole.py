@@ -68,13 +68,12 @@ def steps(stream: Any, wanted: Callable[[], Sequence[bool]], *, batched: bool) -
             close()
 
 
-def counted(outcomes: Any, count: int) -> Sequence[Any]:
+def counted(outcomes: Any, count: int, did: str = "predict yielded", what: str = "outcomes") -> Sequence[Any]:
     """Return the outcomes of a step; InvalidOutput unless there is one for each item."""
     if not isinstance(outcomes, (list, tuple)):
-        raise InvalidOutput(
-            f"predict must yield a list with what is new of each item, but it yielded a {type(outcomes).__qualname__}"
-        )
+        got = f"a {type(outcomes).__qualname__}"
+        raise InvalidOutput(f"{did} {got}; expected a list of {count} {what}, one per item, in order")
     sized = cast("Sequence[Any]", outcomes)
     if len(sized) != count:
-        raise InvalidOutput(f"predict yielded {len(sized)} outcomes for {count} items; expected one per item, in order")
+        raise InvalidOutput(f"{did} {len(sized)} {what} for {count} items; expected one per item, in order")
     return sized

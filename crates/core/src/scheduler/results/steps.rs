@@ -10,7 +10,7 @@ use crate::time::Time;
 use std::time::Duration;
 
 /// One step of a model, as its worker reports it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Items that the step computed: all of one group key, without those that were left out.
     pub active: usize,
@@ -38,6 +38,16 @@ impl<P: Payload> Scheduler<P> {
                 self.memory_limits.fitted(WITHOUT_KEY, items, self.rules.batch.max_items);
             }
         }
+    }
+
+    /// The batch with which an item came to a replica that holds it; its client may have left.
+    pub fn batch_of(&mut self, replica: ReplicaId, id: ItemId) -> Option<BatchId> {
+        self.replicas.items(replica)?.batch_of(id)
+    }
+
+    /// Whether items of this batch have not ended.
+    pub fn has_batch(&self, batch: BatchId) -> bool {
+        self.batches.contains_key(&batch)
     }
 
     /// The model has no room for an item now: the item goes back to its place in its lane.

@@ -107,6 +107,7 @@ mod tests {
             group: GroupKey([KeyPart::Int(group)].into_iter().collect()),
             cost: 1,
             streams: false,
+            key: 0,
             timeout: None,
             priority: Priority::Normal,
             metadata: None,

@@ -39,6 +39,14 @@ impl Engine {
             Outcome::DeadlineUnreachable => {
                 format!("{queued} items wait for {name}{wait}: the deadline of this request cannot be met")
             }
+            Outcome::TooLarge => {
+                return Failure::new(
+                    Outcome::TooLarge,
+                    format!(
+                        "this item alone costs more than a replica of {name} may hold (max_batch_cost); send a smaller one"
+                    ),
+                );
+            }
             Outcome::Quarantined => {
                 format!("the same input killed a worker of {name} a moment ago; it is refused for a minute")
             }

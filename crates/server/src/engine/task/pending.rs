@@ -46,7 +46,7 @@ impl Pending {
             ItemOutcome::Values(values) => Some(End::Values(values, None)),
             ItemOutcome::End(values, end) => Some(End::Values(values, Some(end))),
             ItemOutcome::Failed(failure) => Some(End::Failed(failure)),
-            ItemOutcome::LeftOut => Some(End::LeftOut),
+            ItemOutcome::LeftOut | ItemOutcome::Later => Some(End::LeftOut),
             ItemOutcome::Part(values) => match self.reply.try_part(values) {
                 // A cancel of a caller that went away is on its way.
                 PartSent::Taken | PartSent::NobodyWaits => None,

@@ -65,7 +65,7 @@ kinds! {
     Started = 34,
     /// Worker: outcomes of items, or parts of them; a batch may have several such frames.
     Results = 35,
-    /// Worker (reserved): results of one step of a step model.
+    /// Worker: one step of a model that works in steps, and what it brought of each item.
     Parts = 36,
     /// Worker (reserved): a model calls another deployment.
     Ask = 37,

@@ -22,7 +22,7 @@ pub(crate) fn detached(data: Bytes) -> Bytes {
 }
 
 /// The ranges of a payload, ascending, that get memory of their own, read from the table.
-pub(crate) type Cuts = fn(table: &[u8], payload: usize) -> Result<Vec<Range<usize>>, FrameError>;
+pub(crate) type Cuts = fn(kind: Kind, table: &[u8], payload: usize) -> Result<Vec<Range<usize>>, FrameError>;
 
 /// Most bytes of the table that is returned of a frame that was skipped before its table had arrived.
 const SKIPPED_TABLE: usize = 4 << 10;
@@ -61,7 +61,7 @@ pub struct FrameReader<R> {
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// A reader of this stream, which stands between two frames.
     pub fn new(stream: R) -> FrameReader<R> {
-        FrameReader { stream, buffer: BytesMut::with_capacity(STANDING), cuts: |_, _| Ok(Vec::new()) }
+        FrameReader { stream, buffer: BytesMut::with_capacity(STANDING), cuts: |_, _, _| Ok(Vec::new()) }
     }
 
     /// The same reader over another view of its stream, with what it has already read.
@@ -144,18 +144,23 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         *left -= standing;
         frame.advance(HEADER_LEN);
         *table = frame.split_to(header.table);
-        if header.payload < OWN_BYTES { Ok(frame.into()) } else { self.pieces(table, header.payload, left, grow).await }
+        if header.payload < OWN_BYTES {
+            Ok(frame.into())
+        } else {
+            self.pieces(header.kind, table, header.payload, left, grow).await
+        }
     }
 
     async fn pieces(
         &mut self,
+        kind: Kind,
         table: &[u8],
         len: usize,
         left: &mut usize,
         grow: &mut Grow<'_>,
     ) -> Result<Payload, Stop> {
         let mut payload = Payload::default();
-        for cut in (self.cuts)(table, len)? {
+        for cut in (self.cuts)(kind, table, len)? {
             for end in [cut.start, cut.end] {
                 if end > payload.len() {
                     let piece = self.piece(end - payload.len(), left, grow).await?;
@@ -279,7 +284,7 @@ mod tests {
             let (mut near, far) = tokio::io::duplex(16 << 20);
             let mut reader = FrameReader::new(far);
             // A cut in each large payload, wherever it is.
-            reader.cut_by(|_, len| Ok(vec![len / 3..len / 2, len / 2..len - 1]));
+            reader.cut_by(|_, _, len| Ok(vec![len / 3..len / 2, len / 2..len - 1]));
             let read = async {
                 let mut capacities = vec![];
                 for frame in frames {
@@ -383,7 +388,7 @@ mod tests {
         let bytes = [frame(8 << 20), frame(5)].concat();
         let (large, small) = runtime.block_on(async {
             let mut reader = FrameReader::new(&bytes[..]);
-            reader.cut_by(|_, _| Ok(vec![100..1 << 20, 1 << 20..2 << 20]));
+            reader.cut_by(|_, _, _| Ok(vec![100..1 << 20, 1 << 20..2 << 20]));
             (reader.next().await.unwrap().unwrap(), reader.next().await.unwrap().unwrap())
         });
         // Nobody else holds what a value was read into, once the frame itself is gone.

@@ -3,6 +3,7 @@
 use crate::link::batch_end::BatchEnd;
 use crate::link::results_frame::ReceivedResults;
 use jitney_core::request::{BatchId, ItemId, ReplicaId};
+use jitney_core::scheduler::results::steps::Step;
 use std::io;
 
 /// What a worker says of its batches.
@@ -15,6 +16,8 @@ pub enum BatchEvent {
     InputsAgain(BatchId, Vec<ItemId>),
     /// Outcomes of some items of a batch, or parts of them.
     Results(ReceivedResults),
+    /// A model that works in steps made one.
+    Step(Step, ReceivedResults),
     /// A batch has ended: no results of it follow.
     Ended(BatchEnd),
 }

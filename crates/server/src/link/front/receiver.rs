@@ -12,6 +12,8 @@ use crate::link::front::link::{Attached, Link};
 use crate::link::front::worker_event::WorkerEvent;
 use crate::link::liveness::{Life, Watched};
 use crate::link::results_frame;
+use crate::link::results_frame::ReceivedResults;
+use crate::link::step_frame;
 use jitney_core::request::{BatchId, ReplicaId};
 use std::io;
 use std::sync::Arc;
@@ -38,7 +40,10 @@ pub fn start<R, W>(
     let receiver = Receiver { worker, engine, limit, events, has_served: false };
     receiver.report(WorkerEvent::Connected(worker, link));
     let mut reader = reader.map(|stream| Watched::new(stream, &life));
-    reader.cut_by(results_frame::cuts);
+    reader.cut_by(|kind, table, len| match kind {
+        Kind::Parts => step_frame::cuts(table, len),
+        _ => results_frame::cuts(table, len),
+    });
     tokio::spawn(receiver.run(reader));
 }
 
@@ -75,11 +80,14 @@ impl Receiver {
             Kind::Results => {
                 let mut results = results_frame::decode(&frame.table, &frame.payload)?;
                 results.limit(&self.limit);
-                if !self.has_served && results.has_values() {
-                    self.has_served = true;
-                    self.report(WorkerEvent::Served(self.worker));
-                }
+                self.note_served(&results);
                 self.tell_engine(BatchEvent::Results(results))
+            }
+            Kind::Parts => {
+                let (step, mut results) = step_frame::decode(&frame.table, &frame.payload)?;
+                results.limit(&self.limit);
+                self.note_served(&results);
+                self.tell_engine(BatchEvent::Step(step, results))
             }
             Kind::BatchEnd => self.tell_engine(BatchEvent::Ended(BatchEnd::decode(&frame.table)?)),
             Kind::Started => {
@@ -95,6 +103,13 @@ impl Receiver {
                 Ok(())
             }
             other => Err(io::Error::other(format!("a worker does not send {other:?}"))),
+        }
+    }
+
+    fn note_served(&mut self, results: &ReceivedResults) {
+        if !self.has_served && results.has_values() {
+            self.has_served = true;
+            self.report(WorkerEvent::Served(self.worker));
         }
     }
 

@@ -120,7 +120,18 @@ impl DecodedItem {
     pub(crate) fn call(self, encoding: Encoding) -> Call {
         let DecodedItem { parts, group, cost } = self;
         let (timeout, priority) = (None, Priority::default());
-        Call { id: next_item_id(), parts, encoding, group, cost, streams: false, timeout, priority, metadata: None }
+        Call {
+            id: next_item_id(),
+            parts,
+            encoding,
+            group,
+            cost,
+            streams: false,
+            key: 0,
+            timeout,
+            priority,
+            metadata: None,
+        }
     }
 }
 

@@ -1,0 +1,38 @@
+//! What a worker reports of a model that works in steps.
+
+use crate::engine::task::{Engine, report};
+use crate::link::front::worker_event::WorkerEvent;
+use crate::link::results_frame::{ItemOutcome, ReceivedResults};
+use jitney_core::request::{BatchId, ReplicaId};
+use jitney_core::scheduler::results::steps::Step;
+use jitney_core::time::Time;
+
+impl Engine {
+    /// A step was made. Its items may be of several batches, and each ends by itself.
+    pub(super) fn stepped(&mut self, now: Time, replica: ReplicaId, step: Step, results: ReceivedResults) {
+        self.scheduler.stepped(now, replica, step);
+        if step.active > 0 {
+            self.meters.model_seconds.observe(step.took.as_secs_f64());
+        }
+        for result in results.items {
+            let Some(batch) = self.scheduler.batch_of(replica, result.id) else { continue };
+            let is_last = result.outcome.is_end();
+            if matches!(result.outcome, ItemOutcome::Later) {
+                self.scheduler.later(now, batch, result.id);
+            } else {
+                self.result(now, batch, step.took, result);
+            }
+            if is_last && !self.scheduler.has_batch(batch) {
+                self.joined_batch_ended(replica, batch);
+            }
+        }
+    }
+
+    /// The last item of those that joined together has ended.
+    fn joined_batch_ended(&mut self, replica: ReplicaId, batch: BatchId) {
+        self.answered.remove(&batch);
+        if self.trials.remove(&replica) {
+            report(&self.reports, WorkerEvent::Trial(replica, false));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+"""Models that work in steps: items join and leave a running model, over HTTP."""
+
+import json
+import os
+import signal
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.client import HTTPResponse
+from pathlib import Path
+
+from harness import Reply, Serve, Server, until
+
+EVENTS = "text/event-stream"
+
+
+def stream(server: Server, item: object) -> HTTPResponse:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/write",
+        json.dumps(item).encode(),
+        {"accept": EVENTS, "content-type": "application/json"},
+    )
+    return urllib.request.urlopen(request, timeout=60)
+
+
+def write(server: Server, text: str) -> Reply:
+    return server.post("/write", {"text": text})
+
+
+def test_parts_and_whole_answers(serve: Serve) -> None:
+    server = serve("stepping.py")
+    assert server.post("/write", {"text": "hello"}).json() == "hello"
+    body = server.post("/write", {"text": "hey"}, {"accept": EVENTS}).body.decode()
+    end = 'event: end\ndata: {"reason":"length","usage":{"input":1,"output":3}}\n\n'
+    assert body == 'data: "h"\n\ndata: "e"\n\ndata: "y"\n\n' + end
+    texts = [f"text-{number}" for number in range(20)]
+    with ThreadPoolExecutor(20) as threads:
+        answers = list(threads.map(partial(write, server), texts))
+        assert [answer.json() for answer in answers] == texts, "each its own, whatever else runs"
+    until(lambda: "holds 0" in server.log().splitlines()[-1] + server.stdout()[-200:], "every state is released")
+
+
+def test_an_item_joins_while_another_runs(serve: Serve, tmp_path: Path) -> None:
+    server = serve("stepping.py")
+    gate = tmp_path / "gate"
+    with stream(server, {"text": "long one", "gate": str(gate)}) as first:
+        assert first.readline() == b'data: "l"\n', "it runs, and waits before its second letter"
+        second = server.submit("/write", {"text": "xy"})
+        until(lambda: server.metric("jitney_batches_total", deployment="write", reason="joined") == 2, "it was sent")
+        gate.touch()
+        assert second.result().json() == "xy"
+        assert first.read().decode().endswith('"usage":{"input":1,"output":8}}\n\n')
+
+
+def test_a_failing_state_fails_alone(serve: Serve) -> None:
+    server = serve("stepping.py")
+    with ThreadPoolExecutor(4) as threads:
+        texts = ["abcd", "ab!", "efgh", "ijkl"]
+        answers = list(threads.map(partial(write, server), texts))
+    assert [answer.status for answer in answers] == [200, 500, 200, 200]
+    assert [answers[place].json() for place in (0, 2, 3)] == ["abcd", "efgh", "ijkl"]
+
+
+def test_a_client_that_leaves_ends_its_item(serve: Serve, tmp_path: Path) -> None:
+    server = serve("stepping.py")
+    gate = tmp_path / "gate"
+    with stream(server, {"text": "x" * 1_000_000, "gate": str(gate)}) as reply:
+        assert reply.readline() == b'data: "x"\n'
+    gate.touch()
+    until(lambda: "holds 0" in server.log() + server.stdout(), "its state is released")
+    until(lambda: server.metric("jitney_requests_total", deployment="write", outcome="cancelled") == 1, "it is counted")
+
+
+def test_a_worker_that_dies_ends_streams_with_an_error_and_runs_the_others_again(serve: Serve, tmp_path: Path) -> None:
+    server = serve("stepping.py")
+    gate = tmp_path / "gate"
+    with stream(server, {"text": "first", "gate": str(gate)}) as reply:
+        assert reply.readline() == b'data: "f"\n'
+        whole = server.submit("/write", {"text": "whole"})
+        until(lambda: server.metric("jitney_batches_total", deployment="write", reason="joined") == 2, "it was sent")
+        [worker] = server.workers()
+        os.kill(worker, signal.SIGKILL)
+        gate.touch()
+        name, data, *_ = reply.read().decode().strip().splitlines()
+        assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "worker_lost")
+        answer = whole.result()
+        assert (answer.status, answer.json()) == (200, "whole"), "no part of it had left"

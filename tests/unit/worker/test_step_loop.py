@@ -1,0 +1,294 @@
+"""A model that works in steps: items join and leave between two of them, and each state is released once."""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import jitney
+import pytest
+from fake_link import FakeBatch, FakeResults
+from jitney.codecs import Codec
+from jitney.config.layers import DeploymentOptions
+from jitney.deployments.model import StepFunctions
+from jitney.deployments.steps import as_generator
+from jitney.errors import InvalidInput, OutOfMemory, WorkerBroken
+from jitney.signature.annotations import read_step_signature
+from jitney.worker.health import Health
+from jitney.worker.streams.loop import StepLoop
+from jitney.worker.streams.replica import StreamReplica
+from jitney.worker.streams.whole import whole
+
+
+@dataclass
+class Keyed(FakeBatch):
+    """Items that may join, all of one group key."""
+
+    key: int = 1
+    takes_parts: set[int] = field(default_factory=lambda: set(range(10)))
+
+    @property
+    def keys(self) -> list[int]:
+        return [self.key] * len(self.items)
+
+
+@dataclass
+class Sent:
+    """One step as the front hears of it."""
+
+    active: int
+    joined: int
+
+
+class Link:
+    """Lets batches arrive before given steps; ends when all were taken."""
+
+    def __init__(self, arrivals: dict[int, list[Keyed]]) -> None:
+        self._arrivals = {step: deque(batches) for step, batches in arrivals.items()}
+        self.steps: list[Sent] = []
+        self.results: list[FakeResults] = []
+
+    def _due(self) -> Keyed | None:
+        due = [batches for step, batches in self._arrivals.items() if step <= len(self.steps) and batches]
+        return due[0].popleft() if due else None
+
+    def next_batch(self, timeout_s: float | None = None) -> Keyed | None:
+        del timeout_s
+        waiting = [batches for _, batches in sorted(self._arrivals.items()) if batches]
+        return waiting[0].popleft() if waiting else None
+
+    def take(self) -> tuple[Keyed | None, bool]:
+        return self._due(), True
+
+    def send_step(self, batches: Sequence[FakeResults], active: int, joined: int, step_s: float, join_s: float) -> None:
+        assert min(step_s, join_s) >= 0
+        self.steps.append(Sent(active, joined))
+        self.results += [results for results in batches if results not in self.results]
+
+    def said(self) -> list[tuple[int, str]]:
+        return [part for results in self.results for part in results.of_parts.said]
+
+    def reasons(self) -> list[list[str]]:
+        return [[results.outcomes[index].reason for index in sorted(results.outcomes)] for results in self.results]
+
+
+@dataclass
+class State:
+    text: str
+    at: int = 0
+
+
+class Spell:
+    """Says a letter a step. It cannot say `!`; `?` is no text for it, and `-` makes it say nothing for a step."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.admitted: list[State] = []
+        self.released: list[State] = []
+        self.room = 100
+
+    def admit(self, texts: list[str]) -> list[State | Exception | jitney.Later]:
+        states: list[State | Exception] = [State(text) if text != "?" else InvalidInput("no text") for text in texts]
+        held = len(self.admitted) - len(self.released)
+        kept: list[State | Exception | jitney.Later] = [
+            state if place + held < self.room else jitney.LATER for place, state in enumerate(states)
+        ]
+        self.admitted += [state for state in kept if isinstance(state, State)]
+        return kept
+
+    def step(self, states: list[State]) -> list[jitney.Step[str]]:
+        self.calls.append([state.text for state in states])
+        if any(state.text[state.at] == "!" for state in states):
+            raise ValueError("no shouting")
+        return [self.say(state) for state in states]
+
+    def say(self, state: State) -> jitney.Step[str]:
+        letter = state.text[state.at]
+        state.at += 1
+        if state.at == len(state.text):
+            return jitney.End(letter)
+        return None if letter == "-" else letter
+
+    def release(self, states: list[State]) -> None:
+        self.released += states
+
+    def assert_all_released(self) -> None:
+        assert sorted(map(id, self.released)) == sorted(map(id, self.admitted)), "each state once"
+
+
+def run(model: Any, arrivals: dict[int, list[Keyed]], **options: Any) -> Link:
+    link, in_force, health = Link(arrivals), DeploymentOptions(**options), Health()
+    kind = cast("Any", type(model))
+    codec = Codec(read_step_signature(kind.admit, kind.step), in_force)
+    functions = StepFunctions(model.admit, model.step, getattr(model, "release", None))
+    replica = StreamReplica(
+        cast("Any", link), as_generator(functions), codec, in_force, cast("Any", FakeResults), health=health
+    )
+    loop = StepLoop(
+        cast("Any", link), functions, replica, retry=in_force.retry, health=health, crash=lambda: pytest.fail("crash")
+    )
+    loop.run()
+    return link
+
+
+def test_items_join_and_leave_between_steps() -> None:
+    model = Spell()
+    link = run(model, {0: [Keyed(1, ["abc"])], 1: [Keyed(2, ["xy", "z"])]})
+    assert model.calls == [["abc"], ["abc", "xy", "z"], ["abc", "xy"]]
+    assert [(step.active, step.joined) for step in link.steps] == [(1, 1), (3, 2), (2, 0)]
+    assert link.said() == [(0, "a"), (0, "b"), (0, "c"), (0, "x"), (1, "z"), (0, "y")]
+    assert [results.ends for results in link.results] == [{0: ("stop", None)}, {0: ("stop", None), 1: ("stop", None)}]
+    model.assert_all_released()
+
+
+def test_an_item_whose_client_takes_no_parts_gets_them_together() -> None:
+    link = run(Spell(), {0: [Keyed(1, ["a-c", "xy"], takes_parts={1})]})
+    [results] = link.results
+    assert results.outcomes[0].value == (2, b"ac", None)
+    assert link.said() == [(1, "x"), (1, "y")]
+
+
+def test_a_failing_state_is_found_and_the_others_go_on() -> None:
+    model = Spell()
+    link = run(model, {0: [Keyed(1, ["ab", "c!", "de", "fg"])]})
+    assert link.reasons() == [["ok", "model_failed", "ok", "ok"]]
+    said = [[text for place, text in link.said() if place == item] for item in range(4)]
+    assert said == [["a", "b"], ["c"], ["d", "e"], ["f", "g"]]
+    model.assert_all_released()
+
+
+def test_without_retry_a_failing_step_fails_all_its_items() -> None:
+    model = Spell()
+    assert run(model, {0: [Keyed(1, ["ab", "c!"])]}, retry=False).reasons() == [["model_failed", "model_failed"]]
+    model.assert_all_released()
+
+
+def test_what_admit_refuses_never_gets_to_a_step() -> None:
+    model = Spell()
+    link = run(model, {0: [Keyed(1, ["?", "a"])], 1: [Keyed(2, ["?"])]})
+    assert link.reasons() == [["invalid_input", "ok"], ["invalid_input"]]
+    assert model.calls == [["a"]]
+
+
+def test_an_item_without_room_is_given_back() -> None:
+    later: list[int] = []
+
+    class Results(FakeResults):
+        def later(self, index: int) -> None:
+            later.append(index)
+
+    model, link = Spell(), Link({0: [Keyed(1, ["ab", "cd"])]})
+    model.room = 1
+    in_force, health = DeploymentOptions(), Health()
+    functions = StepFunctions(model.admit, model.step, model.release)
+    codec = Codec(read_step_signature(Spell.admit, Spell.step), in_force)
+    replica = StreamReplica(cast("Any", link), as_generator(functions), codec, in_force, cast("Any", Results))
+    StepLoop(cast("Any", link), functions, replica, retry=True, health=health).run()
+    assert (later, model.calls) == ([1], [["ab"], ["ab"]])
+    model.assert_all_released()
+
+
+def test_keys_take_turns_by_the_time_that_was_spent_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("jitney.worker.streams.loop.perf_counter", lambda: clock[0])
+
+    class Slow(Spell):
+        def step(self, states: list[State]) -> list[jitney.Step[str]]:
+            clock[0] += 4.0 if states[0].text.startswith("L") else 1.0
+            return super().step(states)
+
+    model = Slow()
+    run(model, {0: [Keyed(1, ["L" * 4], key=1), Keyed(2, ["s" * 9], key=2)]})
+    large = [place for place, call in enumerate(model.calls) if call == ["LLLL"]]
+    assert all(len(set(call)) == 1 for call in model.calls), "no step has items of two keys"
+    assert [after - before for before, after in itertools.pairwise(large)] == [5, 5, 2], "while the other has items"
+
+
+def test_an_item_that_no_client_waits_for_leaves_at_the_next_boundary() -> None:
+    model, batch = Spell(), Keyed(1, ["abcdef", "xyz"])
+
+    class Leaving(Link):
+        def take(self) -> tuple[Keyed | None, bool]:
+            if len(self.steps) == 2:
+                batch.unwanted.add(0)
+            return super().take()
+
+    Spell.admit.__get__(model)
+    link = Leaving({0: [batch]})
+    in_force = DeploymentOptions()
+    functions = StepFunctions(model.admit, model.step, model.release)
+    codec = Codec(read_step_signature(Spell.admit, Spell.step), in_force)
+    replica = StreamReplica(cast("Any", link), as_generator(functions), codec, in_force, cast("Any", FakeResults))
+    StepLoop(cast("Any", link), functions, replica, retry=True, health=Health()).run()
+    assert [len(call) for call in model.calls] == [2, 2, 1]
+    assert link.reasons() == [["cancelled", "ok"]]
+    model.assert_all_released()
+
+
+@pytest.mark.parametrize("wrong", [[], ["a", "b", "c"], "ab", None])
+def test_a_step_without_an_outcome_for_each_state_fails_them(wrong: Any) -> None:
+    class Wrong(Spell):
+        def step(self, states: list[State]) -> list[jitney.Step[str]]:
+            return wrong
+
+    model = Wrong()
+    assert run(model, {0: [Keyed(1, ["ab", "cd"])]}).reasons() == [["invalid_output"] * 2]
+    model.assert_all_released()
+
+
+def test_a_broken_model_ends_the_worker() -> None:
+    class Broken(Spell):
+        def step(self, states: list[State]) -> list[jitney.Step[str]]:
+            raise WorkerBroken("the device is gone")
+
+    with pytest.raises(WorkerBroken):
+        run(Broken(), {0: [Keyed(1, ["ab"])]})
+
+
+def test_too_little_memory_is_met_with_smaller_steps() -> None:
+    class Small(Spell):
+        def step(self, states: list[State]) -> list[jitney.Step[str]]:
+            if len(states) > 2:
+                raise OutOfMemory("only two fit")
+            return super().step(states)
+
+    link = run(Small(), {0: [Keyed(1, ["ab", "cd", "ef", "gh"])]})
+    assert link.reasons() == [["ok"] * 4]
+
+
+def test_warm_up_and_checks_run_a_whole_batch() -> None:
+    model = Spell()
+    codec = Codec(read_step_signature(Spell.admit, Spell.step), DeploymentOptions())
+    functions = StepFunctions(model.admit, model.step, model.release)
+    answers = whole(as_generator(functions), codec, batched=True)(["ab", "?", "c"])
+    assert isinstance(answers, list) and answers[0] == "ab" and answers[2] == "c"
+    assert isinstance(answers[1], InvalidInput)
+    model.assert_all_released()
+
+
+def refused(kind: Callable[..., Any], words: str) -> None:
+    with pytest.raises(jitney.TargetError, match=words):
+        jitney.Deployment(kind, {}).signature  # noqa: B018 -- read when first asked for
+
+
+def test_what_cannot_work_in_steps_is_refused_in_clear_words() -> None:
+    class NoList:
+        def admit(self, texts: list[str]) -> list[str]: ...
+        def step(self, states: list[str]) -> str: ...
+
+    class NoType:
+        def admit(self, texts: list[str]) -> list[str]: ...
+        def step(self, states: list[str]): ...
+
+    class Later:
+        async def admit(self, texts: list[str]) -> list[str]: ...
+        def step(self, states: list[str]) -> list[str]: ...
+
+    class Half:
+        def admit(self, texts: list[str]) -> list[str]: ...
+
+    refused(NoList, r"step returns str; it returns a list with what is new of each item: list\[jitney.Step\[str\]\]")
+    refused(NoType, "step returns nothing that is annotated")
+    refused(Later, "admit is `async def`: write `def admit`")
+    refused(Half, "has no method `predict`; write `def predict.*, or `admit` and `step`")
