@@ -16,8 +16,7 @@ from jitney.config.names import snake_case
 from jitney.config.option import parse, unknown
 from jitney.config.options import deployment_options
 from jitney.deployments.methods import function_of, marked
-from jitney.deployments.model import LoadedModel, is_async
-from jitney.deployments.steps import as_generator, step_functions
+from jitney.deployments.model import LoadedModel, as_generator, is_async, step_functions
 from jitney.errors import ConfigError, TargetError
 from jitney.signature import grouping, tasks
 from jitney.signature.annotations import Signature, read_signature, read_step_signature

@@ -1,11 +1,12 @@
 """A model that is loaded: what a worker calls of it, also where its functions are `async def`."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from jitney.errors import DeadlineExceeded
+from jitney.errors import DeadlineExceeded, InvalidOutput
+from jitney.types.steps import LATER, End
 
 Ended = tuple[int, Any, BaseException | None]
 """Which call it is, counted from 0, and what it returned or raised."""
@@ -71,3 +72,40 @@ class LoadedModel:
 def is_async(function: object) -> bool:
     """Whether calling this gives a coroutine."""
     return inspect.iscoroutinefunction(function)
+
+
+def step_functions(model: Any) -> StepFunctions:
+    """Return what is called of a model that has `admit` and `step`."""
+    return StepFunctions(model.admit, model.step, getattr(model, "release", None))
+
+
+def as_generator(functions: StepFunctions) -> Callable[..., Iterator[list[Any]]]:
+    """Return a generator function that admits the items of a batch, and steps until all have ended.
+
+    It is for warm-up, checks and tests, where no item joins later.
+    """
+
+    def predict(*arguments: Any) -> Iterator[list[Any]]:
+        admitted = list(functions.admit(*arguments))
+        if any(state is LATER for state in admitted):
+            raise InvalidOutput("admit returned jitney.LATER while the model held no item: then no item would ever fit")
+        states = {place: state for place, state in enumerate(admitted) if not isinstance(state, BaseException)}
+        yield [state if isinstance(state, BaseException) else None for state in admitted]
+        try:
+            while states:
+                places = list(states)
+                outcomes = functions.step([states[place] for place in places])
+                said = dict(zip(places, outcomes, strict=True))
+                for place, outcome in said.items():
+                    if isinstance(outcome, (End, BaseException)):
+                        _release(functions, [states.pop(place)])
+                yield [said.get(place) for place in range(len(admitted))]
+        finally:
+            _release(functions, list(states.values()))
+
+    return predict
+
+
+def _release(functions: StepFunctions, states: list[Any]) -> None:
+    if functions.release is not None and states:
+        functions.release(states)

@@ -11,8 +11,7 @@ import pytest
 from fake_link import FakeBatch, FakeResults
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions
-from jitney.deployments.model import StepFunctions
-from jitney.deployments.steps import as_generator
+from jitney.deployments.model import StepFunctions, as_generator
 from jitney.errors import InvalidInput, OutOfMemory, WorkerBroken
 from jitney.signature.annotations import read_step_signature
 from jitney.worker.health import Health
@@ -80,7 +79,7 @@ class State:
 
 
 class Spell:
-    """Says a letter a step. It cannot say `!`; `?` is no text for it, and `-` makes it say nothing for a step."""
+    """Says a letter a step. It cannot say `!`; it refuses `?`, and `-` makes it say nothing for a step."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -240,7 +239,7 @@ def test_a_step_without_an_outcome_for_each_state_fails_them(wrong: Any) -> None
 def test_a_broken_model_ends_the_worker() -> None:
     class Broken(Spell):
         def step(self, states: list[State]) -> list[jitney.Step[str]]:
-            raise WorkerBroken("the device is gone")
+            raise WorkerBroken("the device does not answer")
 
     with pytest.raises(WorkerBroken):
         run(Broken(), {0: [Keyed(1, ["ab"])]})

@@ -79,8 +79,11 @@ async fn a_worker_can_be_killed_before_it_is_there() {
 
 #[tokio::test]
 async fn a_worker_that_hangs_can_say_where_before_it_is_killed() {
-    let (backend, mut reported, folder) =
-        backend("trap 'echo here > stacks-7' QUIT; echo go > ready; while :; do sleep 0.01; done");
+    // A shell cannot catch a signal that was ignored when it started, as SIGQUIT is for a test that runs in the background.
+    let (backend, mut reported, folder) = backend(
+        "exec env --default-signal=QUIT sh -c \
+         \"trap 'echo here > stacks-7' QUIT; echo go > ready; while :; do sleep 0.01; done\"",
+    );
     backend.start(WORKER, spec());
     // The process may run before the backend knows its number, without which it cannot ask.
     assert!(matches!(next(&mut reported).await, WorkerEvent::Started(WORKER)));
