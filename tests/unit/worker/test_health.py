@@ -103,7 +103,7 @@ def test_errors_of_one_call_are_not_permanent(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("overlapped", [False, True])
-@pytest.mark.parametrize("error", [RuntimeError(ASSERT), WorkerBroken("the licence server is gone")])
+@pytest.mark.parametrize("error", [RuntimeError(ASSERT), WorkerBroken("the licence server does not answer")])
 def test_a_broken_worker_says_so_at_once_and_answers_nothing_more(error: Exception, overlapped: bool) -> None:
     class Late(Model):
         def predict(self, texts: list[str]) -> list[str]:

@@ -136,7 +136,7 @@ class StepLoop:
         decoded = state.decoded
         if decoded is None:
             return 0
-        items = Items(self._replica.codec, batch, decoded, results)
+        items = self._replica.items(batch, decoded, results)
         self._unsent[-1] = (results, items)
         positions = range(len(decoded.indices))
         items.leave_out_unwanted(positions)

@@ -5,7 +5,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from jitney.codecs import Codec, Decoded, pick
+from jitney.codecs import Decoded, pick
 from jitney.codecs.refusals import Verdict, verdict_of
 from jitney.context import computing
 from jitney.errors import InvalidInput, InvalidOutput
@@ -35,7 +35,7 @@ class StreamReplica(Replica):
         if not self._options.retry:
             self._link.started(state.batch)
         results = state.sent = self._new_results(state.batch, self._options.max_answer_bytes)
-        items = Items(self._codec, state.batch, decoded, results, self._options.max_answer_bytes)
+        items = self.items(state.batch, decoded, results)
         began = perf_counter()
         call = _Call(self, state, decoded, items, Sending(self._link, items))
         if self._options.batched:
@@ -80,10 +80,9 @@ class StreamReplica(Replica):
         """Raise WorkerBroken if this error says that the process can compute nothing any more."""
         raise_if_permanent(error, self._method)
 
-    @property
-    def codec(self) -> Codec:
-        """What decodes items and encodes answers."""
-        return self._codec
+    def items(self, batch: "Batch", decoded: Decoded, results: "Results") -> Items:
+        """Return the items of a batch, of which nothing was sent yet."""
+        return Items(self._codec, batch, decoded, results, self._options.max_answer_bytes)
 
     def results(self, batch: "Batch") -> "Results":
         """Return where the outcomes of a batch are collected."""
