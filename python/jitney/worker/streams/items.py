@@ -103,7 +103,7 @@ class Items:
         self._close(position)
 
     def index(self, position: int) -> int:
-        """Return the place of an item in its batch."""
+        """Return the index of an item in its batch."""
         return self._decoded.indices[position]
 
     def id(self, position: int) -> int:
