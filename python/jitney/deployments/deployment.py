@@ -95,7 +95,7 @@ class Deployment:
         path = self.route or f"/{self.name}"
 
         def of(name: str, own: Mapping[str, Any]) -> Deployment:
-            named = {"name": f"{self.name}.{name}", "route": f"{path}/{name}"}
+            named = {"name": f"{self.name}.{name}", "route": own.get("route") or f"{path}/{name}"}
             return Deployment(self.obj, {**options, **own, **named}, self._names, name)
 
         return tuple(of(name, mark.options) for name, mark in marked(cast("type", self.obj)).items())

@@ -10,7 +10,7 @@ from jitney.errors import TargetError
 from jitney.signature import grouping
 
 _MARK: Final = "__jitney_method__"
-_OPTIONS: Final = ("group_by", "cost", "task", "examples")
+_OPTIONS: Final = ("route", "group_by", "cost", "task", "examples")
 
 RESERVED: Final = {
     "predict": "`predict` is served without @jitney.method; give its options to @jitney.deployment",
@@ -37,13 +37,14 @@ def method(function: _Function, /) -> _Function: ...
 @overload
 def method(
     *,
+    route: str | None = None,
     group_by: Sequence[grouping.Term] = (),
     cost: grouping.Term | None = None,
     task: str | None = None,
     examples: Sequence[Any] = (),
 ) -> Callable[[_Function], _Function]: ...
 def method(function: Any = None, /, **options: Any) -> Any:
-    """Serve a method of a deployment in addition to `predict`, or without it, at `/NAME/METHOD`.
+    """Serve a method of a deployment in addition to `predict`, or without it, at `/NAME/METHOD` or at its own `route`.
 
     It takes and returns batches as `predict` does. Items of two methods never share a batch, and a replica computes one
     batch at a time. All other options are those of the class.

@@ -82,6 +82,25 @@ def test_methods_are_inherited_and_loaded_once() -> None:
     assert [model.of(name).predict(["a"]) for name in ("first", "third")] == [["a"], ["a"]]
 
 
+def test_a_method_may_have_its_own_path() -> None:
+    @jitney.deployment(name="texts")
+    class Texts:
+        @jitney.method(route="/v1/summarize")
+        def summarize(self, texts: list[str]) -> list[str]:
+            return texts
+
+        @jitney.method
+        def count(self, texts: list[str]) -> list[int]:
+            return [len(text) for text in texts]
+
+    assert [(each.name, each.route) for each in of(Texts).served] == [
+        ("texts.summarize", "/v1/summarize"),
+        ("texts.count", "/texts/count"),
+    ]
+    with pytest.raises(ConfigError, match="is not a path"):
+        jitney.deployment(type("Odd", (), {"one": jitney.method(route="summarize")(Texts.count)}))
+
+
 def test_what_cannot_be_served_is_refused() -> None:
     def texts(self: object, texts: list[str]) -> list[str]:
         del self
@@ -107,7 +126,7 @@ def test_what_cannot_be_served_is_refused() -> None:
         served("one", examples=["a"])
     with pytest.raises(ConfigError, match="1 to 64"):
         served("x" * 64)
-    with pytest.raises(TargetError, match="no option 'replicas', only group_by, cost, task, examples"):
+    with pytest.raises(TargetError, match="no option 'replicas', only route, group_by, cost, task, examples"):
         jitney.method(**{"replicas": 2})  # pyright: ignore
     with pytest.raises(TargetError, match="put it below @staticmethod"):
         jitney.method(staticmethod(texts))
