@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jitney.errors import DeadlineExceeded, InvalidOutput
-from jitney.types.steps import LATER, End
+from jitney.types.steps import End, Later
 
 Ended = tuple[int, Any, BaseException | None]
 """Which call it is, counted from 0, and what it returned or raised."""
@@ -86,24 +86,37 @@ def as_generator(functions: StepFunctions) -> Callable[..., Iterator[list[Any]]]
     """
 
     def predict(*arguments: Any) -> Iterator[list[Any]]:
-        admitted = list(functions.admit(*arguments))
-        if any(state is LATER for state in admitted):
-            raise InvalidOutput("admit returned jitney.LATER while the model held no item: then no item would ever fit")
-        states = {place: state for place, state in enumerate(admitted) if not isinstance(state, BaseException)}
-        yield [state if isinstance(state, BaseException) else None for state in admitted]
+        waiting, has_room = list(range(len(arguments[0]))), True
+        count, states = len(waiting), dict[int, Any]()
         try:
-            while states:
-                places = list(states)
-                outcomes = functions.step([states[place] for place in places])
-                said = dict(zip(places, outcomes, strict=True))
-                for place, outcome in said.items():
-                    if isinstance(outcome, (End, BaseException)):
-                        _release(functions, [states.pop(place)])
-                yield [said.get(place) for place in range(len(admitted))]
+            while waiting or states:
+                said: dict[int, Any] = {}
+                if waiting and has_room:
+                    some = [_some(argument, waiting) for argument in arguments]
+                    admitted = dict(zip(waiting, functions.admit(*some), strict=True))
+                    waiting = [place for place, found in admitted.items() if isinstance(found, Later)]
+                    said = {place: found for place, found in admitted.items() if isinstance(found, BaseException)}
+                    states |= {place: admitted[place] for place in admitted.keys() - said.keys() - set(waiting)}
+                    if waiting and not states:
+                        raise InvalidOutput(
+                            "admit returned jitney.LATER while the model held no item: none would ever fit"
+                        )
+                places = sorted(states)
+                outcomes = functions.step([states[place] for place in places]) if places else []
+                said |= zip(places, outcomes, strict=True)
+                ended = [place for place in places if isinstance(said[place], (End, BaseException))]
+                _release(functions, [states.pop(place) for place in ended])
+                has_room = bool(ended)
+                yield [said.get(place) for place in range(count)]
         finally:
             _release(functions, list(states.values()))
 
     return predict
+
+
+def _some(argument: Any, places: list[int]) -> Any:
+    """Return these items of a list, or these rows of an array."""
+    return [argument[place] for place in places] if isinstance(argument, list) else argument[places]
 
 
 def _release(functions: StepFunctions, states: list[Any]) -> None:

@@ -12,7 +12,7 @@ from fake_link import FakeBatch, FakeResults
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions
 from jitney.deployments.model import StepFunctions, as_generator
-from jitney.errors import InvalidInput, OutOfMemory, WorkerBroken
+from jitney.errors import InvalidInput, InvalidOutput, OutOfMemory, WorkerBroken
 from jitney.signature.annotations import read_step_signature
 from jitney.worker.health import Health
 from jitney.worker.streams.loop import StepLoop
@@ -264,6 +264,19 @@ def test_warm_up_and_checks_run_a_whole_batch() -> None:
     assert isinstance(answers, list) and answers[0] == "ab" and answers[2] == "c"
     assert isinstance(answers[1], InvalidInput)
     model.assert_all_released()
+
+
+def test_warm_up_and_checks_offer_an_item_again_for_which_there_was_no_room() -> None:
+    model = Spell()
+    model.room = 2
+    codec = Codec(read_step_signature(Spell.admit, Spell.step), DeploymentOptions())
+    functions = StepFunctions(model.admit, model.step, model.release)
+    run = whole(as_generator(functions), codec, batched=True)
+    assert run(["ab", "cd", "e", "fgh"]) == ["ab", "cd", "e", "fgh"]
+    model.assert_all_released()
+    model.room = 0
+    with pytest.raises(InvalidOutput, match="none would ever fit"):
+        run(["ab"])
 
 
 def refused(kind: Callable[..., Any], words: str) -> None:
