@@ -102,7 +102,7 @@ def as_generator(functions: StepFunctions) -> Callable[..., Iterator[list[Any]]]
                             "admit returned jitney.LATER while the model held no item: none would ever fit"
                         )
                 places = sorted(states)
-                outcomes = functions.step([states[place] for place in places]) if places else []
+                outcomes: list[Any] = functions.step([states[place] for place in places]) if places else []
                 said |= zip(places, outcomes, strict=True)
                 ended = [place for place in places if isinstance(said[place], (End, BaseException))]
                 _release(functions, [states.pop(place) for place in ended])
