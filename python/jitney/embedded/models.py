@@ -99,27 +99,20 @@ class Model(Generic[In_contra, Out_co]):
         self._mailboxes = mailboxes
         self._write, self._read, self._entrance = callee.write, callee.read, callee.entrance
 
-    @_is_awaited
-    def __call__(
+    async def __call__(
         self,
         item: In_contra,
         *,
         timeout_s: float | None = None,
         priority: Priority = "normal",
         request_id: str | None = None,
-    ) -> Coroutine[Any, Any, Out_co]:
+    ) -> Out_co:
         """Run one item; a RequestError says how it ended if not with an answer. Cancelling the task cancels it.
 
         `timeout_s`: the deadline, in seconds from now (default: the deployment's `request_timeout_s`).
         `request_id`: what the logs name this call by (default: that of the HTTP request in FastAPI,
         in `predict` that of the request if its items are of one, else a new one).
         """
-        _refuse_on_thread()
-        return self._call(item, timeout_s, priority, request_id)
-
-    async def _call(
-        self, item: In_contra, timeout_s: float | None, priority: Priority, request_id: str | None
-    ) -> Out_co:
         if self._callee.takes_images and not isinstance(item, BUFFERS):
             (tag, data), timeout_s = await _on_image_thread(self._write, item, timeout_s)
         else:
@@ -153,8 +146,7 @@ class Model(Generic[In_contra, Out_co]):
         request_id: str | None = None,
         return_exceptions: bool,
     ) -> list[Out_co | RequestError]: ...
-    @_is_awaited
-    def many(
+    async def many(
         self,
         items: Iterable[In_contra],
         *,
@@ -168,18 +160,6 @@ class Model(Generic[In_contra, Out_co]):
         Raises the first failure after all items have ended; for an item that cannot be sent, before any is sent.
         With `return_exceptions` a failed item is its exception in the list.
         """
-        _refuse_on_thread()
-        return self._call_many(items, timeout_s, priority, request_id, return_exceptions=return_exceptions)
-
-    async def _call_many(
-        self,
-        items: Iterable[In_contra],
-        timeout_s: float | None,
-        priority: Priority,
-        request_id: str | None,
-        *,
-        return_exceptions: bool,
-    ) -> Any:
         write = partial(self._callee.write_each, return_exceptions=return_exceptions)
         if self._callee.takes_images:
             (written, refused), timeout_s = await _on_image_thread(write, items, timeout_s)
@@ -201,6 +181,24 @@ class Model(Generic[In_contra, Out_co]):
 
     def __repr__(self) -> str:
         return f"<jitney.Model {self._callee.name}>"
+
+    def for_handlers(self) -> "Model[In_contra, Out_co]":
+        """Return the same model for handlers of FastAPI, which says so if one calls it that cannot await it."""
+        return _HandlersModel(self._callee, lambda name: self._further(name).for_handlers(), self._mailboxes)
+
+
+class _HandlersModel(Model[In_contra, Out_co]):
+    """A model whose calls look where they are made. Others are spared that: it takes a tenth of a call."""
+
+    @_is_awaited
+    def __call__(self, *item: Any, **given: Any) -> Coroutine[Any, Any, Out_co]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        _refuse_on_thread()
+        return super().__call__(*item, **given)
+
+    @_is_awaited
+    def many(self, *items: Any, **given: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        _refuse_on_thread()
+        return super().many(*items, **given)
 
 
 class SyncModel(Generic[In_contra, Out_co]):

@@ -147,8 +147,10 @@ def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
     named = _named(output)
     as_text = output is None or strip(output.item) in (str, None, Any)
 
-    def read(raw: tuple[int, Any, str | None]) -> Any:
+    def read(raw: tuple[int, Any, str | None]) -> Any:  # noqa: PLR0911 -- one for each kind
         kind, data, media = raw
+        if media is not None and "\n" in media:
+            return _with_headers(raw, read)
         if kind == tags.TEXT:
             return data if as_text else typed(data)
         if kind == tags.MSGPACK:
@@ -163,7 +165,7 @@ def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
             return typed(msgspec.json.decode(data))
         fail(data)
 
-    return lambda raw: read(raw) if raw[2] is None or "\n" not in raw[2] else _with_headers(raw, read)
+    return read
 
 
 _DECODE: Final = msgspec.msgpack.Decoder().decode

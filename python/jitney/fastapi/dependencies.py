@@ -8,7 +8,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from jitney.embedded.handles import Models, SyncModels, for_threads
-from jitney.embedded.models import LOOP_THREAD, REQUEST_ID
+from jitney.embedded.models import LOOP_THREAD, REQUEST_ID, Model
 from jitney.errors import NotFound
 from jitney.fastapi.errors import request_id_of
 
@@ -20,7 +20,8 @@ def model(key: str | type[Any] | Callable[..., Any]) -> Any:
     """
 
     async def find(connection: HTTPConnection) -> Any:
-        return _named(_models(connection), key)
+        found = _named(_models(connection), key)
+        return cast("Any", found).for_handlers() if isinstance(found, Model) else found
 
     return Depends(find)
 

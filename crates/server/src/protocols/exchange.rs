@@ -134,15 +134,6 @@ enum Answered<Output> {
     InParts(Reply),
 }
 
-/// A request that can be computed, with its metadata.
-struct Prepared<Asked> {
-    deployment: Arc<Deployment>,
-    items: RequestItems,
-    asked: Asked,
-    /// The client named a time-out, which is then for an answer in parts as a whole.
-    has_own_timeout: bool,
-}
-
 /// One request of HTTP without its body, as the routes of all protocols have it.
 #[derive(Clone, Copy)]
 pub(crate) struct Exchange<'r> {
@@ -241,84 +232,40 @@ impl Computing<'_> {
         received: Option<CountedBytes>,
         terms: RequestTerms,
     ) -> Result<Answered<D::Output>, (Failure, Ticket)> {
-        let prepared = self.prepare(dialect, head, body, received, terms).await?;
-        if let Some(form) = dialect.parts(head, &prepared.asked) {
-            // On the heap: whole answers are the most frequent.
-            return Box::pin(self.in_parts(prepared, form)).await.map(Answered::InParts);
-        }
-        self.whole(dialect, head, prepared).await.map(Answered::Whole)
-    }
-
-    /// The same for a protocol that answers whole.
-    pub(crate) async fn compute<D: Dialect>(
-        &self,
-        dialect: &D,
-        head: &D::Head,
-        body: Chunks,
-        received: Option<CountedBytes>,
-        terms: RequestTerms,
-    ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
-        let prepared = self.prepare(dialect, head, body, received, terms).await?;
-        self.whole(dialect, head, prepared).await
-    }
-
-    async fn in_parts<Asked>(
-        &self,
-        prepared: Prepared<Asked>,
-        form: Box<dyn PartsForm>,
-    ) -> Result<Reply, (Failure, Ticket)> {
-        let Prepared { deployment, mut items, has_own_timeout, .. } = prepared;
-        if !has_own_timeout {
-            // What a slow body has left of the deployment's time-out is not the client's: the first part ends it.
-            items.calls_mut().for_each(|call| call.timeout = None);
-        }
-        let most_unread = self.state.options.max_receiving_bytes;
-        let parts = request::open_parts(&deployment, items, self.ledger, most_unread).map_err(|refused| *refused)?;
-        let request_id = self.metadata.request_id.to_string();
-        parts::reply(parts, form, Recipient { request_id, shows_errors: self.state.options.show_errors }).await
-    }
-
-    async fn prepare<D: Dialect>(
-        &self,
-        dialect: &D,
-        head: &D::Head,
-        body: Chunks,
-        received: Option<CountedBytes>,
-        terms: RequestTerms,
-    ) -> Result<Prepared<D::Asked>, (Failure, Ticket)> {
         let counts = self.state.counts(dialect.deployment());
         let arriving = counts.arrive();
         let is_empty = body.is_empty();
         let decoded = dialect.decode(head, body).await;
         arriving.end();
         drop(received);
-        let decoded = decoded.map_err(|refused| {
-            let RefusedBody { failure, deployment } = refused;
-            let failure = if is_empty { failure } else { came_as_form(self.headers, failure) };
-            let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
-            let ticket = counts.refuse(failure.outcome);
-            (failure, ticket)
-        })?;
-        let Decoded { deployment, mut items, asked, timeout, priority } = decoded;
-        let has_own_timeout = terms.is_given || timeout.is_some();
-        terms.apply(&mut items, &deployment, timeout, priority);
-        let names = &deployment.manifest.options.context_headers;
-        let metadata = headers::with_headers(&self.metadata, self.headers, names);
-        items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
-        if let Some(active) = self.active {
-            active.body_is_read();
-        }
-        Ok(Prepared { deployment, items, asked, has_own_timeout })
-    }
-
-    async fn whole<D: Dialect>(
-        &self,
-        dialect: &D,
-        head: &D::Head,
-        prepared: Prepared<D::Asked>,
-    ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
-        let Prepared { deployment, items, asked, .. } = prepared;
-        let RequestOutcomes { answers, mut ticket } = request::run(&deployment, items, Some(self.ledger)).await;
+        let (deployment, asked);
+        // In a block: what is not needed while the request waits takes no room in its future.
+        let running = {
+            let decoded = decoded.map_err(|refused| {
+                let RefusedBody { failure, deployment } = refused;
+                let failure = if is_empty { failure } else { came_as_form(self.headers, failure) };
+                let counts = deployment.as_deref().map_or(counts, |deployment| &deployment.outcomes);
+                let ticket = counts.refuse(failure.outcome);
+                (failure, ticket)
+            })?;
+            let mut items = decoded.items;
+            (deployment, asked) = (decoded.deployment, decoded.asked);
+            let has_own_timeout = terms.is_given || decoded.timeout.is_some();
+            terms.apply(&mut items, &deployment, decoded.timeout, decoded.priority);
+            let names = &deployment.manifest.options.context_headers;
+            let metadata = headers::with_headers(&self.metadata, self.headers, names);
+            items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
+            if let Some(active) = self.active {
+                active.body_is_read();
+            }
+            if let Some(form) = dialect.parts(head, &asked) {
+                // On the heap: whole answers are the most frequent.
+                let parts = Box::pin(self.in_parts(deployment, items, has_own_timeout, form));
+                return parts.await.map(Answered::InParts);
+            }
+            request::run(&deployment, items, Some(self.ledger))
+        };
+        let RequestOutcomes { answers, mut ticket } = running.await;
         // Kept until the answer has been written: then its connection counts it.
         let mut _untaken = None;
         let writing = match self.presentable(answers) {
@@ -331,13 +278,49 @@ impl Computing<'_> {
         match writing.await {
             Ok(Written { output, outcome }) => {
                 ticket.set_outcome(outcome);
-                Ok(Computed { output, ticket })
+                Ok(Answered::Whole(Computed { output, ticket }))
             }
             Err(failure) => {
                 ticket.set_outcome(failure.outcome);
                 Err((failure, ticket))
             }
         }
+    }
+
+    /// The same for a protocol that answers whole.
+    pub(crate) async fn compute<D: Dialect>(
+        &self,
+        dialect: &D,
+        head: &D::Head,
+        body: Chunks,
+        received: Option<CountedBytes>,
+        terms: RequestTerms,
+    ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
+        match self.answer(dialect, head, body, received, terms).await? {
+            Answered::Whole(computed) => Ok(computed),
+            Answered::InParts(_) => {
+                let failure = Failure::new(Outcome::Internal, "a message of a stream has no answer in parts");
+                let ticket = self.state.counts(dialect.deployment()).refuse(failure.outcome);
+                Err((failure, ticket))
+            }
+        }
+    }
+
+    async fn in_parts(
+        &self,
+        deployment: Arc<Deployment>,
+        mut items: RequestItems,
+        has_own_timeout: bool,
+        form: Box<dyn PartsForm>,
+    ) -> Result<Reply, (Failure, Ticket)> {
+        if !has_own_timeout {
+            // What a slow body has left of the deployment's time-out is not the client's: the first part ends it.
+            items.calls_mut().for_each(|call| call.timeout = None);
+        }
+        let most_unread = self.state.options.max_receiving_bytes;
+        let parts = request::open_parts(&deployment, items, self.ledger, most_unread).map_err(|refused| *refused)?;
+        let request_id = self.metadata.request_id.to_string();
+        parts::reply(parts, form, Recipient { request_id, shows_errors: self.state.options.show_errors }).await
     }
 
     /// Answers as this client may see them, if it still takes answers: that may have changed while they were computed.
