@@ -53,9 +53,10 @@ if TYPE_CHECKING:
     from jitney.deployments.methods import method
     from jitney.embedded.connect import connect, connect_sync
     from jitney.embedded.handles import Models, SyncModels
-    from jitney.embedded.models import Model, SyncModel
+    from jitney.embedded.models import Model, StreamModel, SyncModel, SyncStreamModel
     from jitney.embedded.run import Engine, SyncEngine, run, run_sync
     from jitney.embedded.serve import serve
+    from jitney.embedded.streams.parts import Parts, SyncParts
     from jitney.signature.grouping import bucket, length
     from jitney.types.arrays import Embeddings, Tensor
     from jitney.types.image import Image
@@ -75,11 +76,15 @@ _LATER = {
     "Later": "jitney.types.steps",
     "Model": "jitney.embedded.models",
     "Models": "jitney.embedded.handles",
+    "Parts": "jitney.embedded.streams.parts",
     "Response": "jitney.types.response",
     "Step": "jitney.types.steps",
+    "StreamModel": "jitney.embedded.models",
     "SyncEngine": "jitney.embedded.run",
     "SyncModel": "jitney.embedded.models",
     "SyncModels": "jitney.embedded.handles",
+    "SyncParts": "jitney.embedded.streams.parts",
+    "SyncStreamModel": "jitney.embedded.models",
     "Tensor": "jitney.types.arrays",
     "Usage": "jitney.types.steps",
     "bucket": "jitney.signature.grouping",
@@ -153,6 +158,7 @@ __all__ = [
     "NotFound",
     "OutOfMemory",
     "Overloaded",
+    "Parts",
     "Quarantined",
     "QueueBytesFull",
     "QueueFull",
@@ -160,9 +166,12 @@ __all__ = [
     "RequestMetadata",
     "Response",
     "Step",
+    "StreamModel",
     "SyncEngine",
     "SyncModel",
     "SyncModels",
+    "SyncParts",
+    "SyncStreamModel",
     "TargetError",
     "Tensor",
     "TooLarge",

@@ -253,6 +253,19 @@ _Failed = tuple[str, str, str | None, int | None, float | None]
 _Raw = tuple[int, Any, str | None]
 """An answer: (tag, str or bytes or Tensor, media type), (254, [(name, Tensor)], None) or (255, _Failed, None)."""
 
+_Event = _Raw | tuple[int, tuple[str, tuple[int, int] | None, _Raw | None], None]
+"""Of an answer in parts: a part or a failure as _Raw, or (252, (reason, usage, the whole answer), None)."""
+
+@final
+class Stream:
+    """An answer that comes in parts. The item is sent when it is first waited for. Dropping this cancels it."""
+
+    def wait(self) -> list[_Event]:
+        """Wait on this thread for what comes next; an empty list if it was cancelled."""
+
+    def cancel(self) -> None:
+        """Nobody wants the rest; nothing happens if it has ended."""
+
 @final
 class Entrance:
     """The way in to one deployment. Items are (tag, data): str for TAG_TEXT, for TAG_TENSOR a list of (dtype, shape,
@@ -268,6 +281,9 @@ class Entrance:
         self, items: Sequence[tuple[int, object]], timeout_s: float | None, priority: str, request_id: str | None
     ) -> list[_Raw]:
         """Run the items of one request and wait for all answers, in order."""
+
+    def stream(self, tag: int, data: object, timeout_s: float | None, priority: str, request_id: str | None) -> Stream:
+        """Begin one item whose answer comes in parts."""
 
 @final
 class Mailbox:
@@ -298,6 +314,20 @@ class Mailbox:
         request_id: str | None,
     ) -> tuple[Future[list[_Raw]], int]:
         """Begin to run the items of one request."""
+
+    def stream(
+        self,
+        entrance: Entrance,
+        tag: int,
+        data: object,
+        timeout_s: float | None,
+        priority: str,
+        request_id: str | None,
+    ) -> Stream:
+        """Begin one item whose answer comes in parts."""
+
+    def next(self, stream: Stream) -> tuple[Future[list[_Event]], int]:
+        """Begin to wait for what comes next of an answer; an empty list if it was cancelled."""
 
     def wait_for(self, starting: Starting) -> tuple[Future[tuple[int, str] | None], int]:
         """Begin to wait for something that an engine does."""

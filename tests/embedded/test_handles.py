@@ -8,6 +8,7 @@ from pathlib import Path
 
 PROGRAM = """
 import asyncio
+from collections.abc import Iterator
 from typing import Annotated
 
 import jitney
@@ -96,6 +97,21 @@ class Clip:
     def embed(self, texts: list[str]) -> list[str]: ...
 
 
+@jitney.deployment
+class Letters:
+    def predict(self, texts: list[str]) -> Iterator[list[jitney.Step[str]]]: ...
+
+
+@jitney.deployment(batched=False)
+def counted(prompt: Prompt) -> Iterator[jitney.Step[Picture, int]]: ...
+
+
+@jitney.deployment
+class Writer:
+    def admit(self, texts: list[str]) -> list[Prompt | Exception]: ...
+    def step(self, states: list[Prompt]) -> list[jitney.Step[bytes, str]]: ...
+
+
 few = jitney.configure(Clip, name="few")
 small = jitney.configure(Scaled, name="small", replicas=2)(0.5, label="a")
 loud = jitney.configure(shout, name="loud")
@@ -140,6 +156,14 @@ async def main() -> None:
         reveal_type(models[Clip])
         reveal_type(sync[few].embed)
         sync[Clip]("WRONG: it has no predict")
+        reveal_type(models[Letters])
+        reveal_type([part async for part in models[Letters].stream("x")])
+        reveal_type(await models[counted](Prompt("x")))
+        reveal_type(models[counted].stream(Prompt("x")))
+        reveal_type([part for part in sync[Writer].stream("x")])
+        reveal_type(sync[Writer]("x"))
+        reveal_type(await models.other.stream("x").begin())
+        reveal_type(sync[Letters])
     model: jitney.Model[str, np.ndarray]
 """
 
@@ -184,6 +208,14 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         array,
         "Methods[Model[Any, Any]]",
         "SyncModel[Any, Any]",
+        "StreamModel[str, Any, str]",
+        "list[str]",
+        "int",
+        "Parts[Picture]",
+        "list[bytes]",
+        "str",
+        "Parts[Any]",
+        "SyncStreamModel[str, Any, str]",
     ]
     errors = [d["message"] for d in found if d["severity"] == "error" and "list" not in d["message"]]
     assert any('"Literal[3]"' in error and '"str"' in error for error in errors), errors

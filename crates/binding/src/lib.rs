@@ -33,6 +33,8 @@ mod _core {
     #[pymodule_export]
     use super::program::mailbox::Mailbox;
     #[pymodule_export]
+    use super::program::stream::Stream;
+    #[pymodule_export]
     use super::results::Results;
     #[pymodule_export]
     use super::server::{InlineServer, adopt_parent, serve};

@@ -44,18 +44,33 @@ class Callee:
         self.takes_images: Final[bool] = manifest["input"]["kind"] == "image"
         self.write: Final[Write] = writer(manifest["input"])
         self.read: Final[Read] = reader(manifest["output"], output)
+        part = manifest["output"].get("part")
+        self.read_part: Final[Read | None] = (
+            None if part is None else reader(part, None if output is None else output.part)
+        )
+        """Reads one part of an answer; None if the model answers once."""
 
     def one(self, raw: Any) -> Any:
         """Read one answer; raise what it failed with."""
         if raw[0] == FAILED:
-            raise self._error(raw[1])
+            raise self.error(raw[1])
         return self.read(raw)
 
     def each(self, raws: Sequence[Any]) -> list[Any]:
         """Read many answers; what failed is its exception."""
-        return [self._error(raw[1]) if raw[0] == FAILED else self.read(raw) for raw in raws]
+        return [self.error(raw[1]) if raw[0] == FAILED else self.read(raw) for raw in raws]
 
-    def _error(self, failed: Any) -> Exception:
+    def part_reader(self) -> Read:
+        """Return what reads one part of an answer; TypeError if the model answers once."""
+        if self.read_part is None:
+            raise TypeError(
+                f"the model {self.name!r} answers once: call models.{self.name}(item) in place of models.{self.name}"
+                ".stream(item). A stream has a model whose `predict` yields parts, or that works in steps"
+            )
+        return self.read_part
+
+    def error(self, failed: Any) -> Exception:
+        """Return the exception of a failed item."""
         error = exception(failed)
         # An engine that failed answers like one that shuts down.
         if isinstance(error, (InternalError, Draining)) and (why := self.engine.failure()) is not None:

@@ -1,7 +1,7 @@
 """What `run` and `connect` return: the models of an engine, by name or by class."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from jitney.config.suggestion import closest
@@ -10,16 +10,20 @@ from jitney.deployments.configured import ConfiguredDeployment, HasPredict
 from jitney.deployments.deployment import Deployment
 from jitney.embedded.callee import Callee, Engine
 from jitney.embedded.mailboxes import LoopMailboxes
-from jitney.embedded.models import In_contra, Model, Out_co, SyncModel
+from jitney.embedded.models import In_contra, Model, Out_co, StreamModel, SyncModel, SyncStreamModel
+from jitney.embedded.streams.shapes import WorksInSteps, YieldsBatch, YieldsLater, YieldsOne
 from jitney.errors import Disconnected, InvalidInput, NotFound
 from jitney.signature.annotations import Output
 from jitney.types.arrays import Embeddings
+from jitney.types.steps import Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 I = TypeVar("I")  # noqa: E741 - an item
 O = TypeVar("O")  # noqa: E741 - an answer
+P = TypeVar("P")
+W = TypeVar("W")
 _AnyModel = TypeVar("_AnyModel")
 _Class = TypeVar("_Class")
 _Value = TypeVar("_Value")
@@ -194,11 +198,24 @@ class Models(_Handles[Model[Any, Any]]):
     """The models of an engine: `models.name`, `models["name"]`, or `models[Class]`, whose types are known."""
 
     def __init__(self, engine: Engine, mailboxes: LoopMailboxes) -> None:
-        super().__init__(engine, lambda callee, further: Model(callee, further, mailboxes))
+        def make(callee: Callee, further: Callable[[str], Model[Any, Any]]) -> Model[Any, Any]:
+            if callee.read_part is None:
+                return Model(callee, further, mailboxes)
+            return StreamModel[Any, Any, Any](callee, further, mailboxes)
+
+        super().__init__(engine, make)
         self._sync: SyncModels | None = None
 
     @overload
     def __getitem__(self, key: str) -> Model[Any, Any]: ...
+    @overload
+    def __getitem__(self, key: "Of[YieldsBatch[I, P, W]]") -> StreamModel[I, W, P]: ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
+    @overload
+    def __getitem__(self, key: "Of[WorksInSteps[I, P, W]]") -> StreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Of[YieldsLater[I, P, W]]") -> StreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Of[YieldsOne[I, P, W]]") -> StreamModel[I, W, P]: ...
     @overload
     def __getitem__(self, key: "Of[PredictsListOrErrors[I, O]]") -> Model[I, O]: ...  # pyright: ignore[reportOverlappingOverload] -- errors come first
     @overload
@@ -217,6 +234,12 @@ class Models(_Handles[Model[Any, Any]]):
     def __getitem__(self, key: "Of[HasPredict]") -> Model[Any, Any]: ...
     @overload
     def __getitem__(self, key: "Of[object]") -> "Methods[Model[Any, Any]]": ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
+    @overload
+    def __getitem__(self, key: "Callable[[list[I]], Iterator[list[Step[P, W]]]]") -> StreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Callable[[I], AsyncIterator[Step[P, W]]]") -> StreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Callable[[I], Iterator[Step[P, W]]]") -> StreamModel[I, W, P]: ...
     @overload
     def __getitem__(self, key: "Callable[[list[I]], Soon[list[O | InvalidInput]]]") -> Model[I, O]: ...
     @overload
@@ -242,10 +265,23 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     """The same for threads: each call waits for its answer."""
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(engine, SyncModel)
+        def make(callee: Callee, further: Callable[[str], SyncModel[Any, Any]]) -> SyncModel[Any, Any]:
+            if callee.read_part is None:
+                return SyncModel(callee, further)
+            return SyncStreamModel[Any, Any, Any](callee, further)
+
+        super().__init__(engine, make)
 
     @overload
     def __getitem__(self, key: str) -> SyncModel[Any, Any]: ...
+    @overload
+    def __getitem__(self, key: "Of[YieldsBatch[I, P, W]]") -> SyncStreamModel[I, W, P]: ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
+    @overload
+    def __getitem__(self, key: "Of[WorksInSteps[I, P, W]]") -> SyncStreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Of[YieldsLater[I, P, W]]") -> SyncStreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Of[YieldsOne[I, P, W]]") -> SyncStreamModel[I, W, P]: ...
     @overload
     def __getitem__(self, key: "Of[PredictsListOrErrors[I, O]]") -> SyncModel[I, O]: ...  # pyright: ignore[reportOverlappingOverload] -- errors come first
     @overload
@@ -264,6 +300,12 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
     def __getitem__(self, key: "Of[HasPredict]") -> SyncModel[Any, Any]: ...
     @overload
     def __getitem__(self, key: "Of[object]") -> "Methods[SyncModel[Any, Any]]": ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
+    @overload
+    def __getitem__(self, key: "Callable[[list[I]], Iterator[list[Step[P, W]]]]") -> SyncStreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Callable[[I], AsyncIterator[Step[P, W]]]") -> SyncStreamModel[I, W, P]: ...
+    @overload
+    def __getitem__(self, key: "Callable[[I], Iterator[Step[P, W]]]") -> SyncStreamModel[I, W, P]: ...
     @overload
     def __getitem__(self, key: "Callable[[list[I]], Soon[list[O | InvalidInput]]]") -> SyncModel[I, O]: ...
     @overload

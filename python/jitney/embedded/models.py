@@ -9,14 +9,18 @@ from contextvars import ContextVar
 from functools import cache, partial
 from threading import get_ident
 from time import monotonic
-from typing import Any, Final, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
 from jitney.context import available_cores
 from jitney.context import request_id as running_request_id
 from jitney.embedded.callee import Callee, together
 from jitney.embedded.mailboxes import LoopMailboxes
+from jitney.embedded.streams.parts import Part_co, Parts, SyncParts
 from jitney.embedded.values import BUFFERS, FAILED
 from jitney.errors import RequestError
+
+if TYPE_CHECKING:
+    from jitney import _core
 
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
@@ -176,6 +180,31 @@ class Model(Generic[In_contra, Out_co]):
             raise
         return together(self._callee.each(raws), refused, return_exceptions=return_exceptions)
 
+    def stream(
+        self,
+        item: In_contra,
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        request_id: str | None = None,
+    ) -> Parts[Any]:
+        """Run one item whose answer comes in parts: `async for part in model.stream(item)`. Best in an `async with`.
+
+        The item is sent when its first part is waited for; `timeout_s` counts from there, and is for the whole answer.
+        TypeError if the model answers once.
+        """
+        read, given_id = self._callee.part_reader(), _id(request_id)
+
+        async def open_in(mailbox: "_core.Mailbox") -> "_core.Stream":
+            left_s = timeout_s
+            if self._callee.takes_images and not isinstance(item, BUFFERS):
+                (tag, data), left_s = await _on_image_thread(self._write, item, timeout_s)
+            else:
+                tag, data = self._write(item)
+            return mailbox.stream(self._entrance, tag, data, left_s, priority, given_id)
+
+        return Parts(self._callee, read, self._mailboxes, open_in)
+
     def __getattr__(self, method: str) -> "Model[Any, Any]":
         return self._further(method)
 
@@ -185,6 +214,23 @@ class Model(Generic[In_contra, Out_co]):
     def for_handlers(self) -> "Model[In_contra, Out_co]":
         """Return the same model for handlers of FastAPI, which says so if one calls it that cannot await it."""
         return _HandlersModel(self._callee, lambda name: self._further(name).for_handlers(), self._mailboxes)
+
+
+class StreamModel(Model[In_contra, Out_co], Generic[In_contra, Out_co, Part_co]):
+    """One deployment that answers in parts. A call gives the whole answer, `stream` gives its parts."""
+
+    if TYPE_CHECKING:
+
+        def stream(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self,
+            item: In_contra,
+            *,
+            timeout_s: float | None = None,
+            priority: Priority = "normal",
+            request_id: str | None = None,
+        ) -> Parts[Part_co]:
+            """Return the parts of the answer to this item."""
+            ...
 
 
 class _HandlersModel(Model[In_contra, Out_co]):
@@ -262,8 +308,47 @@ class SyncModel(Generic[In_contra, Out_co]):
         )
         return together(self._callee.each(raws), refused, return_exceptions=return_exceptions)
 
+    def stream(
+        self,
+        item: In_contra,
+        *,
+        timeout_s: float | None = None,
+        priority: Priority = "normal",
+        request_id: str | None = None,
+    ) -> SyncParts[Any]:
+        """Run one item whose answer comes in parts: `for part in model.stream(item)`, or in a `with`.
+
+        The item is sent when its first part is waited for; `timeout_s` counts from there, and is for the whole answer.
+        TypeError if the model answers once.
+        """
+        read, given_id = self._callee.part_reader(), _id(request_id)
+
+        def open_here() -> "_core.Stream":
+            _refuse_in_loop()
+            tag, data = self._callee.write(item)
+            return self._callee.entrance.stream(tag, data, timeout_s, priority, given_id)
+
+        return SyncParts(self._callee, read, open_here)
+
     def __getattr__(self, method: str) -> "SyncModel[Any, Any]":
         return self._further(method)
 
     def __repr__(self) -> str:
         return f"<jitney.SyncModel {self._callee.name}>"
+
+
+class SyncStreamModel(SyncModel[In_contra, Out_co], Generic[In_contra, Out_co, Part_co]):
+    """One deployment that answers in parts. A call gives the whole answer, `stream` gives its parts."""
+
+    if TYPE_CHECKING:
+
+        def stream(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self,
+            item: In_contra,
+            *,
+            timeout_s: float | None = None,
+            priority: Priority = "normal",
+            request_id: str | None = None,
+        ) -> SyncParts[Part_co]:
+            """Return the parts of the answer to this item."""
+            ...

@@ -23,7 +23,8 @@ from jitney.types.response import Response, read_head
 
 FAILED: Final = 255
 NAMED: Final = 254
-"""Kinds of raw answers that are not a tag; the same numbers as in Rust."""
+ENDED: Final = 252
+"""Kinds of raw answers that are not a tag; the same numbers as in Rust. ENDED is the end of an answer in parts."""
 PYTHON: Final = 253
 """The value itself, which stays in this process: of fake models in tests."""
 

@@ -2,6 +2,7 @@
 
 use super::log::log_to_python;
 use super::reply::{Reply, forked, lock, one, to_python};
+use super::stream::Stream;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::{length, terms, wait};
 use jitney_core::config::manifest::DeploymentManifest;
@@ -9,6 +10,7 @@ use jitney_server::base::fatal::Doing;
 use jitney_server::clients::client::calls::Address;
 use jitney_server::clients::client::entrance::RemoteEntrance;
 use jitney_server::clients::client::remote;
+use jitney_server::engine::program_values::parts::Streaming;
 use jitney_server::engine::program_values::{Answering, Parts, Terms};
 use jitney_server::run::embed::{Embedded, LocalEntrance};
 use jitney_server::workers::settings::Settings;
@@ -205,6 +207,13 @@ impl Entrance {
         }
     }
 
+    pub(crate) fn stream_of(&self, item: Parts, terms: Terms) -> Streaming {
+        match &self.way {
+            Way::Here(entrance) => entrance.stream(item, terms),
+            Way::There(entrance) => entrance.stream(item, terms),
+        }
+    }
+
     /// Refuses what is done in a fork.
     pub(crate) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if std::process::id() == self.process { Ok(()) } else { Err(forked(py)) }
@@ -248,5 +257,20 @@ impl Entrance {
         let reply = wait(py, Box::pin(async move { Reply::Many(id, answering.await) }))?;
         crate::buffer::give_back();
         to_python(py, reply)
+    }
+
+    /// Begins one item whose answer comes in parts.
+    fn stream(
+        &self,
+        py: Python<'_>,
+        tag: u8,
+        data: &Bound<'_, PyAny>,
+        timeout_s: Option<f64>,
+        priority: &str,
+        request_id: Option<&str>,
+    ) -> PyResult<Stream> {
+        self.check_process(py)?;
+        let terms = terms(timeout_s, priority, request_id)?;
+        Ok(Stream::new(terms.id.clone(), self.stream_of(parts(tag, data, None)?, terms)))
     }
 }

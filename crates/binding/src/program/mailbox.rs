@@ -3,6 +3,7 @@
 
 use super::engine::{Entrance, Starting};
 use super::reply::{Calling, Reply, forked, lock, one, to_python};
+use super::stream::Stream;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::terms;
 use crate::buffer::give_back;
@@ -200,6 +201,28 @@ impl Mailbox {
         let id = terms.id.clone();
         let answering: Answering = entrance.call(all_parts(items, Some(&self.bell))?, terms);
         self.begin(py, Box::pin(async move { Reply::Many(id, answering.await) }), Some(count))
+    }
+
+    /// Begins one item whose answer comes in parts.
+    #[allow(clippy::too_many_arguments, reason = "the last three are the terms of the call, as Python has them")]
+    fn stream(
+        &self,
+        py: Python<'_>,
+        entrance: &Entrance,
+        tag: u8,
+        data: &Bound<'_, PyAny>,
+        timeout_s: Option<f64>,
+        priority: &str,
+        request_id: Option<&str>,
+    ) -> PyResult<Stream> {
+        entrance.check_process(py)?;
+        let terms = terms(timeout_s, priority, request_id)?;
+        Ok(Stream::new(terms.id.clone(), entrance.stream_of(parts(tag, data, Some(&self.bell))?, terms)))
+    }
+
+    /// Waits for the next parts of a stream.
+    fn next<'py>(&self, py: Python<'py>, stream: &Stream) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        self.begin(py, stream.next(), Some(1))
     }
 
     /// Waits for the engine to be ready, or to have ended.

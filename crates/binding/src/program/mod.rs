@@ -4,5 +4,6 @@ pub(crate) mod engine;
 mod log;
 pub(crate) mod mailbox;
 mod reply;
+pub(crate) mod stream;
 mod values;
 mod waiting;

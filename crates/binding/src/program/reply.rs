@@ -1,7 +1,8 @@
 //! What a call ends with, and as what Python gets it.
 
-use super::values::{raw, raws};
+use super::values::{event, raw, raws};
 use jitney_server::base::fatal::Fatal;
+use jitney_server::engine::reply::ReplyEvent;
 use jitney_server::values::answer::Answer;
 use jitney_server::values::call_id::CallId;
 use pyo3::exceptions::PyRuntimeError;
@@ -14,6 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) enum Reply {
     One(CallId, Answer),
     Many(CallId, Vec<Answer>),
+    /// The next parts of an answer, and its end; nothing if it was cancelled.
+    Events(CallId, Vec<ReplyEvent>),
     Done(Result<(), Fatal>),
 }
 
@@ -33,6 +36,13 @@ pub(crate) fn to_python(py: Python<'_>, reply: Reply) -> PyResult<Bound<'_, PyAn
     Ok(match reply {
         Reply::One(id, answer) => raw(py, &id, answer).map(Bound::<PyTuple>::into_any)?,
         Reply::Many(id, answers) => raws(py, &id, answers).map(Bound::<PyList>::into_any)?,
+        Reply::Events(id, events) => {
+            let list = PyList::empty(py);
+            for one in events {
+                list.append(event(py, &id, one)?)?;
+            }
+            list.into_any()
+        }
         Reply::Done(Ok(())) => py.None().into_bound(py),
         Reply::Done(Err(fatal)) => (fatal.code, fatal.text).into_pyobject(py)?.into_any(),
     })

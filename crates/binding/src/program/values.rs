@@ -3,6 +3,7 @@
 use crate::buffer::{Tensor, lend_bytes, parsed_bytes};
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::engine::program_values::Parts;
+use jitney_server::engine::reply::{PartValues, ReplyEvent};
 use jitney_server::values::answer::{Answer, Failure, OutputPart};
 use jitney_server::values::call::Part;
 use jitney_server::values::call_id::CallId;
@@ -18,6 +19,8 @@ use std::task::Waker;
 pub(crate) const FAILED: u8 = 255;
 /// What an answer is when it is several arrays by name.
 pub(crate) const NAMED: u8 = 254;
+/// The end of an answer in parts.
+const ENDED: u8 = 252;
 
 /// The parts of one item. `data` is a str, an object with a buffer, or for arrays a list of (dtype, shape, buffer).
 /// `bell` as `lend_bytes` has it.
@@ -52,15 +55,34 @@ fn array(dtype: &str, shape: &[u64], buffer: &Bound<'_, PyAny>, bell: Option<&Wa
 /// An answer as (kind, data, media type and headers): the tag of a value, `NAMED` or `FAILED`.
 pub(crate) fn raw<'py>(py: Python<'py>, id: &CallId, answer: Answer) -> PyResult<Bound<'py, PyTuple>> {
     match answer.result {
-        Ok(parts) => match <[OutputPart; 1]>::try_from(parts.into_vec()) {
-            Ok([part]) if part.name.is_empty() => {
-                let (tag, media) = (part.tag as u8, part.media_type.as_deref().map(str::to_owned));
-                (tag, value(py, part)?, media).into_pyobject(py)
-            }
-            Ok([part]) => named(py, [part]),
-            Err(parts) => named(py, parts),
-        },
+        Ok(parts) => raw_values(py, parts),
         Err(failure) => (FAILED, failed(&id.text(), &failure), None::<String>).into_pyobject(py),
+    }
+}
+
+fn raw_values(py: Python<'_>, parts: PartValues) -> PyResult<Bound<'_, PyTuple>> {
+    match <[OutputPart; 1]>::try_from(parts.into_vec()) {
+        Ok([part]) if part.name.is_empty() => {
+            let (tag, media) = (part.tag as u8, part.media_type.as_deref().map(str::to_owned));
+            (tag, value(py, part)?, media).into_pyobject(py)
+        }
+        Ok([part]) => named(py, [part]),
+        Err(parts) => named(py, parts),
+    }
+}
+
+/// An event of an answer in parts: a part as `raw` has it, a failure as `raw` has it, or the end as (`ENDED`, (reason, tokens
+/// read and written or None, the whole answer as `raw` has it or None), None).
+pub(crate) fn event<'py>(py: Python<'py>, id: &CallId, event: ReplyEvent) -> PyResult<Bound<'py, PyTuple>> {
+    match event {
+        ReplyEvent::Part(values) => raw_values(py, values),
+        ReplyEvent::End(Answer { result: Ok(values), end, .. }) => {
+            let whole = if values.is_empty() { None } else { Some(raw_values(py, values)?) };
+            let usage = end.as_ref().and_then(|end| end.usage).map(|usage| (usage.input, usage.output));
+            let reason = end.as_ref().map_or("stop", |end| &*end.reason);
+            (ENDED, (reason, usage, whole), None::<String>).into_pyobject(py)
+        }
+        ReplyEvent::End(failed) => raw(py, id, failed),
     }
 }
 

@@ -28,6 +28,11 @@ const GONE_FOR: Duration = Duration::from_secs(1);
 /// The values of one part of an answer.
 pub type PartValues = SmallVec<[OutputPart; 1]>;
 
+/// What a part takes in memory, in bytes.
+pub(crate) fn bytes_of(part: &[OutputPart]) -> usize {
+    PART_BYTES + part.iter().map(|value| value.data.len()).sum::<usize>()
+}
+
 /// What the engine says about one item.
 #[derive(Clone, Debug)]
 pub enum ReplyEvent {
@@ -135,7 +140,7 @@ impl ReplySender {
         if state.is_abandoned {
             return PartSent::NobodyWaits;
         }
-        let bytes = PART_BYTES + part.iter().map(|value| value.data.len()).sum::<usize>();
+        let bytes = bytes_of(&part);
         let fits = match &self.unread {
             Some(unread) => state.bytes + bytes <= LEAST_BYTES || unread.has_room(),
             None => state.parts.len() < MOST_PARTS,

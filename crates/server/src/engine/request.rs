@@ -114,14 +114,32 @@ pub(crate) fn open_parts(
     ledger: &Ledger,
     most_unread: u64,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
+    let unread = UnreadParts { account: ledger.untaken.clone(), limit: most_unread };
+    open_parts_of(deployment, request, Some(ledger), unread)
+}
+
+/// The same for a program that holds the engine: it has no connection and may use the whole queue.
+pub(crate) fn open_own_parts(
+    deployment: &Arc<Deployment>,
+    request: RequestItems,
+    unread: UnreadParts,
+) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
+    open_parts_of(deployment, request, None, unread)
+}
+
+fn open_parts_of(
+    deployment: &Arc<Deployment>,
+    request: RequestItems,
+    ledger: Option<&Ledger>,
+    unread: UnreadParts,
+) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
     let RequestItems { mut items, bytes, _held: held } = request;
     let one = items.pop().unwrap_or_else(|| Err(Failure::new(Outcome::Internal, "the request has no item")));
-    let entered = one.and_then(|call| Ok((call, waiting(deployment, Some(ledger), 1, bytes)?)));
+    let entered = one.and_then(|call| Ok((call, waiting(deployment, ledger, 1, bytes)?)));
     let (call, waiting) = entered.map_err(|failure| {
         let ticket = deployment.refuse(failure.outcome).of_items(1);
         Box::new((failure, ticket))
     })?;
-    let unread = UnreadParts { account: ledger.untaken.clone(), limit: most_unread };
     Ok(AnswerParts::open(deployment, Call { streams: true, ..call }, &waiting, unread, held))
 }
 

@@ -6,8 +6,10 @@
 use crate::base::fatal::{Doing, Fatal};
 use crate::engine::deployment::Deployment;
 use crate::engine::program_values;
+use crate::engine::program_values::parts::{EndedParts, OpenedByPoll, OwnParts, Reader, Streaming, open};
 use crate::engine::program_values::{Answering, Parts, Terms};
 use crate::engine::readiness::Readiness;
+use crate::engine::reply::UnreadParts;
 use crate::engine::server_state::ServerState;
 use crate::run::engine_host::EngineHost;
 use crate::values::answer::{Answer, Failure};
@@ -25,6 +27,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 #[derive(Clone, Debug)]
 pub struct LocalEntrance {
     deployment: Arc<Deployment>,
+    /// Where parts count that the program has not taken. Each answer has a part of the account.
+    unread: UnreadParts,
     /// Each call holds one that is not weak; the engine ends when none is left.
     inside: mpsc::WeakSender<Infallible>,
 }
@@ -38,6 +42,19 @@ impl LocalEntrance {
             let Some(_inside) = inside else { return items.iter().map(|_| ended()).collect() };
             program_values::run(&deployment, items, terms).await
         })
+    }
+
+    /// Runs one item whose answer comes in parts. The first poll sends the item to the engine.
+    pub fn stream(&self, item: Parts, terms: Terms) -> Streaming {
+        let Some(inside) = self.inside.upgrade() else { return Box::new(EndedParts(Some(ended()))) };
+        let UnreadParts { account, limit } = &self.unread;
+        let reader = Reader::Own(UnreadParts { account: account.part(), limit: *limit });
+        let deployment = self.deployment.clone();
+        let opening = async move {
+            let parts = open(deployment, item, terms, 0, reader).await.map_err(|refused| refused.0)?;
+            Ok(Box::new(OwnParts(parts)) as Streaming)
+        };
+        Box::new(OpenedByPoll::new(Box::pin(opening), inside))
     }
 }
 
@@ -137,7 +154,9 @@ impl Embedded {
     pub fn entrance(&self, name: &str) -> Option<LocalEntrance> {
         let deployment = self.state.deployment(name)?;
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(LocalEntrance { deployment, inside: inside.as_ref()?.downgrade() })
+        let limit = self.state.options.max_receiving_bytes;
+        let unread = UnreadParts { account: self.state.ledger.untaken.clone(), limit };
+        Some(LocalEntrance { deployment, unread, inside: inside.as_ref()?.downgrade() })
     }
 
     /// Takes nothing new, lets requests in flight finish for `drain_timeout_s`, ends the workers. Polling needs no runtime.

@@ -1,0 +1,134 @@
+//! One item of a program whose answer comes in parts.
+
+use super::{Parts, Terms, call, weight};
+use crate::base::ledger::Ledger;
+use crate::base::offload;
+use crate::engine::deployment::Deployment;
+use crate::engine::deployment::ticket::Ticket;
+use crate::engine::reply::{ReplyEvent, UnreadParts, gone};
+use crate::engine::request;
+use crate::engine::request::RequestItems;
+use crate::engine::request::parts::{AnswerParts, PartEvent};
+use crate::values::answer::{Answer, Failure};
+use crate::values::metadata::Metadata;
+use smallvec::smallvec;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// The answer to one call, part by part. Dropping it before the end cancels the call.
+pub trait CallParts: Send {
+    /// The next event. After the end there is none: do not poll again.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent>;
+}
+
+/// The same, of any kind of engine.
+pub type Streaming = Box<dyn CallParts>;
+
+/// Where the parts of a call count while they wait for the program, and of which connection the call is.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    /// The program holds the engine and may use its whole queue.
+    Own(UnreadParts),
+    #[allow(dead_code, reason = "parts do not cross to programs that dial yet")]
+    /// The program dials the server, whose clients may leave so many bytes unread.
+    Remote(Ledger, u64),
+}
+
+/// Hands one item to its engine. Its values may be slices of `message` bytes.
+pub(crate) async fn open(
+    deployment: Arc<Deployment>,
+    item: Parts,
+    terms: Terms,
+    message: usize,
+    reader: Reader,
+) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
+    let arriving = deployment.outcomes.arrive();
+    let weight = weight(&deployment.manifest, &item);
+    let decoded = offload::run(weight, || {
+        RequestItems::new(&deployment, smallvec![call(&deployment.manifest, item, &terms)], message)
+    })
+    .await;
+    arriving.end();
+    let mut items = decoded.map_err(|failure| {
+        let ticket = deployment.refuse(failure.outcome);
+        Box::new((failure, ticket))
+    })?;
+    let metadata = Arc::new(Metadata { request_id: terms.id.text().into(), ..Metadata::default() });
+    items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
+    match reader {
+        Reader::Own(unread) => request::open_own_parts(&deployment, items, unread),
+        Reader::Remote(ledger, most_unread) => request::open_parts(&deployment, items, &ledger, most_unread),
+    }
+}
+
+/// A stream that is being opened.
+pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Streaming, Failure>> + Send>>;
+
+enum State {
+    /// Nothing was sent before the first poll.
+    Opening(Opening),
+    Open(Streaming),
+    Ended,
+}
+
+/// An answer in parts that its first poll opens. It keeps `K` until its end.
+pub(crate) struct OpenedByPoll<K> {
+    state: State,
+    kept: Option<K>,
+}
+
+impl<K> OpenedByPoll<K> {
+    pub(crate) fn new(opening: Opening, kept: K) -> OpenedByPoll<K> {
+        OpenedByPoll { state: State::Opening(opening), kept: Some(kept) }
+    }
+
+    fn end(&mut self, answer: Answer) -> ReplyEvent {
+        self.state = State::Ended;
+        self.kept = None;
+        ReplyEvent::End(answer)
+    }
+}
+
+impl<K: Send> CallParts for OpenedByPoll<K> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        loop {
+            match &mut self.state {
+                State::Opening(opening) => match ready!(opening.as_mut().poll(cx)) {
+                    Ok(parts) => self.state = State::Open(parts),
+                    Err(failure) => return Poll::Ready(self.end(Answer::failed(failure))),
+                },
+                State::Open(parts) => {
+                    return Poll::Ready(match ready!(parts.poll_event(cx)) {
+                        ReplyEvent::End(answer) => self.end(answer),
+                        part @ ReplyEvent::Part(_) => part,
+                    });
+                }
+                State::Ended => return Poll::Ready(ReplyEvent::End(gone())),
+            }
+        }
+    }
+}
+
+/// The answer of an engine in this process.
+pub(crate) struct OwnParts(pub(crate) AnswerParts);
+
+impl CallParts for OwnParts {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        Poll::Ready(match ready!(self.0.poll_event(cx)) {
+            PartEvent::Part(values) => ReplyEvent::Part(values),
+            // The program has the answer now, so the ticket counts it.
+            PartEvent::End(answer, _ticket) => ReplyEvent::End(*answer),
+        })
+    }
+}
+
+/// An answer that is there already.
+#[derive(Debug)]
+pub(crate) struct EndedParts(pub(crate) Option<Answer>);
+
+impl CallParts for EndedParts {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<ReplyEvent> {
+        Poll::Ready(ReplyEvent::End(self.0.take().unwrap_or_else(gone)))
+    }
+}

@@ -1,0 +1,1 @@
+"""Answers in parts, as programs take them."""
