@@ -29,7 +29,7 @@ use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use prometheus::Histogram;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,6 +182,34 @@ impl Deployment {
         // If the engine is gone, so is the sender, and the receiver says so.
         let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));
         (answer, guard)
+    }
+
+    /// Hands the items of one request to the engine: they are admitted together, or all refused. Their parts count in
+    /// `unread`. Dropping the guard cancels all of them.
+    pub(super) fn begin_parts(
+        &self,
+        mut calls: SmallVec<[Call; 1]>,
+        waiting: &Account,
+        unread: &UnreadParts,
+    ) -> (SmallVec<[ReplyReceiver; 1]>, CancelOnDrop) {
+        if calls.len() == 1
+            && let Some(call) = calls.pop()
+        {
+            let (answer, guard) = self.begin(call, waiting, Some(unread.clone()));
+            return (smallvec![answer], guard);
+        }
+        let guard = CancelOnDrop::new(self, calls.iter().map(|call| call.id).collect());
+        let (items, answers): (Vec<_>, SmallVec<_>) = calls
+            .into_iter()
+            .map(|call| {
+                let (mut reply, answer) = reply::channel();
+                reply.count_in(waiting, call.bytes());
+                reply.count_parts(unread.clone());
+                ((Box::new(call), reply), answer)
+            })
+            .unzip();
+        let _ = self.inbound.send(Inbound::SubmitMany { items, continues: false });
+        (answers, guard)
     }
 
     /// Counts the memory of a request that the queue does not count, until what is returned is dropped. This is the memory of

@@ -106,8 +106,8 @@ pub(crate) fn run<'a>(
     Either::Right(run_many(deployment, items, waiting).inspect(move |_| drop(held)).boxed())
 }
 
-/// Runs a request of one item whose answer is taken part by part. It says to the worker that it is. The answers of all clients
-/// may have `most_unread` bytes.
+/// Runs a request whose answers are taken part by part. It says to the worker that they are. If an item cannot be computed,
+/// the request fails. The answers of all clients may have `most_unread` bytes.
 pub(crate) fn open_parts(
     deployment: &Arc<Deployment>,
     request: RequestItems,
@@ -115,14 +115,14 @@ pub(crate) fn open_parts(
     most_unread: u64,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
     let unread = UnreadParts { account: ledger.untaken.clone(), limit: most_unread };
-    open_parts_of(deployment, request, Some(ledger), unread)
+    open_parts_of(deployment, request, Some(ledger), &unread)
 }
 
 /// The same for a program that holds the engine: it has no connection and may use the whole queue.
 pub(crate) fn open_own_parts(
     deployment: &Arc<Deployment>,
     request: RequestItems,
-    unread: UnreadParts,
+    unread: &UnreadParts,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
     open_parts_of(deployment, request, None, unread)
 }
@@ -131,16 +131,19 @@ fn open_parts_of(
     deployment: &Arc<Deployment>,
     request: RequestItems,
     ledger: Option<&Ledger>,
-    unread: UnreadParts,
+    unread: &UnreadParts,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
-    let RequestItems { mut items, bytes, _held: held } = request;
-    let one = items.pop().unwrap_or_else(|| Err(Failure::new(Outcome::Internal, "the request has no item")));
-    let entered = one.and_then(|call| Ok((call, waiting(deployment, ledger, 1, bytes)?)));
-    let (call, waiting) = entered.map_err(|failure| {
-        let ticket = deployment.refuse(failure.outcome).of_items(1);
+    let RequestItems { items, bytes, _held: held } = request;
+    let count = count(&items);
+    let entered = waiting(deployment, ledger, items.len(), bytes).and_then(|waiting| {
+        let calls = items.into_iter().map(|item| item.map(|call| Call { streams: true, ..call }));
+        Ok((calls.collect::<Result<SmallVec<[Call; 1]>, Failure>>()?, waiting))
+    });
+    let (calls, waiting) = entered.map_err(|failure| {
+        let ticket = deployment.refuse(failure.outcome).of_items(count);
         Box::new((failure, ticket))
     })?;
-    Ok(AnswerParts::open(deployment, Call { streams: true, ..call }, &waiting, unread, held))
+    Ok(AnswerParts::open(deployment, calls, &waiting, unread, held))
 }
 
 /// Where the items of a request count while they wait; a failure if its connection has more than its share.

@@ -57,7 +57,7 @@ pub(crate) async fn open(
     let metadata = Arc::new(Metadata { request_id: terms.id.text().into(), ..Metadata::default() });
     items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
     match reader {
-        Reader::Own(unread) => request::open_own_parts(&deployment, items, unread),
+        Reader::Own(unread) => request::open_own_parts(&deployment, items, &unread),
         Reader::Remote(ledger, most_unread) => request::open_parts(&deployment, items, &ledger, most_unread),
     }
 }
@@ -116,9 +116,9 @@ pub(crate) struct OwnParts(pub(crate) AnswerParts);
 impl CallParts for OwnParts {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         Poll::Ready(match ready!(self.0.poll_event(cx)) {
-            PartEvent::Part(values) => ReplyEvent::Part(values),
+            PartEvent::Part(_, values) => ReplyEvent::Part(values),
             // The program has the answer now, so the ticket counts it.
-            PartEvent::End(answer, _ticket) => ReplyEvent::End(*answer),
+            PartEvent::End(_, answer, _ticket) => ReplyEvent::End(*answer),
         })
     }
 }

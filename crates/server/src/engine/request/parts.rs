@@ -1,4 +1,4 @@
-//! The answer to one item, part by part.
+//! The answer to the items of one request, part by part.
 
 use crate::base::ledger::{Account, CountedBytes};
 use crate::engine::deployment::ticket::Ticket;
@@ -7,55 +7,75 @@ use crate::engine::reply::{PartValues, ReplyEvent, ReplyReceiver, UnreadParts};
 use crate::values::answer::{Answer, Timing};
 use crate::values::call::Call;
 use jitney_core::tables::outcome::Outcome;
+use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use tokio::time::Instant;
 
 /// What comes next of an answer.
 #[derive(Debug)]
 pub(crate) enum PartEvent {
-    /// A part; more events follow.
-    Part(PartValues),
-    /// The end; nothing follows. The ticket counts the request when it is dropped.
-    End(Box<Answer>, Ticket),
+    /// A part of the answer to the item at this place; more events follow.
+    Part(usize, PartValues),
+    /// The end of the item at this place. With a ticket it is the end of the request: all items have ended, or this one has
+    /// failed. Then nothing follows, and the ticket counts the request when it is dropped.
+    End(usize, Box<Answer>, Option<Ticket>),
 }
 
-/// The answer to one item while it is computed. Dropping it before the end cancels the item.
+/// The answers to the items of a request while they are computed. Dropping it before the end cancels them.
 pub(crate) struct AnswerParts {
     deployment: Arc<Deployment>,
-    reply: ReplyReceiver,
+    /// `None` of an item that has ended.
+    replies: SmallVec<[Option<ReplyReceiver>; 1]>,
+    /// The place that is asked first: each item has its turn.
+    next: usize,
     /// `None` after the end.
     guard: Option<CancelOnDrop>,
     started: Instant,
+    /// Of the slowest item that has ended.
+    timing: Timing,
     /// Counts the memory of the request that the queue does not count.
     _held: Option<CountedBytes>,
 }
 
 impl AnswerParts {
-    /// Hands an item to its engine. It counts in `waiting`, its parts count in `unread`, and `held` counts the memory of the
-    /// request that the queue does not count.
+    /// Hands items to their engine. They count in `waiting`, their parts count in `unread`, and `held` counts the memory of
+    /// the request that the queue does not count.
     pub(super) fn open(
         deployment: &Arc<Deployment>,
-        call: Call,
+        calls: SmallVec<[Call; 1]>,
         waiting: &Account,
-        unread: UnreadParts,
+        unread: &UnreadParts,
         held: Option<CountedBytes>,
     ) -> AnswerParts {
         let started = Instant::now();
-        let (reply, guard) = deployment.begin(call, waiting, Some(unread));
-        AnswerParts { deployment: deployment.clone(), reply, guard: Some(guard), started, _held: held }
+        let (replies, guard) = deployment.begin_parts(calls, waiting, unread);
+        AnswerParts {
+            deployment: deployment.clone(),
+            replies: replies.into_iter().map(Some).collect(),
+            next: 0,
+            guard: Some(guard),
+            started,
+            timing: Timing::default(),
+            _held: held,
+        }
     }
 
     /// The next event. After the end there is none: do not poll again.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<PartEvent> {
-        Poll::Ready(match ready!(self.reply.poll_event(cx)) {
-            ReplyEvent::Part(values) => PartEvent::Part(values),
-            ReplyEvent::End(answer) => {
-                let ticket = self.end(answer.outcome(), answer.timing);
-                PartEvent::End(Box::new(answer), ticket)
-            }
-        })
+        let count = self.replies.len();
+        for turn in 0..count {
+            let place = (self.next + turn) % count;
+            let Some(reply) = &mut self.replies[place] else { continue };
+            let Poll::Ready(event) = reply.poll_event(cx) else { continue };
+            self.next = place + 1;
+            return Poll::Ready(match event {
+                ReplyEvent::Part(values) => PartEvent::Part(place, values),
+                ReplyEvent::End(answer) => self.item_ended(place, answer),
+            });
+        }
+        Poll::Pending
     }
 
     /// Waits for the next event.
@@ -63,18 +83,37 @@ impl AnswerParts {
         poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    /// Gives the rest of the answer up, because it cannot be written: the item is cancelled, and counted with this outcome.
+    /// Gives the rest of the answer up, because it cannot be written: its items are cancelled, and the request is counted
+    /// with this outcome.
     pub(crate) fn give_up(mut self, outcome: Outcome) -> Ticket {
+        self.cancel();
+        self.end(outcome)
+    }
+
+    fn item_ended(&mut self, place: usize, answer: Answer) -> PartEvent {
+        self.replies[place] = None;
+        if answer.timing.total() >= self.timing.total() {
+            self.timing = answer.timing;
+        }
+        let (outcome, is_last) = (answer.outcome(), self.replies.iter().all(Option::is_none));
+        if outcome != Outcome::Ok && !is_last {
+            self.cancel();
+        }
+        let ticket = (outcome != Outcome::Ok || is_last).then(|| self.end(outcome));
+        PartEvent::End(place, Box::new(answer), ticket)
+    }
+
+    fn cancel(&self) {
         if let Some(guard) = &self.guard {
             guard.cancel();
         }
-        self.end(outcome, Timing::default())
     }
 
-    fn end(&mut self, outcome: Outcome, timing: Timing) -> Ticket {
+    fn end(&mut self, outcome: Outcome) -> Ticket {
         if let Some(guard) = self.guard.take() {
             guard.disarm();
         }
-        self.deployment.answered(self.started, outcome, timing).of_items(1)
+        let items = u32::try_from(self.replies.len()).unwrap_or(u32::MAX);
+        self.deployment.answered(self.started, outcome, self.timing).of_items(items)
     }
 }

@@ -36,9 +36,9 @@ pub(crate) async fn reply(
     recipient: Recipient,
 ) -> Result<Reply, (Failure, Ticket)> {
     let first = match timeout(LONGEST_SILENCE, parts.next()).await {
-        Ok(PartEvent::End(answer, ticket)) => match answer.result {
+        Ok(PartEvent::End(item, answer, Some(ticket))) => match answer.result {
             Err(failure) => return Err((recipient.shown(failure), ticket)),
-            Ok(_) => Some(PartEvent::End(answer, ticket)),
+            Ok(_) => Some(PartEvent::End(item, answer, Some(ticket))),
         },
         first => first.ok(),
     };
@@ -90,31 +90,39 @@ impl PartsBody {
                 },
             };
             match event {
-                PartEvent::Part(values) => {
-                    if let Err(failure) = self.form.part(&mut out, &values) {
+                PartEvent::Part(item, values) => {
+                    if let Err(failure) = self.form.part(&mut out, item, &values) {
                         self.give_up(&mut out, failure);
                     }
                 }
-                PartEvent::End(answer, ticket) => self.end(&mut out, *answer, ticket),
+                PartEvent::End(item, answer, ticket) => self.end(&mut out, item, *answer, ticket),
             }
         }
         out
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, answer: Answer, mut ticket: Ticket) {
-        self.parts = None;
+    /// An item has ended, and with a ticket the request.
+    fn end(&mut self, out: &mut Vec<u8>, item: usize, answer: Answer, ticket: Option<Ticket>) {
         let written = answer.result.and_then(|values| {
             let end = answer.end.unwrap_or_else(|| Box::new(StreamEnd { reason: "stop".into(), usage: None }));
-            self.form.end(out, &values, &end)
+            self.form.end(out, item, &values, &end)
         });
-        if let Err(failure) = written {
-            ticket.set_outcome(failure.outcome);
-            self.fail(out, &ticket, failure);
+        let Some(mut ticket) = ticket else {
+            written.unwrap_or_else(|failure| self.give_up(out, failure));
+            return;
+        };
+        self.parts = None;
+        match written {
+            Ok(()) => self.form.close(out),
+            Err(failure) => {
+                ticket.set_outcome(failure.outcome);
+                self.fail(out, &ticket, failure);
+            }
         }
         self.ending.set(ticket);
     }
 
-    /// A part cannot be written: nothing more is computed for this client.
+    /// Something cannot be written: nothing more is computed for this client.
     fn give_up(&mut self, out: &mut Vec<u8>, failure: Failure) {
         if let Some(parts) = self.parts.take() {
             let ticket = parts.give_up(failure.outcome);

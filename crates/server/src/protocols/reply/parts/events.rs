@@ -26,11 +26,11 @@ impl PartsForm for Events {
         "text/event-stream; charset=utf-8"
     }
 
-    fn part(&mut self, out: &mut Vec<u8>, values: &[OutputPart]) -> Result<(), Failure> {
+    fn part(&mut self, out: &mut Vec<u8>, _item: usize, values: &[OutputPart]) -> Result<(), Failure> {
         event(out, "", |out| value::json(out, values))
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, answer: &[OutputPart], end: &StreamEnd) -> Result<(), Failure> {
+    fn end(&mut self, out: &mut Vec<u8>, _item: usize, answer: &[OutputPart], end: &StreamEnd) -> Result<(), Failure> {
         event(out, "event: end\n", |out| end_as_json(out, answer, end))
     }
 

@@ -2,16 +2,19 @@
 
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 
-/// A form of streams. All that it appends goes to the client in order.
+/// A form of streams. All that it appends goes to the client in order. An item is named by its place in the request.
 pub(crate) trait PartsForm: Send {
     /// The media type of the answer.
     fn media(&self) -> &'static str;
 
-    /// Appends a part; fails if it cannot be written in this form.
-    fn part(&mut self, out: &mut Vec<u8>, values: &[OutputPart]) -> Result<(), Failure>;
+    /// Appends a part of an item; fails if it cannot be written in this form.
+    fn part(&mut self, out: &mut Vec<u8>, item: usize, values: &[OutputPart]) -> Result<(), Failure>;
 
-    /// Appends the end. `answer` is the whole answer, if the model gives one in addition to its parts.
-    fn end(&mut self, out: &mut Vec<u8>, answer: &[OutputPart], end: &StreamEnd) -> Result<(), Failure>;
+    /// Appends the end of an item. `answer` is the whole answer, if the model gives one in addition to its parts.
+    fn end(&mut self, out: &mut Vec<u8>, item: usize, answer: &[OutputPart], end: &StreamEnd) -> Result<(), Failure>;
+
+    /// Appends what comes after the ends of all items.
+    fn close(&mut self, _out: &mut Vec<u8>) {}
 
     /// Appends why nothing more comes.
     fn failure(&mut self, out: &mut Vec<u8>, failure: &Failure, request_id: &str);

@@ -23,11 +23,11 @@ impl PartsForm for Lines {
         LINES
     }
 
-    fn part(&mut self, out: &mut Vec<u8>, values: &[OutputPart]) -> Result<(), Failure> {
+    fn part(&mut self, out: &mut Vec<u8>, _item: usize, values: &[OutputPart]) -> Result<(), Failure> {
         line(out, "part", |out| value::json(out, values))
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, answer: &[OutputPart], end: &StreamEnd) -> Result<(), Failure> {
+    fn end(&mut self, out: &mut Vec<u8>, _item: usize, answer: &[OutputPart], end: &StreamEnd) -> Result<(), Failure> {
         line(out, "end", |out| end_as_json(out, answer, end))
     }
 
