@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from jitney.embedded.streams.parts import Parts, SyncParts
     from jitney.signature.grouping import bucket, length
     from jitney.types.arrays import Embeddings, Tensor
+    from jitney.types.chat import Chat, Message
     from jitney.types.image import Image
     from jitney.types.response import Response
     from jitney.types.steps import LATER, End, Later, Step, Usage
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _LATER = {
+    "Chat": "jitney.types.chat",
     "ConfiguredDeployment": "jitney.deployments.configured",
     "Deployment": "jitney.deployments.deployment",
     "Embeddings": "jitney.types.arrays",
@@ -74,6 +76,7 @@ _LATER = {
     "Image": "jitney.types.image",
     "LATER": "jitney.types.steps",
     "Later": "jitney.types.steps",
+    "Message": "jitney.types.chat",
     "Model": "jitney.embedded.models",
     "Models": "jitney.embedded.handles",
     "Parts": "jitney.embedded.streams.parts",
@@ -130,6 +133,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "LATER",
     "Cancelled",
+    "Chat",
     "ConfigError",
     "ConfiguredDeployment",
     "Context",
@@ -152,6 +156,7 @@ __all__ = [
     "Later",
     "Loading",
     "MalformedBody",
+    "Message",
     "Model",
     "ModelFailed",
     "Models",

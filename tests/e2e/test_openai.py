@@ -151,8 +151,10 @@ def test_wrong_keys_routes_and_types_have_the_shape_of_the_api(client: openai.Op
         client.with_options(api_key="wrong").models.list()
     assert caught.value.code == "invalid_api_key"
     with pytest.raises(openai.NotFoundError, match="not a route"):
+        client.responses.create(model="words", input="hi")
+    with pytest.raises(openai.NotFoundError, match='has task="embedding", and this route needs task="chat"'):
         client.chat.completions.create(model="words", messages=[{"role": "user", "content": "hi"}])
-    with pytest.raises(openai.NotFoundError, match="has not said"):
+    with pytest.raises(openai.NotFoundError, match='has no task, and this route needs task="embedding"; models with'):
         client.embeddings.create(model="plain", input="x")
     key = {"x-api-key": KEY}
     with server.client() as raw:

@@ -1,7 +1,7 @@
 """A deployment with a task: what it must take and return, and the error if it does not."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import jitney
@@ -54,8 +54,8 @@ class MustHave(msgspec.Struct):
     dimensions: int
 
 
-def of(predict: Callable[..., Any], **options: Any) -> Deployment:
-    return getattr(jitney.deployment(task="embedding", **options)(predict), MARK)
+def of(predict: Callable[..., Any], task: str = "embedding", **options: Any) -> Deployment:
+    return getattr(jitney.deployment(task=task, **options)(predict), MARK)
 
 
 def texts(inputs: list[str]) -> jitney.Embeddings: ...
@@ -110,6 +110,60 @@ def test_one_item_at_a_time_is_no_task() -> None:
 
     with pytest.raises(TargetError, match="takes a batch"):
         of(one, batched=False).compiled_task()
+
+
+class More(jitney.Chat):
+    tools: tuple[str, ...] = ()
+
+
+class Prompt(msgspec.Struct):
+    prompt: str | list[int]
+
+
+class Streamed(msgspec.Struct):
+    messages: list[dict[str, Any]]
+    stream: bool
+
+
+def chat(chats: list[jitney.Chat]) -> list[str]: ...
+def chat_in_parts(chats: list[More]) -> Iterator[list[jitney.Step[str]]]: ...
+def prompts(items: list[Prompt]) -> list[str]: ...
+def chat_of_texts(chats: list[str]) -> list[str]: ...
+def chat_of_prompts(chats: list[Prompt]) -> list[str]: ...
+def chat_of_streams(chats: list[Streamed]) -> list[str]: ...
+def chat_with_numbers(chats: list[jitney.Chat]) -> list[int]: ...
+def chat_in_numbers(chats: list[jitney.Chat]) -> Iterator[list[jitney.Step[int]]]: ...
+def chat_with_an_object(chats: list[jitney.Chat]) -> Iterator[list[jitney.Step[str, dict[str, str]]]]: ...
+
+
+@pytest.mark.parametrize(
+    ("predict", "task", "compiled"),
+    [
+        (chat, "chat", {"kind": "chat"}),
+        (chat_in_parts, "chat", {"kind": "chat"}),
+        (chat_of_texts, "completion", {"kind": "completion", "takes_tokens": False}),
+        (prompts, "completion", {"kind": "completion", "takes_tokens": True}),
+    ],
+)
+def test_models_that_write_text(predict: Callable[..., Any], task: str, compiled: dict[str, Any]) -> None:
+    assert of(predict, task).compiled_task() == compiled
+
+
+@pytest.mark.parametrize(
+    ("predict", "task", "says"),
+    [
+        (chat_of_texts, "chat", "jitney.Chat, .* here it takes text"),
+        (chat_of_prompts, "chat", "here the fields are prompt"),
+        (chat_of_streams, "chat", "`stream` needs a default"),
+        (chat_with_numbers, "chat", "jitney.Step.str. for parts; here parts are object"),
+        (chat_in_numbers, "chat", "here parts are object"),
+        (chat_with_an_object, "chat", "here the whole answer is object"),
+        (chat, "completion", "a struct with the field `prompt` .* here the fields are messages"),
+    ],
+)
+def test_models_that_write_no_text_are_refused(predict: Callable[..., Any], task: str, says: str) -> None:
+    with pytest.raises(TargetError, match=says):
+        of(predict, task).compiled_task()
 
 
 def test_an_unknown_task_is_refused_where_it_is_written() -> None:

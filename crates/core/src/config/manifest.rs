@@ -86,6 +86,33 @@ pub enum Task {
         /// Whether the field `dimensions` says how long the vector should be.
         takes_dimensions: bool,
     },
+    /// Messages to the next one. An item is an object that has them in its field `messages`.
+    Chat,
+    /// A text to what comes after it. An item is a text, or (if the input is an object) has it in its field `prompt`.
+    Completion {
+        /// Whether `prompt` may be a list of tokens instead.
+        takes_tokens: bool,
+    },
+}
+
+impl Task {
+    /// Its name, as in `task="chat"`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Embedding { .. } => "embedding",
+            Task::Chat => "chat",
+            Task::Completion { .. } => "completion",
+        }
+    }
+
+    /// The route of the `OpenAI` API that calls it.
+    pub fn openai_route(self) -> &'static str {
+        match self {
+            Task::Embedding { .. } => "/v1/embeddings",
+            Task::Chat => "/v1/chat/completions",
+            Task::Completion { .. } => "/v1/completions",
+        }
+    }
 }
 
 /// A JSON value without a dependency on a JSON library: schemas and examples pass through untouched.

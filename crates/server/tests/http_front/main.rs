@@ -10,6 +10,7 @@ mod framing;
 mod gate;
 mod memory;
 mod openai;
+mod openai_texts;
 mod pages;
 mod requests;
 mod slow;

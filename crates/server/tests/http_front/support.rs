@@ -71,12 +71,18 @@ pub(crate) fn manifests() -> Vec<DeploymentManifest> {
         r#"[{"source":{"field":{"name":"input_type","types":["str"],"default":"query","literals":["query","passage"]}},
              "edges":null}]"#,
     );
+    let mut chat = manifest("chat", InputKind::Object, vec![], "text");
+    chat.task = Some(Task::Chat);
+    chat.output.part = Some(Box::new(chat.output.clone()));
+    let fields = r#"{"properties": {"messages": {}, "max_tokens": {"type": "integer"}, "seed": {"type": "integer"}}}"#;
+    chat.input.schema = serde_json::from_str(fields).unwrap();
     let mut brief = manifest("brief", InputKind::Bytes, vec![], "bytes");
     brief.options.request_timeout_s = 0.2;
     let mut bytes = manifest("bytes", InputKind::Bytes, vec![], "bytes");
     bytes.output.part = Some(Box::new(bytes.output.clone()));
     vec![
         brief,
+        chat,
         embedder,
         manifest("text", InputKind::Text, vec![], "text"),
         bytes,

@@ -55,9 +55,10 @@ pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
         routes.insert(format!("POST {path}"), deployment.manifest.doc.clone().into());
         routes.insert(format!("POST {path}/batch"), "the same for many items in one request".into());
     }
-    if deployments.iter().any(|deployment| deployment.manifest.task.is_some()) {
-        routes.insert("POST /v1/embeddings".into(), "the OpenAI API, for deployments that say their task".into());
-        routes.insert("GET /v1/models".into(), "which of them there are".into());
+    for task in deployments.iter().filter_map(|deployment| deployment.manifest.task) {
+        let what = format!("the OpenAI API, for deployments with task=\"{}\"", task.name());
+        routes.insert(format!("POST {}", task.openai_route()), what.into());
+        routes.insert("GET /v1/models".into(), "which models the OpenAI API has".into());
     }
     for (route, what) in [
         ("GET /livez", "200 while this process answers"),

@@ -9,16 +9,14 @@ use crate::protocols::exchange::{Decoded, Dialect, RefusedBody, Written};
 use crate::protocols::native::pages::reply;
 use crate::protocols::openai::error;
 use crate::protocols::openai::extra_fields::ExtraFields;
-use crate::protocols::openai::input::{Body, Input, wrong};
-use crate::protocols::openai::names::{callable, find};
+use crate::protocols::openai::input::{Body, Input, check_is_json, wrong};
+use crate::protocols::openai::names::{find_for, most_patient};
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::reply::render;
 use crate::protocols::reply::value;
 use crate::protocols::request::headers::quoted;
 use crate::protocols::request::input::{DecodedItem, Reading, take};
-use crate::protocols::request::media::{BodyType, body_type, check_content_encoding, content_type, wrong_type};
-use crate::protocols::request::terms::allowed;
 use crate::values::answer::{Answer, Failure, OutputPart, Timing};
 use crate::values::call::Encoding;
 use crate::values::chunks::Chunks;
@@ -29,8 +27,24 @@ use jitney_core::config::manifest::{DeploymentManifest, InputKind, Task};
 use jitney_core::tables::outcome::Outcome;
 use std::time::Duration;
 
-/// How long a body may take to arrive where no model does embeddings.
-const NO_MODEL: Duration = Duration::from_secs(60);
+/// What a deployment says that this route can call.
+const TASK: &str = "embedding";
+/// How long a body may take to arrive where no model can be called.
+pub(crate) const NO_MODEL: Duration = Duration::from_secs(60);
+
+/// What a model takes in addition to texts.
+#[derive(Clone, Copy)]
+struct Abilities {
+    takes_tokens: bool,
+    takes_dimensions: bool,
+}
+
+impl Abilities {
+    fn of(task: Task) -> Option<Abilities> {
+        let Task::Embedding { takes_tokens, takes_dimensions } = task else { return None };
+        Some(Abilities { takes_tokens, takes_dimensions })
+    }
+}
 
 /// How the vectors are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +70,8 @@ impl Embeddings<'_> {
     fn decode_now(&self, mut body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {
         let bytes = body.contiguous();
         let body = Body::read(bytes)?;
-        let (deployment, task) = find(self.state, &body.model)?;
-        let decoded = decode(self.state, bytes, &body, (&body.model, &deployment, task));
+        let (deployment, abilities) = find_for(self.state, &body.model, TASK, Abilities::of)?;
+        let decoded = decode(self.state, bytes, &body, (&body.model, &deployment, abilities));
         let (items, asked) =
             decoded.map_err(|failure| RefusedBody { failure, deployment: Some(deployment.clone()) })?;
         Ok(Decoded { deployment, items, timeout: None, priority: None, asked })
@@ -77,16 +91,11 @@ impl Dialect for Embeddings<'_> {
 
     /// Which deployment is meant is only known from the body: until then the most patient one counts.
     fn allowed(&self) -> Duration {
-        let all = callable(self.state).into_iter().flatten();
-        all.map(|(_, deployment, _)| allowed(&deployment.manifest)).max().unwrap_or(NO_MODEL)
+        most_patient(self.state, TASK).unwrap_or(NO_MODEL)
     }
 
     fn read_head(&self, headers: &HeaderMap) -> Result<(), Failure> {
-        check_content_encoding(headers)?;
-        if matches!(body_type(headers)?, BodyType::Json | BodyType::Unsaid) {
-            return Ok(());
-        }
-        Err(wrong_type(content_type(headers), &["application/json"]))
+        check_is_json(headers)
     }
 
     async fn decode(&self, (): &(), body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {
@@ -118,9 +127,9 @@ fn decode(
     state: &ServerState,
     bytes: &[u8],
     body: &Body,
-    (model, deployment, task): (&str, &Deployment, Task),
+    (model, deployment, abilities): (&str, &Deployment, Abilities),
 ) -> Result<(RequestItems, VectorsAsked), Failure> {
-    let Task::Embedding { takes_tokens, takes_dimensions } = task;
+    let Abilities { takes_tokens, takes_dimensions } = abilities;
     let written = match body.encoding_format.as_deref() {
         None | Some("float") => VectorForm::Floats,
         Some("base64") => VectorForm::Base64,

@@ -3,10 +3,12 @@
 use crate::items::document::json_fault;
 use crate::items::many;
 use crate::items::many::Format;
+use crate::protocols::request::media::{BodyType, body_type, check_content_encoding, content_type, wrong_type};
 use crate::protocols::request::object::Object;
 use crate::values::answer::Failure;
 use crate::values::text::parser_message;
 use bytes::Bytes;
+use hyper::header::HeaderMap;
 use jitney_core::tables::outcome::Outcome;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -31,6 +33,15 @@ pub(crate) struct Body<'a> {
 pub(crate) enum Input {
     Text(String),
     Tokens(Vec<u32>),
+}
+
+/// Refuses a body that says that it is something else than JSON.
+pub(crate) fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
+    check_content_encoding(headers)?;
+    if matches!(body_type(headers)?, BodyType::Json | BodyType::Unsaid) {
+        return Ok(());
+    }
+    Err(wrong_type(content_type(headers), &["application/json"]))
 }
 
 /// A field that is not what it should be.
@@ -69,26 +80,30 @@ impl<'a> Body<'a> {
             .ok_or_else(|| wrong("dimensions", &format!("expected a positive whole number, got {}", shown(raw))))
     }
 
-    /// The inputs, in order: at least one, at most as many as the API allows.
+    /// The inputs, in order.
     pub(crate) fn inputs(&self) -> Result<Vec<Input>, Failure> {
-        let raw = self.input.get();
-        if raw.starts_with('"') {
-            return Ok(vec![text("input", raw)?]);
-        }
-        if !raw.starts_with('[') {
-            return Err(wrong("input", &format!("expected a string or a list, got {}", shown(raw))));
-        }
-        // What a list of numbers may hold is bounded by the body, not by the number of inputs.
-        if raw[1..].trim_start().starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
-            return Ok(vec![tokens("input", raw)?]);
-        }
-        let items = many::split(Format::Json, &Bytes::copy_from_slice(raw.as_bytes()), MOST_INPUTS);
-        let items = items.map_err(|_| wrong("input", &format!("one request may have {MOST_INPUTS} inputs")))?;
-        if items.is_empty() {
-            return Err(wrong("input", "the list is empty; send at least one input"));
-        }
-        items.iter().enumerate().map(|(index, item)| one(&format!("input[{index}]"), item)).collect()
+        inputs("input", self.input.get())
     }
+}
+
+/// The inputs that a field of this name has, in order: at least one, at most as many as the API allows.
+pub(crate) fn inputs(field: &str, raw: &str) -> Result<Vec<Input>, Failure> {
+    if raw.starts_with('"') {
+        return Ok(vec![text(field, raw)?]);
+    }
+    if !raw.starts_with('[') {
+        return Err(wrong(field, &format!("expected a string or a list, got {}", shown(raw))));
+    }
+    // What a list of numbers may hold is bounded by the body, not by the number of inputs.
+    if raw[1..].trim_start().starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return Ok(vec![tokens(field, raw)?]);
+    }
+    let items = many::split(Format::Json, &Bytes::copy_from_slice(raw.as_bytes()), MOST_INPUTS);
+    let items = items.map_err(|_| wrong(field, &format!("one request may have {MOST_INPUTS} inputs")))?;
+    if items.is_empty() {
+        return Err(wrong(field, "the list is empty; send at least one input"));
+    }
+    items.iter().enumerate().map(|(index, item)| one(&format!("{field}[{index}]"), item)).collect()
 }
 
 fn one(place: &str, item: &[u8]) -> Result<Input, Failure> {

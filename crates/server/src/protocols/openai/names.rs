@@ -4,10 +4,12 @@ use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::protocols::reply::problem::Problem;
 use crate::protocols::request::headers::quoted;
+use crate::protocols::request::terms::allowed;
 use crate::values::answer::Failure;
 use jitney_core::config::manifest::Task;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A name by which clients of this API may call, the deployment, and what it does.
 pub(crate) type Callable = (String, Arc<Deployment>, Task);
@@ -22,11 +24,30 @@ pub(crate) fn callable(state: &ServerState) -> Result<Vec<Callable>, Problem> {
     Ok(named.collect())
 }
 
-/// The deployment that clients of this API call so.
+/// The deployment that clients of this API call so, whatever its task is.
 pub(crate) fn find(state: &ServerState, model: &str) -> Result<(Arc<Deployment>, Task), Failure> {
     let capable = capable(state).map_err(Problem::into_failure)?;
     let found = capable.into_iter().find(|(deployment, _)| names(deployment).any(|name| name == model));
-    found.ok_or_else(|| no_model(state, model))
+    found.ok_or_else(|| no_model(state, model, None))
+}
+
+/// The deployment that clients of this API call so, and what `of` reads of its task. The model must have said `task`.
+pub(crate) fn find_for<T>(
+    state: &ServerState,
+    model: &str,
+    task: &str,
+    of: impl Fn(Task) -> Option<T>,
+) -> Result<(Arc<Deployment>, T), Failure> {
+    let capable = capable(state).map_err(Problem::into_failure)?;
+    let found = capable.into_iter().find(|(deployment, _)| names(deployment).any(|name| name == model));
+    let said = found.and_then(|(deployment, said)| Some((deployment, of(said)?)));
+    said.ok_or_else(|| no_model(state, model, Some(task)))
+}
+
+/// The longest that a request may take to a deployment that says `task`; `None` if there is none.
+pub(crate) fn most_patient(state: &ServerState, task: &str) -> Option<Duration> {
+    let capable = capable(state).into_iter().flatten().filter(|(_, said)| said.name() == task);
+    capable.map(|(deployment, _)| allowed(&deployment.manifest)).max()
 }
 
 /// The deployments that say their task.
@@ -44,20 +65,22 @@ fn names(deployment: &Deployment) -> impl Iterator<Item = &str> {
     std::iter::once(&manifest.name).chain(&manifest.options.openai_names).map(String::as_str)
 }
 
-/// No deployment of this name does what was asked.
-fn no_model(state: &ServerState, model: &str) -> Failure {
-    let names: Vec<String> = callable(state).into_iter().flatten().map(|(name, ..)| name).collect();
-    let known = state.deployment(model).is_some();
-    let asked = quoted(model.as_bytes());
-    let what = if known {
-        format!("the model {asked} has not said that it does embeddings (task=\"embedding\")")
-    } else {
-        format!("there is no model {asked}")
+/// No deployment of this name does what was asked: `task`, or any.
+fn no_model(state: &ServerState, model: &str, task: Option<&str>) -> Failure {
+    let callable = callable(state).into_iter().flatten();
+    let capable = callable.filter(|(.., said)| task.is_none_or(|task| said.name() == task));
+    let names: Vec<String> = capable.map(|(name, ..)| name).collect();
+    let known = state.deployment(model);
+    let (asked, said) = (quoted(model.as_bytes()), task.map_or("a task".to_owned(), |task| format!("task=\"{task}\"")));
+    let what = match known.map(|deployment| deployment.manifest.task) {
+        Some(Some(other)) => format!("the model {asked} has task=\"{}\", and this route needs {said}", other.name()),
+        Some(None) => format!("the model {asked} has no task, and this route needs {said}"),
+        None => format!("there is no model {asked}"),
     };
     let others = if names.is_empty() {
-        "no deployment here says task=\"embedding\"".to_owned()
+        format!("no deployment of this server has {said}")
     } else {
-        format!("models: {}", names.join(", "))
+        format!("models with {said}: {}", names.join(", "))
     };
     Failure { field: Some("model".into()), ..Failure::new(Outcome::NotFound, format!("{what}; {others}")) }
 }

@@ -4,6 +4,8 @@ use crate::engine::server_state::ServerState;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
 use crate::protocols::openai::embeddings::Embeddings;
+use crate::protocols::openai::generation::api::Api;
+use crate::protocols::openai::generation::dialect::Generation;
 use crate::protocols::openai::models;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
@@ -13,18 +15,28 @@ use hyper::http::request::Parts;
 use jitney_core::tables::outcome::Outcome;
 
 /// The routes of this protocol, without their first slash.
-const ROUTES: [&str; 2] = ["v1/models", "v1/embeddings"];
+const ROUTES: [&str; 4] = ["v1/models", "v1/embeddings", "v1/chat/completions", "v1/completions"];
+
+/// Whether a path asks for items to be computed.
+pub(crate) fn is_call(path: &str) -> bool {
+    let path = path.trim_start_matches('/').trim_end_matches('/');
+    ROUTES.contains(&path) && path != "v1/models"
+}
 
 /// Answers one request of this protocol.
 pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
-    let Exchange { state, head, .. } = exchange;
+    let Exchange { state, head, id, .. } = exchange;
     let path = head.uri.path();
     let Some(route) = path.strip_prefix("/v1/").map(|route| route.trim_end_matches('/')) else {
         return Err(no_route(state, path).instead_of(body));
     };
+    let generation = |api| Generation { state, id, api };
     let page = match route {
-        "embeddings" if head.method == Method::POST => return Ok(exchange.answer(&Embeddings { state }, body).await),
-        "embeddings" => Err(Problem::wrong_method(head, "POST")),
+        _ if is_call(path) && head.method != Method::POST => Err(Problem::wrong_method(head, "POST")),
+        "embeddings" => return Ok(exchange.answer(&Embeddings { state }, body).await),
+        // On the heap: more than the others, and their answers take longer than an allocation.
+        "chat/completions" => return Ok(Box::pin(exchange.answer(&generation(Api::Chat), body)).await),
+        "completions" => return Ok(Box::pin(exchange.answer(&generation(Api::Completions), body)).await),
         "models" => read_only(head).and_then(|()| models::list(state)),
         _ => match route.strip_prefix("models/") {
             // Of the version of KServe's protocol before the Open Inference Protocol.
@@ -44,7 +56,7 @@ fn no_route(state: &ServerState, path: &str) -> Problem {
         Some(nearest) => format!("; did you mean /{nearest}?"),
         None => String::new(),
     };
-    let detail = format!("{asked} is not a route of this server; there are /v1/models and /v1/embeddings{hint}");
+    let detail = format!("{asked} is not a route of this server; there are /{}{hint}", ROUTES.join(", /"));
     Problem::new(Outcome::NotFound, detail)
 }
 

@@ -4,13 +4,14 @@ use crate::engine::server_state::ServerState;
 use crate::protocols::native::pages::json_reply;
 use crate::protocols::openapi::components::Components;
 use crate::protocols::openapi::native::Schemas;
-use crate::protocols::openapi::{native, open_inference, openai, parts};
+use crate::protocols::openapi::{native, open_inference, openai, parts, texts};
 use crate::protocols::reply::payload::Reply;
 use serde_json::{Map, Value, json};
 
 /// `GET /openapi.json`
 pub(crate) fn page(state: &ServerState) -> Reply {
     let mut schemas = openai::schemas();
+    schemas.extend(texts::schemas());
     schemas.extend(open_inference::schemas());
     schemas.insert("Problem".into(), parts::problem_schema());
     schemas.insert("AllFailed".into(), parts::all_failed_schema());
@@ -30,6 +31,7 @@ pub(crate) fn page(state: &ServerState) -> Reply {
     // Without a deployment that says its task there is nothing to call there.
     if deployments.iter().any(|deployment| deployment.manifest.task.is_some()) {
         openai::routes(state, &mut paths);
+        texts::routes(state, &mut paths);
     }
     if !deployments.is_empty() {
         open_inference::routes(state, &mut paths);

@@ -6,3 +6,4 @@ pub(crate) mod native;
 pub(crate) mod open_inference;
 pub(crate) mod openai;
 pub(crate) mod parts;
+pub(crate) mod texts;

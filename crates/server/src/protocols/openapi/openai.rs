@@ -20,7 +20,7 @@ pub(crate) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
     paths.insert(
         "/v1/models".into(),
         json!({ "get": {
-        "tags": ["openai"], "operationId": "list_models", "summary": "The deployments that say their task.",
+        "tags": ["openai"], "operationId": "list_models", "summary": "The deployments that have a task.",
         "responses": list,
     } }),
     );
@@ -33,29 +33,38 @@ pub(crate) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
         "responses": one,
     } }),
     );
+    let models = models_for(state, "embedding");
+    if models.is_empty() {
+        return;
+    }
     let created = responses(good("EmbeddingList", "One vector for each input, in order."));
     paths.insert(
         "/v1/embeddings".into(),
         json!({ "post": {
         "tags": ["openai"], "operationId": "create_embeddings", "summary": "Vectors of texts or tokens.",
         "parameters": refs("parameters", &["RequestId", "Timeout", "Priority"]),
-        "requestBody": { "required": true, "content": { "application/json": { "schema": request(state) } } },
+        "requestBody": { "required": true, "content": { "application/json": { "schema": request(&models) } } },
         "responses": created,
     } }),
     );
 }
 
-fn responses(good: Value) -> Value {
+/// The deployments that have this task.
+pub(super) fn models_for(state: &ServerState, task: &str) -> Vec<String> {
+    let deployments = state.deployments();
+    let capable =
+        deployments.iter().filter(|deployment| deployment.manifest.task.is_some_and(|said| said.name() == task));
+    capable.map(|deployment| deployment.manifest.name.clone()).collect()
+}
+
+pub(super) fn responses(good: Value) -> Value {
     let error = json!({ "$ref": "#/components/schemas/OpenAiError" });
     let mut responses = parts::problems(|_| true, status, "application/json", &error);
     responses.insert("200".into(), good);
     responses.into()
 }
 
-fn request(state: &ServerState) -> Value {
-    let deployments = state.deployments();
-    let capable = deployments.iter().filter(|deployment| deployment.manifest.task.is_some());
-    let names: Vec<&str> = capable.map(|deployment| deployment.manifest.name.as_str()).collect();
+fn request(models: &[String]) -> Value {
     let tokens =
         json!({ "type": "array", "minItems": 1, "items": { "type": "integer", "minimum": 0, "maximum": u32::MAX } });
     let many = |items: &Value| json!({ "type": "array", "minItems": 1, "maxItems": MOST_INPUTS, "items": items });
@@ -65,7 +74,7 @@ fn request(state: &ServerState) -> Value {
         "description": "Fields that the model's own input has besides go with each input; others are passed over.",
         "required": ["model", "input"],
         "properties": {
-            "model": { "type": "string", "enum": names },
+            "model": { "type": "string", "enum": models },
             "input": { "description": "Tokens only where the model takes them.", "anyOf": [text, many(&text), tokens, many(&tokens)] },
             "encoding_format": { "enum": ["float", "base64", null], "description": "base64 is that of little-endian float32." },
             "dimensions": { "type": ["integer", "null"], "minimum": 1, "maximum": u32::MAX, "description": "Only where the model takes it." },

@@ -67,7 +67,7 @@ impl Protocol {
         method == Method::POST
             && match self {
                 Protocol::Native => !PAGES.contains(&path),
-                Protocol::OpenAi => path.trim_end_matches('/') == "/v1/embeddings",
+                Protocol::OpenAi => openai::routes::is_call(path),
                 Protocol::OpenInference => path.trim_end_matches('/').ends_with("/infer"),
                 Protocol::Grpc => grpc::routes::is_call(path),
             }
