@@ -235,12 +235,13 @@ class Server:
     def stdout(self) -> str:
         return self._stdout_file.read_text(errors="replace")
 
-    def calls(self, kind: str = "predict") -> list[RecordedCall]:
+    def calls(self, *kinds: str) -> list[RecordedCall]:
+        """What apps wrote down of these kinds, in order; of none, the calls of `predict`."""
         if not self.calls_file.exists():
             return []
         # The last line may be incomplete.
         lines = self.calls_file.read_text().split("\n")[:-1]
-        return [call for line in lines if (call := RecordedCall(**json.loads(line))).kind == kind]
+        return [call for line in lines if (call := RecordedCall(**json.loads(line))).kind in (kinds or ("predict",))]
 
     def computed(self) -> Counter[str]:
         """How often each item was given to `predict`."""

@@ -11,9 +11,11 @@ from jitney.deployments.coroutines import Coroutines
 from jitney.deployments.model import is_async
 from jitney.signature.annotations import read_signature
 from jitney.worker.gauge import Gauge
+from jitney.worker.health import Health
 from jitney.worker.pipeline import Loop
 from jitney.worker.process import replica_class
 from jitney.worker.replica import Replica
+from jitney.worker.streams.tasks import TaskLoop
 
 Predict = Callable[..., Any]
 
@@ -34,11 +36,30 @@ def make(predict: Predict, link: FakeLink, **options: Any) -> Replica:
     )
 
 
+def tasks(replica: Replica, link: Any, batch_timeout_s: float = 60.0, **given: Any) -> TaskLoop:
+    """Return the loop of the last model that was made: its items run side by side."""
+    health = given.pop("health", None) or Health()
+    return TaskLoop(
+        link,
+        LOOPS[-1],
+        {"predict": replica},
+        batch_timeout_s=batch_timeout_s,
+        health=health,
+        crash=lambda: pytest.fail("it crashed"),
+        **given,
+    )
+
+
 def answer(predict: Predict, *batches: FakeBatch, overlapped: bool = False, **options: Any) -> FakeLink:
     """Run batches through the loop."""
     link = FakeLink(batches)
+    replica = make(predict, link, **options)
+    if is_async(predict) and not options.get("batched", True):
+        link.arrives_at_once = not overlapped
+        tasks(replica, link).run()
+        return link
     gauge = AlwaysOverlapped() if overlapped else Gauge()
-    Loop(cast("Any", link), make(predict, link, **options), gauge, crash=lambda: pytest.fail("it crashed")).run()
+    Loop(cast("Any", link), replica, gauge, crash=lambda: pytest.fail("it crashed")).run()
     assert link.finished == [batch.id for batch in batches]
     return link
 

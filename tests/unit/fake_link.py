@@ -189,6 +189,11 @@ class FakeLink:
         self.clean: list[bool] = []
         self.out_of_memory: list[bool] = []
         self.finish_threads: set[str] = set()
+        self.arrives_at_once = True
+        """Whether what comes is there already, for a worker that takes what has arrived."""
+        self.frames: list[list[tuple[int, int]]] = []
+        """Of each frame of items that joined: the batch and the index of each item that ended with it."""
+        self._results: list[FakeResults] = []
 
     def send(self, kind: str, body: bytes) -> None:
         self.sent.append((kind, body))
@@ -202,6 +207,24 @@ class FakeLink:
         if isinstance(batch, TimeoutError):
             raise batch
         return batch
+
+    def take(self) -> tuple[FakeBatch | None, bool]:
+        if not self.arrives_at_once:
+            return None, True
+        batch = self.next_batch()
+        return batch, batch is not None
+
+    def send_step(self, batches: Sequence[FakeResults], active: int, joined: int, step_s: float, join_s: float) -> None:
+        assert (active, joined, step_s, join_s) == (0, 0, 0.0, 0.0)
+        self._results += [results for results in batches if results not in self._results]
+        before = {ended for frame in self.frames for ended in frame}
+        ended = {(one.batch.id, index) for one in self._results for index in (*one.outcomes, *one.arrays)}
+        self.frames.append(sorted(ended - before))
+        for results in self._results:
+            self.said[results.batch.id] = list(results.of_parts.said)
+            self.ends[results.batch.id] = results.ends
+            if {*results.outcomes, *results.arrays} == set(range(len(results.batch))):
+                self.outcomes[results.batch.id] = results.final()
 
     def started(self, batch: FakeBatch) -> None:
         self.begun.append(batch.id)

@@ -51,6 +51,7 @@ fn rules(policy: PolicyChoice) -> Rules {
         batch_timeout: MINUTE,
         retry: true,
         joins: false,
+        side_by_side: false,
         policy,
         target: None,
         max_wait: None,
@@ -177,6 +178,7 @@ fn nanoseconds_per_decision() {
 fn steps(active: usize, parts: u64, sends_parts: bool, total: u64) -> f64 {
     let mut scheduler = Scheduler::new(Rules {
         joins: true,
+        side_by_side: false,
         batch: BatchLimits { max_items: active, max_cost: u64::MAX },
         ..rules(PolicyChoice::Auto)
     });

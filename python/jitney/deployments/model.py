@@ -1,15 +1,17 @@
 """A model that is loaded: what a worker calls of it, also where its functions are `async def`."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from jitney.errors import DeadlineExceeded, InvalidOutput
 from jitney.types.steps import End, Later
 
-Ended = tuple[int, Any, BaseException | None]
-"""Which call it is, counted from 0, and what it returned or raised."""
+if TYPE_CHECKING:
+    import asyncio
+
+Value = TypeVar("Value")
 
 
 class Abandoned(DeadlineExceeded):
@@ -22,18 +24,20 @@ class Abandoned(DeadlineExceeded):
 class RunsCoroutines(Protocol):
     """The event loop of a model whose `predict` is `async def`: `coroutines.Coroutines`, which loads `asyncio`."""
 
-    predict: Callable[..., Awaitable[Any]] | None
+    predict: Callable[..., Any] | None
+    """A coroutine function, or an asynchronous generator."""
+
+    @property
+    def loop(self) -> "asyncio.AbstractEventLoop":
+        """The event loop itself."""
+        ...
 
     def one(self, call: Callable[[], Awaitable[Any]], is_wanted: Callable[[], bool]) -> Any:
         """Return what one call returns, or raise what it raises."""
 
-    def together(
-        self,
-        calls: Sequence[Callable[[], Awaitable[Any]]],
-        wanted: Callable[[], Sequence[bool]],
-        ended: Callable[[list[Ended]], None],
-    ) -> None:
-        """Run these calls at the same time."""
+    def run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
+        """Run the event loop until this coroutine has ended."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,8 @@ class LoadedModel:
 
 
 def is_async(function: object) -> bool:
-    """Whether calling this gives a coroutine."""
-    return inspect.iscoroutinefunction(function)
+    """Whether calling this gives a coroutine or an asynchronous generator."""
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def step_functions(model: Any) -> StepFunctions:

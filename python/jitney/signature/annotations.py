@@ -154,8 +154,17 @@ def _name(predict: Callable[..., object]) -> str:
 
 
 def _refuse_odd_generators(predict: Callable[..., object], returned: Any, *, batched: bool) -> None:
+    name, is_annotated = _name(predict), is_async_stream(strip(returned))
     if inspect.isasyncgenfunction(predict):
-        raise TargetError(f"{_name(predict)} is an `async def` that yields: write `def` with `yield`")
+        if batched:
+            raise TargetError(f"{name} is an `async def` that yields: it takes one item, so say batched=False")
+        if not is_annotated:
+            example = "-> AsyncIterator[jitney.Step[str]]"
+            raise TargetError(f"{name} is an `async def` that yields: annotate what its parts are, as in `{example}`")
+    elif is_annotated or (inspect.iscoroutinefunction(predict) and is_stream(strip(returned))):
+        raise TargetError(
+            f"{name} is annotated with {show(returned)}: write `async def` with `yield`, or `def` and Iterator"
+        )
     if inspect.isgeneratorfunction(predict) and not is_stream(strip(returned)):
         expected = "list[jitney.Step[str]]" if batched else "jitney.Step[str]"
         raise TargetError(f"{_name(predict)} yields: annotate what its parts are, as in `-> Iterator[{expected}]`")
@@ -391,3 +400,9 @@ def is_stream(annotation: Any) -> bool:
     origin = get_origin(annotation) or annotation
     module = getattr(origin, "__module__", "")
     return getattr(origin, "__name__", "") in _STREAMS and module in ("collections.abc", "typing")
+
+
+def is_async_stream(annotation: Any) -> bool:
+    """Whether the annotation is that of an asynchronous generator or iterator."""
+    origin = get_origin(annotation) or annotation
+    return is_stream(annotation) and origin.__name__.startswith("Async")

@@ -14,7 +14,7 @@ from jitney.context import enter, leave
 from jitney.deployments.classes import deployment_of
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.manifest import manifest
-from jitney.deployments.model import LoadedModel
+from jitney.deployments.model import LoadedModel, RunsCoroutines
 from jitney.deployments.targets import load_target
 from jitney.devices import choose_device
 from jitney.embedded.handles import SyncModels
@@ -22,7 +22,8 @@ from jitney.embedded.values import FAILED, NAMED
 from jitney.errors import NotFound
 from jitney.testing.engine import Entrance, PythonEngine, Raw
 from jitney.types.arrays import TOKENS
-from jitney.worker.process import replica_class
+from jitney.worker.health import Health
+from jitney.worker.process import replica_class, side_by_side
 
 _NUMBERS: Final = itertools.count(1)
 
@@ -95,6 +96,9 @@ class _Method:
     ) -> None:
         self._enter = start
         self._name = deployment.method or ""
+        self._options = resolved.options
+        self._health = Health()
+        self._coroutines = None if resolved.options.batched else model.coroutines
         self._replica = replica_class(codec)(
             cast("Any", _Link()),
             model.predict,
@@ -103,6 +107,7 @@ class _Method:
             cast("Any", self._results_of),
             coroutines=model.coroutines,
             method=deployment.function_name,
+            health=self._health,
         )
         # The front alone can say which items may share a batch.
         may_share = not deployment.group_by and all(
@@ -122,10 +127,18 @@ class _Method:
             leave()
 
     def _batch(self, batch: "_Batch") -> list[Raw]:
+        if self._coroutines is not None:
+            self._side_by_side(self._coroutines, batch)
+            return [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
         state = self._replica.decode(cast("Any", batch))
         self._replica.predict(state)
         self._replica.finish(state)
         return [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
+
+    def _side_by_side(self, coroutines: RunsCoroutines, batch: "_Batch") -> None:
+        side_by_side(
+            _OneBatch(batch), coroutines, {"": self._replica}, self._options.batch_timeout_s, self._health, None
+        ).run()
 
     @staticmethod
     def _results_of(batch: "_Batch", max_answer_bytes: int) -> "_Results":
@@ -143,6 +156,20 @@ class _Link:
         """Do nothing."""
 
     def finish(self, results: object, *durations: object) -> None:
+        """Do nothing."""
+
+
+class _OneBatch(_Link):
+    """Stands for the link to a front that sends some items and no more."""
+
+    def __init__(self, batch: "_Batch") -> None:
+        self._batch: Final = batch
+
+    def take(self) -> "tuple[_Batch, bool]":
+        """Return the items, and that no more may come."""
+        return self._batch, False
+
+    def send_step(self, *step: object) -> None:
         """Do nothing."""
 
 

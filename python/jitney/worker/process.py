@@ -22,7 +22,7 @@ from jitney.context import enter, share_cores
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.fresh import FOLDERS_VARIABLE, import_fresh
 from jitney.deployments.manifest import manifest
-from jitney.deployments.model import LoadedModel, StepFunctions
+from jitney.deployments.model import LoadedModel, RunsCoroutines, StepFunctions
 from jitney.deployments.targets import failed_import, load_target
 from jitney.devices import choose_device
 from jitney.errors import ConfigError, JitneyError, TargetError, WorkerBroken
@@ -327,6 +327,8 @@ class Worker:
                 method=each.function_name,
             )
         only = next(iter(replicas.values()))
+        if model.coroutines is not None and not options.batched:
+            return side_by_side(self._link, model.coroutines, replicas, options.batch_timeout_s, health, self._check)
         if model.steps is not None:
             return step_loop(self._link, model.steps, only, retry=options.retry, health=health, check=self._check)
         return Loop(self._link, Methods(replicas) if deployment.methods else only, check=self._check)
@@ -387,6 +389,20 @@ def step_loop(link: Any, functions: StepFunctions, replica: Replica, **given: An
     from jitney.worker.streams.loop import StepLoop  # noqa: PLC0415 - only such models need it
 
     return StepLoop(link, functions, cast("Any", replica), **given)
+
+
+def side_by_side(  # noqa: PLR0913, PLR0917 -- each is another part of the worker
+    link: Any,
+    coroutines: RunsCoroutines,
+    replicas: Mapping[str, Replica],
+    batch_timeout_s: float,
+    health: Health,
+    check: IdleCheck | None,
+) -> Runs:
+    """Return the loop of a model whose items run side by side."""
+    from jitney.worker.streams.tasks import TaskLoop  # noqa: PLC0415 - only such models need it
+
+    return TaskLoop(link, coroutines, replicas, batch_timeout_s=batch_timeout_s, health=health, check=check)
 
 
 def close_model(close: Callable[[], object], failures: FailureLog) -> None:

@@ -14,8 +14,8 @@ from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.encode.copying import CopiedResults, NotCopyable, copy_output
 from jitney.codecs.refusals import Verdict, verdict_of
 from jitney.config.layers import DeploymentOptions
-from jitney.context import computing, computing_alone
-from jitney.deployments.model import Abandoned, Ended, RunsCoroutines
+from jitney.context import computing
+from jitney.deployments.model import Abandoned, RunsCoroutines
 from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
 from jitney.failures import FailureLog, one_line, printable
 from jitney.worker.health import Health, raise_if_permanent
@@ -48,7 +48,7 @@ class BatchState:
     is_out_of_memory: bool = False
     """The batch was too large for the memory of the device."""
     sent: "Results | None" = None
-    """Where the answers of single items were written that are sent already."""
+    """Where parts were written that are sent already."""
 
     def source(self, *indices: int) -> str:
         """Name the requests of items for the log; the items themselves if their requests have no ids."""
@@ -111,25 +111,31 @@ class Replica:
         positions: Sequence[int] = self._wanted(state) if decoded is not None else ()
         if decoded is None or not positions:
             return
-        if not self._options.retry:
-            # Where items may run again, the front takes the batch that runs to have started.
-            self._link.started(state.batch)
-        # Kept before `predict` may write to it. It may run again, and one item is little to keep.
-        is_kept = self._health.test is None and len(state.ids) == 1 and self._options.retry
-        kept = self._codec.keep(decoded, positions, state.batch) if is_kept else None
+        self.begin(state.batch)
+        kept = self.test_of(state, decoded, positions)
         began = perf_counter()
-        if self._coroutines is None or self._options.batched:
-            split = self._split(state, decoded, positions, overlapped=overlapped)
-            state.parts = split.parts
-        else:
-            split = self._run_together(self._coroutines, state, decoded, positions)
+        split = self._split(state, decoded, positions, overlapped=overlapped)
+        state.parts = split.parts
         computing(())
         state.predict_s = perf_counter() - began
         state.is_out_of_memory = split.is_out_of_memory
         state.is_clean = not split.failures and (len(split.parts) == 1 or not self._options.batched)
-        if state.sent is None:
-            self._note_failures(state, decoded, split)
+        self._note_failures(state, decoded, split)
         self._judge(positions, split, kept)
+
+    def begin(self, batch: "Batch") -> None:
+        """Say that `predict` begins on a batch. Where items may run again, the front takes that for granted."""
+        if not self._options.retry:
+            self._link.started(batch)
+
+    def test_of(self, state: BatchState, decoded: Decoded, positions: Sequence[int]) -> Callable[[], object] | None:
+        """Return what calls `predict` with this item later on; None if it may not run again, or if there is a test.
+
+        This is called before `predict` may write to the item. One item is little to keep.
+        """
+        if self._health.test is not None or len(state.ids) != 1 or not self._options.retry:
+            return None
+        return partial(self._compute_again, self._codec.keep(decoded, positions, state.batch))
 
     def _note_failures(self, state: BatchState, decoded: Decoded, split: Split) -> None:
         """Give each failed item its verdict. An error that several items have in common is logged once, with all."""
@@ -149,14 +155,14 @@ class Replica:
             self._failures.log(self._method, failure.error, source)
         return _verdict(failure)
 
-    def _judge(self, positions: Sequence[int], split: Split, kept: Callable[[], tuple[Any, ...]] | None) -> None:
+    def _judge(self, positions: Sequence[int], split: Split, test: Callable[[], object] | None) -> None:
         """Note whether `predict` answered anything; raises WorkerBroken if it can answer nothing any more."""
         if not split.parts:
             self._health.failed(split.failures[positions[0]].error, len(positions), self._method)
             return
         self._health.answered()
-        if kept is not None:
-            self._health.test = partial(self._compute_again, kept)
+        if test is not None:
+            self._health.test = test
 
     def _compute_again(self, kept: Callable[[], tuple[Any, ...]]) -> None:
         self._predict(*kept())
@@ -236,51 +242,43 @@ class Replica:
 
         return coroutines.one(partial(coroutines.predict, *arguments), is_wanted)
 
-    def _run_together(
-        self, coroutines: RunsCoroutines, state: BatchState, decoded: Decoded, positions: Sequence[int]
-    ) -> Split:
-        """Run one coroutine per item, all at the same time. Each item is answered as soon as its coroutine ends."""
-        split, began = Split(), perf_counter()
-        results = state.sent = self._new_results(state.batch, self._options.max_answer_bytes)
-        predict = coroutines.predict
-        assert predict is not None
-
-        async def call(position: int) -> object:
-            index = decoded.indices[position]
-            computing_alone([state.ids[index]], state.batch, [index])
-            return await predict(*self._codec.arguments(decoded, [position]))
-
-        def wanted() -> Sequence[bool]:
-            return pick(state.batch.wanted(), pick(decoded.indices, positions))
-
-        def ended(some: list[Ended]) -> None:
-            for place, output, error in some:
-                position = positions[place]
-                if error is None:
-                    split.parts.append(Part([position], output))
-                    self._write_answer(split.parts[-1], state, decoded, results)
-                else:
-                    raise_if_permanent(error, self._method)
-                    split.fail([position], error, alone=True)
-                    index = decoded.indices[position]
-                    _write(index, self._verdict(split.failures[position], state.source(index)), results)
-            self._link.send_results(results, perf_counter() - began)
-
-        try:
-            coroutines.together([partial(call, position) for position in positions], wanted, ended)
-        finally:
-            self.end_child()
-        return split
-
-    def _write_answer(self, part: Part, state: BatchState, decoded: Decoded, results: "Results") -> None:
+    def write_answer(
+        self, output: object, state: BatchState, decoded: Decoded, position: int, results: "Results"
+    ) -> None:
         """Write the answer of one item, or why it is none: that replaces what was written of it by then."""
-        [position] = part.positions
         index = decoded.indices[position]
         try:
-            for _, error in self._codec.encode(part.output, decoded, part.positions, state.batch, results):
+            for _, error in self._codec.encode(output, decoded, [position], state.batch, results):
                 self._failures.log(f"an answer of {self._method}", error, state.source(index))
         except BaseException as error:
-            _write(index, self._unencodable(error, state.source(index)), results)
+            write_verdict(index, self._unencodable(error, state.source(index)), results)
+
+    def call(self, decoded: Decoded, position: int) -> Any:
+        """Return the coroutine, or the asynchronous generator, for one item."""
+        assert self._coroutines is not None
+        assert self._coroutines.predict is not None
+        return self._coroutines.predict(*self._codec.arguments(decoded, [position]))
+
+    def failed(self, error: BaseException, state: BatchState, index: int, *, alone: bool) -> Verdict:
+        """Return what the client of an item gets that ends with an exception."""
+        source = state.source(index)
+        if isinstance(error, InvalidOutput):
+            return self._unencodable(error, source)
+        if isinstance(error, InvalidInput) and alone:
+            return verdict_of(error)
+        return self._verdict(Failure(error, alone), source)
+
+    def raise_if_broken(self, error: BaseException) -> None:
+        """Raise WorkerBroken if this error says that the process can compute nothing any more."""
+        raise_if_permanent(error, self._method)
+
+    def results(self, batch: "Batch") -> "Results":
+        """Return where the outcomes of a batch are collected."""
+        return self._new_results(batch, self._options.max_answer_bytes)
+
+    def log_failure(self, what: str, error: BaseException) -> None:
+        """Log an exception of the model that fails no item."""
+        self._failures.log(what, error)
 
     def end_child(self) -> None:
         """End a process that `predict` forked and that came back from it: two readers of one link tear its frames."""
@@ -319,12 +317,12 @@ class Replica:
             results = state.sent or self._new_results(state.batch, self._options.max_answer_bytes)
             failed: list[tuple[int, BaseException]] = []
             for index, verdict in state.verdicts.items():
-                _write(index, verdict, results)
+                write_verdict(index, verdict, results)
             for number, part in enumerate(state.parts):
                 assert state.decoded is not None
                 if number in broken:
                     for position in part.positions:
-                        _write(state.decoded.indices[position], broken[number], results)
+                        write_verdict(state.decoded.indices[position], broken[number], results)
                     continue
                 try:
                     if isinstance(part.output, CopiedResults):
@@ -373,7 +371,8 @@ class Methods:
         self._replicas[state.batch.method].finish(state)
 
 
-def _write(index: int, verdict: Verdict, results: "Results") -> None:
+def write_verdict(index: int, verdict: Verdict, results: "Results") -> None:
+    """Write why an item has no answer."""
     try:
         results.error(index, *verdict)
     except Exception as error:

@@ -1,6 +1,7 @@
 """Models whose `predict` is `async def`: one item each, and whole batches."""
 
 import asyncio
+import threading
 
 import jitney
 from witness import is_gate_shut, record
@@ -8,7 +9,7 @@ from witness import is_gate_shut, record
 
 @jitney.deployment(batched=False, max_batch_size=8)
 class Single:
-    """One text, reversed; `held…` waits for the gate, `forever…` for its cancellation."""
+    """One text, reversed; `held…` waits for the gate, `forever…` for its cancellation, `stuck` stops the event loop."""
 
     async def predict(self, text: str) -> str:
         record("predict", [text])
@@ -18,8 +19,12 @@ class Single:
         except asyncio.CancelledError:
             record("cancelled", [text])
             raise
+        finally:
+            record("end", [text])
         if text == "bad":
             raise ValueError("this is a bad one")
+        if text == "stuck":
+            threading.Event().wait()
         return text[::-1]
 
     async def close(self) -> None:

@@ -283,7 +283,7 @@ def gives_mixed(x: list[str]) -> Mixed: ...
         (unknown_type, "items of Generator cannot be decoded"),
         (yields, r"yields: annotate what its parts are, as in `-> Iterator\[list\[jitney.Step\[str\]\]\]`"),
         (iterates, "yields str; it yields a list with what is new of each item"),
-        (iterates_later, "yields str; it yields a list"),
+        (iterates_later, "AsyncIterator.*: write `async def` with `yield`"),
         (gives_one, "returns str; it returns an array"),
         (gives_none, "returns None"),
         (gives_pair, "NamedTuple of arrays"),

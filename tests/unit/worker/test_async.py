@@ -7,12 +7,11 @@ from typing import Any, cast
 import jitney
 import numpy as np
 import pytest
-from batches import LOOPS, answer, make, one
+from batches import LOOPS, answer, make, one, tasks
 from fake_link import FakeBatch, FakeLink, Outcome
 from jitney.context import enter, leave
 from jitney.deployments.deployment import Deployment
 from jitney.errors import DeadlineExceeded, InvalidInput, Unavailable, WorkerBroken
-from jitney.worker.pipeline import Loop
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +80,8 @@ def test_items_run_at_the_same_time_and_each_is_answered_when_it_has_ended(overl
 
     link = answer(predict, FakeBatch(1, ["slow", "b", "last"]), batched=False, overlapped=overlapped)
     assert texts(link.outcomes[1]) == ["SLOW", "B", "LAST"]
-    assert link.sent_early[0] == [1]
-    assert sorted(index for some in link.sent_early for index in some) == [0, 1, 2]
+    ended = [place for frame in link.frames for _, place in frame]
+    assert (ended[0], sorted(ended)) == (1, [0, 1, 2])
 
 
 @pytest.mark.parametrize("error", [ValueError("bad luck"), SystemExit(3), asyncio.CancelledError()])
@@ -191,7 +190,8 @@ def test_a_broken_model_ends_the_worker() -> None:
 
     link = FakeLink([FakeBatch(1, ["a", "b"])])
     with pytest.raises(WorkerBroken, match="the connection is closed"):
-        Loop(cast("Any", link), make(predict, link, batched=False)).run()
+        tasks(make(predict, link, batched=False), link).run()
+    assert link.frames[-1], "what had failed by then is sent"
 
 
 def test_one_event_loop_serves_the_life_of_a_model() -> None:

@@ -50,7 +50,8 @@ pub struct DeploymentOptions {
     pub retry: bool,
     /// Whether `predict` takes a batch; otherwise one item at a time.
     pub batched: bool,
-    /// Whether the items of a batch run at the same time although `predict` takes one: it is `async def`.
+    /// Whether the items of a replica run side by side, a coroutine each: `predict` is `async def` and takes one item. Items join
+    /// and leave a replica at any time.
     #[serde(default, skip_serializing_if = "is_false")]
     pub concurrent: bool,
     /// Whether the model works in steps: items join and leave a replica between two of them.

@@ -28,12 +28,15 @@ pub struct Rules {
     pub request_timeout: Duration,
     /// The same from the first part of its answer on, counted from its arrival.
     pub stream_timeout: Duration,
-    /// A batch that runs longer is a hang; with answers that come in parts, one that sends no part for longer.
+    /// A batch that runs longer is a hang; with answers that come in parts, one that sends no part for longer. A worker whose items
+    /// run side by side hangs when it reports nothing for longer.
     pub batch_timeout: Duration,
     /// Whether a started item may run again.
     pub retry: bool,
     /// Whether a replica holds an open set: items join and leave it one by one, and no policy decides when.
     pub joins: bool,
+    /// Whether the items of an open set run side by side: each takes its own time, and there are no steps.
+    pub side_by_side: bool,
     /// When a batch leaves.
     pub policy: PolicyChoice,
     /// As many answers as possible within this; late ones are refused.
@@ -84,7 +87,8 @@ impl Rules {
             stream_timeout: seconds("stream_timeout_s", options.stream_timeout_s)?,
             batch_timeout: seconds("batch_timeout_s", options.batch_timeout_s)?,
             retry: options.retry,
-            joins: options.steps,
+            joins: options.steps || options.concurrent,
+            side_by_side: options.concurrent,
             policy,
             target,
             max_wait,

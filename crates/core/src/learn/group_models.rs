@@ -3,7 +3,7 @@
 use crate::learn::batch_cost::BatchCost;
 use crate::learn::cost_model::CostModel;
 use crate::learn::size_model::SizeModel;
-use crate::learn::step_model::StepModel;
+use crate::learn::step_model::{StayModel, StepModel};
 use crate::request::GroupId;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub struct GroupModels {
     learned: u64,
     /// Beside what steps take, for a model that works in steps.
     pub steps: StepModel,
+    /// For how long items stay, of a model whose items run side by side.
+    pub stays: StayModel,
 }
 
 #[derive(Clone, Debug)]

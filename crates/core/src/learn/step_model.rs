@@ -1,7 +1,8 @@
-//! What is learned of a model that works in steps, next to what a step takes: what a newcomer costs, and for how long an item
-//! stays.
+//! What is learned of open sets. Of a model that works in steps, next to what a step takes: what a newcomer costs, and for how long
+//! an item stays. Of items that run side by side: for how long an item stays.
 
 use crate::learn::size_model::SizeModel;
+use std::time::Duration;
 
 /// Items that must have ended before anything is concluded from how many steps they took.
 const ENDS_BELIEVED_AFTER: f64 = 8.0;
@@ -112,10 +113,40 @@ impl StepModel {
     }
 }
 
+/// What is learned from the first parts and the ends of items that run side by side.
+#[derive(Clone, Debug, Default)]
+pub struct StayModel {
+    /// Seconds from joining to the end.
+    stays: Mean,
+    /// Seconds from joining to the first part, of items whose clients take parts.
+    first_parts: Mean,
+}
+
+impl StayModel {
+    /// An item has ended, this long after it joined.
+    pub fn ended(&mut self, after: Duration) {
+        self.stays.add(after.as_secs_f64());
+    }
+
+    /// The first part of an item was sent, this long after it joined.
+    pub fn first_part(&mut self, after: Duration) {
+        self.first_parts.add(after.as_secs_f64());
+    }
+
+    /// For how long an item stays, in seconds; `None` until enough items have ended.
+    pub fn stay_s(&self) -> Option<f64> {
+        (self.stays.count >= ENDS_BELIEVED_AFTER as u64).then_some(self.stays.value)
+    }
+
+    /// The time from joining to the first part, in seconds; of whole answers, to the end.
+    pub fn first_part_s(&self) -> Option<f64> {
+        if self.first_parts.count > 0 { Some(self.first_parts.value) } else { self.stay_s() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// 8 ms + 1 ms for each item.
     fn size_model() -> SizeModel {
@@ -159,5 +190,18 @@ mod tests {
         }
         // 4 of the 16 in each step: 40 of 24 ms, twice as long as the sizes say, and 16 newcomers.
         assert!((980..1010).contains(&stay(&model, 16.0)), "{}", stay(&model, 16.0));
+    }
+
+    #[test]
+    fn a_stay_is_the_mean_of_lately_once_enough_items_have_ended() {
+        let mut model = StayModel::default();
+        (0..7).for_each(|_| model.ended(Duration::from_secs(1)));
+        assert_eq!((model.stay_s(), model.first_part_s()), (None, None));
+        model.ended(Duration::from_secs(3));
+        assert_eq!((model.stay_s(), model.first_part_s()), (Some(1.25), Some(1.25)));
+        model.first_part(Duration::from_millis(500));
+        assert_eq!((model.stay_s(), model.first_part_s()), (Some(1.25), Some(0.5)));
+        (0..1000).for_each(|_| model.ended(Duration::from_secs(10)));
+        assert!(model.stay_s().is_some_and(|stay| stay > 9.9));
     }
 }

@@ -42,6 +42,9 @@ pub struct Explanation {
     /// What else is learned of a model that works in steps; absent for all others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<StepsSeen>,
+    /// What else is learned where items run side by side; absent for all other models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side_by_side: Option<StaysSeen>,
     /// The groups that differ in what was learned, those with the most batches first. Empty while all items are of one group,
     /// any number of them fits into the memory of the device, and no bytes close a batch.
     pub groups: Vec<GroupSeen>,
@@ -75,6 +78,15 @@ pub struct StepsSeen {
     pub join_ms: f64,
     /// The mean number of steps of an item; absent while too few have ended.
     pub steps_per_item: Option<f64>,
+    /// Items that replicas hold now.
+    pub active_items: usize,
+}
+
+/// What is learned of a model whose items run side by side, a coroutine each.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StaysSeen {
+    /// For how long an item stays in its replica, in milliseconds; absent while too few have ended.
+    pub item_ms: Option<f64>,
     /// Items that replicas hold now.
     pub active_items: usize,
 }
@@ -136,8 +148,13 @@ impl<P: Payload> Scheduler<P> {
             share: rounded(share),
             after_ms: if after.is_finite() { rounded(after * 1e3) } else { 0.0 },
         });
+        let stays = &self.group_models().stays;
+        let side_by_side = self.rules.side_by_side.then(|| StaysSeen {
+            item_ms: stays.stay_s().map(|seconds| rounded(seconds * 1e3)),
+            active_items: self.open_sets.load().0,
+        });
         let learned = &self.group_models().steps;
-        let steps = self.rules.joins.then(|| StepsSeen {
+        let steps = (self.rules.joins && !self.rules.side_by_side).then(|| StepsSeen {
             join_ms: rounded(learned.join_s() * 1e3),
             steps_per_item: learned.steps().map(rounded),
             active_items: self.open_sets.load().0,
@@ -154,6 +171,7 @@ impl<P: Payload> Scheduler<P> {
             returns,
             predicted_latency_ms: forecast.map(|forecast| ms(forecast.latency)),
             steps,
+            side_by_side,
             groups: self.groups_seen(now),
             last_batches: self.decisions.newest_first().map(|decision| BatchSeen::new(now, decision)).collect(),
         }

@@ -235,6 +235,7 @@ impl<P: Payload> Scheduler<P> {
             all: limits.items(mean_cost).min(most).saturating_mul(replicas),
             replicas: replicas as u32,
             allowed: self.allowed(now, priority),
+            side_by_side: self.rules.side_by_side,
             models: self.group_models(),
         }
     }

@@ -5,6 +5,7 @@ pub mod steps;
 use crate::learn::batch_cost::BatchCost;
 use crate::queue::group_key::GroupKey;
 use crate::queue::groups::WITHOUT_KEY;
+use crate::replicas::batch::Batch;
 use crate::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use crate::scheduler::item::{EndedItem, Payload, Stage};
 use crate::scheduler::state::{Availability, Scheduler};
@@ -99,6 +100,11 @@ impl<P: Payload> Scheduler<P> {
             self.deadlines.remove(&(entry.deadline, id));
             self.deadlines.insert((deadline, id));
             entry.deadline = deadline;
+            if self.rules.side_by_side
+                && let Some(&Batch { class, runs_since: Some(joined), .. }) = self.batches.get(&batch)
+            {
+                self.models.learn_of(class).stays.first_part(now - joined);
+            }
         }
     }
 

@@ -179,6 +179,7 @@ pub(crate) fn rules(max_batch: usize) -> Rules {
         batch_timeout: hours,
         retry: true,
         joins: false,
+        side_by_side: false,
         policy: PolicyChoice::Auto,
         target: None,
         max_wait: None,

@@ -1,5 +1,5 @@
-//! Models that work in steps: items join and leave a replica between two of them. Random schedules next to a naive recount, and
-//! simulations in virtual time.
+//! Open sets: items join and leave a replica between two steps of its model, or at any time where they run side by side. Random
+//! schedules next to a naive recount, and simulations in virtual time.
 
 mod checks;
 mod figures;
@@ -7,6 +7,7 @@ mod figures;
 #[expect(dead_code, reason = "the other simulation uses the rest")]
 mod random;
 mod schedules;
+mod side_by_side;
 mod simulator;
 mod stories;
 mod world;

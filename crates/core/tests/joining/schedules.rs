@@ -1,4 +1,4 @@
-//! Random schedules of everything that can happen to a model that works in steps.
+//! Random schedules of everything that can happen to a model that works in steps, or whose items run side by side.
 
 use crate::world::{Arrival, World};
 use jitney_core::config::limits::{BatchLimits, QueueLimits};
@@ -103,7 +103,7 @@ fn rules() -> impl Strategy<Value = Rules> {
     let batch = (1usize..8, prop_oneof![Just(u64::MAX), 4u64..24]);
     let queue = (3usize..40, 60u64..400);
     let times = (ms(0..60), ms(50..1500), ms(30..600), ms(100..3000));
-    (batch, queue, times, any::<bool>()).prop_map(|(batch, queue, times, retry)| Rules {
+    (batch, queue, times, any::<bool>(), any::<bool>()).prop_map(|(batch, queue, times, retry, side_by_side)| Rules {
         batch: BatchLimits { max_items: batch.0, max_cost: batch.1 },
         queue: QueueLimits { max_items: queue.0, max_bytes: queue.1 },
         boost: times.0,
@@ -112,6 +112,7 @@ fn rules() -> impl Strategy<Value = Rules> {
         batch_timeout: times.2,
         retry,
         joins: true,
+        side_by_side,
         policy: PolicyChoice::Auto,
         target: None,
         max_wait: None,

@@ -120,6 +120,7 @@ impl Scenario {
             batch_timeout: hours,
             retry: true,
             joins: true,
+            side_by_side: false,
             policy: PolicyChoice::Auto,
             target: self.target.map(Duration::from_secs_f64),
             max_wait: None,

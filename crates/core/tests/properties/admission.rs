@@ -36,6 +36,7 @@ fn rules() -> Rules {
         batch_timeout: Duration::from_secs(3600),
         retry: true,
         joins: false,
+        side_by_side: false,
         policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,

@@ -56,6 +56,7 @@ fn run(policy: PolicyChoice, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, S
         batch_timeout: Duration::from_secs(3600),
         retry: true,
         joins: false,
+        side_by_side: false,
         policy,
         target: None,
         max_wait: Some(Duration::from_secs(3600)),

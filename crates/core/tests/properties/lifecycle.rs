@@ -43,6 +43,7 @@ fn scheduler() -> Scheduler<Input> {
         batch_timeout: 10 * MINUTE,
         retry: true,
         joins: false,
+        side_by_side: false,
         policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,

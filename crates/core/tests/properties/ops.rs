@@ -124,6 +124,7 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
         batch_timeout: times.2,
         retry,
         joins: false,
+        side_by_side: false,
         policy,
         target: None,
         max_wait: None,

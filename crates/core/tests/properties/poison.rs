@@ -53,6 +53,7 @@ fn rules(max_items: usize, retry: bool) -> Rules {
         batch_timeout: hour,
         retry,
         joins: false,
+        side_by_side: false,
         policy: PolicyChoice::Eager,
         target: None,
         max_wait: None,

@@ -56,6 +56,7 @@ impl Story {
             batch_timeout: 10 * HOUR,
             retry: true,
             joins: false,
+            side_by_side: false,
             policy: PolicyChoice::Auto,
             target: None,
             max_wait: None,

@@ -157,6 +157,7 @@ impl Simulation {
             batch_timeout: minute,
             retry: true,
             joins: false,
+            side_by_side: false,
             policy: PolicyChoice::Eager,
             target: None,
             max_wait: None,

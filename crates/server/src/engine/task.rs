@@ -66,8 +66,10 @@ struct Answered {
 pub struct Engine {
     deployment: String,
     clock: Clock,
-    /// The model works in steps: items join and leave its replicas one by one.
+    /// Items join and leave the replicas one by one.
     joins: bool,
+    /// They run side by side there, and the model makes no steps.
+    side_by_side: bool,
     scheduler: Scheduler<Pending>,
     links: BTreeMap<ReplicaId, Link>,
     /// Replicas in which a suspect runs alone.
@@ -98,6 +100,7 @@ impl Engine {
             deployment: deployment.to_owned(),
             clock,
             joins: rules.joins,
+            side_by_side: rules.side_by_side,
             scheduler: Scheduler::new(rules),
             links: BTreeMap::new(),
             trials: BTreeSet::new(),

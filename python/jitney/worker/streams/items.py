@@ -57,14 +57,21 @@ class Items:
         for position in positions:
             self._drop_waiting(position)
 
-    def leave_out_unwanted(self, positions: Sequence[int]) -> None:
-        """End the items that no request waits for any more."""
+    def unwanted(self, positions: Sequence[int]) -> list[int]:
+        """Return those that have not ended and that no request waits for any more."""
         wanted, cancelled = self._batch.wanted(), self._batch.cancelled()
-        for position in self.open(positions):
+
+        def is_unwanted(position: int) -> bool:
             index = self._decoded.indices[position]
             # The first part has moved the deadline: the front cancels what expires then.
-            if cancelled[index] if self._has_begun[position] else not wanted[index]:
-                self.fail(position, Verdict("cancelled", "no request waits for this answer any more"))
+            return cancelled[index] if self._has_begun[position] else not wanted[index]
+
+        return [position for position in self.open(positions) if is_unwanted(position)]
+
+    def leave_out_unwanted(self, positions: Sequence[int]) -> None:
+        """End the items that no request waits for any more."""
+        for position in self.unwanted(positions):
+            self.fail(position, Verdict("cancelled", "no request waits for this answer any more"))
 
     def take(
         self, positions: Sequence[int], outcomes: Sequence[Any], failed: Callable[[int, BaseException], Verdict]

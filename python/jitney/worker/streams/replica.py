@@ -6,10 +6,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from jitney.codecs import Decoded, pick
-from jitney.codecs.refusals import Verdict, verdict_of
+from jitney.codecs.refusals import Verdict
 from jitney.context import computing
-from jitney.errors import InvalidInput, InvalidOutput
-from jitney.worker.health import raise_if_permanent
+from jitney.errors import InvalidOutput
 from jitney.worker.replica import BatchState, Replica
 from jitney.worker.splitting import Failure, predict_split
 from jitney.worker.streams.items import Items
@@ -32,8 +31,7 @@ class StreamReplica(Replica):
         positions: Sequence[int] = self._wanted(state) if decoded is not None else ()
         if decoded is None or not positions:
             return
-        if not self._options.retry:
-            self._link.started(state.batch)
+        self.begin(state.batch)
         results = state.sent = self._new_results(state.batch, self._options.max_answer_bytes)
         items = self.items(state.batch, decoded, results)
         began = perf_counter()
@@ -67,30 +65,9 @@ class StreamReplica(Replica):
             return self._codec.arguments_again(decoded, positions, state.batch)
         return self._codec.arguments(decoded, positions)
 
-    def failed(self, error: BaseException, state: BatchState, index: int, *, alone: bool) -> Verdict:
-        """Return what the client of an item gets that ends with an exception."""
-        source = state.source(index)
-        if isinstance(error, InvalidOutput):
-            return self._unencodable(error, source)
-        if isinstance(error, InvalidInput) and alone:
-            return verdict_of(error)
-        return self._verdict(Failure(error, alone), source)
-
-    def raise_if_broken(self, error: BaseException) -> None:
-        """Raise WorkerBroken if this error says that the process can compute nothing any more."""
-        raise_if_permanent(error, self._method)
-
     def items(self, batch: "Batch", decoded: Decoded, results: "Results") -> Items:
         """Return the items of a batch, of which nothing was sent yet."""
         return Items(self._codec, batch, decoded, results, self._options.max_answer_bytes)
-
-    def results(self, batch: "Batch") -> "Results":
-        """Return where the outcomes of a batch are collected."""
-        return self._new_results(batch, self._options.max_answer_bytes)
-
-    def log_failure(self, what: str, error: BaseException) -> None:
-        """Log an exception of the model that fails no item."""
-        self._failures.log(what, error)
 
     def _compute_again(self, kept: Callable[[], tuple[Any, ...]]) -> None:
         whole(self._predict, self._codec, batched=self._options.batched)(*kept())

@@ -1,4 +1,4 @@
-//! The places in replicas whose model works in steps, and for how long an item that asks to enter would wait for one.
+//! The places in the open sets of replicas, and for how long an item that asks to enter would wait for one.
 
 use crate::config::limits::QueueLimits;
 use crate::learn::group_models::GroupModels;
@@ -28,7 +28,9 @@ pub struct Places<'a> {
     pub replicas: u32,
     /// What bounds the wait.
     pub allowed: Allowed,
-    /// What steps take, and how many an item needs.
+    /// Items run side by side: each takes its own time, and there are no steps.
+    pub side_by_side: bool,
+    /// What steps take, and how many an item needs; or for how long an item stays.
     pub models: &'a GroupModels,
 }
 
@@ -41,6 +43,9 @@ impl Places<'_> {
 
     /// For how long an item stays in its replica, in seconds.
     fn stay_s(&self, load: f64) -> Option<f64> {
+        if self.side_by_side {
+            return self.models.stays.stay_s();
+        }
         self.models.steps.stay_s(self.models.all(), load)
     }
 
@@ -67,6 +72,10 @@ impl Places<'_> {
     /// The time until its first part.
     pub fn forecast(&self) -> Option<Forecast> {
         let wait = self.predicted_wait()?;
+        if self.side_by_side {
+            let first_part = Duration::from_secs_f64(self.models.stays.first_part_s()?);
+            return Some(Forecast { wait, latency: wait + first_part, batch: first_part });
+        }
         let steps = &self.models.steps;
         let step = steps.step_s(self.models.all(), self.load());
         // An item ends with a step, and the next one has begun when its place is given away.

@@ -1,4 +1,4 @@
-//! Models that work in steps: which items join which replica, between two of its steps. What waits joins as soon as a replica has
+//! Open sets: which items join which replica, between two steps of its model or, where items run side by side, at any time. What waits joins as soon as a replica has
 //! room: it is never delayed, and what has joined is not interrupted for others. A batch is only the group of items that joined
 //! together; each of its items ends by itself.
 
@@ -58,10 +58,13 @@ impl<P: Payload> Scheduler<P> {
             let Some(replica) = self.open_sets.roomiest(first.cost, most, limits.max_cost) else { break };
             let models = self.models.of(self.replicas.class(replica));
             let held = self.open_sets.items(replica);
-            if self.rules.target.is_some()
-                && self.len() > 1
-                && is_late(models, held, self.open_sets.reported(replica), first.due, now)
-            {
+            let is_late = || match models.stays.first_part_s() {
+                takes if self.rules.side_by_side => {
+                    takes.is_some_and(|seconds| (first.due - now).as_secs_f64() < seconds)
+                }
+                _ => is_late(models, held, self.open_sets.reported(replica), first.due, now),
+            };
+            if self.rules.target.is_some() && self.len() > 1 && is_late() {
                 let is_own_deadline = self.entries[&first.id].deadline <= first.due;
                 self.fail(first.id, if is_own_deadline { Outcome::DeadlineUnreachable } else { Outcome::WouldBeLate });
                 continue;

@@ -1,4 +1,4 @@
-//! What workers report of models that work in steps.
+//! What workers report of open sets: of models that work in steps, and of items that run side by side.
 
 use crate::learn::batch_cost::BatchCost;
 use crate::queue::groups::WITHOUT_KEY;
@@ -9,7 +9,8 @@ use crate::scheduler::state::Scheduler;
 use crate::time::Time;
 use std::time::Duration;
 
-/// One step of a model, as its worker reports it.
+/// One step of a model, as its worker reports it. Where items run side by side, what one turn of the event loop brought: all of it
+/// is 0 then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Items that the step computed: all of one group key, without those that were left out.
@@ -28,6 +29,9 @@ impl<P: Payload> Scheduler<P> {
     pub fn stepped(&mut self, now: Time, replica: ReplicaId, step: Step) {
         let Some(class) = self.replicas.class(replica).filter(|_| self.rules.joins) else { return };
         let items = self.open_sets.stepped(replica, now);
+        if self.rules.side_by_side {
+            return;
+        }
         let models = self.models.learn_of(class);
         models.steps.joined(step.joined, step.join_took.as_secs_f64());
         if step.active > 0 {
@@ -43,6 +47,12 @@ impl<P: Payload> Scheduler<P> {
     /// The batch with which an item came to a replica that holds it; its client may have left.
     pub fn batch_of(&mut self, replica: ReplicaId, id: ItemId) -> Option<BatchId> {
         self.replicas.items(replica)?.batch_of(id)
+    }
+
+    /// For how long this batch has been with its replica.
+    pub fn runs_for(&self, now: Time, batch: BatchId) -> Duration {
+        let since = self.batches.get(&batch).and_then(|batch| batch.runs_since);
+        since.map_or(Duration::ZERO, |since| now - since)
     }
 
     /// Whether items of this batch have not ended.
@@ -72,8 +82,13 @@ impl<P: Payload> Scheduler<P> {
 
     /// The worker is done with an item of an open set, whose place is free now.
     pub(super) fn place_is_free(&mut self, batch: BatchId, cost: u64) {
-        let Some(&Batch { replica, class, .. }) = self.batches.get(&batch) else { return };
-        self.models.learn_of(class).steps.ended();
+        let Some(&Batch { replica, class, runs_since, .. }) = self.batches.get(&batch) else { return };
+        let models = self.models.learn_of(class);
+        match runs_since.zip(self.open_sets.reported(replica)) {
+            // The report that brings an end is noted before it.
+            Some((joined, ended)) if self.rules.side_by_side => models.stays.ended(ended - joined),
+            _ => models.steps.ended(),
+        }
         self.open_sets.leave(replica, cost);
         self.left(batch);
     }

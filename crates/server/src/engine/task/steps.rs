@@ -1,4 +1,4 @@
-//! What a worker reports of a model that works in steps.
+//! What a worker reports of an open set: of a model that works in steps, or of items that run side by side.
 
 use crate::engine::task::{Engine, report};
 use crate::link::front::worker_event::WorkerEvent;
@@ -8,7 +8,7 @@ use jitney_core::scheduler::results::steps::Step;
 use jitney_core::time::Time;
 
 impl Engine {
-    /// A step was made. Its items may be of several batches, and each ends by itself.
+    /// A step was made, or items that run side by side have news. Items may be of several batches, and each ends by itself.
     pub(super) fn stepped(&mut self, now: Time, replica: ReplicaId, step: Step, results: ReceivedResults) {
         self.scheduler.stepped(now, replica, step);
         if step.active > 0 {
@@ -20,7 +20,11 @@ impl Engine {
             if matches!(result.outcome, ItemOutcome::Later) {
                 self.scheduler.later(now, batch, result.id);
             } else {
-                self.result(now, batch, step.took, result);
+                let took = if self.side_by_side { self.scheduler.runs_for(now, batch) } else { step.took };
+                if self.side_by_side && is_last {
+                    self.meters.model_seconds.observe(took.as_secs_f64());
+                }
+                self.result(now, batch, took, result);
             }
             if is_last && !self.scheduler.has_batch(batch) {
                 self.joined_batch_ended(replica, batch);
