@@ -9,6 +9,7 @@ import pytest
 from jitney import ConfigError
 from jitney.context import leave, share_cores
 from jitney.models import READY_MADE
+from jitney.types.chat import Message
 
 missing = READY_MADE["smollm2"].missing
 pytestmark = [
@@ -37,10 +38,9 @@ def nothing_left(model: Any) -> Iterator[None]:
         model.engine.step()
 
 
-def chat(text: str, **fields: Any) -> Any:
-    from jitney.models.smollm2 import Chat, Message  # noqa: PLC0415 - may not be installed
-
-    return Chat([Message("user", text)], **fields)
+def chat(text: str, **fields: Any) -> jitney.Chat:
+    given: dict[str, Any] = {"temperature": 0, **fields}
+    return jitney.Chat(messages=[Message("user", text)], **given)
 
 
 def write(model: Any, chats: list[Any], joins: dict[int, int] | None = None) -> list[tuple[str, jitney.End[Any]]]:
@@ -69,6 +69,15 @@ def test_it_knows_a_capital_and_counts_tokens(model: Any) -> None:
     assert end.usage is not None
     assert 20 < end.usage.input < 60
     assert 3 < end.usage.output < 40
+
+
+def test_developers_speak_as_the_system_does(model: Any) -> None:
+    def answer(role: Any) -> tuple[str, Any]:
+        messages = [Message(role, "You are a pirate. Answer as a pirate."), Message("user", "Who are you?")]
+        [(text, end)] = write(model, [jitney.Chat(messages=messages, temperature=0, max_tokens=16)])
+        return text, end.usage
+
+    assert answer("system") == answer("developer") != answer("user")
 
 
 def test_max_tokens_end_a_text(model: Any) -> None:

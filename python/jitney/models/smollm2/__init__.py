@@ -10,13 +10,12 @@ import itertools
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-
-import msgspec
+from typing import Any, Final
 
 import jitney
 from jitney.models import READY_MADE
 from jitney.text import Increments, Stops
+from jitney.types.chat import Message
 
 INSTALL: Final = READY_MADE["smollm2"].install
 
@@ -36,24 +35,6 @@ CACHE_TOKENS: Final = 20_000
 MOST_AT_ONCE: Final = 32
 
 
-class Message(msgspec.Struct):
-    """What was said, and by whom."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-class Chat(msgspec.Struct):
-    """A conversation, and how to go on with it."""
-
-    messages: Annotated[list[Message], msgspec.Meta(min_length=1)]
-    max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 0.0
-    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
-    stop: list[str] = []
-    seed: int | None = None
-
-
 @dataclass(slots=True)
 class Talk:
     """A chat between two steps."""
@@ -68,8 +49,11 @@ class Talk:
 
 @jitney.deployment(
     name="smollm2",
+    task="chat",
     max_batch_size=MOST_AT_ONCE,
-    examples=[Chat([Message("user", "What is the capital of France?")], max_tokens=8)],
+    examples=[
+        jitney.Chat(messages=[Message("user", "What is the capital of France?")], max_tokens=8, temperature=0),
+    ],
 )
 class SmolLM2:
     """Chats in English: SmolLM2-135M-Instruct, which is small and often wrong.
@@ -91,16 +75,16 @@ class SmolLM2:
         self.reserved = 0
         """Tokens of the cache that the active chats may need."""
 
-    def admit(self, chats: list[Chat]) -> "list[Talk | Exception | jitney.Later]":
+    def admit(self, chats: list[jitney.Chat]) -> "list[Talk | Exception | jitney.Later]":
         """Give these chats to the engine."""
         return [self.begin(chat) for chat in chats]
 
-    def begin(self, chat: Chat) -> "Talk | Exception | jitney.Later":
+    def begin(self, chat: jitney.Chat) -> "Talk | Exception | jitney.Later":
         """Give a chat to the engine, unless the cache has no room for it now."""
-        prompt = self.tokens.apply_chat_template(
-            [{"role": message.role, "content": message.content} for message in chat.messages],
-            add_generation_prompt=True,
-        )
+        # Its template knows no developers: what they say is for the system.
+        roles = {"developer": "system"}
+        messages = [{"role": roles.get(each.role, each.role), "content": each.text} for each in chat.messages]
+        prompt = self.tokens.apply_chat_template(messages, add_generation_prompt=True)
         ids = self.tokens.encode(prompt, add_special_tokens=False).input_ids
         read = int(ids.shape[1])
         if read >= CONTEXT_TOKENS:
@@ -111,7 +95,7 @@ class SmolLM2:
             return jitney.LATER
         handle = self.engine.add_request(next(self.ids), ids, sampling(chat, most))
         self.reserved += read + most
-        return Talk(handle, Increments(self.decode), Stops(chat.stop), read, read + most)
+        return Talk(handle, Increments(self.decode), Stops(chat.stops), read, read + most)
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of some tokens."""
@@ -153,11 +137,11 @@ class SmolLM2:
 REASONS: Final = {genai.GenerationFinishReason.STOP: "stop", genai.GenerationFinishReason.LENGTH: "length"}
 
 
-def sampling(chat: Chat, most: int) -> Any:
+def sampling(chat: jitney.Chat, most: int) -> Any:
     """Return how the engine chooses the tokens of a chat."""
     rules = genai.GenerationConfig()
     rules.max_new_tokens = most
-    rules.do_sample = chat.temperature > 0
+    rules.do_sample = chat.temperature > 0 and chat.top_p > 0
     if rules.do_sample:
         rules.temperature, rules.top_p = chat.temperature, chat.top_p
         rules.rng_seed = secrets.randbits(31) if chat.seed is None else chat.seed % 2**63
