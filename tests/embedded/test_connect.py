@@ -384,3 +384,103 @@ def test_what_an_exception_says_is_in_the_servers_log_next_to_the_id_of_the_call
     assert (words in caught.value.message) == show
     wait(lambda: f"request order-7: model_failed: RuntimeError: {words}" in server.log(), "the server says so")
     wait(lambda: "(request order-7)" in server.log(), "its worker has the traceback")
+
+
+def test_streams_come_through_a_connection(serve: Serve, witness: Witness, tmp_path: Path) -> None:
+    server = serve("spelling", "showing", "noop", arguments=("--access-log", "1"))
+    gate = tmp_path / "gate"
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as models:
+            async with models.spell.stream("hey") as parts:
+                assert [part async for part in parts] == ["h", "e", "y"]
+            counting = models.counting.stream({"to": 20_000})
+            numbers = [part["number"] async for part in counting]
+            assert numbers == list(range(20_000)), "more than a window"
+            assert counting.end == jitney.End(answer=20_000, reason="length", usage=jitney.Usage(1, 20_000))
+            [first, second] = [part async for part in models.showing.arrays.stream(2)]
+            np.testing.assert_array_equal([first, second], np.stack([np.zeros((2, 3)), np.ones((2, 3))]))
+            assert [len(part) async for part in models.showing.flood.stream(5)] == [1 << 20] * 5
+            failing = models.spell.stream("ab!", request_id="mine-7")
+            with pytest.raises(jitney.ModelFailed, match="the server's log says why"):
+                _ = [part async for part in failing]
+            assert failing.received == 2
+            with pytest.raises(jitney.InvalidInput, match="to"):
+                await models.counting.stream({"to": "x"}).begin()
+            with pytest.raises(TypeError, match="answers once"):
+                models.shout.stream("x")
+            late = models.showing.ticks.stream(str(gate), timeout_s=0.3)
+            with pytest.raises(jitney.DeadlineExceeded):
+                _ = [part async for part in late]
+            assert late.received == 1
+            computed = len(witness.calls())
+            async with models.showing.ticks.stream(str(gate)) as ticks:
+                async for _ in ticks:
+                    break
+            gate.touch()
+            assert await models.showing.words("a") == [{"text": "a", "place": 0}]
+            assert len(witness.calls()) <= computed + 2, "the step that ran, and at most one more"
+            many = [models.spell.stream(f"text {n}") for n in range(100)]
+            spelled = await asyncio.gather(*(_joined(parts) for parts in many))
+            assert spelled == [f"text {n}" for n in range(100)]
+
+    asyncio.run(main())
+    wait(lambda: "mine-7" in server.log() and "no shouting" in server.log(), "the failure in the log")
+    with jitney.connect_sync(serve.place) as models:
+        assert list(models.spell.stream("sync")) == list("sync")
+    assert server.metric("jitney_requests_total", deployment="spell", outcome="ok") == 102
+
+
+async def _joined(parts: "jitney.Parts[str]") -> str:
+    return "".join([part async for part in parts])
+
+
+def test_a_program_that_does_not_read_its_stream_holds_the_model_up(serve: Serve, witness: Witness) -> None:
+    serve("showing", "spelling")
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as models:
+            async with models.showing.flood.stream(100_000) as parts:
+                await anext(parts)
+                made, seen = 0, -1
+                while made != seen:  # until the model makes no more
+                    seen = made
+                    await asyncio.sleep(0.5)
+                    made = len(witness.calls())
+                assert made < 200, "the model is held up, or ended"
+                assert await models.spell("other calls go on") == "other calls go on"
+            assert await models.showing.words("a") == [{"text": "a", "place": 0}]
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_lost_ends_the_streams_of_its_programs(serve: Serve, tmp_path: Path) -> None:
+    server = serve("showing")
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as models:
+            parts = models.showing.ticks.stream(str(tmp_path / "never"))
+            assert await anext(parts) == "0"
+            server.process.kill()
+            with pytest.raises(jitney.Disconnected, match="while it had this call"):
+                await anext(parts)
+            assert parts.received == 1
+
+    asyncio.run(main())
+
+
+def test_a_server_that_drains_finishes_the_streams_of_its_programs(serve: Serve, tmp_path: Path) -> None:
+    server = serve("spelling")
+    gate = tmp_path / "gate"
+
+    async def main() -> None:
+        async with jitney.connect(serve.place) as models:
+            parts = models.counting.stream({"to": 3, "gate": str(gate)})
+            assert await anext(parts) == {"number": 0}
+            server.process.terminate()
+            await until(lambda: not server.is_ready(), "the server drains")
+            gate.touch()
+            assert [part["number"] async for part in parts] == [1, 2]
+
+    asyncio.run(main())
+    assert server.process.wait(60) == 0

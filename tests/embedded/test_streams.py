@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import jitney
 import numpy as np
 import pytest
 from jitney.types.steps import NOTHING
-from witnesses import Witness, app, until
+from witnesses import Witness, app, until, wait
 
 
 async def texts(parts: jitney.Parts[Any]) -> list[Any]:
@@ -237,3 +238,44 @@ def test_what_waits_unread_is_bounded(witness: Witness) -> None:
             assert await models.showing.words("a") == [{"text": "a", "place": 0}]
 
     asyncio.run(main())
+
+
+def test_threads_read_streams_too(witness: Witness, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with jitney.run_sync(app("spelling"), app("showing"), app("noop")) as models:
+        assert list(models.spell.stream("hey")) == ["h", "e", "y"]
+        with models.counting.stream({"to": 2}) as parts:
+            assert [part["number"] for part in parts] == [0, 1]
+        assert (parts.end.answer, parts.end.reason, parts.received) == (2, "length", 2)
+        failing = models.spell.stream("ab!").begin()
+        assert (next(failing), next(failing)) == ("a", "b")
+        with pytest.raises(jitney.ModelFailed, match="no shouting"):
+            next(failing)
+        assert failing.received == 2
+        with pytest.raises(jitney.ModelFailed):
+            models.spell.stream("!").begin()
+        with pytest.raises(TypeError, match="answers once"):
+            models.shout.stream("x")
+        with ThreadPoolExecutor(8) as pool:
+            spelled = list(pool.map(lambda number: "".join(models.spell.stream(f"text {number}")), range(64)))
+        assert spelled == [f"text {number}" for number in range(64)]
+        with models.showing.ticks.stream(str(gate)) as ticks:
+            assert next(ticks) == "0"
+            wait(witness.calls, "the next step runs")
+        with pytest.raises(jitney.Cancelled):
+            next(ticks)
+        gate.touch()
+        assert models.showing.words("a") == [{"text": "a", "place": 0}]
+        assert next(models.showing.ticks.stream(str(gate))) == "0", "and it is dropped"
+        assert models.showing.words("a") == [{"text": "a", "place": 0}]
+    assert "1" in witness.computed()
+
+
+def test_a_stream_that_is_closed_on_another_thread_ends(tmp_path: Path) -> None:
+    with jitney.run_sync(app("showing")) as models, ThreadPoolExecutor(1) as pool:
+        ticks = models.showing.ticks.stream(str(tmp_path / "never"))
+        assert next(ticks) == "0"
+        waiting = pool.submit(next, ticks)
+        ticks.close()
+        with pytest.raises(jitney.Cancelled, match="closed before its end"):
+            waiting.result()

@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) deployment: String,
     pub(crate) items: Vec<Parts>,
     pub(crate) terms: Terms,
+    /// Whether the program takes the answer in parts. Then there is one item.
+    pub(crate) streams: bool,
     /// Bytes of the payload, of which the values may be slices.
     pub(crate) bytes: usize,
 }
@@ -52,23 +54,32 @@ pub(crate) struct SkippedRequest {
 
 /// The frame of a request.
 pub(crate) fn call(id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms) -> Segments {
+    encode(id, deployment, items, terms, false)
+}
+
+/// The frame of a request of one item whose answer comes in parts.
+pub(crate) fn stream(id: u64, deployment: &str, item: Parts, terms: &Terms) -> Segments {
+    encode(id, deployment, vec![item], terms, true)
+}
+
+fn encode(id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms, streams: bool) -> Segments {
     let mut prefix = vec![Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8];
     put_text(&mut prefix, deployment);
     put_text(&mut prefix, &terms.id.text());
-    let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts)).collect();
+    let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts, streams)).collect();
     let items: Vec<_> =
         calls.iter().map(|call| (call, terms.timeout.map_or(UNSAID, |timeout| timeout.min(LONGEST)))).collect();
     batch_frame::encode_as(Kind::Call, &prefix, BatchId(id), &items)
 }
 
-fn as_call(place: usize, parts: Parts) -> Call {
+fn as_call(place: usize, parts: Parts, streams: bool) -> Call {
     Call {
         id: ItemId(place as u64),
         parts,
         encoding: Encoding::Msgpack,
         group: GroupKey::default(),
         cost: 1,
-        streams: false,
+        streams,
         key: 0,
         timeout: None,
         priority: Priority::default(),
@@ -88,10 +99,14 @@ pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, Fram
     if bytes > payload.len() {
         return Err(FrameError::Table("the parts of a request overlap"));
     }
+    let streams = received.iter().any(|item| item.streams);
+    if streams && received.len() != 1 {
+        return Err(FrameError::Table("a request whose answer comes in parts has one item"));
+    }
     let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
     let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
     let terms = Terms { timeout, priority, id };
-    Ok(Request { id: number.0, deployment, items: items.collect(), terms, bytes: payload.len() })
+    Ok(Request { id: number.0, deployment, items: items.collect(), terms, streams, bytes: payload.len() })
 }
 
 /// Reads the beginning of the table of a request.
@@ -168,6 +183,11 @@ mod tests {
         let longest = read_call(&received(&call(9, "x", vec![smallvec![part("a")]], &terms)), 1).unwrap();
         assert_eq!(longest.terms.timeout, Some(LONGEST), "as good as no limit, and not the value for silence");
         assert!(read_call(&frame, 1).is_err(), "one item too many");
+        assert!(!read_call(&frame, 2).unwrap().streams);
+        let frame = received(&stream(1, "x", smallvec![part("a")], &Terms::default()));
+        assert!(read_call(&frame, 1).unwrap().streams);
+        let both = encode(1, "x", vec![smallvec![part("a")], smallvec![part("b")]], &Terms::default(), true);
+        assert!(read_call(&received(&both), 2).is_err(), "which item would its parts be of?");
     }
 
     #[test]

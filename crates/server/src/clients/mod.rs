@@ -5,4 +5,5 @@ pub(crate) mod call_frame;
 pub mod client;
 pub(crate) mod gathering;
 pub(crate) mod greeting;
+pub(crate) mod part_frames;
 pub mod server;

@@ -1,8 +1,10 @@
 //! What a program knows of its server, and its calls in flight.
 
+use crate::clients::client::parts::Incoming;
 use crate::clients::gathering::Gathering;
 use crate::clients::greeting::Welcome;
-use crate::link::frame::header::{Segments, small_frame};
+use crate::clients::part_frames;
+use crate::link::frame::header::{FrameError, Segments, small_frame};
 use crate::link::frame::kind::Kind;
 use crate::link::results_frame::ItemResult;
 use crate::values::answer::{Answer, Failure};
@@ -85,11 +87,45 @@ pub(super) struct Calls {
     in_flight: FxHashMap<u64, Waiting>,
 }
 
+/// The answer that a call waits for.
+#[derive(Debug)]
+pub(super) enum Awaited {
+    /// All answers at once.
+    Whole(oneshot::Sender<Vec<Answer>>, Gathering),
+    /// One answer, part by part.
+    Parts(Incoming),
+}
+
+impl Awaited {
+    /// Takes entries of the items of the call.
+    fn add(&mut self, entries: Vec<ItemResult>) -> Result<(), FrameError> {
+        match self {
+            Awaited::Whole(_, answers) => answers.add(entries),
+            Awaited::Parts(incoming) => incoming.add(entries),
+        }
+    }
+
+    /// The call has ended with the entries that came. The caller may have been dropped.
+    fn finish(self) {
+        match self {
+            Awaited::Whole(reply, answers) => drop(reply.send(answers.finish())),
+            Awaited::Parts(incoming) => incoming.finish(),
+        }
+    }
+
+    /// The call has ended with this failure.
+    fn fail(self, failure: Failure) {
+        match self {
+            Awaited::Whole(reply, answers) => drop(reply.send(vec![Answer::failed(failure); answers.len()])),
+            Awaited::Parts(incoming) => incoming.fail(failure),
+        }
+    }
+}
+
 /// A call that the server has, or that is on its way there.
 #[derive(Debug)]
 struct Waiting {
-    reply: oneshot::Sender<Vec<Answer>>,
-    answers: Gathering,
+    answer: Awaited,
     /// When it is not waited for any longer; `None` if the deployment decides.
     end: Option<Instant>,
 }
@@ -97,8 +133,8 @@ struct Waiting {
 /// What became of a call that was to be sent.
 #[derive(Debug)]
 pub(super) enum Sent {
-    /// It is on its way; its answers come here.
-    Waits(oneshot::Receiver<Vec<Answer>>),
+    /// It is on its way.
+    Waits,
     /// There is another connection than the place is of.
     OtherLine,
     /// There is no connection.
@@ -128,14 +164,15 @@ impl Shared {
         Some(Place { permit: places.acquire_owned().await.ok()? })
     }
 
-    /// Sends the frame of a request of so many items, over the connection that its place is of.
+    /// Sends the frame of a request over the connection that its place is of. `awaited` is called if it can be sent.
     pub(super) fn send(
         &self,
         id: u64,
         deployment: &str,
-        (items, end): (usize, Option<Instant>),
+        end: Option<Instant>,
         place: &Place,
         frame: Segments,
+        awaited: impl FnOnce() -> Option<Awaited>,
     ) -> Sent {
         let mut calls = self.calls();
         let Some(line) = &calls.line else { return Sent::NoLine };
@@ -145,12 +182,9 @@ impl Shared {
         if line.changed.contains(deployment) {
             return Sent::Changed;
         }
-        if line.outgoing.send(frame).is_err() {
-            return Sent::NoLine;
-        }
-        let (reply, answers) = oneshot::channel();
-        calls.in_flight.insert(id, Waiting { reply, answers: Gathering::new(items), end });
-        Sent::Waits(answers)
+        let Some(answer) = awaited().filter(|_| line.outgoing.send(frame).is_ok()) else { return Sent::NoLine };
+        calls.in_flight.insert(id, Waiting { answer, end });
+        Sent::Waits
     }
 
     /// Takes entries of the items of a request; `is_last` if they end it.
@@ -158,12 +192,20 @@ impl Shared {
         let mut calls = self.calls();
         // No entry: no caller waits any more.
         let Some(waiting) = calls.in_flight.get_mut(&id) else { return Ok(()) };
-        waiting.answers.add(entries)?;
-        if is_last && let Some(Waiting { reply, answers, .. }) = calls.in_flight.remove(&id) {
+        waiting.answer.add(entries)?;
+        if is_last && let Some(Waiting { answer, .. }) = calls.in_flight.remove(&id) {
             drop(calls);
-            let _ = reply.send(answers.finish());
+            answer.finish();
         }
         Ok(())
+    }
+
+    /// Says that the caller has taken so many bytes of the parts of its answer.
+    pub(super) fn took(&self, id: u64, bytes: u64) {
+        let calls = self.calls();
+        if let Some(line) = calls.line.as_ref().filter(|_| calls.in_flight.contains_key(&id)) {
+            let _ = line.outgoing.send(part_frames::taken(id, bytes));
+        }
     }
 
     /// Cancels a call, if it has no answer yet.
@@ -180,6 +222,10 @@ impl Shared {
     pub(super) fn lose(&self) {
         let lost = std::mem::take(&mut *self.calls());
         lost.line.iter().for_each(|line| line.places.close());
+        for waiting in lost.in_flight.into_values() {
+            let detail = format!("the server at {} was lost while it had this call", self.address.address);
+            waiting.answer.fail(Failure::new(Outcome::Disconnected, detail));
+        }
     }
 
     /// Fails calls whose deadline has passed without an answer: the server may be stopped, or out of reach.
@@ -190,8 +236,7 @@ impl Shared {
         for (id, waiting) in in_flight.extract_if(|_, waiting| waiting.end.is_some_and(|end| end < now)) {
             let detail = format!("the deadline passed, and the server at {} has not answered", self.address.address);
             let failure = Failure::new(Outcome::DeadlineExceeded, detail);
-            // The caller may have been dropped.
-            let _ = waiting.reply.send(vec![Answer::failed(failure); waiting.answers.len()]);
+            waiting.answer.fail(failure);
             if let Some(line) = line {
                 let _ = line.outgoing.send(small_frame(Kind::Hangup, &id.to_le_bytes()));
             }

@@ -2,15 +2,19 @@
 
 use crate::clients::answer_frames::until_written;
 use crate::clients::call_frame;
-use crate::clients::client::calls::{LATE, Sent, Shared, Standing};
+use crate::clients::client::calls::{Awaited, LATE, Place, Sent, Shared, Standing};
+use crate::clients::client::parts;
+use crate::clients::gathering::Gathering;
 use crate::clients::greeting::Welcome;
-use crate::engine::program_values::parts::{EndedParts, Streaming};
+use crate::engine::program_values::parts::{OpenedByPoll, Streaming};
 use crate::engine::program_values::{Answering, Parts, Terms};
+use crate::link::frame::header::Segments;
 use crate::values::answer::{Answer, Failure};
 use bytes::Bytes;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// The way in to one deployment of the server.
@@ -26,27 +30,46 @@ impl RemoteEntrance {
         let (shared, deployment) = (self.shared.clone(), self.deployment.clone());
         Box::pin(async move {
             let count = items.len();
-            call(&shared, &deployment, items, terms)
-                .await
-                .unwrap_or_else(|failure| vec![Answer::failed(failure); count])
+            call(shared, &deployment, items, terms).await.unwrap_or_else(|failure| vec![Answer::failed(failure); count])
         })
     }
-}
 
-impl RemoteEntrance {
-    /// Runs one item whose answer comes in parts.
-    #[allow(clippy::unused_self, reason = "parts do not cross to programs yet")]
-    pub fn stream(&self, _item: Parts, _terms: Terms) -> Streaming {
-        let failure = Failure::new(Outcome::Unavailable, "answers in parts do not come through jitney.connect yet");
-        Box::new(EndedParts(Some(Answer::failed(failure))))
+    /// Runs one item whose answer comes in parts. The first poll sends the item to the server.
+    pub fn stream(&self, item: Parts, terms: Terms) -> Streaming {
+        let opening = parts::open(self.shared.clone(), self.deployment.clone(), item, terms);
+        Box::new(OpenedByPoll::new(Box::pin(opening), ()))
     }
 }
 
-async fn call(shared: &Shared, deployment: &str, items: Vec<Parts>, terms: Terms) -> Result<Vec<Answer>, Failure> {
-    let (count, began) = (items.len(), Instant::now());
+async fn call(shared: Arc<Shared>, deployment: &str, items: Vec<Parts>, terms: Terms) -> Result<Vec<Answer>, Failure> {
+    let count = items.len();
+    let (reply, answers) = oneshot::channel();
+    let mut awaited = Some(Awaited::Whole(reply, Gathering::new(count)));
+    let frame = |id, terms: &Terms| call_frame::call(id, deployment, items.clone(), terms);
+    let request = Request { deployment, items: &items, terms };
+    let _sent = send(shared.clone(), request, frame, || awaited.take()).await?;
+    let lost = |_| shared.lost();
+    answers.await.map_err(lost)
+}
+
+/// A request that is to be sent.
+pub(super) struct Request<'a> {
+    pub(super) deployment: &'a str,
+    pub(super) items: &'a [Parts],
+    pub(super) terms: Terms,
+}
+
+/// Sends a request when the connection has a place for it. `frame` writes it with what is left of its time, and `awaited` gives
+/// the answer that it waits for, once.
+pub(super) async fn send(
+    shared: Arc<Shared>,
+    Request { deployment, items, terms }: Request<'_>,
+    frame: impl Fn(u64, &Terms) -> Segments,
+    mut awaited: impl FnMut() -> Option<Awaited>,
+) -> Result<SentCall, Failure> {
+    let began = Instant::now();
     let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();
-    // The place is kept until the answers are there.
-    let (id, answers, _place) = loop {
+    loop {
         let place = Arc::new(shared.place().await.ok_or_else(|| shared.lost())?);
         let timeout = terms.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         if timeout.is_some_and(|left| left.is_zero()) {
@@ -54,15 +77,15 @@ async fn call(shared: &Shared, deployment: &str, items: Vec<Parts>, terms: Terms
             return Err(Failure::new(Outcome::DeadlineExceeded, detail));
         }
         let id = shared.next.fetch_add(1, Ordering::Relaxed);
-        let frame = call_frame::call(id, deployment, items.clone(), &Terms { timeout, ..terms.clone() });
-        if let Some(failure) = too_large(shared, count, bytes, frame.iter().map(Bytes::len).sum()) {
+        let frame = frame(id, &Terms { timeout, ..terms.clone() });
+        if let Some(failure) = too_large(&shared, items.len(), bytes, frame.iter().map(Bytes::len).sum()) {
             return Err(failure);
         }
         // A call that is given up before it was written keeps its place until then: large ones would pile up.
         let frame = until_written(frame, place.clone());
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout)?.checked_add(LATE));
-        match shared.send(id, deployment, (count, end), &place, frame) {
-            Sent::Waits(answers) => break (id, answers, place),
+        match shared.send(id, deployment, end, &place, frame, &mut awaited) {
+            Sent::Waits => return Ok(SentCall { id, shared, _place: place }),
             // The place is of a connection that was lost meanwhile: the new one has its own places.
             Sent::OtherLine => {}
             Sent::NoLine => return Err(shared.lost()),
@@ -75,22 +98,25 @@ async fn call(shared: &Shared, deployment: &str, items: Vec<Parts>, terms: Terms
                 return Err(Failure::new(Outcome::Disconnected, detail));
             }
         }
-    };
-    let _cancel = CancelOnDrop { id, shared };
-    let lost = |_| {
-        let detail = format!("the server at {} was lost while it had this call", shared.address.address);
-        Failure::new(Outcome::Disconnected, detail)
-    };
-    answers.await.map_err(lost)
+    }
 }
 
-/// Cancels the call when its caller goes away. A call that has its answers is not in flight any more.
-struct CancelOnDrop<'a> {
+/// A call that was sent. It keeps its place until it is dropped, and is cancelled then if it has no answer.
+#[derive(Debug)]
+pub(super) struct SentCall {
     id: u64,
-    shared: &'a Shared,
+    shared: Arc<Shared>,
+    _place: Arc<Place>,
 }
 
-impl Drop for CancelOnDrop<'_> {
+impl SentCall {
+    /// Says that the caller has taken so many bytes of the parts of its answer.
+    pub(super) fn took(&self, bytes: u64) {
+        self.shared.took(self.id, bytes);
+    }
+}
+
+impl Drop for SentCall {
     fn drop(&mut self) {
         self.shared.cancel(self.id);
     }

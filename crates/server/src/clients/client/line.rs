@@ -167,6 +167,7 @@ fn changed(first: &Welcome, now: &Welcome) -> FxHashSet<String> {
         [("input", "kind"), ("input", "arrays"), ("output", "kind"), ("output", "arrays")]
             .iter()
             .any(|(side, part)| known[side][part] != found[side][part])
+            || known["output"]["part"]["kind"] != found["output"]["part"]["kind"]
     };
     let both = now.deployments.iter().filter_map(|(name, found)| Some((name, first.deployments.get(name)?, found)));
     both.filter(|(_, known, found)| is_other(known, found)).map(|(name, ..)| name.clone()).collect()

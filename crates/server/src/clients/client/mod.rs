@@ -3,4 +3,5 @@
 pub mod calls;
 pub mod entrance;
 mod line;
+mod parts;
 pub mod remote;

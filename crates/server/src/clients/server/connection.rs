@@ -8,9 +8,12 @@ use crate::clients::answer_frames;
 use crate::clients::call_frame;
 use crate::clients::call_frame::{Request, SkippedRequest};
 use crate::clients::greeting::{Dial, Refused, Welcome};
+use crate::clients::part_frames;
 use crate::clients::server::line;
 use crate::clients::server::newcomers::Newcomer;
+use crate::clients::server::stream::{Line, Streamed};
 use crate::clients::server::under_way::UnderWay;
+use crate::clients::server::window::Window;
 use crate::engine::program_values;
 use crate::engine::room;
 use crate::engine::room::most_items;
@@ -231,6 +234,10 @@ impl Connection {
                     self.call(offload::run(weight, || call_frame::read_call(&frame, max_items)).await?, permit)?;
                 }
                 Kind::Hangup => self.hang_up(&frame)?,
+                Kind::PartsTaken => {
+                    let (id, bytes) = part_frames::read_taken(&frame.table)?;
+                    self.under_way.taken(id, bytes);
+                }
                 // One pong at a time: a program that pings and does not read gets no queue of them.
                 Kind::Ping => {
                     if let Ok(place) = self.pong.clone().try_acquire_owned() {
@@ -304,7 +311,7 @@ impl Connection {
     }
 
     fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
-        let Request { id, deployment, items, terms, bytes } = request;
+        let Request { id, deployment, mut items, terms, streams, bytes } = request;
         let found = self.state.deployment(&deployment);
         let access = line::begin(&self.state, &terms.id, &deployment, &items);
         let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
@@ -319,6 +326,15 @@ impl Connection {
         };
         let requests = under_way.clone();
         let hides = !self.is_own && !self.state.options.show_errors;
+        if let Some(item) = items.pop_if(|_| streams) {
+            let window = Arc::new(Window::default());
+            let line = Line { state, ledger, backlog, outgoing, under_way, hides };
+            let is_new = requests.begin_stream(id, &window.clone(), |ticket| {
+                let streamed = Streamed { id, ticket, deployment: found, terms, window, access, place: permit, line };
+                tokio::spawn(streamed.run(item, bytes)).abort_handle()
+            });
+            return once(id, is_new);
+        }
         let is_new = requests.begin(id, |ticket| {
             let task = tokio::spawn(async move {
                 let request_id = terms.id.clone();
@@ -340,7 +356,7 @@ impl Connection {
             });
             task.abort_handle()
         });
-        if is_new { Ok(()) } else { Err(io::Error::other(format!("a program has given two requests the number {id}"))) }
+        once(id, is_new)
     }
 
     fn hang_up(&self, frame: &Frame) -> io::Result<()> {
@@ -357,6 +373,10 @@ impl Connection {
     fn send_json(&self, kind: Kind, what: &impl Serialize) {
         self.send(small_frame(kind, &serde_json::to_vec(what).unwrap_or_default()));
     }
+}
+
+fn once(id: u64, is_new: bool) -> io::Result<()> {
+    if is_new { Ok(()) } else { Err(io::Error::other(format!("a program has given two requests the number {id}"))) }
 }
 
 #[cfg(test)]

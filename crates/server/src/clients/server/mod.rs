@@ -4,4 +4,6 @@ pub mod admission;
 pub(crate) mod connection;
 mod line;
 mod newcomers;
+mod stream;
 mod under_way;
+mod window;

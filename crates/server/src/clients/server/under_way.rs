@@ -1,8 +1,9 @@
 //! The requests of one program that are in flight, by the number that the program gave them. A number may be used again once
 //! its request has ended, so a request is known by its number and a ticket.
 
+use crate::clients::server::window::Window;
 use rustc_hash::FxHashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 /// One use of a number.
@@ -21,6 +22,19 @@ pub(super) struct UnderWay(Mutex<Requests>);
 struct Requests {
     begun: u64,
     tasks: FxHashMap<u64, (Ticket, AbortHandle)>,
+    /// Of those whose answers go in parts.
+    windows: FxHashMap<u64, Arc<Window>>,
+}
+
+impl Requests {
+    fn has(&self, ticket: Ticket) -> bool {
+        self.tasks.get(&ticket.number).is_some_and(|(current, _)| *current == ticket)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<(Ticket, AbortHandle)> {
+        self.windows.remove(&number);
+        self.tasks.remove(&number)
+    }
 }
 
 impl UnderWay {
@@ -42,20 +56,46 @@ impl UnderWay {
         true
     }
 
+    /// The same for a request whose answer goes in parts.
+    pub(super) fn begin_stream(
+        &self,
+        number: u64,
+        window: &Arc<Window>,
+        spawn: impl FnOnce(Ticket) -> AbortHandle,
+    ) -> bool {
+        let is_new = self.begin(number, spawn);
+        let mut requests = self.lock();
+        // It may have ended already.
+        if is_new && requests.tasks.contains_key(&number) {
+            requests.windows.insert(number, window.clone());
+        }
+        is_new
+    }
+
+    /// Whether a request was neither ended nor cancelled.
+    pub(super) fn has(&self, ticket: Ticket) -> bool {
+        self.lock().has(ticket)
+    }
+
+    /// The program has taken so many bytes of the answer to the request that has this number now.
+    pub(super) fn taken(&self, number: u64, bytes: u64) {
+        self.lock().windows.get(&number).iter().for_each(|window| window.give(bytes));
+    }
+
     /// Ends a request; false if it was cancelled: then its answers must not be sent, because the number may stand for
     /// another request by now.
     pub(super) fn end(&self, ticket: Ticket) -> bool {
         let mut requests = self.lock();
-        let is_current = requests.tasks.get(&ticket.number).is_some_and(|(current, _)| *current == ticket);
+        let is_current = requests.has(ticket);
         if is_current {
-            requests.tasks.remove(&ticket.number);
+            requests.remove(ticket.number);
         }
         is_current
     }
 
     /// Cancels the request that has this number now. Dropped with its task, the call cancels its items.
     pub(super) fn cancel(&self, number: u64) {
-        let request = self.lock().tasks.remove(&number);
+        let request = self.lock().remove(number);
         request.iter().for_each(|(_, task)| task.abort());
     }
 

@@ -30,7 +30,6 @@ pub type Streaming = Box<dyn CallParts>;
 pub(crate) enum Reader {
     /// The program holds the engine and may use its whole queue.
     Own(UnreadParts),
-    #[allow(dead_code, reason = "parts do not cross to programs that dial yet")]
     /// The program dials the server, whose clients may leave so many bytes unread.
     Remote(Ledger, u64),
 }

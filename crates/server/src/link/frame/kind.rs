@@ -97,6 +97,8 @@ kinds! {
     Hangup = 53,
     /// Front: outcomes of some items of a request, or parts of them; more frames of the request follow.
     AnswerParts = 54,
+    /// Program: it has taken so many bytes of the parts of a request; the server may send as many more.
+    PartsTaken = 55,
 }
 
 #[cfg(test)]

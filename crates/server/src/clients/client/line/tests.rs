@@ -3,13 +3,20 @@
 use super::*;
 use crate::clients::call_frame;
 use crate::clients::client::calls::Address;
-use crate::clients::client::calls::Sent;
+use crate::clients::client::calls::{Awaited, Sent};
 use crate::clients::client::entrance::{RemoteEntrance, too_large};
+use crate::clients::gathering::Gathering;
+use crate::clients::part_frames;
 use crate::engine::program_values::{Parts, Terms};
+use crate::engine::reply::{PartValues, ReplyEvent};
 use crate::link::results_frame::ResultsWriter;
-use crate::values::answer::{Answer, Failure};
+use crate::values::answer::{Answer, Failure, OutputPart};
+use crate::values::tensor::Tag;
+use futures_util::FutureExt;
 use jitney_core::request::{BatchId, ItemId};
 use jitney_core::tables::outcome::Outcome;
+use smallvec::smallvec;
+use std::future::poll_fn;
 use tokio::io::AsyncWriteExt;
 
 fn shared() -> Arc<Shared> {
@@ -178,10 +185,11 @@ async fn a_place_of_a_connection_that_was_lost_is_none_of_the_next() {
     let (second, mut queue) = line();
     shared.calls().line = Some(second);
     let frame = small_frame(Kind::Call, b"");
-    assert!(matches!(shared.send(1, "x", (1, None), &place, frame.clone()), Sent::OtherLine));
+    let awaited = || Some(Awaited::Whole(tokio::sync::oneshot::channel().0, Gathering::new(1)));
+    assert!(matches!(shared.send(1, "x", None, &place, frame.clone(), awaited), Sent::OtherLine));
     assert!(queue.try_recv().is_err(), "nothing was sent without a place");
     let place = shared.place().await.unwrap();
-    assert!(matches!(shared.send(1, "x", (1, None), &place, frame), Sent::Waits(_)));
+    assert!(matches!(shared.send(1, "x", None, &place, frame, awaited), Sent::Waits));
 }
 
 #[tokio::test]
@@ -214,4 +222,104 @@ async fn an_answer_may_come_in_several_frames() {
     let outcomes: Vec<Outcome> = calling.await.unwrap().iter().map(Answer::outcome).collect();
     assert_eq!(outcomes, [Outcome::TooLarge, Outcome::ModelFailed]);
     talking.abort();
+}
+
+/// A program with a stream, and the server's end of its connection.
+struct Streaming {
+    shared: Arc<Shared>,
+    parts: crate::engine::program_values::parts::Streaming,
+    frames: FrameReader<tokio::io::ReadHalf<tokio::io::DuplexStream>>,
+    writer: tokio::io::WriteHalf<tokio::io::DuplexStream>,
+    id: u64,
+    talking: tokio::task::JoinHandle<io::Result<()>>,
+}
+
+impl Streaming {
+    async fn new() -> Streaming {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+        let (far_reader, mut far_writer) = tokio::io::split(far);
+        far_writer.write_all(&welcome(1)[0]).await.unwrap();
+        let talking = tokio::spawn({
+            let shared = shared.clone();
+            async move { talk(&shared, reader, writer).await }
+        });
+        shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
+        let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
+        let parts = entrance.stream(Parts::new(), Terms::default());
+        let frames = FrameReader::new(far_reader);
+        let mut streaming = Streaming { shared, parts, frames, writer: far_writer, id: 0, talking };
+        assert!(streaming.next().now_or_never().is_none(), "the first poll sends the call");
+        let call = call_frame::read_call(&streaming.frame(Kind::Call).await, 9).unwrap();
+        assert!(call.streams);
+        streaming.id = call.id;
+        streaming
+    }
+
+    async fn next(&mut self) -> ReplyEvent {
+        poll_fn(|cx| self.parts.poll_event(cx)).await
+    }
+
+    /// The next frame of this kind that the program sends.
+    async fn frame(&mut self, kind: Kind) -> Frame {
+        loop {
+            let frame = self.frames.next().await.unwrap().unwrap();
+            if frame.kind == kind {
+                return frame;
+            }
+        }
+    }
+
+    async fn send(&mut self, sequence: u32, parts: &[PartValues], end: Option<&Answer>) {
+        let frame = part_frames::parts(self.id, sequence, parts, end).concat();
+        self.writer.write_all(&frame).await.unwrap();
+    }
+}
+
+fn part(bytes: usize) -> PartValues {
+    let data = bytes::Bytes::from(vec![b'p'; bytes]);
+    smallvec![OutputPart { name: "".into(), tag: Tag::Text, tensor: None, media_type: None, data }]
+}
+
+#[tokio::test]
+async fn a_program_says_what_it_has_taken_of_a_stream() {
+    let mut stream = Streaming::new().await;
+    stream.send(0, &[part(100_000), part(100_000)], None).await;
+    for _ in 0..2 {
+        assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
+    }
+    let taken = stream.frame(Kind::PartsTaken).await;
+    assert_eq!(part_frames::read_taken(&taken.table).unwrap(), (stream.id, 2 * 100_256));
+    let ended = Answer { result: Ok(part(1)), ..Answer::failed(Failure::new(Outcome::Ok, "")) };
+    stream.send(2, &[part(1)], Some(&ended)).await;
+    assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
+    let ReplyEvent::End(answer) = stream.next().await else { panic!("no end") };
+    assert_eq!(answer.outcome(), Outcome::Ok);
+    let place = tokio::time::timeout(Duration::from_secs(5), stream.shared.place()).await;
+    assert!(place.expect("its place is free").is_some());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_dropped_is_hung_up_and_one_whose_server_is_lost_fails() {
+    let mut stream = Streaming::new().await;
+    stream.send(0, &[part(1)], None).await;
+    assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
+    stream.parts = Box::new(crate::engine::program_values::parts::EndedParts(None));
+    assert_eq!(&stream.frame(Kind::Hangup).await.table[..], &stream.id.to_le_bytes());
+    let mut stream = Streaming::new().await;
+    stream.shared.lose();
+    let ReplyEvent::End(answer) = stream.next().await else { panic!("no end") };
+    let failure = answer.result.unwrap_err();
+    assert!(failure.outcome == Outcome::Disconnected && failure.detail.contains("while it had this call"));
+}
+
+#[tokio::test]
+async fn parts_that_are_out_of_sequence_or_too_many_end_the_connection() {
+    let mut stream = Streaming::new().await;
+    stream.send(1, &[part(1)], None).await;
+    assert!(stream.talking.await.unwrap().is_err());
+    let mut stream = Streaming::new().await;
+    let parts: Vec<PartValues> = (0..8).map(|_| part(100_000)).collect();
+    stream.send(0, &parts, None).await;
+    assert!(stream.talking.await.unwrap().unwrap_err().to_string().contains("more parts"));
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::clients::gathering::Gathering;
 use crate::engine::deployment::Inbound;
+use crate::engine::reply::PartSent;
 use crate::link::frame::header::Header;
 use crate::values::answer::OutputPart;
 use crate::values::call::Part;
@@ -159,7 +160,7 @@ async fn one_number_is_one_request() {
         let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
         let items = vec![smallvec![text]];
         let terms = program_values::Terms::default();
-        let request = Request { id, deployment: name.clone(), items, terms, bytes: 4 };
+        let request = Request { id, deployment: name.clone(), items, terms, streams: false, bytes: 4 };
         connection.call(request, places.clone().try_acquire_owned().unwrap())
     };
     assert!(call(7).is_ok());
@@ -319,4 +320,98 @@ async fn a_frame_that_trickles_ends_its_connection() {
         assert_eq!(program.engine.try_recv().is_ok(), !is_slow);
         assert_eq!(program.state.ledger.received.amount(), 0);
     }
+}
+
+fn stream_x(id: u64) -> Vec<u8> {
+    call_frame::stream(id, "x", smallvec![text(4)], &program_values::Terms::default()).concat()
+}
+
+/// A part of an answer, of so many bytes.
+fn part(bytes: usize) -> crate::engine::reply::PartValues {
+    let data = Bytes::from(vec![b'p'; bytes]);
+    smallvec![OutputPart { name: "".into(), tag: Tag::Text, tensor: None, media_type: None, data }]
+}
+
+fn end() -> Answer {
+    let end = crate::values::answer::StreamEnd { reason: "length".into(), usage: None };
+    Answer { result: Ok(smallvec![]), end: Some(Box::new(end)), ..Answer::failed(Failure::new(Outcome::Ok, "")) }
+}
+
+#[tokio::test]
+async fn parts_go_to_the_program_when_they_are_made_and_the_end_ends_the_request() {
+    let mut program = Program::new().await;
+    program.near.write_all(&stream_x(1)).await.unwrap();
+    let Some(Inbound::Submit(call, mut reply)) = program.engine.recv().await else { panic!("no call") };
+    assert!(call.streams, "so the worker sends parts");
+    assert!(matches!(reply.try_part(part(3)), PartSent::Taken));
+    let frame = program.heard.next().await.unwrap().unwrap();
+    let (id, entries) = answer_frames::read(&frame).unwrap();
+    assert_eq!((frame.kind, id, entries.len(), entries[0].sequence), (Kind::AnswerParts, 1, 1, 0));
+    assert!(matches!(reply.try_part(part(3)), PartSent::Taken));
+    assert!(reply.end(end()));
+    let mut sequence = 1;
+    loop {
+        let frame = program.heard.next().await.unwrap().unwrap();
+        for entry in answer_frames::read(&frame).unwrap().1 {
+            assert_eq!(entry.sequence, sequence);
+            sequence += 1;
+        }
+        if frame.kind == Kind::Answers {
+            break;
+        }
+    }
+    assert_eq!(sequence, 3, "a part and the end");
+    assert!(program.state.telemetry.text().contains(r#"deployment="x",outcome="ok"} 1"#));
+    assert_eq!(program.state.ledger.untaken.amount(), 0);
+    program.near.write_all(&call_x(1)).await.unwrap();
+    assert!(matches!(program.engine.recv().await, Some(Inbound::Submit(..))), "the number is free again");
+}
+
+#[tokio::test]
+async fn a_program_gets_no_more_parts_than_it_takes() {
+    let mut program = Program::new().await;
+    program.near.write_all(&stream_x(1)).await.unwrap();
+    let Some(Inbound::Submit(_, mut reply)) = program.engine.recv().await else { panic!("no call") };
+    let parts = async |program: &mut Program, most: usize| {
+        let mut count = 0;
+        while count < most {
+            let next = tokio::time::timeout(Duration::from_millis(200), program.heard.next());
+            let Ok(frame) = next.await else { break };
+            count += answer_frames::read(&frame.unwrap().unwrap()).unwrap().1.len();
+        }
+        count
+    };
+    for _ in 0..10 {
+        assert!(matches!(reply.try_part(part(100_000)), PartSent::Taken));
+    }
+    assert_eq!(parts(&mut program, 10).await, 3, "256 KiB, and the part that goes beyond");
+    program.near.write_all(&part_frames::taken(1, 2 * 100_256).concat()).await.unwrap();
+    assert_eq!(parts(&mut program, 10).await, 2);
+    // What no program can have taken opens no larger window.
+    program.near.write_all(&part_frames::taken(1, u64::MAX).concat()).await.unwrap();
+    assert_eq!(parts(&mut program, 10).await, 3);
+    program.near.write_all(&part_frames::taken(7, 1).concat()).await.unwrap();
+    program.near.write_all(&small_frame(Kind::Hangup, &1u64.to_le_bytes())[0]).await.unwrap();
+    assert!(matches!(program.engine.recv().await, Some(Inbound::Cancel(_))));
+    assert!(reply.is_abandoned());
+    assert_eq!(program.state.ledger.untaken.amount(), 0, "parts that it did not get are freed");
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_says_so_behind_its_parts_and_hides_what_the_model_says() {
+    let mut program = Program::new().await;
+    program.near.write_all(&stream_x(1)).await.unwrap();
+    let Some(Inbound::Submit(_, mut reply)) = program.engine.recv().await else { panic!("no call") };
+    assert!(matches!(reply.try_part(part(1)), PartSent::Taken));
+    let failure = Failure { model_text: Some("a path".into()), ..Failure::new(Outcome::ModelFailed, "a path") };
+    assert!(reply.end(Answer::failed(failure)));
+    let last = loop {
+        let frame = program.heard.next().await.unwrap().unwrap();
+        if frame.kind == Kind::Answers {
+            break answer_frames::read(&frame).unwrap().1.pop().unwrap();
+        }
+    };
+    let crate::link::results_frame::ItemOutcome::Failed(failure) = last.outcome else { panic!("no failure") };
+    assert_eq!((last.sequence, failure.outcome), (1, Outcome::ModelFailed));
+    assert!(!failure.detail.contains("a path"));
 }
