@@ -257,7 +257,7 @@ def test_threads_read_streams_too(witness: Witness, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="answers once"):
             models.shout.stream("x")
         with ThreadPoolExecutor(8) as pool:
-            spelled = list(pool.map(lambda number: "".join(models.spell.stream(f"text {number}")), range(64)))
+            spelled = list(pool.map("".join, [models.spell.stream(f"text {number}") for number in range(64)]))
         assert spelled == [f"text {number}" for number in range(64)]
         with models.showing.ticks.stream(str(gate)) as ticks:
             assert next(ticks) == "0"

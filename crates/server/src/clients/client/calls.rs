@@ -1,6 +1,6 @@
 //! What a program knows of its server, and its calls in flight.
 
-use crate::clients::client::parts::Incoming;
+use crate::clients::client::incoming::Incoming;
 use crate::clients::gathering::Gathering;
 use crate::clients::greeting::Welcome;
 use crate::clients::part_frames;
@@ -93,7 +93,7 @@ pub(super) enum Awaited {
     /// All answers at once.
     Whole(oneshot::Sender<Vec<Answer>>, Gathering),
     /// One answer, part by part.
-    Parts(Incoming),
+    Parts(Box<Incoming>),
 }
 
 impl Awaited {

@@ -2,6 +2,8 @@
 
 pub mod calls;
 pub mod entrance;
+mod incoming;
 mod line;
 mod parts;
 pub mod remote;
+mod sending;
