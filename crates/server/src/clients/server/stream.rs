@@ -86,18 +86,18 @@ impl Streamed {
     }
 
     /// Waits for the next parts: all that have come and fit into the window, and the end if it has come.
-    async fn next(&self, parts: &mut AnswerParts) -> (Vec<PartValues>, Option<(Box<Answer>, Counted)>) {
+    async fn next(&self, parts: &mut AnswerParts) -> (Vec<PartValues>, Option<(Box<Answer>, Option<Counted>)>) {
         let (mut ready, mut bytes) = (Vec::new(), 0);
         let end = poll_fn(|cx| {
             while bytes < TOGETHER && self.window.is_open() {
                 match parts.poll_event(cx) {
-                    Poll::Ready(PartEvent::Part(values)) => {
+                    Poll::Ready(PartEvent::Part(_, values)) => {
                         let size = bytes_of(&values);
                         self.window.spend(size);
                         bytes += size;
                         ready.push(values);
                     }
-                    Poll::Ready(PartEvent::End(answer, counted)) => return Poll::Ready(Some((answer, counted))),
+                    Poll::Ready(PartEvent::End(_, answer, counted)) => return Poll::Ready(Some((answer, counted))),
                     Poll::Pending if ready.is_empty() => return Poll::Pending,
                     Poll::Pending => break,
                 }
