@@ -235,7 +235,7 @@ def deployment(obj: Any = None, /, **options: Any) -> Any:
     """Serve a class that has `predict`, or a function that is one. The class or function stays what it was.
 
     `name` is its name and path; `route` is a second path, such as "/v1/predict"; `group_by` and `cost` say what may
-    share a batch; `task` is what the OpenAI API calls it for ("embedding", "chat" or "completion"); `examples` are
+    share a batch; `task` is what the OpenAI API calls it for ("embedding", "chat", ...); `examples` are
     inputs for warm-up, checks and docs; every other keyword is an option of `jitney.config.DeploymentOptions`.
     """
     names = _names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]

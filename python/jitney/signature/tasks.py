@@ -8,11 +8,12 @@ from jitney.signature.annotations import Signature
 from jitney.signature.fields import Field, alternatives, struct_fields
 from jitney.signature.hints import show, strip
 
-TASKS: Final = ("embedding", "chat", "completion")
+TASKS: Final = ("embedding", "chat", "completion", "image")
 _NEVER_SENT: Final = {
     "embedding": ("model", "encoding_format"),
     "chat": ("model", "stream", "stream_options", "n"),
     "completion": ("model", "stream", "stream_options", "n"),
+    "image": ("model", "stream", "response_format", "n"),
 }
 """Fields of the API that are not handed on to a deployment; all others that it declares are."""
 
@@ -27,8 +28,9 @@ _TAKES: Final = {
         "an item is str, or a struct with the field `prompt` (str, or str | list[int] if it takes tokens) and others "
         "such as `max_tokens`"
     ),
+    "image": "an item is str, or a struct with the field `prompt` and others such as `width` and `height`",
 }
-_INPUT: Final = {"embedding": "input", "chat": "messages", "completion": "prompt"}
+_INPUT: Final = {"embedding": "input", "chat": "messages", "completion": "prompt", "image": "prompt"}
 """The field that has what is to be computed."""
 
 
@@ -45,15 +47,17 @@ def compile_task(name: str, task: str | None, signature: Signature, *, batched: 
     where = f'deployment `{name}`: task="{task}"'
     if task == "embedding":
         _check_vectors(where, signature, batched=batched)
+    elif task == "image":
+        _check_image(where, signature)
     else:
         _check_text(where, signature)
     if signature.input.kind == "text" and task != "chat":
         fields: dict[str, Field] = {}
     else:
         fields = _fields(where, task, signature)
-    takes_tokens = bool(fields) and task != "chat" and _takes_tokens(where, fields[_INPUT[task]])
-    if task == "chat":
+    if task in ("chat", "image"):
         return {"kind": task}
+    takes_tokens = bool(fields) and _takes_tokens(where, fields[_INPUT[task]])
     if task == "completion":
         return {"kind": task, "takes_tokens": takes_tokens}
     takes_dimensions = "dimensions" in fields and _takes_dimensions(where, fields["dimensions"])
@@ -74,6 +78,18 @@ def _check_text(where: str, signature: Signature) -> None:
         return
     got = f"parts are {part.kind}" if part.kind != "text" else f"the whole answer is {output.kind}"
     raise TargetError(f"{where}: the model writes text: annotate str, or jitney.Step[str] for parts; here {got}")
+
+
+def _check_image(where: str, signature: Signature) -> None:
+    output = signature.output
+    part = output.part or output
+    if (part.kind, output.kind) == ("image", "image"):
+        return
+    got = f"parts are {part.kind}" if part.kind != "image" else f"the whole answer is {output.kind}"
+    raise TargetError(
+        f"{where}: the model makes images: annotate jitney.Image, or jitney.Step[jitney.Image, jitney.Image] for "
+        f"previews and jitney.End(answer=...); here {got}"
+    )
 
 
 def _fields(where: str, task: str, signature: Signature) -> dict[str, Field]:

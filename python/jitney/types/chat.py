@@ -44,10 +44,9 @@ class Chat(msgspec.Struct, kw_only=True):
 
     @property
     def stops(self) -> list[str]:
-        """The texts at which the answer ends, without them."""
-        if self.stop is None:
-            return []
-        return [self.stop] if isinstance(self.stop, str) else self.stop
+        """The texts at which the answer ends, without them. None is empty."""
+        texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return [text for text in texts if text]
 
     def plain(self) -> list[dict[str, Any]]:
         """Return the messages as templates take them: dicts of `role`, `content` as one text, and perhaps `name`."""

@@ -133,6 +133,9 @@ def chat_of_prompts(chats: list[Prompt]) -> list[str]: ...
 def chat_of_streams(chats: list[Streamed]) -> list[str]: ...
 def chat_with_numbers(chats: list[jitney.Chat]) -> list[int]: ...
 def chat_in_numbers(chats: list[jitney.Chat]) -> Iterator[list[jitney.Step[int]]]: ...
+def images(items: list[Prompt]) -> Iterator[list[jitney.Step[jitney.Image, jitney.Image]]]: ...
+def images_of_texts(texts: list[str]) -> list[jitney.Image]: ...
+def images_without_an_end(texts: list[str]) -> Iterator[list[jitney.Step[jitney.Image]]]: ...
 def chat_with_an_object(chats: list[jitney.Chat]) -> Iterator[list[jitney.Step[str, dict[str, str]]]]: ...
 
 
@@ -143,9 +146,13 @@ def chat_with_an_object(chats: list[jitney.Chat]) -> Iterator[list[jitney.Step[s
         (chat_in_parts, "chat", {"kind": "chat"}),
         (chat_of_texts, "completion", {"kind": "completion", "takes_tokens": False}),
         (prompts, "completion", {"kind": "completion", "takes_tokens": True}),
+        (images, "image", {"kind": "image"}),
+        (images_of_texts, "image", {"kind": "image"}),
     ],
 )
-def test_models_that_write_text(predict: Callable[..., Any], task: str, compiled: dict[str, Any]) -> None:
+def test_models_that_write_text_or_make_images(
+    predict: Callable[..., Any], task: str, compiled: dict[str, Any]
+) -> None:
     assert of(predict, task).compiled_task() == compiled
 
 
@@ -158,10 +165,12 @@ def test_models_that_write_text(predict: Callable[..., Any], task: str, compiled
         (chat_with_numbers, "chat", "jitney.Step.str. for parts; here parts are object"),
         (chat_in_numbers, "chat", "here parts are object"),
         (chat_with_an_object, "chat", "here the whole answer is object"),
+        (images_without_an_end, "image", "jitney.End.answer=....; here the whole answer is object"),
+        (chat, "image", "here parts are text"),
         (chat, "completion", "a struct with the field `prompt` .* here the fields are messages"),
     ],
 )
-def test_models_that_write_no_text_are_refused(predict: Callable[..., Any], task: str, says: str) -> None:
+def test_models_that_do_something_else_are_refused(predict: Callable[..., Any], task: str, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         of(predict, task).compiled_task()
 

@@ -21,7 +21,9 @@ def test_a_chat_as_clients_send_it() -> None:
     assert (found.max_tokens, found.temperature, found.top_p, found.seed, found.stops) == (1024, 1.0, 1.0, None, [])
 
 
-@pytest.mark.parametrize(("stop", "stops"), [('"."', ["."]), ('["a", "b"]', ["a", "b"]), ("null", []), ("[]", [])])
+@pytest.mark.parametrize(
+    ("stop", "stops"), [('"."', ["."]), ('["a", "b"]', ["a", "b"]), ("null", []), ("[]", []), ('["", "a"]', ["a"])]
+)
 def test_stops_are_a_list(stop: str, stops: list[str]) -> None:
     assert chat(f'{{"messages": [{{"role": "user", "content": "x"}}], "stop": {stop}}}').stops == stops
 

@@ -93,6 +93,8 @@ pub enum Task {
         /// Whether `prompt` may be a list of tokens instead.
         takes_tokens: bool,
     },
+    /// A text to an image. An item is a text, or (if the input is an object) has it in its field `prompt`.
+    Image,
 }
 
 impl Task {
@@ -102,6 +104,7 @@ impl Task {
             Task::Embedding { .. } => "embedding",
             Task::Chat => "chat",
             Task::Completion { .. } => "completion",
+            Task::Image => "image",
         }
     }
 
@@ -111,6 +114,7 @@ impl Task {
             Task::Embedding { .. } => "/v1/embeddings",
             Task::Chat => "/v1/chat/completions",
             Task::Completion { .. } => "/v1/completions",
+            Task::Image => "/v1/images/generations",
         }
     }
 }

@@ -11,12 +11,13 @@ const JSON: &str = "content-type: application/json\r\n";
 const GRPC: &str = "content-type: application/grpc\r\n";
 const UNKNOWN: &str = "(unknown)";
 /// A call in each protocol, and the deployment that is known before its body has been read.
-const CALLS: [(&str, &str, &str); 8] = [
+const CALLS: [(&str, &str, &str); 9] = [
     ("text", JSON, "text"),
     ("text/batch", JSON, "text"),
     ("v1/embeddings", JSON, UNKNOWN),
     ("v1/chat/completions", JSON, UNKNOWN),
     ("v1/completions", JSON, UNKNOWN),
+    ("v1/images/generations", JSON, UNKNOWN),
     ("v2/models/text/infer", JSON, "text"),
     ("v2/models/text/versions/1/infer", JSON, "text"),
     ("inference.GRPCInferenceService/ModelInfer", GRPC, UNKNOWN),
@@ -62,7 +63,7 @@ async fn a_call_for_another_host() {
 #[tokio::test]
 async fn a_call_that_is_too_large() {
     let front = Front::echo().await;
-    for (path, headers, deployment) in &CALLS[..7] {
+    for (path, headers, deployment) in &CALLS[..8] {
         let before = (count(&front, deployment, "too_large"), all(&front));
         let mut client = front.connect().await;
         client
@@ -77,7 +78,7 @@ async fn a_call_that_is_too_large() {
 #[tokio::test]
 async fn a_client_that_leaves_while_it_sends() {
     let front = Front::echo().await;
-    for (path, headers, deployment) in &CALLS[..7] {
+    for (path, headers, deployment) in &CALLS[..8] {
         let before = (count(&front, deployment, "cancelled"), all(&front));
         let mut client = front.connect().await;
         client.write(&post(path, headers, vec![b' '; 1000])[..200]).await;

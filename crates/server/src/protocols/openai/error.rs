@@ -13,7 +13,7 @@ struct ErrorDocument<'a> {
 struct Inner<'a> {
     message: &'a str,
     r#type: &'static str,
-    /// The field of the request that is to blame.
+    /// The field of the request that is the cause.
     param: Option<&'a str>,
     code: &'static str,
 }

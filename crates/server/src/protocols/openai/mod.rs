@@ -1,9 +1,10 @@
-//! OpenAI's API: embeddings, chats and completions.
+//! OpenAI's API: embeddings, chats, completions and images.
 
 pub(crate) mod embeddings;
 pub(crate) mod error;
 pub(crate) mod extra_fields;
 pub(crate) mod generation;
+pub(crate) mod images;
 pub(crate) mod input;
 pub(crate) mod models;
 pub(crate) mod names;

@@ -6,6 +6,7 @@ use crate::protocols::exchange::Exchange;
 use crate::protocols::openai::embeddings::Embeddings;
 use crate::protocols::openai::generation::api::Api;
 use crate::protocols::openai::generation::dialect::Generation;
+use crate::protocols::openai::images::dialect::Images;
 use crate::protocols::openai::models;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
@@ -15,7 +16,8 @@ use hyper::http::request::Parts;
 use jitney_core::tables::outcome::Outcome;
 
 /// The routes of this protocol, without their first slash.
-const ROUTES: [&str; 4] = ["v1/models", "v1/embeddings", "v1/chat/completions", "v1/completions"];
+const ROUTES: [&str; 5] =
+    ["v1/models", "v1/embeddings", "v1/chat/completions", "v1/completions", "v1/images/generations"];
 
 /// Whether a path asks for items to be computed.
 pub(crate) fn is_call(path: &str) -> bool {
@@ -37,6 +39,7 @@ pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<
         // On the heap: more than the others, and their answers take longer than an allocation.
         "chat/completions" => return Ok(Box::pin(exchange.answer(&generation(Api::Chat), body)).await),
         "completions" => return Ok(Box::pin(exchange.answer(&generation(Api::Completions), body)).await),
+        "images/generations" => return Ok(Box::pin(exchange.answer(&Images { state }, body)).await),
         "models" => read_only(head).and_then(|()| models::list(state)),
         _ => match route.strip_prefix("models/") {
             // Of the version of KServe's protocol before the Open Inference Protocol.
@@ -74,7 +77,10 @@ pub(crate) fn lacks_version(path: &str) -> bool {
     let path = path.strip_prefix('/').unwrap_or_default();
     // Azure's have routes of their own.
     path.starts_with("openai/")
-        || matches!(path, "embeddings" | "models" | "completions" | "chat/completions" | "responses")
+        || matches!(
+            path,
+            "embeddings" | "models" | "completions" | "chat/completions" | "images/generations" | "responses"
+        )
         || path.strip_prefix("models/").is_some_and(|model| !model.is_empty() && model != "batch")
 }
 

@@ -4,7 +4,7 @@ use crate::engine::server_state::ServerState;
 use crate::protocols::native::pages::json_reply;
 use crate::protocols::openapi::components::Components;
 use crate::protocols::openapi::native::Schemas;
-use crate::protocols::openapi::{native, open_inference, openai, parts, texts};
+use crate::protocols::openapi::{images, native, open_inference, openai, parts, texts};
 use crate::protocols::reply::payload::Reply;
 use serde_json::{Map, Value, json};
 
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 pub(crate) fn page(state: &ServerState) -> Reply {
     let mut schemas = openai::schemas();
     schemas.extend(texts::schemas());
+    schemas.insert("Images".into(), images::schema());
     schemas.extend(open_inference::schemas());
     schemas.insert("Problem".into(), parts::problem_schema());
     schemas.insert("AllFailed".into(), parts::all_failed_schema());
@@ -32,6 +33,7 @@ pub(crate) fn page(state: &ServerState) -> Reply {
     if deployments.iter().any(|deployment| deployment.manifest.task.is_some()) {
         openai::routes(state, &mut paths);
         texts::routes(state, &mut paths);
+        images::routes(state, &mut paths);
     }
     if !deployments.is_empty() {
         open_inference::routes(state, &mut paths);

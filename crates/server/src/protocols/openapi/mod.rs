@@ -2,6 +2,7 @@
 
 pub(crate) mod components;
 pub(crate) mod document;
+pub(crate) mod images;
 pub(crate) mod native;
 pub(crate) mod open_inference;
 pub(crate) mod openai;

@@ -10,7 +10,7 @@ pub const RESERVED: &[&str] =
 /// Bytes of a path.
 const LONGEST: usize = 256;
 /// Routes of the OpenAI API, whose prefix `/v1` is free otherwise.
-const OPENAI: [&str; 4] = ["chat", "completions", "embeddings", "models"];
+const OPENAI: [&str; 5] = ["chat", "completions", "embeddings", "images", "models"];
 
 /// Refuses paths that are not paths, that belong to the server, or that two deployments want.
 pub(crate) fn check<'a>(deployments: impl Iterator<Item = &'a DeploymentManifest> + Clone) -> Result<(), String> {

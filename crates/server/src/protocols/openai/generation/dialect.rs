@@ -14,7 +14,8 @@ use crate::protocols::openai::generation::answer::Title;
 use crate::protocols::openai::generation::api::Api;
 use crate::protocols::openai::generation::chunks::ChunkForm;
 use crate::protocols::openai::generation::fields::Fields;
-use crate::protocols::openai::generation::items::Asked;
+use crate::protocols::openai::generation::items;
+use crate::protocols::openai::generation::items::{Asked, MOST_CHOICES};
 use crate::protocols::openai::input::{check_is_json, wrong};
 use crate::protocols::openai::names::{find_for, most_patient};
 use crate::protocols::reply::parts::form::PartsForm;
@@ -52,10 +53,13 @@ impl Generation<'_> {
         let decoded = (|| {
             let (is_streamed, includes_usage) = streaming(&fields)?;
             let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
-            let asked = Asked { api, model: &model, fields: &fields, takes_tokens, most };
-            Ok((asked.items(&deployment)?, is_streamed, includes_usage))
+            let inputs = items::inputs(api, &model, &fields, takes_tokens)?;
+            let choices = fields.count("n", MOST_CHOICES)?;
+            let (input, added) = (api.input(), String::new());
+            let asked = Asked { model: &model, fields: &fields, input, read: &[], added, most };
+            Ok((asked.items(&deployment, inputs, choices)?, choices, is_streamed, includes_usage))
         })();
-        let ((items, choices), is_streamed, includes_usage) =
+        let (items, choices, is_streamed, includes_usage) =
             decoded.map_err(|failure| RefusedBody { failure, deployment: Some(deployment.clone()) })?;
         let id = format!("{}{}", api.id_prefix(), self.id.text());
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

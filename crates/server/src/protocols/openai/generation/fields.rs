@@ -22,6 +22,7 @@ const NEWER: (&str, &str) = ("max_completion_tokens", "max_tokens");
 /// answer another question.
 const MEANING: &[(&str, &[&str])] = &[
     ("audio", &[]),
+    ("background", &["\"auto\"", "\"opaque\""]),
     ("best_of", &["1"]),
     ("echo", &["false"]),
     ("frequency_penalty", &["0", "0.0"]),
@@ -31,7 +32,10 @@ const MEANING: &[(&str, &[&str])] = &[
     ("logprobs", &["false"]),
     ("max_completion_tokens", &[]),
     ("max_tokens", &[]),
+    ("mask", &[]),
     ("modalities", &["[\"text\"]"]),
+    ("output_compression", &["100"]),
+    ("output_format", &["\"png\""]),
     ("presence_penalty", &["0", "0.0"]),
     ("response_format", &["{\"type\": \"text\"}"]),
     ("stop", &["[]"]),

@@ -1,10 +1,11 @@
-//! A request for texts as the items of a deployment: one for each text that is asked for.
+//! A request as the items of a deployment: one for each text or image that is asked for.
 
 use crate::engine::deployment::Deployment;
 use crate::engine::request::RequestItems;
 use crate::protocols::openai::generation::api::Api;
 use crate::protocols::openai::generation::fields::Fields;
-use crate::protocols::openai::input::{Input, MOST_INPUTS, inputs, wrong};
+use crate::protocols::openai::input;
+use crate::protocols::openai::input::{Input, MOST_INPUTS, wrong};
 use crate::protocols::request::input::{Reading, take};
 use crate::protocols::request::schema::property;
 use crate::values::answer::Failure;
@@ -19,28 +20,53 @@ use jitney_core::tables::outcome::Outcome;
 pub(crate) const MOST_CHOICES: usize = 128;
 
 /// What the items of a request are made of.
-pub(super) struct Asked<'a> {
-    pub(super) api: Api,
-    pub(super) model: &'a str,
-    pub(super) fields: &'a Fields<'a>,
-    /// Whether a model takes tokens in place of a text.
-    pub(super) takes_tokens: bool,
+pub(crate) struct Asked<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) fields: &'a Fields<'a>,
+    /// The field of an item that has its input.
+    pub(crate) input: &'a str,
+    /// Members of the request that the front has read.
+    pub(crate) read: &'a [&'a str],
+    /// Members that the front adds to each item, with a comma before each.
+    pub(crate) added: String,
     /// Bytes that all items may have.
-    pub(super) most: usize,
+    pub(crate) most: usize,
 }
 
 /// An input: what is to be answered.
-enum Written {
+pub(crate) enum ItemInput {
     Text(String),
     /// As it stands in the document.
     Json(Vec<u8>),
 }
 
+/// The inputs of a request for texts.
+pub(super) fn inputs(api: Api, model: &str, fields: &Fields, takes_tokens: bool) -> Result<Vec<ItemInput>, Failure> {
+    let name = api.input();
+    let missing = || match api {
+        Api::Chat => wrong(name, "is missing; send a list of messages"),
+        Api::Completions => wrong(name, "is missing; send a string"),
+    };
+    let raw = fields.get(name).ok_or_else(missing)?;
+    if api == Api::Chat {
+        return Ok(vec![ItemInput::Json(raw.as_bytes().to_vec())]);
+    }
+    let read = |input| match input {
+        Input::Text(text) => Ok(ItemInput::Text(text)),
+        Input::Tokens(tokens) if takes_tokens => Ok(ItemInput::Json(serde_json::to_vec(&tokens).unwrap_or_default())),
+        Input::Tokens(_) => Err(wrong(name, &format!("{model} reads texts, not tokens; send strings"))),
+    };
+    input::inputs(name, raw)?.into_iter().map(read).collect()
+}
+
 impl Asked<'_> {
-    /// The items, the choices of an input next to each other, and how many choices each input has.
-    pub(super) fn items(&self, deployment: &Deployment) -> Result<(RequestItems, usize), Failure> {
-        let choices = self.fields.count("n", MOST_CHOICES)?;
-        let inputs = self.inputs()?;
+    /// The items of so many answers to each input. Those to one input are next to each other.
+    pub(crate) fn items(
+        &self,
+        deployment: &Deployment,
+        inputs: Vec<ItemInput>,
+        choices: usize,
+    ) -> Result<RequestItems, Failure> {
         let count = inputs.len() * choices;
         if count > MOST_INPUTS {
             let what = format!("{} inputs with {choices} choices each are {count} texts", inputs.len());
@@ -48,26 +74,25 @@ impl Asked<'_> {
         }
         let manifest = &*deployment.manifest;
         let is_text = manifest.input.kind == InputKind::Text;
-        let name = self.api.input();
         let seed = self.seed(choices).filter(|_| property(&manifest.input.schema, "seed").is_some());
-        let except: &[&str] = if seed.is_some() { &[name, "seed"] } else { &[name] };
-        let rest = self.fields.declared(self.model, &manifest.input.schema, except)?;
+        let mut read = vec![self.input];
+        read.extend(self.read);
+        read.extend(seed.map(|_| "seed"));
+        let declared = self.fields.declared(self.model, &manifest.input.schema, &read)?;
+        let rest = [self.added.as_bytes(), &declared].concat();
         let mut calls = Vec::with_capacity(count);
         let mut bytes = 0;
         for input in inputs {
-            let begin = match input {
-                Written::Text(text) if is_text => text.into_bytes(),
-                Written::Text(text) => object(name, &serde_json::to_vec(&text).unwrap_or_default(), &rest),
-                Written::Json(raw) => object(name, &raw, &rest),
-            };
-            let item = Bytes::from(begin);
+            let item = Bytes::from(match input {
+                ItemInput::Text(text) if is_text => text.into_bytes(),
+                ItemInput::Text(text) => object(self.input, &serde_json::to_vec(&text).unwrap_or_default(), &rest),
+                ItemInput::Json(raw) => object(self.input, &raw, &rest),
+            });
             for choice in 0..choices {
+                let seed = seed.map(|seed| format!(",\"seed\":{}", seed.wrapping_add_unsigned(choice as u64)));
                 let (tag, data) = match seed {
                     _ if is_text => (Tag::Text, item.clone()),
-                    None => (Tag::Json, closed(&item, "")),
-                    Some(seed) => {
-                        (Tag::Json, closed(&item, &format!(",\"seed\":{}", seed.wrapping_add_unsigned(choice as u64))))
-                    }
+                    seed => (Tag::Json, closed(&item, &seed.unwrap_or_default())),
                 };
                 bytes += data.len();
                 if bytes > self.most {
@@ -78,30 +103,7 @@ impl Asked<'_> {
             }
         }
         // They share nothing with the body.
-        Ok((RequestItems::new(deployment, calls.into(), 0)?, choices))
-    }
-
-    fn inputs(&self) -> Result<Vec<Written>, Failure> {
-        let name = self.api.input();
-        let missing = || match self.api {
-            Api::Chat => wrong(name, "is missing; send a list of messages"),
-            Api::Completions => wrong(name, "is missing; send a string"),
-        };
-        let raw = self.fields.get(name).ok_or_else(missing)?;
-        if self.api == Api::Chat {
-            return Ok(vec![Written::Json(raw.as_bytes().to_vec())]);
-        }
-        let read = |input| match input {
-            Input::Text(text) => Ok(Written::Text(text)),
-            Input::Tokens(tokens) if self.takes_tokens => {
-                Ok(Written::Json(serde_json::to_vec(&tokens).unwrap_or_default()))
-            }
-            Input::Tokens(_) => {
-                let what = format!("{} reads texts, not tokens; send strings", self.model);
-                Err(wrong(name, &what))
-            }
-        };
-        inputs(name, raw)?.into_iter().map(read).collect()
+        RequestItems::new(deployment, calls.into(), 0)
     }
 
     /// The seed of the first choice, if there are several. The model's checks refuse a seed that is not a whole number.
