@@ -112,6 +112,8 @@ class Batch:
     """Whether the caller of each item takes its answer in parts."""
     keys: list[int]
     """A number of each item's group key, of a model that works in steps: only equal ones share a step."""
+    has_left_out: bool
+    """Whether items came with these that are not computed, because no request waited for them any more."""
 
     def __len__(self) -> int: ...
     def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:

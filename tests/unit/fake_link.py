@@ -42,6 +42,7 @@ class FakeBatch:
     unwanted: set[int] = field(default_factory=set[int])
     expired: set[int] = field(default_factory=set[int])
     method: str = ""
+    has_left_out: bool = False
     takes_parts: set[int] = field(default_factory=set[int])
 
     @property

@@ -71,6 +71,12 @@ impl Batch {
         self.kept.iter().map(|&place| self.delivered.batch.items[place].key).collect()
     }
 
+    /// Whether items came with these that are not computed, because no request waited for them any more.
+    #[getter]
+    fn has_left_out(&self) -> bool {
+        self.kept.len() < self.delivered.batch.items.len()
+    }
+
     /// The ids of the requests that the items belong to; empty for those without one.
     #[getter]
     fn request_ids(&self) -> Vec<&str> {

@@ -208,6 +208,7 @@ class _Batch:
         self.encodings = [tags.MSGPACK] * len(items)
         self.request_ids = [request_id] * len(items)
         self.streams = [False] * len(items)
+        self.has_left_out = False
         self.results = _Results(0)
 
     def __len__(self) -> int:

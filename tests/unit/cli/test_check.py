@@ -316,6 +316,31 @@ def test_the_event_loop_of_an_async_model_is_closed_without_a_word(capsys: pytes
     assert "close()" not in capsys.readouterr().out
 
 
+SPEAKS = """
+import asyncio
+from collections.abc import AsyncIterator
+import jitney
+
+@jitney.deployment(batched=False, examples=["ab"])
+class Speaks:
+    async def predict(self, text: str) -> AsyncIterator[jitney.Step[str]]:
+        for letter in text:
+            await asyncio.sleep(0)
+            yield letter.upper()
+        yield jitney.End()
+        raise ValueError("it is closed by then")
+"""
+
+
+def test_an_asynchronous_generator_is_checked_by_its_whole_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(SPEAKS) == 0
+    assert "out  text AB" in capsys.readouterr().out
+    assert check(SPEAKS.replace("letter.upper()", "7")) == 1
+    assert "parts that are not text: int" in capsys.readouterr().err
+    assert check(SPEAKS.replace("batched=False, ", "")) == 1
+    assert "it takes one item, so say batched=False" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("route", "message"),
     [

@@ -1,7 +1,7 @@
 """`jitney.testing` as the author of a model and the author of an application use it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, NamedTuple
 
 import jitney
@@ -74,8 +74,27 @@ async def later(text: str) -> bytes:
     return text.encode()
 
 
+@jitney.deployment(batched=False, max_batch_size=4)
+class Speaks:
+    """Answers in parts, all items of a call side by side."""
+
+    def __init__(self) -> None:
+        self.held = self.most = 0
+
+    async def predict(self, text: str) -> AsyncIterator[jitney.Step[str]]:
+        self.held += 1
+        self.most = max(self.most, self.held)
+        for letter in text:
+            await asyncio.sleep(0)
+            if letter == "!":
+                raise jitney.InvalidInput("no shouting")
+            yield letter
+        self.held -= 1
+        yield jitney.End(str(self.most))
+
+
 CLOSED: list[str] = []
-models = jitney.testing.fixture(Prices, bounds, shout, later, options={"prices.init.tax": 0.5})
+models = jitney.testing.fixture(Prices, bounds, shout, later, Speaks, options={"prices.init.tax": 0.5})
 
 
 def test_inline_serves_the_methods_of_a_class() -> None:
@@ -90,6 +109,10 @@ def test_a_fixture_gives_models_without_processes(models: jitney.SyncModels) -> 
     assert (low, high) == (1.0, 5.0)
     assert models[shout]("a", request_id="mine") == "A mine"
     assert models.later("a") == b"a"
+    assert models[Speaks]("ab") == "ab1"
+    assert models[Speaks].many(["ab", "cd", "ef"]) == ["ab3", "cd3", "ef3"]
+    with pytest.raises(jitney.InvalidInput, match="no shouting"):
+        models[Speaks]("a!")
 
 
 def test_many_items_share_batches_of_the_models_size(models: jitney.SyncModels) -> None:

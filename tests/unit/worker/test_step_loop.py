@@ -47,6 +47,7 @@ class Link:
         self._arrivals = {step: deque(batches) for step, batches in arrivals.items()}
         self.steps: list[Sent] = []
         self.results: list[FakeResults] = []
+        self.begun: list[int] = []
 
     def _due(self) -> Keyed | None:
         due = [batches for step, batches in self._arrivals.items() if step <= len(self.steps) and batches]
@@ -56,6 +57,9 @@ class Link:
         del timeout_s
         waiting = [batches for _, batches in sorted(self._arrivals.items()) if batches]
         return waiting[0].popleft() if waiting else None
+
+    def started(self, batch: Keyed) -> None:
+        self.begun.append(batch.id)
 
     def take(self) -> tuple[Keyed | None, bool]:
         return self._due(), True
@@ -139,6 +143,12 @@ def test_items_join_and_leave_between_steps() -> None:
     assert link.said() == [(0, "a"), (0, "b"), (0, "c"), (0, "x"), (1, "z"), (0, "y")]
     assert [results.ends for results in link.results] == [{0: ("stop", None)}, {0: ("stop", None), 1: ("stop", None)}]
     model.assert_all_released()
+
+
+def test_without_retry_the_front_hears_that_items_have_started() -> None:
+    arrivals = {0: [Keyed(1, ["ab"])], 1: [Keyed(2, ["cd"])]}
+    assert run(Spell(), arrivals, retry=False).begun == [1, 2]
+    assert run(Spell(), {0: [Keyed(1, ["ab"])]}).begun == []
 
 
 def test_an_item_whose_client_takes_no_parts_gets_them_together() -> None:

@@ -186,7 +186,7 @@ def test_frames_are_a_sign_of_life_while_items_run_and_only_then() -> None:
         return item
 
     tasks(make(predict, front, batched=False), front, clock=clock).run()
-    assert [len(frame) for frame in front.frames] == [0, 0, 0, 1], "at its start, two signs of life, its end"
+    assert [len(frame) for frame in front.frames] == [0, 0, 0, 1], "three signs of life, its end"
 
 
 def test_items_that_fail_in_a_row_replace_a_worker_that_was_never_seen_to_answer() -> None:

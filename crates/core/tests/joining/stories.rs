@@ -154,3 +154,37 @@ fn what_was_learned_is_explained() {
     assert_eq!((steps.join_ms, steps.steps_per_item, explanation.sizes[0].ms), (3.0, Some(5.0), 10.0));
     assert_eq!(explanation.predicted_latency_ms, Some(13.0), "it would join at once, and make a step");
 }
+
+#[test]
+fn items_that_run_side_by_side_are_learned_one_by_one_and_a_worker_that_reports_does_not_hang() {
+    let options =
+        DeploymentOptions { max_batch_size: 2, concurrent: true, batched: false, ..DeploymentOptions::for_test() };
+    let timeout = Duration::from_secs_f64(options.batch_timeout_s);
+    let mut scheduler: Scheduler<Input> = Scheduler::new(Rules::new(&options).expect("the options are valid"));
+    scheduler.replica_up(Time(0), ReplicaId(0), ReplicaClass::default());
+    let no_deadline = |id| NewItem { timeout: Some(timeout * 100), ..item(id, 1) };
+    (0..3).for_each(|id| assert!(scheduler.submit(Time(0), no_deadline(id)).is_ok()));
+    let long = launched(&mut scheduler, Time(0)).pop().expect("two have room");
+    assert_eq!(long.items, [ItemId(0), ItemId(1)]);
+    let mut now = Time(0) + Duration::from_millis(20);
+    let mut ends = (long.batch, ItemId(1));
+    for next in 3..12 {
+        scheduler.stepped(now, ReplicaId(0), Step::default());
+        assert!(scheduler.item_ended(ends.0, ends.1).is_some());
+        let launch = launched(&mut scheduler, now).pop().expect("the next one joins while the first goes on");
+        assert!(scheduler.submit(now, no_deadline(next)).is_ok());
+        ends = (launch.batch, launch.items[0]);
+        now = now + Duration::from_millis(20);
+    }
+    let explanation = scheduler.explain(now);
+    let stays = explanation.side_by_side.expect("items run side by side");
+    assert_eq!((stays.item_ms, stays.active_items, explanation.steps.is_none()), (Some(20.0), 2, true));
+    assert_eq!(explanation.predicted_latency_ms, Some(40.0), "one waits before it: two places in 20 ms, and 20 ms");
+
+    for _ in 0..3 {
+        now = now + timeout.mul_f64(0.9);
+        scheduler.stepped(now, ReplicaId(0), Step::default());
+        assert!(scheduler.poll(now).is_none(), "its event loop runs");
+    }
+    assert!(matches!(scheduler.poll(now + timeout), Some(Action::Kill(ReplicaId(0)))));
+}

@@ -128,6 +128,7 @@ class StepLoop:
 
     def _admit(self, batch: "Batch") -> int:
         """Admit the items of a batch; returns how many joined."""
+        self._replica.begin(batch)
         state = self._replica.decode(batch)
         results = self._replica.results(batch)
         self._unsent.append((results, None))

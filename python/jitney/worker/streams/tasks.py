@@ -174,13 +174,14 @@ class TaskLoop:
         joined = JoinedStreams(replica, batch) if isinstance(replica, StreamReplica) else Joined(replica, batch)
         for position in joined.unwanted():
             joined.fail(position, NOT_WANTED)
+        if batch.has_left_out or len(joined.open) < len(batch):
+            self._has_news(joined)
         test = joined.test_of()
         for position in joined.open:
             running = Running(joined, position, self._clock(), test)
             running.task = self._loop.create_task(self._compute(running))
             running.task.add_done_callback(lambda task, of=running: self._safely(self._ended, of, task))
             self._running.add(running)
-        self._has_news(joined)
         if self._running and not self._is_looking:
             self._is_looking = True
             self._loop.call_later(LOOK_EVERY_S, self._safely, self._look)
