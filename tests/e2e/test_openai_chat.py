@@ -48,7 +48,7 @@ def said(chunks: list[ChatCompletionChunk], index: int = 0) -> str:
     return "".join(choice.delta.content or "" for choice in choices)
 
 
-@pytest.mark.parametrize("model", ["echo", "gpt-echo", "uncounted", "at_once"])
+@pytest.mark.parametrize("model", ["echo", "gpt-echo", "uncounted", "awaited", "at_once"])
 def test_a_whole_answer(client: openai.OpenAI, model: str) -> None:
     answer = client.chat.completions.create(model=model, messages=user(TEXT))
     assert (answer.object, answer.model, len(answer.choices)) == ("chat.completion", model, 1)
@@ -64,7 +64,7 @@ def test_a_whole_answer(client: openai.OpenAI, model: str) -> None:
         assert answer.usage is None, "a model that does not count"
 
 
-@pytest.mark.parametrize("model", ["echo", "uncounted", "at_once"])
+@pytest.mark.parametrize("model", ["echo", "uncounted", "awaited", "at_once"])
 def test_a_stream(client: openai.OpenAI, model: str) -> None:
     chunks = list(client.chat.completions.create(model=model, messages=user(TEXT), stream=True))
     assert said(chunks) == TEXT
@@ -174,6 +174,7 @@ def test_what_is_wrong_is_named(
 def test_a_model_for_another_route_is_named(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list().data] == [
         "at_once",
+        "awaited",
         "echo",
         "gpt-echo",
         "go_on",
@@ -184,7 +185,7 @@ def test_a_model_for_another_route_is_named(client: openai.OpenAI) -> None:
         with pytest.raises(openai.NotFoundError, match=says) as caught:
             client.chat.completions.create(model=model, messages=user(TEXT))
         assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
-        assert "at_once, echo, gpt-echo, uncounted" in caught.value.message
+        assert "at_once, awaited, echo, gpt-echo, uncounted" in caught.value.message
 
 
 def test_a_failure_before_the_first_part_has_its_status_and_a_later_one_is_an_event(

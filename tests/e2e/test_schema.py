@@ -35,12 +35,20 @@ TARGETS = ("strict.py", "arrays.py", "embedders.py", "noop.py", "images.py")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    targets = [str(APPS / target) for target in TARGETS]
-    started = Server(tmp_path_factory.mktemp("schema"), targets, (), {})
+    yield from started(tmp_path_factory, TARGETS)
+
+
+@pytest.fixture(scope="module")
+def openai_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    yield from started(tmp_path_factory, ("chatting.py", "painting.py"))
+
+
+def started(folders: pytest.TempPathFactory, targets: tuple[str, ...]) -> Iterator[Server]:
+    server = Server(folders.mktemp("schema"), [str(APPS / target) for target in targets], (), {})
     try:
-        yield started.wait_ready()
+        yield server.wait_ready()
     finally:
-        started.finish()
+        server.finish()
 
 
 def described(server: Server) -> Any:
@@ -51,6 +59,22 @@ def described(server: Server) -> Any:
 def test_requests_made_from_the_schema_are_answered_as_it_says(server: Server, mode: GenerationMode) -> None:
     operations = [found.ok() for found in described(server).get_all_operations()]
     assert len(operations) > 15
+    ask_all(operations, mode)
+    assert server.post("/shout", "still well").status == 200
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_requests_of_the_openai_api_are_answered_as_the_schema_says(
+    openai_server: Server, mode: GenerationMode
+) -> None:
+    operations = [found.ok() for found in described(openai_server).get_all_operations()]
+    operations = [operation for operation in operations if operation.path.startswith("/v1/")]
+    assert len(operations) == 5
+    ask_all(operations, mode)
+    assert openai_server.post("/upper", "still well").status == 200
+
+
+def ask_all(operations: list[Any], mode: GenerationMode) -> None:
     for operation in operations:
 
         @given(case=operation.as_strategy(generation_mode=mode))
@@ -68,4 +92,3 @@ def test_requests_made_from_the_schema_are_answered_as_it_says(server: Server, m
             ask()
         except Unsatisfiable:  # a page without parameters cannot be asked wrongly
             assert operation.method == "get" and mode == GenerationMode.NEGATIVE, operation.label
-    assert server.post("/shout", "still well").status == 200

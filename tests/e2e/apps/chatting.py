@@ -1,6 +1,7 @@
 """Models for the routes for texts: each repeats the last message, a word a part."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -86,6 +87,14 @@ def uncounted(chat: jitney.Chat) -> Iterator[jitney.Step[str]]:
     """Is a generator and counts no tokens."""
     yield from words(chat)
     yield jitney.End(reason="eos")
+
+
+@jitney.deployment(task="chat", batched=False)
+async def awaited(chat: jitney.Chat) -> AsyncIterator[jitney.Step[str]]:
+    """Is an asynchronous generator."""
+    for word in words(chat):
+        await asyncio.sleep(0)
+        yield word
 
 
 @jitney.deployment(task="chat")

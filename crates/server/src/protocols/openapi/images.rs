@@ -18,7 +18,7 @@ pub(super) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
         "headers": parts::header_refs(parts::GOOD),
         "content": {
             "application/json": { "schema": { "$ref": "#/components/schemas/Images" } },
-            "text/event-stream": { "schema": { "type": "string" } },
+            "text/event-stream": {},
         },
     });
     let post = json!({

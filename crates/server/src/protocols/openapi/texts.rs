@@ -23,7 +23,7 @@ pub(super) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
         let good = json!({
             "description": "The answer. With stream=true it comes in events: each is a chunk as JSON, the last is [DONE].",
             "headers": parts::header_refs(parts::GOOD),
-            "content": { "application/json": { "schema": schema }, "text/event-stream": { "schema": { "type": "string" } } },
+            "content": { "application/json": { "schema": schema }, "text/event-stream": {} },
         });
         let post = json!({
             "tags": ["openai"], "operationId": id, "summary": summary,
