@@ -64,6 +64,16 @@ _NOTHING: Final[_Running] = ((), None, ())
 # the model starts see it too.
 _current: Context | None = None
 _running: _Running = _NOTHING
+
+
+class _Process:
+    """What is known of this process as a whole."""
+
+    computes = False
+    """Whether `predict` was called in it: in any other process no call of a model has the id of an item."""
+
+
+PROCESS: Final = _Process()
 _own: ContextVar[_Running | None] = ContextVar("jitney_running", default=None)
 """The items of the coroutine that runs, where several calls of `predict` run at the same time."""
 _cpu_threads: int | None = None
@@ -111,10 +121,12 @@ def computing(ids: Sequence[int], batch: "Batch | None" = None, indices: Sequenc
     """Note the items that `predict` is about to get: their ids, and their places in the batch."""
     global _running  # noqa: PLW0603 - see above
     _running = (ids, batch, indices)
+    PROCESS.computes = True
 
 
 def computing_alone(ids: Sequence[int], batch: "Batch", indices: Sequence[int]) -> None:
     """Note the items that `predict` is about to get in this task of an event loop; other tasks have their own."""
+    PROCESS.computes = True
     _own.set((ids, batch, indices))
 
 

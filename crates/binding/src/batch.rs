@@ -9,10 +9,11 @@ use jitney_server::values::tensor::{Tag, TensorType};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// (id, trace context, name of the key, headers) of a request.
-type RequestFields<'a> = (&'a str, &'a str, &'a str, Vec<(&'a str, &'a str)>);
+type RequestFields<'a> = (Cow<'a, str>, &'a str, &'a str, Vec<(&'a str, &'a str)>);
 
 /// The items of one batch, in order.
 #[pyclass(frozen, module = "jitney._core")]
@@ -79,19 +80,21 @@ impl Batch {
 
     /// The ids of the requests that the items belong to; empty for those without one.
     #[getter]
-    fn request_ids(&self) -> Vec<&str> {
-        let metadata = self.kept.iter().map(|&place| self.delivered.batch.items[place].metadata.as_deref());
-        metadata.map(|metadata| metadata.map_or("", |metadata| &metadata.request_id)).collect()
+    fn request_ids(&self) -> Vec<Cow<'_, str>> {
+        let metadata = self.kept.iter().map(|&place| self.delivered.batch.items[place].metadata.as_ref());
+        metadata.map(|metadata| metadata.map_or(Cow::Borrowed(""), |metadata| metadata.request_id.text())).collect()
     }
 
     /// What the requests of the items say in addition: (id, trace context, name of the key, headers).
     fn metadata(&self) -> Vec<RequestFields<'_>> {
         let fields = |&place: &usize| -> RequestFields<'_> {
-            let Some(metadata) = self.delivered.batch.items[place].metadata.as_deref() else {
-                return ("", "", "", Vec::new());
+            let Some(metadata) = &self.delivered.batch.items[place].metadata else {
+                return (Cow::Borrowed(""), "", "", Vec::new());
             };
-            let headers = metadata.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
-            (&metadata.request_id, &metadata.trace, &metadata.key_name, headers)
+            let id = metadata.request_id.text();
+            let Some(further) = metadata.further.as_deref() else { return (id, "", "", Vec::new()) };
+            let headers = further.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+            (id, &further.trace, &further.key_name, headers)
         };
         self.kept.iter().map(fields).collect()
     }

@@ -11,7 +11,7 @@ from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
-from jitney.context import available_cores
+from jitney.context import PROCESS, available_cores
 from jitney.context import request_id as running_request_id
 from jitney.embedded.callee import Callee, together
 from jitney.embedded.mailboxes import LoopMailboxes
@@ -38,7 +38,9 @@ _AT_ONCE: Final = 1e-9
 
 def _id(given: str | None) -> str | None:
     """Return the id of a call; of None the engine makes one."""
-    return (REQUEST_ID.get() or running_request_id()) if given is None else given
+    if given is not None:
+        return given
+    return REQUEST_ID.get() or (running_request_id() if PROCESS.computes else None)
 
 
 def _refuse_on_thread() -> None:
@@ -101,7 +103,8 @@ class Model(Generic[In_contra, Out_co]):
         self._callee = callee
         self._further = further
         self._mailboxes = mailboxes
-        self._write, self._read, self._entrance = callee.write, callee.read, callee.entrance
+        # Together, because a class with `__getattr__` looks attributes up slowly: 0.05 us each.
+        self._of_one_call = callee.write, callee.read, callee.entrance, mailboxes, callee.takes_images
 
     async def __call__(
         self,
@@ -117,18 +120,21 @@ class Model(Generic[In_contra, Out_co]):
         `request_id`: what the logs name this call by (default: that of the HTTP request in FastAPI,
         in `predict` that of the request if its items are of one, else a new one).
         """
-        if self._callee.takes_images and not isinstance(item, BUFFERS):
-            (tag, data), timeout_s = await _on_image_thread(self._write, item, timeout_s)
+        write, read, entrance, mailboxes, takes_images = self._of_one_call
+        if takes_images and not isinstance(item, BUFFERS):
+            (tag, data), timeout_s = await _on_image_thread(write, item, timeout_s)
         else:
-            tag, data = self._write(item)
-        mailbox = self._mailboxes.mailbox()
-        future, number = mailbox.call(self._entrance, tag, data, timeout_s, priority, _id(request_id))
+            tag, data = write(item)
+        if request_id is None:  # as `_id`, without a call
+            request_id = REQUEST_ID.get() or (running_request_id() if PROCESS.computes else None)
+        mailbox = mailboxes.mailbox()
+        future, number = mailbox.call(entrance, tag, data, timeout_s, priority, request_id)
         try:
             raw = await future
         except BaseException:
             mailbox.cancel(number)
             raise
-        return self._callee.one(raw) if raw[0] == FAILED else self._read(raw)
+        return self._callee.one(raw) if raw[0] == FAILED else read(raw)
 
     @overload
     async def many(
@@ -172,7 +178,7 @@ class Model(Generic[In_contra, Out_co]):
         if not written:
             return together([], refused, return_exceptions=return_exceptions)
         mailbox = self._mailboxes.mailbox()
-        future, number = mailbox.call_many(self._entrance, written, timeout_s, priority, _id(request_id))
+        future, number = mailbox.call_many(self._callee.entrance, written, timeout_s, priority, _id(request_id))
         try:
             raws = await future
         except BaseException:

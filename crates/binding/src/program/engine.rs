@@ -1,7 +1,7 @@
 //! The engine inside this process, and the way in to each of its deployments.
 
 use super::log::log_to_python;
-use super::reply::{Reply, forked, lock, one, to_python};
+use super::reply::{Calling, forked, lock, to_python};
 use super::stream::Stream;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::{length, terms, wait};
@@ -11,7 +11,7 @@ use jitney_server::clients::client::calls::Address;
 use jitney_server::clients::client::entrance::RemoteEntrance;
 use jitney_server::clients::client::remote;
 use jitney_server::engine::program_values::parts::Streaming;
-use jitney_server::engine::program_values::{Answering, Parts, Terms};
+use jitney_server::engine::program_values::{Answering, AnsweringOne, Parts, Terms};
 use jitney_server::run::embed::{Embedded, LocalEntrance};
 use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -44,8 +44,7 @@ impl Starting {
 impl Starting {
     /// Waits on this thread; None, or (code, text) of what went wrong.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let doing = self.take()?;
-        let reply = wait(py, Box::pin(async move { Reply::Done(doing.await) }))?;
+        let reply = wait(py, Calling::Start(self.take()?))?;
         to_python(py, reply)
     }
 }
@@ -214,6 +213,13 @@ impl Entrance {
         }
     }
 
+    pub(crate) fn call_one(&self, parts: Parts, terms: Terms) -> AnsweringOne {
+        match &self.way {
+            Way::Here(entrance) => entrance.call_one(parts, terms),
+            Way::There(entrance) => entrance.call_one(parts, terms),
+        }
+    }
+
     /// Refuses what is done in a fork.
     pub(crate) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if std::process::id() == self.process { Ok(()) } else { Err(forked(py)) }
@@ -235,8 +241,8 @@ impl Entrance {
         self.check_process(py)?;
         let terms = terms(timeout_s, priority, request_id)?; // First: what is refused has been lent nothing.
         let id = terms.id.clone();
-        let answering = self.call(vec![parts(tag, data, None)?], terms);
-        let reply = wait(py, Box::pin(async move { one(id, answering.await) }))?;
+        let answering = self.call_one(parts(tag, data, None)?, terms);
+        let reply = wait(py, Calling::One(id, answering))?;
         crate::buffer::give_back();
         to_python(py, reply)
     }
@@ -254,7 +260,7 @@ impl Entrance {
         let terms = terms(timeout_s, priority, request_id)?;
         let id = terms.id.clone();
         let answering = self.call(all_parts(items, None)?, terms);
-        let reply = wait(py, Box::pin(async move { Reply::Many(id, answering.await) }))?;
+        let reply = wait(py, Calling::Many(id, answering))?;
         crate::buffer::give_back();
         to_python(py, reply)
     }

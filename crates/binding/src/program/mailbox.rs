@@ -2,13 +2,12 @@
 //! number, and the first note writes a byte to a pipe that the loop watches. No thread of ours waits for the interpreter.
 
 use super::engine::{Entrance, Starting};
-use super::reply::{Calling, Reply, forked, lock, one, to_python};
+use super::reply::{Calling, Reply, forked, lock, to_python};
 use super::stream::Stream;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::terms;
 use crate::buffer::give_back;
 use jitney_core::tables::outcome::Outcome;
-use jitney_server::engine::program_values::Answering;
 use jitney_server::values::answer::{Answer, Failure};
 use jitney_server::values::call_id::CallId;
 use pyo3::prelude::*;
@@ -139,7 +138,7 @@ impl Mailbox {
         };
         let number = u64::from(turn) << 32 | u64::from(place);
         let waker = Waker::from(Arc::new(Note { number, notes: self.notes.clone() }));
-        match calling.as_mut().poll(&mut Context::from_waker(&waker)) {
+        match calling.poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(reply) => {
                 lock(&self.places).free.push(place);
                 tell(py, &future, reply);
@@ -182,8 +181,8 @@ impl Mailbox {
         entrance.check_process(py)?;
         let terms = terms(timeout_s, priority, request_id)?; // First: what is refused has been lent nothing.
         let id = terms.id.clone();
-        let answering = entrance.call(vec![parts(tag, data, Some(&self.bell))?], terms);
-        self.begin(py, Box::pin(async move { one(id, answering.await) }), None)
+        let answering = entrance.call_one(parts(tag, data, Some(&self.bell))?, terms);
+        self.begin(py, Calling::One(id, answering), None)
     }
 
     fn call_many<'py>(
@@ -199,8 +198,8 @@ impl Mailbox {
         let count = items.len();
         let terms = terms(timeout_s, priority, request_id)?;
         let id = terms.id.clone();
-        let answering: Answering = entrance.call(all_parts(items, Some(&self.bell))?, terms);
-        self.begin(py, Box::pin(async move { Reply::Many(id, answering.await) }), Some(count))
+        let answering = entrance.call(all_parts(items, Some(&self.bell))?, terms);
+        self.begin(py, Calling::Many(id, answering), Some(count))
     }
 
     /// Begins one item whose answer comes in parts.
@@ -227,8 +226,7 @@ impl Mailbox {
 
     /// Waits for the engine to be ready, or to have ended.
     fn wait_for<'py>(&self, py: Python<'py>, starting: &Starting) -> PyResult<(Bound<'py, PyAny>, u64)> {
-        let doing = starting.take()?;
-        self.begin(py, Box::pin(async move { Reply::Done(doing.await) }), None)
+        self.begin(py, Calling::Start(starting.take()?), None)
     }
 
     /// This call has no waiter any more.
@@ -249,7 +247,7 @@ impl Mailbox {
     fn drain(&self, py: Python<'_>) {
         for number in self.notes.take() {
             let Some(mut waiting) = lock(&self.places).take(number) else { continue };
-            match waiting.calling.as_mut().poll(&mut Context::from_waker(&waiting.waker)) {
+            match waiting.calling.poll(&mut Context::from_waker(&waiting.waker)) {
                 Poll::Ready(reply) => {
                     lock(&self.places).free.push(number as u32);
                     tell(py, waiting.future.bind(py), reply);

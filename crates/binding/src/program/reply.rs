@@ -1,7 +1,8 @@
 //! What a call ends with, and as what Python gets it.
 
 use super::values::{event, raw, raws};
-use jitney_server::base::fatal::Fatal;
+use jitney_server::base::fatal::{Doing, Fatal};
+use jitney_server::engine::program_values::{Answering, AnsweringOne};
 use jitney_server::engine::reply::ReplyEvent;
 use jitney_server::values::answer::Answer;
 use jitney_server::values::call_id::CallId;
@@ -10,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 /// What a call ends with.
 pub(crate) enum Reply {
@@ -21,13 +23,22 @@ pub(crate) enum Reply {
 }
 
 /// A call in flight.
-pub(crate) type Calling = Pin<Box<dyn Future<Output = Reply> + Send>>;
+pub(crate) enum Calling {
+    One(CallId, AnsweringOne),
+    Many(CallId, Answering),
+    /// The next parts of an answer.
+    Events(CallId, Pin<Box<dyn Future<Output = Vec<ReplyEvent>> + Send>>),
+    Start(Doing),
+}
 
-/// The answer of a call of one item.
-pub(crate) fn one(id: CallId, mut answers: Vec<Answer>) -> Reply {
-    match answers.pop() {
-        Some(answer) if answers.is_empty() => Reply::One(id, answer),
-        last => Reply::Many(id, answers.into_iter().chain(last).collect()),
+impl Calling {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+        match self {
+            Calling::One(id, answering) => answering.as_mut().poll(cx).map(|answer| Reply::One(id.clone(), answer)),
+            Calling::Many(id, answering) => answering.as_mut().poll(cx).map(|all| Reply::Many(id.clone(), all)),
+            Calling::Events(id, events) => events.as_mut().poll(cx).map(|events| Reply::Events(id.clone(), events)),
+            Calling::Start(doing) => doing.as_mut().poll(cx).map(Reply::Done),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! An answer that comes in parts, as Python takes it: all that has come since it was asked last.
 
-use super::reply::{Calling, Reply, lock, to_python};
+use super::reply::{Calling, lock, to_python};
 use super::waiting::wait;
 use jitney_server::engine::program_values::parts::Streaming;
 use jitney_server::engine::reply::ReplyEvent;
@@ -40,8 +40,8 @@ impl Stream {
 
     /// Waits for what comes next.
     pub(crate) fn next(&self) -> Calling {
-        let (id, state) = (self.id.clone(), self.state.clone());
-        Box::pin(async move { Reply::Events(id, poll_fn(|cx| poll(&state, cx)).await) })
+        let state = self.state.clone();
+        Calling::Events(self.id.clone(), Box::pin(poll_fn(move |cx| poll(&state, cx))))
     }
 }
 

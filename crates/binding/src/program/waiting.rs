@@ -42,7 +42,7 @@ pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(bell.clone());
     loop {
-        if let Poll::Ready(reply) = calling.as_mut().poll(&mut Context::from_waker(&waker)) {
+        if let Poll::Ready(reply) = calling.poll(&mut Context::from_waker(&waker)) {
             return Ok(reply);
         }
         while !py.detach(|| bell.wait()) {

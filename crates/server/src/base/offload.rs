@@ -20,6 +20,11 @@ pub(crate) const COPIED: usize = 8;
 static PLACES: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
 
+/// Whether so much work holds up nobody.
+pub(crate) fn is_light(bytes: usize) -> bool {
+    bytes < HEAVY_BYTES
+}
+
 /// Does work that is proportional to `bytes` that are parsed or written anew. If that is much, the other tasks of this
 /// thread are moved to another one first, which only a runtime of several threads can do. Little work is done by the call
 /// itself, so that the future of a request holds a result, and not also what the work needs.
@@ -27,7 +32,7 @@ pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> impl Future<Outp
     // A call may be polled by a program's own thread, with no runtime at all.
     let is_shared =
         || Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if bytes < HEAVY_BYTES || !is_shared() {
+    if is_light(bytes) || !is_shared() {
         return Either::Left(ready(work()));
     }
     Either::Right(Box::pin(async {

@@ -15,7 +15,6 @@ use crate::values::call::{Call, Encoding, Part};
 use crate::values::call_id::CallId;
 use crate::values::chunks::Chunks;
 use bytes::Bytes;
-use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{BatchId, ItemId, Priority};
 use std::time::Duration;
 
@@ -73,18 +72,7 @@ fn encode(id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms, streams: 
 }
 
 fn as_call(place: usize, parts: Parts, streams: bool) -> Call {
-    Call {
-        id: ItemId(place as u64),
-        parts,
-        encoding: Encoding::Msgpack,
-        group: GroupKey::default(),
-        cost: 1,
-        streams,
-        key: 0,
-        timeout: None,
-        priority: Priority::default(),
-        metadata: None,
-    }
+    Call { id: ItemId(place as u64), streams, ..Call::new(parts, Encoding::Msgpack) }
 }
 
 /// Reads the frame of a request of at most so many items: one that is read takes far more than it took in the frame.

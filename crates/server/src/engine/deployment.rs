@@ -31,6 +31,7 @@ use jitney_core::tables::outcome::Outcome;
 use prometheus::Histogram;
 use smallvec::{SmallVec, smallvec};
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -151,21 +152,7 @@ impl Deployment {
 
     /// Runs one item. Dropping the future cancels it.
     pub async fn call(&self, call: Call) -> Answer {
-        self.open(call, &self.waiting).await.0
-    }
-
-    /// Like `call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket. The item
-    /// counts in `waiting`, a part of the account of the deployment. The engine has the item when this returns, so the
-    /// future that waits for the answer is small.
-    pub fn open<'a>(&'a self, call: Call, waiting: &Account) -> impl Future<Output = (Answer, Ticket)> + use<'a> {
-        let started = Instant::now();
-        let (mut answer, guard) = self.begin(call, waiting, None);
-        async move {
-            let answer = answer.end().await;
-            guard.disarm();
-            let ticket = self.answered(started, answer.outcome(), answer.timing);
-            (answer, ticket)
-        }
+        open(self, call, &self.waiting).await.0
     }
 
     /// Hands an item to the engine. Its parts count in `unread`, if it is given. Dropping the guard cancels the item.
@@ -375,6 +362,24 @@ impl Deployment {
     /// A request that ended before the engine had it, e.g. because its body is malformed.
     pub fn refuse(&self, outcome: Outcome) -> Ticket {
         self.outcomes.refuse(outcome)
+    }
+}
+
+/// Like `Deployment::call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket. The
+/// item counts in `waiting`, a part of the account of the deployment. The engine has the item when this returns, so the
+/// future that waits for the answer is small. A program owns the deployment that it calls, a protocol borrows it.
+pub(super) fn open<D: Deref<Target = Deployment>>(
+    deployment: D,
+    call: Call,
+    waiting: &Account,
+) -> impl Future<Output = (Answer, Ticket)> + use<D> {
+    let started = Instant::now();
+    let (mut answer, guard) = deployment.begin(call, waiting, None);
+    async move {
+        let answer = answer.end().await;
+        guard.disarm();
+        let ticket = deployment.answered(started, answer.outcome(), answer.timing);
+        (answer, ticket)
     }
 }
 

@@ -15,16 +15,18 @@ use crate::items::arrays::parameter;
 use crate::items::document::invalid;
 use crate::items::fields;
 use crate::values::answer::{Answer, Failure};
-use crate::values::call::next_item_id;
 use crate::values::call::{Call, Encoding, Part};
 use crate::values::call_id::CallId;
 use crate::values::metadata::Metadata;
 use crate::values::tensor::Tag;
+use futures_util::FutureExt;
 use jitney_core::config::manifest::{DeploymentManifest, InputKind};
 use jitney_core::config::options::ServerOptions;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::Priority;
-use smallvec::SmallVec;
+use jitney_core::tables::outcome::Outcome;
+use smallvec::{SmallVec, smallvec};
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +36,9 @@ pub type Parts = SmallVec<[Part; 1]>;
 
 /// Answers to the items of one request, in order; dropping it cancels them.
 pub type Answering = Pin<Box<dyn Future<Output = Vec<Answer>> + Send>>;
+
+/// The answer to a request of one item; dropping it cancels the item.
+pub type AnsweringOne = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// What a caller says beside the items.
 #[derive(Clone, Debug, Default)]
@@ -49,24 +54,48 @@ pub struct Terms {
 /// A call of these values, if they are what the deployment takes.
 pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> Result<Call, Failure> {
     let (group, cost) = ask(manifest, &mut parts)?;
+    let metadata = Some(Metadata::of_id(terms.id.clone()));
     let (timeout, priority) = (terms.timeout, terms.priority);
-    Ok(Call {
-        id: next_item_id(),
-        parts,
-        encoding: Encoding::Msgpack,
-        group,
-        cost,
-        streams: false,
-        key: 0,
-        timeout,
-        priority,
-        metadata: None,
-    })
+    Ok(Call { group, cost, timeout, priority, metadata, ..Call::new(parts, Encoding::Msgpack) })
 }
 
 /// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
 pub async fn run(deployment: &Deployment, items: Vec<Parts>, terms: Terms) -> Vec<Answer> {
     run_with(deployment, items, terms, 0, None).await.0
+}
+
+/// Runs a request of one item. The engine has the item when this returns, unless it is large: what waits for the answer is
+/// small. `until_answered` is dropped after the answer.
+pub(crate) fn run_one(
+    deployment: Arc<Deployment>,
+    parts: Parts,
+    terms: Terms,
+    until_answered: impl Send + 'static,
+) -> AnsweringOne {
+    if !offload::is_light(weight(&deployment.manifest, &parts)) {
+        return Box::pin(async move {
+            let answers = run(&deployment, vec![parts], terms).await;
+            drop(until_answered);
+            only(answers)
+        });
+    }
+    let call = call(&deployment.manifest, parts, &terms);
+    match RequestItems::new(&deployment, smallvec![call], 0) {
+        Ok(items) => Box::pin(request::run(deployment, items, None).map(move |RequestOutcomes { answers, .. }| {
+            drop(until_answered);
+            answers.map_or_else(Answer::failed, only)
+        })),
+        Err(failure) => {
+            drop(deployment.refuse(failure.outcome));
+            Box::pin(ready(Answer::failed(failure)))
+        }
+    }
+}
+
+/// The answer of a request of one item.
+pub fn only(answers: impl IntoIterator<Item = Answer>) -> Answer {
+    let missing = || Answer::failed(Failure::new(Outcome::Internal, "an answer is missing"));
+    answers.into_iter().next().unwrap_or_else(missing)
 }
 
 /// The values may be slices of `message` bytes.
@@ -88,11 +117,7 @@ async fn run_with(
     .await;
     arriving.end();
     let RequestOutcomes { answers, ticket } = match decoded {
-        Ok(mut items) => {
-            let metadata = Arc::new(Metadata { request_id: terms.id.text().into(), ..Metadata::default() });
-            items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
-            request::run(deployment, items, ledger).await
-        }
+        Ok(items) => request::run(deployment, items, ledger).await,
         Err(failure) => {
             let ticket = deployment.refuse(failure.outcome);
             RequestOutcomes { answers: Err(failure), ticket }
@@ -168,8 +193,6 @@ mod tests {
     use crate::open_inference::tests::manifest;
     use crate::values::chunks::Chunks;
     use bytes::Bytes;
-    use jitney_core::tables::outcome::Outcome;
-    use smallvec::smallvec;
     use tokio::sync::mpsc;
 
     fn counted(telemetry: &Telemetry) -> Vec<String> {

@@ -6,8 +6,8 @@ pub(crate) mod parts;
 use crate::base::ledger::{Account, CountedBytes, Ledger};
 use crate::base::offload;
 use crate::base::offload::COPIED;
-use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::Ticket;
+use crate::engine::deployment::{Deployment, open};
 use crate::engine::large_request::turns::ITEM_BYTES;
 use crate::engine::reply::UnreadParts;
 use crate::engine::request::parts::AnswerParts;
@@ -20,6 +20,7 @@ use futures_util::future::Either;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::{SmallVec, smallvec};
 use std::future::ready;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A message may have so many bytes more than its items. If it has more, the items are copied and the message is freed.
@@ -82,13 +83,13 @@ pub(crate) struct RequestOutcomes {
 ///
 /// Requests of one item are the most frequent by far: the engine has the item when this returns, and the future is small.
 /// All others wait on the heap.
-pub(crate) fn run<'a>(
-    deployment: &'a Deployment,
+pub(crate) fn run<'a, D: Deref<Target = Deployment> + Send + Sync + 'a>(
+    deployment: D,
     request: RequestItems,
     ledger: Option<&Ledger>,
-) -> impl Future<Output = RequestOutcomes> + Send + use<'a> {
+) -> impl Future<Output = RequestOutcomes> + Send + use<'a, D> {
     let RequestItems { mut items, bytes, _held: held } = request;
-    let waiting = match waiting(deployment, ledger, items.len(), bytes) {
+    let waiting = match waiting(&deployment, ledger, items.len(), bytes) {
         Ok(waiting) => waiting,
         Err(failure) => {
             let ticket = deployment.refuse(failure.outcome).of_items(count(&items));
@@ -98,7 +99,7 @@ pub(crate) fn run<'a>(
     if let [Ok(_)] = items[..]
         && let Some(Ok(call)) = items.pop()
     {
-        return Either::Left(deployment.open(call, &waiting).map(move |(answer, ticket)| {
+        return Either::Left(open(deployment, call, &waiting).map(move |(answer, ticket)| {
             drop(held);
             RequestOutcomes { answers: Ok(smallvec![answer]), ticket: ticket.of_items(1) }
         }));
@@ -160,7 +161,7 @@ fn count(items: &Items) -> u32 {
 }
 
 /// Runs a request of several items, or one whose item was refused.
-async fn run_many(deployment: &Deployment, items: Items, waiting: Account) -> RequestOutcomes {
+async fn run_many<D: Deref<Target = Deployment>>(deployment: D, items: Items, waiting: Account) -> RequestOutcomes {
     let count = count(&items);
     let weight = items.len() * ITEM_BYTES;
     let arriving = deployment.outcomes.arrive();

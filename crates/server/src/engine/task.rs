@@ -38,7 +38,7 @@ use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -58,7 +58,7 @@ struct Answered {
     /// Bytes of all values.
     bytes: u64,
     /// Of its items, for what is logged if it hangs.
-    metadata: Vec<Arc<Metadata>>,
+    metadata: Vec<Metadata>,
 }
 
 /// One deployment's engine.
@@ -356,7 +356,7 @@ impl Engine {
                 let running = self.answered.iter().filter(|(_, answered)| answered.replica == replica);
                 let running = running.min_by_key(|(batch, _)| **batch).map(|(_, answered)| &answered.metadata[..]);
                 let mut requests: Vec<_> =
-                    running.unwrap_or_default().iter().map(|one| one.request_id.clone()).collect();
+                    running.unwrap_or_default().iter().map(|one| one.request_id.text().into()).collect();
                 requests.dedup(); // Neighbours may be of one request.
                 report(&self.reports, WorkerEvent::Hung(replica, requests));
             }

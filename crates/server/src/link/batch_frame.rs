@@ -11,9 +11,10 @@
 
 use crate::link::frame::header::{FrameError, HEADER_LEN, Header, Segments, small_frame};
 use crate::link::frame::kind::Kind;
-use crate::link::frame::table::{TableReader, put_text};
+use crate::link::frame::table::{TableReader, put_text, put_text_bytes};
 use crate::values::call::{Call, Encoding};
-use crate::values::metadata::Metadata;
+use crate::values::call_id::{CallId, hex};
+use crate::values::metadata::{FurtherMetadata, Metadata};
 use crate::values::tensor::{Dtype, Tag, TensorType};
 use bytes::{BufMut, Bytes};
 use jitney_core::request::{BatchId, ItemId};
@@ -27,6 +28,8 @@ const MAX_AXES: usize = 64;
 const NO_DTYPE: u8 = u8::MAX;
 /// Bit of an item's flags: metadata stands before its parts.
 const HAS_METADATA: u8 = 1;
+/// Bytes of metadata after the id if there is nothing else: two texts and a list, each with a length of zero.
+const LENGTHS_OF_NOTHING: usize = 12;
 /// Bit of an item's flags: the caller takes the answer in parts.
 const STREAMS: u8 = 2;
 /// Bit of an item's flags: the number of its group key stands before its metadata.
@@ -116,11 +119,15 @@ pub(crate) fn decode_ids(table: &[u8]) -> Result<(BatchId, Vec<ItemId>), FrameEr
 }
 
 fn put_metadata(table: &mut Vec<u8>, metadata: &Metadata) {
-    for text in [&metadata.request_id, &metadata.trace, &metadata.key_name] {
-        put_text(table, text);
+    match &metadata.request_id {
+        CallId::Given(id) => put_text(table, id),
+        CallId::Fresh(number) => put_text_bytes(table, &hex(*number)),
     }
-    table.put_u32_le(metadata.headers.len() as u32);
-    for (name, value) in &metadata.headers {
+    let Some(further) = &metadata.further else { return table.put_bytes(0, LENGTHS_OF_NOTHING) };
+    put_text(table, &further.trace);
+    put_text(table, &further.key_name);
+    table.put_u32_le(further.headers.len() as u32);
+    for (name, value) in &further.headers {
         put_text(table, name);
         put_text(table, value);
     }
@@ -172,7 +179,7 @@ pub struct ReceivedItem {
     /// A number of its group key, of a model that works in steps; 0 for all others.
     pub key: u64,
     /// What its request says beside the values.
-    pub metadata: Option<Box<Metadata>>,
+    pub metadata: Option<Metadata>,
     /// Its values.
     pub parts: SmallVec<[ReceivedPart; 1]>,
 }
@@ -216,7 +223,7 @@ pub(crate) fn decode_items(
         let encoding = if heads.u8()? == 0 { Encoding::Json } else { Encoding::Msgpack };
         let flags = heads.u8()?;
         let key = if flags & HAS_KEY == 0 { 0 } else { table.u64()? };
-        let metadata = if flags & HAS_METADATA == 0 { None } else { Some(Box::new(metadata(table)?)) };
+        let metadata = if flags & HAS_METADATA == 0 { None } else { Some(metadata(table)?) };
         let parts = (0..parts).map(|_| part(table, payload)).collect::<Result<_, _>>()?;
         items.push(ReceivedItem { id, remaining, encoding, streams: flags & STREAMS != 0, key, metadata, parts });
     }
@@ -224,11 +231,11 @@ pub(crate) fn decode_items(
 }
 
 fn metadata(table: &mut TableReader<'_>) -> Result<Metadata, FrameError> {
-    let mut text = || table.text().map(Box::from);
-    let (request_id, trace, key_name) = (text()?, text()?, text()?);
+    let request_id = CallId::Given(table.text()?.into());
+    let (trace, key_name) = (table.text()?.into(), table.text()?.into());
     let headers = table.count(8)?;
     let headers = (0..headers).map(|_| Ok((table.text()?.into(), table.text()?.into()))).collect::<Result<_, _>>()?;
-    Ok(Metadata { request_id, trace, key_name, headers })
+    Ok(Metadata::new(request_id, FurtherMetadata { trace, key_name, headers }))
 }
 
 fn part(table: &mut TableReader, payload: usize) -> Result<ReceivedPart, FrameError> {

@@ -276,8 +276,11 @@ fn outcome(table: &mut TableReader, data: Data) -> Result<ItemOutcome, FrameErro
 }
 
 fn values(table: &mut TableReader, data: Data) -> Result<SmallVec<[OutputPart; 1]>, FrameError> {
-    let count = table.u16()?;
-    (0..count).map(|_| value(table, data)).collect()
+    let mut values = SmallVec::new();
+    for _ in 0..table.u16()? {
+        values.push(value(table, data)?);
+    }
+    Ok(values)
 }
 
 fn value(table: &mut TableReader, data: Data) -> Result<OutputPart, FrameError> {

@@ -11,12 +11,10 @@ use crate::open_inference::signature::{Form, Nested, Signature, TensorSlot};
 use crate::open_inference::strings;
 use crate::open_inference::tensor::{Shape, Tensor, quoted, refused, shown};
 use crate::values::answer::Failure;
-use crate::values::call::next_item_id;
 use crate::values::call::{Call, Encoding, Part};
 use crate::values::tensor::{Tag, TensorType};
 use jitney_core::config::manifest::DeploymentManifest;
 use jitney_core::queue::group_key::GroupKey;
-use jitney_core::request::Priority;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::{SmallVec, smallvec};
 
@@ -34,19 +32,7 @@ pub fn split(
     for row in 0..rows {
         let parts = parts(signature, &mut given, row, rows)?;
         let (group, cost) = if asks { key(manifest, &parts, row, rows)? } else { (GroupKey::default(), 1) };
-        let (timeout, priority) = (None, Priority::default());
-        calls.push(Call {
-            id: next_item_id(),
-            parts,
-            encoding: Encoding::Json,
-            group,
-            cost,
-            streams: false,
-            key: 0,
-            timeout,
-            priority,
-            metadata: None,
-        });
+        calls.push(Call { group, cost, ..Call::new(parts, Encoding::Json) });
     }
     Ok(calls)
 }

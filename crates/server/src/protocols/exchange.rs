@@ -190,7 +190,7 @@ impl<'r> Exchange<'r> {
         let received = body.receive(&mut terms).await;
         arriving.end();
         let (body, received) = received.map_err(refused)?;
-        let metadata = Arc::new(headers::metadata(self.id, self.headers(), self.state.keys.as_deref()));
+        let metadata = headers::metadata(self.id, self.headers(), self.state.keys.as_deref());
         let (state, active) = (self.state, self.active);
         let computing =
             Computing { state, ledger: active.ledger(), active: Some(active), metadata, headers: self.headers() };
@@ -216,7 +216,7 @@ pub(crate) struct Computing<'r> {
     /// `None` in a stream.
     pub(crate) active: Option<&'r Active>,
     /// What the worker reads of its request, except for headers.
-    pub(crate) metadata: Arc<Metadata>,
+    pub(crate) metadata: Metadata,
     /// All headers of its request.
     pub(crate) headers: &'r HeaderMap,
 }
@@ -263,7 +263,7 @@ impl Computing<'_> {
                 let parts = Box::pin(self.in_parts(deployment, items, has_own_timeout, form));
                 return parts.await.map(Answered::InParts);
             }
-            request::run(&deployment, items, Some(self.ledger))
+            request::run(&*deployment, items, Some(self.ledger))
         };
         let RequestOutcomes { answers, mut ticket } = running.await;
         // Kept until the answer has been written: then its connection counts it.
@@ -319,7 +319,7 @@ impl Computing<'_> {
         }
         let most_unread = self.state.options.max_receiving_bytes;
         let parts = request::open_parts(&deployment, items, self.ledger, most_unread).map_err(|refused| *refused)?;
-        let request_id = self.metadata.request_id.to_string();
+        let request_id = self.metadata.request_id.text().into_owned();
         parts::reply(parts, form, Recipient { request_id, shows_errors: self.state.options.show_errors }).await
     }
 

@@ -7,7 +7,7 @@ use crate::base::fatal::{Doing, Fatal};
 use crate::engine::deployment::Deployment;
 use crate::engine::program_values;
 use crate::engine::program_values::parts::{EndedParts, OpenedByPoll, OwnParts, Reader, Streaming, open};
-use crate::engine::program_values::{Answering, Parts, Terms};
+use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms};
 use crate::engine::readiness::Readiness;
 use crate::engine::reply::UnreadParts;
 use crate::engine::server_state::ServerState;
@@ -18,6 +18,7 @@ use crate::workers::supervisor::state::Stop;
 use jitney_core::config::options::length;
 use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -34,6 +35,14 @@ pub struct LocalEntrance {
 }
 
 impl LocalEntrance {
+    /// Runs a request of one item.
+    pub fn call_one(&self, parts: Parts, terms: Terms) -> AnsweringOne {
+        match self.inside.upgrade() {
+            Some(inside) => program_values::run_one(self.deployment.clone(), parts, terms, inside),
+            None => Box::pin(ready(ended())),
+        }
+    }
+
     /// Runs the items of one request: an answer each, in order.
     pub fn call(&self, items: Vec<Parts>, terms: Terms) -> Answering {
         let deployment = self.deployment.clone();

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority};
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -55,10 +54,26 @@ pub struct Call {
     /// Its class.
     pub priority: Priority,
     /// What its request says in addition to the values; shared by all items of the request.
-    pub metadata: Option<Arc<Metadata>>,
+    pub metadata: Option<Metadata>,
 }
 
 impl Call {
+    /// An item of these values whose caller says nothing else.
+    pub fn new(parts: SmallVec<[Part; 1]>, encoding: Encoding) -> Call {
+        Call {
+            id: next_item_id(),
+            parts,
+            encoding,
+            group: GroupKey::default(),
+            cost: 1,
+            streams: false,
+            key: 0,
+            timeout: None,
+            priority: Priority::default(),
+            metadata: None,
+        }
+    }
+
     /// What it counts against the queue's limit of bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.data.len() as u64).sum()

@@ -1,14 +1,38 @@
 //! What a request says in addition to its values, for the worker to read.
 
-/// The metadata of one request; all its items share it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+use crate::values::call_id::CallId;
+use std::sync::Arc;
+
+/// The metadata of one request; all its items share it. Most requests have an id and nothing else: that needs no memory of
+/// its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// The request's id, as clients and logs see it; empty if it has none.
-    pub request_id: Box<str>,
+    /// The request's id, as clients and logs see it.
+    pub request_id: CallId,
+    /// `None` if there is nothing else.
+    pub further: Option<Arc<FurtherMetadata>>,
+}
+
+/// What a request may say in addition to its id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FurtherMetadata {
     /// The trace context (`traceparent`); empty if it has none.
     pub trace: Box<str>,
     /// The name of the API key that was used; empty without one. Never the key itself.
     pub key_name: Box<str>,
     /// Headers that the deployment asked for: names in lower case, and values.
     pub headers: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Metadata {
+    /// Of a request that says nothing else.
+    pub fn of_id(request_id: CallId) -> Metadata {
+        Metadata { request_id, further: None }
+    }
+
+    /// The same with what else the request says.
+    pub fn new(request_id: CallId, further: FurtherMetadata) -> Metadata {
+        let is_empty = further == FurtherMetadata::default();
+        Metadata { request_id, further: if is_empty { None } else { Some(Arc::new(further)) } }
+    }
 }

@@ -5,9 +5,8 @@ use jitney_core::config::manifest::{DeploymentManifest, Input, InputKind, Output
 use jitney_core::config::options::DeploymentOptions;
 use jitney_core::config::rules::Rules;
 use jitney_core::policy::batch_policy::CloseReason;
-use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
-use jitney_core::request::{BatchId, ItemId, Priority, ReplicaId};
+use jitney_core::request::{BatchId, ItemId, ReplicaId};
 use jitney_core::tables::metrics;
 use jitney_core::tables::metrics::Gauge;
 use jitney_core::tables::outcome::Outcome;
@@ -25,7 +24,6 @@ use jitney_server::link::front::receiver;
 use jitney_server::link::front::worker_event::WorkerEvent;
 use jitney_server::link::results_frame::ResultsWriter;
 use jitney_server::values::answer::Answer;
-use jitney_server::values::call::next_item_id;
 use jitney_server::values::call::{Call, Encoding, Part};
 use jitney_server::values::chunks::Chunks;
 use jitney_server::values::tensor::Tag;
@@ -169,18 +167,8 @@ impl Rig {
 
 pub(crate) fn call(text: &str) -> Call {
     let data = Chunks::from(Bytes::copy_from_slice(text.as_bytes()));
-    Call {
-        id: next_item_id(),
-        parts: SmallVec::from_elem(Part { tag: Tag::Text, tensor: None, data }, 1),
-        encoding: Encoding::Json,
-        group: GroupKey::default(),
-        cost: 1,
-        streams: false,
-        key: 0,
-        timeout: None,
-        priority: Priority::default(),
-        metadata: None,
-    }
+    let part = Part { tag: Tag::Text, tensor: None, data };
+    Call::new(SmallVec::from_elem(part, 1), Encoding::Json)
 }
 
 pub(crate) fn text(answer: &Answer) -> &str {

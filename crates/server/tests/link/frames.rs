@@ -70,7 +70,7 @@ fn same_batch(calls: &[(Call, Duration)], frame: &[u8]) {
     for ((call, remaining), item) in calls.iter().zip(&batch.items) {
         assert_eq!((call.id, *remaining, call.encoding), (item.id, item.remaining, item.encoding));
         assert_eq!((call.streams, call.key), (item.streams, item.key));
-        assert_eq!(call.metadata.as_deref(), item.metadata.as_deref());
+        assert_eq!(call.metadata, item.metadata);
         assert_eq!(call.parts.len(), item.parts.len());
         for (number, (sent, part)) in call.parts.iter().zip(&item.parts).enumerate() {
             assert_eq!((number, sent.tag, &sent.tensor), (usize::from(part.param), part.tag, &part.tensor));

@@ -1,22 +1,21 @@
 //! Batches and results at random, and streams that give their bytes in chosen pieces.
 
 use bytes::Bytes;
-use jitney_core::queue::group_key::GroupKey;
-use jitney_core::request::{BatchId, ItemId, Priority};
+use jitney_core::request::{BatchId, ItemId};
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::batch_frame;
 use jitney_server::link::results_frame::{ItemOutcome, ItemResult, ResultsWriter};
 use jitney_server::values::answer::{Failure, OutputPart, StreamEnd, Usage};
 use jitney_server::values::call::{Call, Encoding, Part};
+use jitney_server::values::call_id::CallId;
 use jitney_server::values::chunks::Chunks;
-use jitney_server::values::metadata::Metadata;
+use jitney_server::values::metadata::{FurtherMetadata, Metadata};
 use jitney_server::values::tensor::{Dtype, Tag, TensorType};
 use proptest::prelude::*;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -50,30 +49,21 @@ fn part() -> impl Strategy<Value = Part> {
 }
 
 pub(crate) fn call(id: u64, parts: Vec<Part>, encoding: Encoding) -> Call {
-    Call {
-        id: ItemId(id),
-        parts: SmallVec::from_vec(parts),
-        encoding,
-        group: GroupKey::default(),
-        cost: 1,
-        streams: false,
-        key: 0,
-        timeout: None,
-        priority: Priority::default(),
-        metadata: None,
-    }
+    Call { id: ItemId(id), ..Call::new(SmallVec::from_vec(parts), encoding) }
 }
 
 pub(crate) fn bytes_part(data: impl Into<Bytes>) -> Part {
     Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(data.into()) }
 }
 
-fn metadata() -> impl Strategy<Value = Option<Arc<Metadata>>> {
+fn metadata() -> impl Strategy<Value = Option<Metadata>> {
     let headers = prop::collection::vec(("[a-z-]{0,8}", ".{0,8}"), 0..3);
-    let metadata = (".{0,20}", "[0-9a-f-]{0,20}", "[a-z]{0,8}", headers);
+    let request_id =
+        prop_oneof![".{0,20}".prop_map(|id| CallId::Given(id.into())), any::<u64>().prop_map(CallId::Fresh)];
+    let metadata = (request_id, "[0-9a-f-]{0,20}", "[a-z]{0,8}", headers);
     let metadata = metadata.prop_map(|(request_id, trace, key_name, headers)| {
         let headers = headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Arc::new(Metadata { request_id: request_id.into(), trace: trace.into(), key_name: key_name.into(), headers })
+        Metadata::new(request_id, FurtherMetadata { trace: trace.into(), key_name: key_name.into(), headers })
     });
     prop::option::of(metadata)
 }

@@ -2,15 +2,12 @@
 
 use bytes::Bytes;
 use jitney_core::config::options::{DeploymentOptions, ServerOptions};
-use jitney_core::queue::group_key::GroupKey;
-use jitney_core::request::Priority;
 use jitney_server::base::fatal::Fatal;
 use jitney_server::base::telemetry::Telemetry;
 use jitney_server::engine::deployment::Deployment;
 use jitney_server::engine::server_state::ServerState;
 use jitney_server::link::front::worker_event::WorkerEvent;
 use jitney_server::values::answer::Answer;
-use jitney_server::values::call::next_item_id;
 use jitney_server::values::call::{Call, Encoding, Part};
 use jitney_server::values::chunks::Chunks;
 use jitney_server::values::tensor::Tag;
@@ -136,18 +133,8 @@ impl Running {
 
 pub(crate) fn call() -> Call {
     let data = Chunks::from(Bytes::from_static(b"x"));
-    Call {
-        id: next_item_id(),
-        parts: SmallVec::from_elem(Part { tag: Tag::Text, tensor: None, data }, 1),
-        encoding: Encoding::Json,
-        group: GroupKey::default(),
-        cost: 1,
-        streams: false,
-        key: 0,
-        timeout: None,
-        priority: Priority::default(),
-        metadata: None,
-    }
+    let part = Part { tag: Tag::Text, tensor: None, data };
+    Call::new(SmallVec::from_elem(part, 1), Encoding::Json)
 }
 
 pub(crate) fn number(answer: &Answer) -> u32 {

@@ -6,8 +6,9 @@ use crate::clients::client::parts;
 use crate::clients::client::sending::{Request, send};
 use crate::clients::gathering::Gathering;
 use crate::engine::program_values::parts::{OpenedByPoll, Streaming};
-use crate::engine::program_values::{Answering, Parts, Terms};
+use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms, only};
 use crate::values::answer::{Answer, Failure};
+use futures_util::FutureExt;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -19,6 +20,11 @@ pub struct RemoteEntrance {
 }
 
 impl RemoteEntrance {
+    /// Runs a request of one item.
+    pub fn call_one(&self, parts: Parts, terms: Terms) -> AnsweringOne {
+        Box::pin(self.call(vec![parts], terms).map(only))
+    }
+
     /// Runs the items of one request: an answer each, in order.
     pub fn call(&self, items: Vec<Parts>, terms: Terms) -> Answering {
         let (shared, deployment) = (self.shared.clone(), self.deployment.clone());

@@ -92,25 +92,15 @@ impl Pieces {
 mod tests {
     use super::*;
     use crate::values::call::Encoding;
-    use crate::values::call::next_item_id;
     use jitney_core::queue::group_key::KeyPart;
-    use jitney_core::request::Priority;
     use smallvec::SmallVec;
 
     const TEN: BatchLimits = BatchLimits { max_items: 10, max_cost: u64::MAX };
 
     fn calls(groups: impl IntoIterator<Item = i64>) -> Vec<Call> {
         let call = |group| Call {
-            id: next_item_id(),
-            parts: SmallVec::new(),
-            encoding: Encoding::Json,
             group: GroupKey([KeyPart::Int(group)].into_iter().collect()),
-            cost: 1,
-            streams: false,
-            key: 0,
-            timeout: None,
-            priority: Priority::Normal,
-            metadata: None,
+            ..Call::new(SmallVec::new(), Encoding::Json)
         };
         groups.into_iter().map(call).collect()
     }

@@ -10,7 +10,6 @@ use crate::engine::request;
 use crate::engine::request::RequestItems;
 use crate::engine::request::parts::{AnswerParts, PartEvent};
 use crate::values::answer::{Answer, Failure};
-use crate::values::metadata::Metadata;
 use smallvec::smallvec;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,12 +48,10 @@ pub(crate) async fn open(
     })
     .await;
     arriving.end();
-    let mut items = decoded.map_err(|failure| {
+    let items = decoded.map_err(|failure| {
         let ticket = deployment.refuse(failure.outcome);
         Box::new((failure, ticket))
     })?;
-    let metadata = Arc::new(Metadata { request_id: terms.id.text().into(), ..Metadata::default() });
-    items.calls_mut().for_each(|call| call.metadata = Some(metadata.clone()));
     match reader {
         Reader::Own(unread) => request::open_own_parts(&deployment, items, &unread),
         Reader::Remote(ledger, most_unread) => request::open_parts(&deployment, items, &ledger, most_unread),

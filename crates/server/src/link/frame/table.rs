@@ -48,6 +48,11 @@ impl<'a> TableReader<'a> {
 
 /// Appends a string with its length before it.
 pub(crate) fn put_text(table: &mut Vec<u8>, text: &str) {
+    put_text_bytes(table, text.as_bytes());
+}
+
+/// The same for the bytes of a string.
+pub(crate) fn put_text_bytes(table: &mut Vec<u8>, text: &[u8]) {
     table.extend_from_slice(&(text.len() as u32).to_le_bytes());
-    table.extend_from_slice(text.as_bytes());
+    table.extend_from_slice(text);
 }

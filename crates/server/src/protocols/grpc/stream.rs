@@ -240,7 +240,7 @@ struct Terms {
     /// The client would rather have the stream end with an error than find it in a message.
     is_strict: bool,
     /// With the stream's own id.
-    metadata: Arc<Metadata>,
+    metadata: Metadata,
     headers: Arc<HeaderMap>,
 }
 
@@ -255,7 +255,7 @@ pub(crate) fn answer(
     ledger: Ledger,
 ) -> Reply {
     let is_strict = headers.get("triton_grpc_error").is_some_and(|value| value == "true");
-    let metadata = Arc::new(request_headers::metadata(id, headers, state.keys.as_deref()));
+    let metadata = request_headers::metadata(id, headers, state.keys.as_deref());
     let terms = Terms { request, is_strict, metadata, headers: Arc::new(headers.clone()) };
     let end = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (pieces, sent) = mpsc::channel(2);
@@ -285,7 +285,7 @@ pub(crate) fn answer(
             written = &mut write => written,
             read = &mut read => write.await.or(read.err()),
         };
-        ended.iter().for_each(|failure| failure_log::tell(&terms.metadata.request_id, None, failure));
+        ended.iter().for_each(|failure| failure_log::tell(&terms.metadata.request_id.text(), None, failure));
         let trailers = ended.map_or_else(reply::ok, |failure| reply::failed(&failure));
         let _ = pieces.send(Piece::End(trailers)).await;
     });
@@ -350,7 +350,7 @@ async fn compute(
 ) -> Result<MessagePieces, Failure> {
     let mut line = state.access_log.as_ref().and_then(|log| log.begin());
     if let Some(line) = &mut line {
-        line.describe(&terms.metadata.request_id, "grpc", None);
+        line.describe(&terms.metadata.request_id.text(), "grpc", None);
         line.set_route("POST", "/inference.GRPCInferenceService/ModelStreamInfer");
         line.request_bytes().store(message.message.len() as u64, Ordering::Relaxed);
     }
@@ -387,7 +387,7 @@ async fn compute(
     if terms.is_strict {
         return Err(failure);
     }
-    failure_log::tell(&terms.metadata.request_id, ticket.deployment(), &failure);
+    failure_log::tell(&terms.metadata.request_id.text(), ticket.deployment(), &failure);
     drop(ticket);
     let ModelAndId { model: model_name, id } = model_and_id.into_inner().unwrap_or_default();
     let whose = ModelInferResponse { model_name, id, ..ModelInferResponse::default() };
@@ -402,6 +402,7 @@ mod tests {
     use crate::open_inference::messages::inference::ModelInferRequest;
     use crate::open_inference::messages::inference::model_infer_request::InferInputTensor;
     use crate::open_inference::tests::manifest;
+    use crate::values::call_id::CallId;
     use bytes::Bytes;
     use jitney_core::request::Priority;
     use prost::Message;
@@ -439,7 +440,8 @@ mod tests {
             arriving: None,
         };
         let request = RequestTerms { timeout: None, is_given: false, priority: Priority::Normal };
-        let terms = Terms { request, is_strict: false, metadata: Arc::default(), headers: Arc::default() };
+        let terms =
+            Terms { request, is_strict: false, metadata: Metadata::of_id(CallId::default()), headers: Arc::default() };
         let answer = tokio::spawn(compute(state.clone(), state.ledger.connection(), packed, terms));
         let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("an item") };
         assert!(message.is_unique(), "the stream keeps the message");

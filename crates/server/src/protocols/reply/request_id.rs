@@ -2,6 +2,7 @@
 
 use crate::values::answer::Timing;
 use crate::values::call_id;
+use crate::values::call_id::CallId;
 use crate::values::call_id::hex;
 use bytes::Bytes;
 use hyper::HeaderMap;
@@ -33,6 +34,14 @@ impl RequestId {
         match headers.get(REQUEST_ID) {
             Some(value) if call_id::is_fit(value.as_bytes()) => RequestId::Given(value.clone()),
             _ => RequestId::fresh(),
+        }
+    }
+
+    /// As the engine and the worker have it.
+    pub(crate) fn call_id(&self) -> CallId {
+        match self {
+            RequestId::Given(value) => CallId::Given(value.to_str().unwrap_or_default().into()),
+            RequestId::Fresh(number) => CallId::Fresh(*number),
         }
     }
 

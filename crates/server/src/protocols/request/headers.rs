@@ -4,13 +4,12 @@ use crate::base::keys::Keys;
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::api_key;
 use crate::values::answer::Failure;
-use crate::values::metadata::Metadata;
+use crate::values::metadata::{FurtherMetadata, Metadata};
 pub(crate) use crate::values::text::quoted;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use jitney_core::request::Priority;
 use jitney_core::tables::outcome::Outcome;
-use std::sync::Arc;
 use std::time::Duration;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
@@ -25,11 +24,12 @@ const TRACE_BYTES: usize = 128;
 pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>) -> Metadata {
     let trace = headers.get(TRACE).and_then(|value| value.to_str().ok()).filter(|text| text.len() <= TRACE_BYTES);
     let key_name = keys.map(|keys| api_key::name(keys, headers)).unwrap_or_default();
-    Metadata { request_id: id.text().into(), trace: trace.unwrap_or_default().into(), key_name, headers: Vec::new() }
+    let further = FurtherMetadata { trace: trace.unwrap_or_default().into(), key_name, headers: Vec::new() };
+    Metadata::new(id.call_id(), further)
 }
 
 /// The same with the headers of these names, as far as they are there. The values of one name are joined, as proxies join them.
-pub(crate) fn with_headers(metadata: &Arc<Metadata>, headers: &HeaderMap, names: &[String]) -> Arc<Metadata> {
+pub(crate) fn with_headers(metadata: &Metadata, headers: &HeaderMap, names: &[String]) -> Metadata {
     if names.is_empty() {
         return metadata.clone();
     }
@@ -40,7 +40,8 @@ pub(crate) fn with_headers(metadata: &Arc<Metadata>, headers: &HeaderMap, names:
             found.push((name.as_str().into(), values.join(", ").into()));
         }
     }
-    Arc::new(Metadata { headers: found, ..(**metadata).clone() })
+    let further = metadata.further.as_deref().cloned().unwrap_or_default();
+    Metadata::new(metadata.request_id.clone(), FurtherMetadata { headers: found, ..further })
 }
 
 /// The value of a header that may be there once: of two, another reader might believe the other.
@@ -80,6 +81,7 @@ fn wrong(name: &HeaderName, value: &HeaderValue, expected: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::call_id::CallId;
 
     #[test]
     fn a_header_that_is_there_twice_is_named() {
@@ -114,8 +116,9 @@ mod tests {
             let headers = HeaderMap::from_iter([(TRACE, HeaderValue::from_str(trace).unwrap())]);
             metadata(&RequestId::Given(HeaderValue::from_static("mine")), &headers, None)
         };
-        assert_eq!((&*of(trace).request_id, &*of(trace).trace), ("mine", trace));
-        assert_eq!(&*of(&"0".repeat(TRACE_BYTES + 1)).trace, "");
+        let found = of(trace);
+        assert_eq!((&*found.request_id.text(), &*found.further.unwrap().trace), ("mine", trace));
+        assert_eq!(of(&"0".repeat(TRACE_BYTES + 1)).further, None);
     }
 
     #[test]
@@ -126,10 +129,13 @@ mod tests {
         }
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
-            with_headers(&Arc::new(Metadata { request_id: "r".into(), ..Metadata::default() }), &headers, &names)
+            with_headers(&Metadata::of_id(CallId::Given("r".into())), &headers, &names)
         };
         let found = of(&["x-tenant", "x-missing"]);
-        assert_eq!((&*found.request_id, &found.headers[..]), ("r", &[("x-tenant".into(), "a, b".into())][..]));
-        assert!(of(&[]).headers.is_empty());
+        assert_eq!(
+            (&*found.request_id.text(), &found.further.unwrap().headers[..]),
+            ("r", &[("x-tenant".into(), "a, b".into())][..])
+        );
+        assert!(of(&[]).further.is_none());
     }
 }

@@ -8,14 +8,12 @@ use crate::items::many;
 use crate::items::many::Format;
 use crate::protocols::request::media::{BodyType, wrong_type};
 use crate::values::answer::Failure;
-use crate::values::call::next_item_id;
 use crate::values::call::{Call, Encoding, Part};
 use crate::values::chunks::Chunks;
 use crate::values::tensor::Tag;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use jitney_core::config::manifest::{DeploymentManifest, Input, InputKind};
 use jitney_core::queue::group_key::GroupKey;
-use jitney_core::request::Priority;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::{SmallVec, smallvec};
 
@@ -119,19 +117,7 @@ impl DecodedItem {
     /// As the engine takes it; its terms are those of its request.
     pub(crate) fn call(self, encoding: Encoding) -> Call {
         let DecodedItem { parts, group, cost } = self;
-        let (timeout, priority) = (None, Priority::default());
-        Call {
-            id: next_item_id(),
-            parts,
-            encoding,
-            group,
-            cost,
-            streams: false,
-            key: 0,
-            timeout,
-            priority,
-            metadata: None,
-        }
+        Call { group, cost, ..Call::new(parts, encoding) }
     }
 }
 
