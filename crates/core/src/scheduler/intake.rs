@@ -54,30 +54,34 @@ impl<P: Payload> Scheduler<P> {
         }
         let timeout = timeout.unwrap_or(self.rules.request_timeout);
         let longest = timeout.max(self.rules.request_timeout);
-        let (full, admitted) = if self.rules.joins {
-            let places = self.places(now, group, priority, cost);
+        let admitted = if self.rules.joins {
             let has_own = terms.timeout.is_some();
-            (places.full(), places.admit(self.rules.queue, bytes, longest, timeout, has_own))
+            self.places(now, group, priority, cost).admit(self.rules.queue, bytes, longest, timeout, has_own)
         } else {
-            let queue = self.queue_state(now, group, priority, cost);
-            (queue.full(), bounds::admit(&queue, self.rules.queue, bytes, longest, timeout))
+            bounds::admit(&self.queue_state(now, group, priority, cost), self.rules.queue, bytes, longest, timeout)
         };
         let admitted = admitted.and_then(|()| self.in_time(now, group, priority, cost));
         // Bytes or items may fill the queue while its wait is short: only a long wait is a sign of overload.
         if !continues && admitted.is_err_and(|refusal| refusal.outcome == Outcome::WaitTooLong) {
+            let full = self.full(now, group, priority, cost);
             self.overloaded(now, priority, full);
         }
         admitted
     }
 
+    /// What a full batch takes, as a request of these terms has it.
+    fn full(&self, now: Time, group: &GroupKey, priority: Priority, cost: u64) -> Duration {
+        if self.rules.joins {
+            self.places(now, group, priority, cost).full()
+        } else {
+            self.queue_state(now, group, priority, cost).full()
+        }
+    }
+
     /// A request of normal class was refused because of its wait before it was submitted.
     pub fn refused_before(&mut self, now: Time) {
         let (group, cost) = (GroupKey::default(), self.usual_cost());
-        let full = if self.rules.joins {
-            self.places(now, &group, Priority::Normal, cost).full()
-        } else {
-            self.queue_state(now, &group, Priority::Normal, cost).full()
-        };
+        let full = self.full(now, &group, Priority::Normal, cost);
         self.overloaded(now, Priority::Normal, full);
     }
 

@@ -72,15 +72,10 @@ impl QueueState<'_> {
         self.batch(self.max_batch_size)
     }
 
-    /// The same as far as it delays others. Single batches may seem far too slow while the front is busy; refusing because of
+    /// The same, `full`, as far as it delays others. Single batches may seem far too slow while the front is busy; refusing because of
     /// them would keep the estimate wrong.
-    fn pace(&self) -> Duration {
-        self.full().min(self.size_model.at_the_rate_of_lately(self.max_batch_size).mul_f64(self.weight))
-    }
-
-    /// The longest wait that a request may have which may take `timeout`.
-    fn longest_wait(&self, timeout: Duration) -> Duration {
-        self.allowed.wait(self.full(), timeout)
+    fn pace(&self, full: Duration) -> Duration {
+        full.min(self.size_model.at_the_rate_of_lately(self.max_batch_size).mul_f64(self.weight))
     }
 
     fn batch(&self, items: usize) -> Duration {
@@ -90,17 +85,25 @@ impl QueueState<'_> {
 
 /// The time that an item which arrives now would wait for its launch; `None` while too little has been measured.
 pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
+    wait_behind(queue, queue.full())
+}
+
+/// The same where a full batch takes `full`: to ask for it takes half of the time of this function.
+fn wait_behind(queue: &QueueState, full: Duration) -> Option<Duration> {
     if !queue.size_model.is_known() {
         return None;
     }
     if queue.idle && queue.is_empty {
         return Some(Duration::ZERO);
     }
-    let full = queue.pace();
+    let full = queue.pace(full);
     // All replicas are busy. The next one is free after a part of its running batch, which under little load is far shorter
     // than a full batch. Then each batch ahead takes its turn.
     let runs = if queue.ahead == 0 { queue.size_model.recent().min(full) } else { full };
-    let alone = queue.batch(1) * queue.suspects.min(queue.ahead + 1) as u32;
+    let alone = match queue.suspects.min(queue.ahead + 1) as u32 {
+        0 => Duration::ZERO,
+        suspects => queue.batch(1) * suspects,
+    };
     Some(runs / (queue.replicas + 1) + (full * queue.ahead as u32 + alone) / queue.replicas)
 }
 
@@ -110,12 +113,13 @@ pub fn most_waiting(queue: &QueueState, timeout: Duration) -> Option<usize> {
     if queue.allowed == Allowed::Target {
         return None;
     }
-    let allowed = queue.longest_wait(timeout);
-    let wait = |ahead| predicted_wait(&QueueState { ahead, idle: false, ..*queue });
+    let full = queue.full();
+    let allowed = queue.allowed.wait(full, timeout);
+    let wait = |ahead| wait_behind(&QueueState { ahead, idle: false, ..*queue }, full);
     // From one batch on, each batch more adds the same.
     let batches = match allowed.checked_sub(wait(1)?) {
         None => usize::from(wait(0)? <= allowed),
-        Some(rest) => 2 + (rest.as_secs_f64() * f64::from(queue.replicas) / queue.pace().as_secs_f64()) as usize,
+        Some(rest) => 2 + (rest.as_secs_f64() * f64::from(queue.replicas) / queue.pace(full).as_secs_f64()) as usize,
     };
     let left = batches.saturating_sub(queue.ahead).saturating_mul(queue.max_batch_size);
     Some((queue.items + left).saturating_sub(queue.items % queue.max_batch_size))
@@ -129,12 +133,13 @@ pub fn admit(
     timeout: Duration,
     remaining: Duration,
 ) -> Result<(), Refusal> {
+    let full = queue.full();
     let door = Door {
         items: queue.items,
         bytes: queue.bytes,
-        wait: predicted_wait(queue),
-        full: queue.full(),
-        longest: queue.longest_wait(timeout),
+        wait: wait_behind(queue, full),
+        full,
+        longest: queue.allowed.wait(full, timeout),
         own: queue.batch(1),
         has_target: queue.allowed == Allowed::Target,
     };
