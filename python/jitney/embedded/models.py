@@ -204,10 +204,10 @@ class Model(Generic[In_contra, Out_co]):
         async def open_in(mailbox: "_core.Mailbox") -> "_core.Stream":
             left_s = timeout_s
             if self._callee.takes_images and not isinstance(item, BUFFERS):
-                (tag, data), left_s = await _on_image_thread(self._write, item, timeout_s)
+                (tag, data), left_s = await _on_image_thread(self._callee.write, item, timeout_s)
             else:
-                tag, data = self._write(item)
-            return mailbox.stream(self._entrance, tag, data, left_s, priority, given_id)
+                tag, data = self._callee.write(item)
+            return mailbox.stream(self._callee.entrance, tag, data, left_s, priority, given_id)
 
         return Parts(self._callee, read, self._mailboxes, open_in)
 

@@ -166,7 +166,7 @@ impl Deployment {
         reply.count_in(waiting, call.bytes());
         unread.into_iter().for_each(|unread| reply.count_parts(unread));
         let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
-        // If the engine is gone, so is the sender, and the receiver says so.
+        // An engine that has ended has dropped the sender, and the receiver says so.
         let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));
         (answer, guard)
     }
@@ -278,7 +278,7 @@ impl Deployment {
             })
             .unzip();
         let mut answers = Vec::with_capacity(replies.len());
-        // If the engine is gone, so are the senders: each receiver says so.
+        // An engine that has ended has dropped the senders: each receiver says so.
         let _ = self.inbound.send(Inbound::SubmitMany { items, continues });
         for mut reply in replies {
             answers.push(reply.end().await);
