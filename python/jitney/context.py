@@ -67,7 +67,7 @@ _running: _Running = _NOTHING
 
 
 class _Process:
-    """What is known of this process as a whole."""
+    """What is known about this process as a whole."""
 
     computes = False
     """Whether `predict` was called in it: in any other process no call of a model has the id of an item."""
