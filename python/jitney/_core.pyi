@@ -64,6 +64,15 @@ class Link:
     def take(self) -> tuple[Batch | None, bool]:
         """Take the next batch if one has arrived, without waiting; False says that none will come any more."""
 
+    def paused(self) -> list[int]:
+        """Return the ids of the items of which no further part is to be made: their clients do not read."""
+
+    def changes(self) -> int:
+        """Return a number that grows with each message that may change what is to be computed."""
+
+    def wait_for_change(self, changes: int, timeout_s: float) -> None:
+        """Wait until `changes` has grown beyond this number, or for `timeout_s` seconds, or up to a second longer."""
+
     def started(self, batch: Batch) -> None:
         """Say that `predict` begins now. Call it right before, after decoding."""
 

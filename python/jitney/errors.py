@@ -22,6 +22,7 @@ JitneyError
    ├─ DeadlineExceeded         the deadline passed
    │  └─ DeadlineUnreachable   … or would pass before the answer can be there
    ├─ Cancelled                the caller went away
+   ├─ TooSlow                  the caller read an answer in parts too slowly
    ├─ Unavailable              nobody is there to answer; has `retry_after_s`
    │  ├─ Loading               … yet
    │  ├─ CrashLooping          … the workers keep crashing
@@ -210,6 +211,12 @@ class Cancelled(RequestError):
     reason = "cancelled"
 
 
+class TooSlow(RequestError):
+    """The caller read an answer in parts too slowly."""
+
+    reason = "too_slow"
+
+
 class Unavailable(RequestError):
     """The model cannot answer now. Raise it from `predict`, or return it, if what the model needs is not reachable.
 
@@ -310,6 +317,7 @@ BY_REASON: dict[str, type[RequestError]] = {
         DeadlineExceeded,
         DeadlineUnreachable,
         Cancelled,
+        TooSlow,
         Unavailable,
         Loading,
         CrashLooping,

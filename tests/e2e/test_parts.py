@@ -102,3 +102,24 @@ def test_a_client_that_leaves_ends_the_generator(serve: Serve, tmp_path: Path) -
     assert server.post("/counting", {"to": 1}).json() == 1
     until(lambda: server.metric("jitney_requests_total", deployment="counting", outcome="cancelled") == 1, "the count")
     until(lambda: "deployment=counting outcome=cancelled status=200" in server.log(), "its line in the access log")
+
+
+def test_streams_are_measured_and_whole_answers_are_not(serve: Serve, tmp_path: Path) -> None:
+    server = serve("spelling.py")
+    gate = tmp_path / "gate"
+    with stream(server, "/counting", {"to": 3, "gate": str(gate)}) as reply:
+        assert reply.readline() == b'data: {"number":0}\n'
+        time.sleep(0.1)  # the second part waits for the gate
+        gate.touch()
+        reply.read()
+    assert server.post("/counting", {"to": 2}).json() == 2
+    server.post("/spell", "ab!", {"accept": EVENTS})
+
+    def metric(name: str, **labels: str) -> float:
+        return server.metric(f"jitney_{name}", deployment="counting", **labels)
+
+    until(lambda: metric("streams_total", outcome="ok") == 1, "the stream is counted when its body has ended")
+    assert [metric("first_part_seconds_count"), metric("part_gap_seconds_count"), metric("parts_total")] == [1, 2, 3]
+    assert metric("part_gap_seconds_sum") >= 0.1, "the client waited for the second part"
+    assert [metric("tokens_total", kind="input"), metric("tokens_total", kind="output")] == [2, 5], "of both answers"
+    assert server.metric("jitney_streams_total", deployment="spell", outcome="model_failed") == 1

@@ -85,3 +85,21 @@ def test_a_worker_that_dies_ends_streams_with_an_error_and_runs_the_others_again
         assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "worker_lost")
         answer = whole.result()
         assert (answer.status, answer.json()) == (200, "whole"), "no part of it had left"
+
+
+def test_steps_are_measured(serve: Serve, tmp_path: Path) -> None:
+    server = serve("stepping.py")
+    gate = tmp_path / "gate"
+
+    def metric(name: str) -> float:
+        return server.metric(f"jitney_{name}", deployment="write")
+
+    with stream(server, {"text": "long", "gate": str(gate)}) as reply:
+        assert reply.readline() == b'data: "l"\n'
+        assert metric("active_items") == 1
+        gate.touch()
+        reply.read()
+    assert write(server, "ab").json() == "ab"
+    until(lambda: metric("active_items") == 0, "both have ended")
+    assert [metric(name) for name in ("steps_total", "step_seconds_count", "step_items_sum")] == [6, 6, 6]
+    assert metric("joins_total") == 2

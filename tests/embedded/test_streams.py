@@ -233,7 +233,7 @@ def test_what_waits_unread_is_bounded(witness: Witness) -> None:
                     seen = made
                     await asyncio.sleep(0.5)
                     made = len(witness.calls())
-                assert 10 < made < 200, "the model is held up, or ended"
+                assert 1 < made < 20, "the model makes no more parts until the program has read some"
             # The way is free for others.
             assert await models.showing.words("a") == [{"text": "a", "place": 0}]
 

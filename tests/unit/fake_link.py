@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,9 +195,25 @@ class FakeLink:
         self.frames: list[list[tuple[int, int]]] = []
         """Of each frame of items that joined: the batch and the index of each item that ended with it."""
         self._results: list[FakeResults] = []
+        self.stopped: list[int] = []
+        """Items that are paused."""
+        self.on_wait: Callable[[], None] = self.stopped.clear
+        """Called when the worker waits because of them."""
+        self.waits = 0
 
     def send(self, kind: str, body: bytes) -> None:
         self.sent.append((kind, body))
+
+    def paused(self) -> list[int]:
+        return list(self.stopped)
+
+    def changes(self) -> int:
+        return self.waits
+
+    def wait_for_change(self, changes: int, timeout_s: float) -> None:
+        assert (changes, timeout_s) == (self.waits, 1.0)
+        self.waits += 1
+        self.on_wait()
 
     def receive(self) -> tuple[str, bytes]:
         return self.messages.popleft()

@@ -87,6 +87,20 @@ impl Link {
         }
     }
 
+    /// The ids of the items of which no further part is to be made.
+    fn paused(&self) -> Vec<u64> {
+        self.link.paused().into_iter().map(|id| id.0).collect()
+    }
+
+    fn changes(&self) -> u64 {
+        self.link.changes()
+    }
+
+    fn wait_for_change(&self, py: Python<'_>, changes: u64, timeout_s: f64) {
+        let until = Instant::now() + length(timeout_s);
+        py.detach(|| self.link.wait_for_change(changes, until));
+    }
+
     fn started(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
         let id = batch.delivered.batch.id;
         py.detach(|| self.link.started(id)).map_err(|error| lost(&error))

@@ -48,6 +48,20 @@ class Link:
         self.steps: list[Sent] = []
         self.results: list[FakeResults] = []
         self.begun: list[int] = []
+        self.stopped: dict[int, list[int]] = {}
+        """From each of these steps on: the items that are paused."""
+        self.waits = 0
+
+    def paused(self) -> list[int]:
+        reached = [step for step in self.stopped if step <= len(self.steps)]
+        return self.stopped[max(reached)] if reached else []
+
+    def changes(self) -> int:
+        return self.waits
+
+    def wait_for_change(self, changes: int, timeout_s: float) -> None:
+        assert (changes, timeout_s) == (self.waits, 1.0)
+        self.waits += 1
 
     def _due(self) -> Keyed | None:
         due = [batches for step, batches in self._arrivals.items() if step <= len(self.steps) and batches]
@@ -120,8 +134,11 @@ class Spell:
         assert sorted(map(id, self.released)) == sorted(map(id, self.admitted)), "each state once"
 
 
-def run(model: Any, arrivals: dict[int, list[Keyed]], **options: Any) -> Link:
+def run(
+    model: Any, arrivals: dict[int, list[Keyed]], *, stopped: dict[int, list[int]] | None = None, **options: Any
+) -> Link:
     link, in_force, health = Link(arrivals), DeploymentOptions(**options), Health()
+    link.stopped = stopped or {}
     kind = cast("Any", type(model))
     codec = Codec(read_step_signature(kind.admit, kind.step), in_force)
     functions = StepFunctions(model.admit, model.step, getattr(model, "release", None))
@@ -156,6 +173,39 @@ def test_an_item_whose_client_takes_no_parts_gets_them_together() -> None:
     [results] = link.results
     assert results.outcomes[0].value == (2, b"ac", None)
     assert link.said() == [(1, "x"), (1, "y")]
+
+
+def test_a_paused_item_keeps_its_place_and_makes_no_step() -> None:
+    model = Spell()
+    link = run(model, {0: [Keyed(1, ["abcd", "xyz"])]}, stopped={1: [1000], 3: []})
+    assert model.calls == [["abcd", "xyz"], ["xyz"], ["xyz"], ["abcd"], ["abcd"], ["abcd"]]
+    said = [[text for place, text in link.said() if place == item] for item in range(2)]
+    assert (said, link.waits) == ([list("abcd"), list("xyz")], 0), "each part once, in order"
+    model.assert_all_released()
+
+
+def test_a_worker_whose_items_are_all_paused_waits_and_shows_that_it_lives() -> None:
+    model = Spell()
+    link = run(model, {0: [Keyed(1, ["ab"])]}, stopped={1: [1000], 4: []})
+    assert (model.calls, link.waits) == ([["ab"], ["ab"]], 3)
+    assert [step.active for step in link.steps] == [1, 0, 0, 0, 1]
+
+
+def test_a_paused_item_whose_client_leaves_is_released() -> None:
+    model, batch = Spell(), Keyed(1, ["abc"])
+    joins = Keyed(2, ["x"])
+    stops = {1: [1000]}
+    model.step = lambda states, step=model.step: (batch.unwanted.add(0), step(states))[1]  # pyright: ignore
+    link = run(model, {0: [batch], 2: [joins]}, stopped=stops)
+    assert link.reasons()[0] == ["cancelled"]
+    model.assert_all_released()
+
+
+def test_items_of_another_key_go_on_while_those_of_one_are_paused() -> None:
+    model = Spell()
+    run(model, {0: [Keyed(1, ["aaa"], key=1), Keyed(2, ["bbb"], key=2)]}, stopped={2: [1000], 4: []})
+    assert model.calls[2:4] == [["bbb"], ["bbb"]]
+    assert sorted(model.calls) == [["aaa"]] * 3 + [["bbb"]] * 3
 
 
 def test_a_failing_state_is_found_and_the_others_go_on() -> None:

@@ -1,17 +1,19 @@
 """A `predict` that is a generator: its parts leave at each step, and each item ends once."""
 
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import Any, cast
 
 import jitney
 import numpy as np
 import pytest
-from batches import answer
+from batches import answer, make
 from fake_link import TAG_JSON, FakeBatch, FakeLink, Outcome
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions
 from jitney.errors import InvalidInput, InvalidOutput
 from jitney.signature.annotations import read_signature
+from jitney.worker.gauge import Gauge
+from jitney.worker.pipeline import Loop
 from jitney.worker.streams.whole import whole
 
 
@@ -62,6 +64,28 @@ def test_a_step_without_anything_new_sends_nothing() -> None:
     link = run(predict, ["x"], {0})
     assert link.said[1] == [(0, "a"), (0, "b")]
     assert len(link.sent_early) == 3, "two parts and the end"
+
+
+def run_paused(predict: Callable[..., Any], paused: list[int], waits: int, **options: Any) -> FakeLink:
+    """Run a batch of two items, of which some are paused until the worker has waited so often."""
+    link = FakeLink([FakeBatch(1, ["ab", "cd"], takes_parts={0, 1})])
+    link.stopped = paused
+    link.on_wait = lambda: paused.clear() if link.waits == waits else None
+    Loop(cast("Any", link), make(predict, link, **options), Gauge(), crash=lambda: pytest.fail("it crashed")).run()
+    return link
+
+
+def test_a_generator_of_one_item_is_asked_for_no_part_while_its_client_does_not_read() -> None:
+    link = run_paused(spell_one, [1000], waits=3, batched=False)
+    assert link.said[1] == [(0, "a"), (0, "b"), (0, "!"), (1, "c"), (1, "d"), (1, "!")]
+    assert link.waits == 3
+
+
+def test_a_generator_of_a_batch_goes_on_while_one_of_its_clients_reads() -> None:
+    link = run_paused(spell, [1000], waits=1)
+    assert (link.said[1], link.waits) == ([(0, "a"), (1, "c"), (0, "b"), (1, "d")], 0)
+    link = run_paused(spell, [1000, 1001], waits=2)
+    assert (link.said[1], link.waits) == ([(0, "a"), (1, "c"), (0, "b"), (1, "d")], 2)
 
 
 def test_the_whole_answer_may_be_another_than_the_parts() -> None:

@@ -51,6 +51,22 @@ def test_parts_of_items_alternate_and_each_item_ends_on_its_own() -> None:
     assert link.ends[1] == {place: ("stop", None) for place in range(3)}
 
 
+def test_an_item_whose_client_does_not_read_is_not_asked_for_its_next_part() -> None:
+    front, asked = FakeLink([streamed("abc", "de")]), list[str]()
+    front.stopped.append(1000)
+
+    async def predict(text: str) -> AsyncIterator[jitney.Step[str]]:
+        for letter in text:
+            asked.append(letter)
+            yield letter
+        if text == "de":
+            assert asked == ["a", "d", "e"], "the other one goes on"
+            front.stopped.clear()
+
+    tasks(make(predict, front, batched=False), front).run()
+    assert front.said[1] == [(0, "a"), (1, "d"), (1, "e"), (0, "b"), (0, "c")]
+
+
 def test_clients_that_take_no_parts_get_them_together() -> None:
     link = run(FakeBatch(1, ["abc", "de.f"], takes_parts={1}))
     assert link.outcomes[1][0].value == (2, b"abc", None)

@@ -4,6 +4,7 @@ pub mod batch;
 pub mod held_items;
 pub mod loss_history;
 pub mod open_sets;
+pub mod pauses;
 pub mod quarantine;
 pub mod records;
 #[allow(clippy::module_inception, reason = "the folder is named after what it is about")]

@@ -234,7 +234,7 @@ impl<P: Payload> Scheduler<P> {
             bytes: self.queued_bytes,
             ahead: self.lanes.ahead(group, rank(now, priority, self.rules.boost)).items,
             suspects: self.quarantine.len(),
-            active,
+            stepping: active.saturating_sub(self.pauses.count()),
             free: most.saturating_mul(replicas).saturating_sub(active).min(by_cost.max(0.0) as usize),
             all: limits.items(mean_cost).min(most).saturating_mul(replicas),
             replicas: replicas as u32,

@@ -80,6 +80,7 @@ impl<P: Payload> Scheduler<P> {
         }
         self.queued_bytes += entry.bytes;
         entry.payload.waits_again();
+        self.pauses.remove(id);
         if entry.history.is_suspect() {
             entry.stage = Stage::Suspect;
             self.quarantine.add_suspect(id);

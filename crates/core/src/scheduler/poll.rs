@@ -1,6 +1,6 @@
 //! What is due: the next action, and when to look again.
 
-use crate::request::ItemId;
+use crate::request::{ItemId, ReplicaId};
 use crate::scheduler::action::Action;
 use crate::scheduler::item::{EndedItem, Payload};
 use crate::scheduler::state::Scheduler;
@@ -11,21 +11,49 @@ use std::time::Duration;
 impl<P: Payload> Scheduler<P> {
     /// The next thing to do; `None` once there is nothing left.
     pub fn poll(&mut self, now: Time) -> Option<Action<P>> {
-        self.pending.pop_front().or_else(|| self.expire(now)).or_else(|| self.hang(now)).or_else(|| self.launch(now))
+        let due = self.pending.pop_front().or_else(|| self.expire(now)).or_else(|| self.end_pause(now));
+        due.or_else(|| self.hang(now)).or_else(|| self.launch(now))
     }
 
     /// When to call `poll` again although nothing has happened.
     pub fn next_wake(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(at, _)| at);
         let hang = self.hangs.first().map(|&(at, _)| at);
+        let pause = self.pauses.first().map(|(at, _)| at);
         let policy = Some(self.ask_again).filter(|at| at.0 != u64::MAX);
-        [deadline, hang, policy, self.open_sets.next_pause()].into_iter().flatten().min()
+        [deadline, pause, hang, policy, self.open_sets.next_pause()].into_iter().flatten().min()
     }
 
     /// The caller of an item went away. Returns the item if it had not ended.
     pub fn cancel(&mut self, id: ItemId) -> Option<EndedItem<P>> {
         self.depart(id);
         self.end(id)
+    }
+
+    /// The client of an item does not read what there is: no further part of it is computed until `resume`. After `patience` it
+    /// ends. Returns the replica that must know; `None` if no replica has the item, or if it is paused already.
+    pub fn pause(&mut self, now: Time, id: ItemId, patience: Option<Duration>) -> Option<ReplicaId> {
+        let replica = self.replica_of(id)?;
+        let end = patience.map_or(Time(u64::MAX), |patience| now + patience);
+        self.pauses.add(id, replica, end).then_some(replica)
+    }
+
+    /// The client of a paused item has read. Returns the replica that must know; `None` if the item was not paused.
+    pub fn resume(&mut self, id: ItemId) -> Option<ReplicaId> {
+        self.pauses.remove(id)
+    }
+
+    /// Items that are paused.
+    pub fn paused_items(&self) -> usize {
+        self.pauses.count()
+    }
+
+    /// Ends an item that was paused for too long.
+    fn end_pause(&mut self, now: Time) -> Option<Action<P>> {
+        let (_, id) = self.pauses.first().filter(|&(end, _)| end <= now)?;
+        self.depart(id);
+        self.fail(id, Outcome::TooSlow);
+        self.pending.pop_front()
     }
 
     /// Whether a batch runs that could be taken for a hang.

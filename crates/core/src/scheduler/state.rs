@@ -13,6 +13,7 @@ use crate::policy::decisions::Decisions;
 use crate::queue::lanes::Lanes;
 use crate::replicas::batch::Batch;
 use crate::replicas::open_sets::OpenSets;
+use crate::replicas::pauses::Pauses;
 use crate::replicas::quarantine::Quarantine;
 use crate::replicas::replicas::Replicas;
 use crate::request::{BatchId, ItemId, ReplicaId};
@@ -55,6 +56,8 @@ pub struct Scheduler<P: Payload> {
     pub(super) replicas: Replicas<P::Input>,
     /// What replicas hold whose items join and leave one by one; empty for all other deployments.
     pub(super) open_sets: OpenSets,
+    /// Items whose clients do not read.
+    pub(super) pauses: Pauses,
     pub(super) batches: FxHashMap<BatchId, Batch>,
     /// When each running batch is taken for a hang.
     pub(super) hangs: BTreeSet<(Time, BatchId)>,
@@ -98,6 +101,7 @@ impl<P: Payload> Scheduler<P> {
             deadlines: BTreeSet::new(),
             replicas: Replicas::default(),
             open_sets: OpenSets::default(),
+            pauses: Pauses::default(),
             batches: FxHashMap::default(),
             hangs: BTreeSet::new(),
             next_batch: 1,
@@ -159,6 +163,11 @@ impl<P: Payload> Scheduler<P> {
     /// Items that have not ended.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Items that the replicas of a model hold that works in steps.
+    pub fn active_items(&self) -> usize {
+        self.open_sets.load().0
     }
 
     /// Whether every item has ended.
@@ -241,6 +250,7 @@ impl<P: Payload> Scheduler<P> {
         let entry = self.entries.remove(&id)?;
         self.has_news = true;
         self.deadlines.remove(&(entry.deadline, id));
+        self.pauses.remove(id);
         let mut runs_since = None;
         match entry.stage {
             Stage::Lane(lane) => {

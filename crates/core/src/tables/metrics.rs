@@ -80,6 +80,28 @@ metrics! {
     PADDED_COST = "jitney_batch_padded_cost_total", Kind::Counter, ["deployment"];
     /// Batches launched, by the reason for which they were closed.
     BATCHES = "jitney_batches_total", Kind::Counter, ["deployment", "reason"];
+    /// Answers in parts that ended, by outcome; `jitney_requests_total` counts them too.
+    STREAMS = "jitney_streams_total", Kind::Counter, ["deployment", "outcome"];
+    /// Seconds from the arrival of a request at the engine until the first part of its answer was handed to the connection.
+    FIRST_PART_SECONDS = "jitney_first_part_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// Seconds between two parts of an answer, measured where they are handed to the connection.
+    PART_GAP_SECONDS = "jitney_part_gap_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// Parts of answers that workers sent for clients that take them.
+    PARTS = "jitney_parts_total", Kind::Counter, ["deployment"];
+    /// Tokens that models counted in the answers that ended: `input` were read, `output` were written.
+    TOKENS = "jitney_tokens_total", Kind::Counter, ["deployment", "kind"];
+    /// Steps of a model that works in steps.
+    STEPS = "jitney_steps_total", Kind::Counter, ["deployment"];
+    /// Seconds that one step took.
+    STEP_SECONDS = "jitney_step_seconds", Kind::Histogram(SECONDS), ["deployment"];
+    /// Items that one step computed.
+    STEP_ITEMS = "jitney_step_items", Kind::Histogram(ITEMS), ["deployment"];
+    /// Items that a model that works in steps admitted.
+    JOINS = "jitney_joins_total", Kind::Counter, ["deployment"];
+    /// Items that the replicas of a model that works in steps hold.
+    ACTIVE_ITEMS = "jitney_active_items", Kind::Gauge, ["deployment"];
+    /// Items whose next part is not computed because their clients do not read.
+    PAUSED_ITEMS = "jitney_paused_items", Kind::Gauge, ["deployment"];
     /// Seconds for which held batches waited although a replica was free.
     HOLD_SECONDS = "jitney_hold_duration_seconds", Kind::Histogram(SECONDS), ["deployment"];
     /// What launching a batch costs whatever it holds, in seconds, as learned.

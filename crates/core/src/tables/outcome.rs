@@ -78,6 +78,8 @@ outcomes! {
     DeadlineExceeded: "deadline_exceeded", "The deadline passed", 504, 4, Never;
     /// The caller went away; seen in logs and metrics only.
     Cancelled: "cancelled", "The caller went away", 499, 1, AsStatus;
+    /// The client read its answer in parts too slowly.
+    TooSlow: "too_slow", "The client read its answer too slowly", 408, 4, Never;
     /// The model itself said that it cannot answer now: a server that it needs is away.
     Unavailable: "unavailable", "The model cannot answer now", 503, 14, AsStatus;
     /// The model has not been loaded yet.

@@ -33,7 +33,10 @@ impl World {
                 let item = self.items.get(&ended.id).cloned();
                 let is_due = item.as_ref().is_some_and(|item| item.deadline <= self.now);
                 let foreseen = self.foreseen.remove(&ended.id);
-                let is_right = foreseen == Some(outcome) || outcome == Outcome::DeadlineExceeded && is_due;
+                let was_patient = self.paused.get(&ended.id).is_some_and(|end| end.is_some_and(|end| end <= self.now));
+                let is_right = foreseen == Some(outcome)
+                    || outcome == Outcome::DeadlineExceeded && is_due
+                    || outcome == Outcome::TooSlow && was_patient;
                 self.hold(is_right, || format!("{item:?} failed with {outcome:?}, not {foreseen:?}"));
                 self.end(&ended, Some(outcome));
             }
@@ -117,13 +120,15 @@ impl World {
         let (items, bytes) = self.waiting();
         let up = self.replicas.values().filter(|replica| !replica.is_condemned).count();
         let s = &self.scheduler;
-        let counted = (s.queued_items(), s.queued_bytes(), s.len(), s.replicas());
-        let recounted = (items, bytes, self.items.len(), up);
+        let counted = (s.queued_items(), s.queued_bytes(), s.len(), s.replicas(), s.paused_items());
+        let recounted = (items, bytes, self.items.len(), up, self.paused.len());
         self.hold(counted == recounted, || format!("counted {counted:?}, there are {recounted:?}"));
         let foreseen = std::mem::take(&mut self.foreseen);
         self.hold(foreseen.is_empty(), || format!("never failed: {foreseen:?}"));
         let overdue = self.items.iter().find(|(_, item)| item.deadline <= self.now).map(|(id, _)| *id);
         self.hold(overdue.is_none(), || format!("{overdue:?} should have expired"));
+        let unread = self.paused.iter().find(|(_, end)| end.is_some_and(|end| end <= self.now)).map(|(id, _)| *id);
+        self.hold(unread.is_none(), || format!("{unread:?} was paused for too long"));
         let wake = self.scheduler.next_wake();
         self.hold(wake.is_none_or(|at| at > self.now), || format!("wakes at {wake:?} for nothing"));
         let hangs = |id| self.oldest_sign(id).is_some_and(|sign| sign + self.rules.batch_timeout <= self.now);

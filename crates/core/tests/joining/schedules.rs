@@ -23,6 +23,8 @@ enum Op {
     /// A replica makes a step, and each of these of its items ends.
     Step(usize, Vec<usize>, Duration),
     Part(usize),
+    Pause(usize, Option<Duration>),
+    Resume(usize),
     Done(usize),
     Later(usize),
     Start(usize),
@@ -65,6 +67,10 @@ impl Op {
                 }
             }
             Op::Part(n) => held(world, n).into_iter().for_each(|(batch, id)| world.part(batch, id)),
+            Op::Pause(n, patience) => {
+                choose(world.items.keys().copied(), n).into_iter().for_each(|id| world.pause(id, patience));
+            }
+            Op::Resume(n) => choose(world.items.keys().copied(), n).into_iter().for_each(|id| world.resume(id)),
             Op::Done(n) => held(world, n).into_iter().for_each(|(batch, id)| world.item_done(batch, id)),
             Op::Later(n) => held(world, n).into_iter().for_each(|(batch, id)| world.later(batch, id)),
             Op::Start(n) => choose(world.batches.keys().copied(), n).into_iter().for_each(|id| world.start(id)),
@@ -140,6 +146,8 @@ fn ops(join_took: Duration) -> impl Strategy<Value = Vec<Op>> {
         1 => ms(0..500).prop_map(Op::Excuse),
         15 => (n(), prop::collection::vec(n(), 0..3)).prop_map(move |(n, ends)| Op::Step(n, ends, join_took)),
         8 => n().prop_map(Op::Part),
+        4 => (n(), prop::option::of(ms(0..400))).prop_map(|(n, patience)| Op::Pause(n, patience)),
+        4 => n().prop_map(Op::Resume),
         4 => n().prop_map(Op::Done),
         3 => n().prop_map(Op::Later),
         4 => n().prop_map(Op::Start),

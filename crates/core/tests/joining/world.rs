@@ -104,6 +104,8 @@ pub(crate) struct World {
     pub(crate) ended: BTreeMap<ItemId, Option<Outcome>>,
     pub(crate) batches: BTreeMap<BatchId, Batch>,
     pub(crate) replicas: BTreeMap<ReplicaId, Replica>,
+    /// Items whose clients do not read, and when each ends unless its client does.
+    pub(crate) paused: BTreeMap<ItemId, Option<Time>>,
     /// As many items fit into the memory of a device.
     pub(crate) fits: usize,
     /// A newcomer costs nothing, so that each item joins as soon as there is room.
@@ -132,6 +134,7 @@ impl World {
             ended: BTreeMap::new(),
             batches: BTreeMap::new(),
             replicas: BTreeMap::new(),
+            paused: BTreeMap::new(),
             fits: usize::MAX,
             joins_at_once: true,
             foreseen: BTreeMap::new(),
@@ -213,6 +216,30 @@ impl World {
         self.settle();
     }
 
+    pub(crate) fn pause(&mut self, id: ItemId, patience: Option<Duration>) {
+        let replica = self.replica_of(id).filter(|_| !self.paused.contains_key(&id));
+        let to = self.scheduler.pause(self.now, id, patience);
+        self.hold(to == replica, || format!("{id:?}: pause gave {to:?}, not {replica:?}"));
+        if replica.is_some() {
+            self.paused.insert(id, patience.map(|patience| self.now + patience));
+        }
+        self.settle();
+    }
+
+    pub(crate) fn resume(&mut self, id: ItemId) {
+        let replica = self.replica_of(id).filter(|_| self.paused.remove(&id).is_some());
+        let to = self.scheduler.resume(id);
+        self.hold(to == replica, || format!("{id:?}: resume gave {to:?}, not {replica:?}"));
+        self.settle();
+    }
+
+    fn replica_of(&self, id: ItemId) -> Option<ReplicaId> {
+        match self.items.get(&id)?.place {
+            Place::Batch(batch) => Some(self.batches.get(&batch)?.replica),
+            Place::Waiting | Place::Suspect => None,
+        }
+    }
+
     /// The worker is done with an item: with its result, or because no client waits for it.
     pub(crate) fn item_done(&mut self, batch: BatchId, id: ItemId) {
         let is_in = self.items.get(&id).is_some_and(|item| item.place == Place::Batch(batch));
@@ -237,6 +264,7 @@ impl World {
             replica.pauses_until = replica.held.is_empty().then(|| self.now + Duration::from_millis(100));
             if let Some(item) = self.items.get_mut(&id) {
                 item.place = if is_trial { Place::Suspect } else { Place::Waiting };
+                self.paused.remove(&id);
             }
         }
         self.settle();
@@ -316,6 +344,7 @@ impl World {
                 continue;
             };
             item.losses += 1;
+            self.paused.remove(&held.id);
             let is_cause = batch.is_trial && (is_started || item.losses >= 3);
             let ends = is_started && (item.has_part || !self.rules.retry);
             item.place = if is_started || batch.is_trial || item.losses >= 3 { Place::Suspect } else { Place::Waiting };
@@ -378,6 +407,7 @@ impl World {
 
     pub(crate) fn end(&mut self, ended: &EndedItem<Input>, outcome: Option<Outcome>) {
         let (id, payload) = (ended.id, ended.payload.id);
+        self.paused.remove(&id);
         let is_once = self.items.remove(&id).is_some() && self.ended.insert(id, outcome).is_none();
         self.hold(is_once && payload == id.0, || {
             format!("{id:?} ended a second time or with another payload: {ended:?}")

@@ -13,6 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The first bytes of a body, which are seldom refused for what else its connection holds: most bodies have no more.
 const FIRST_BYTES: u64 = 256 * 1024;
 
+/// The rate, in bytes per second, at which a client must at least take its answers, after the time that it may be silent: a
+/// modem's. Without it one byte now and then would hold an answer without end.
+pub const TAKE_RATE: usize = 16 * 1024;
+
 /// The accounts of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -194,7 +198,8 @@ impl CountedBytes {
         if is_within { Ok(()) } else { Err(NoRoom::OfConnection { others }) }
     }
 
-    fn add(&mut self, bytes: u64) {
+    /// Holds more bytes, which need no room: they are here.
+    pub(crate) fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.account.0.amount.fetch_add(bytes, Ordering::Relaxed);
         if let Some(whole) = &self.account.0.whole {

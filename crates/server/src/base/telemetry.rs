@@ -95,9 +95,9 @@ impl Telemetry {
         self.histograms[metric.0.name].with_label_values(labels)
     }
 
-    /// One counter per outcome, in the order of `Outcome::ALL`.
-    pub fn outcomes(&self, deployment: &str) -> Vec<IntCounter> {
-        Outcome::ALL.iter().map(|o| self.counter(metrics::REQUESTS, &[deployment, o.reason()])).collect()
+    /// One counter of this row for each outcome, in the order of `Outcome::ALL`.
+    pub fn outcomes(&self, metric: metrics::Counter, deployment: &str) -> Vec<IntCounter> {
+        Outcome::ALL.iter().map(|o| self.counter(metric, &[deployment, o.reason()])).collect()
     }
 
     /// Shows an account of the ledger as the gauge of this row with these label values.

@@ -2,6 +2,7 @@
 
 pub mod published;
 pub mod statistics;
+pub(crate) mod streams;
 pub mod ticket;
 
 use crate::base::ledger::{Account, CountedBytes};
@@ -9,6 +10,7 @@ use crate::base::offload;
 use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::statistics::Statistics;
+use crate::engine::deployment::streams::StreamMeters;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::large_request::pieces::Pieces;
 use crate::engine::large_request::turns::{ITEM_BYTES, LargeRequests};
@@ -60,6 +62,8 @@ pub enum Inbound {
     },
     /// The caller went away.
     Cancel(ItemId),
+    /// The client of a paused item has read.
+    Resume(ItemId),
     /// A worker says something of its batches.
     Batch(ReplicaId, BatchEvent),
     /// What batches took when a worker tried them, before it was ready. The key is that of a method if there are several.
@@ -101,6 +105,8 @@ pub struct Deployment {
     pub(crate) outcomes: Arc<OutcomeCounts>,
     seconds: Histogram,
     statistics: Arc<Statistics>,
+    /// `None` if its answers have no parts.
+    pub(crate) streams: Option<Arc<StreamMeters>>,
     large_requests: Arc<LargeRequests>,
     /// Counts the items that wait in its queue or on the way there, and their bytes. Each connection has a part of it.
     pub waiting: Account,
@@ -122,6 +128,7 @@ impl Deployment {
         telemetry.show_account(metrics::LATER_BYTES, &[manifest.deployment()], &account);
         let large_requests = Arc::new(LargeRequests::new(account, manifest.options.max_queued_bytes));
         let (waiting, published) = (Account::default(), Published::default());
+        let streams = StreamMeters::of(&manifest, telemetry);
         let version = FIRST_VERSION.to_owned();
         Deployment {
             manifest,
@@ -132,6 +139,7 @@ impl Deployment {
             outcomes,
             seconds,
             statistics: Arc::default(),
+            streams,
             large_requests,
             waiting,
             runtime: Handle::current(),
@@ -145,6 +153,7 @@ impl Deployment {
             seconds: telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]),
             signature: Arc::new(Signature::of(&manifest)),
             statistics: Arc::default(),
+            streams: StreamMeters::of(&manifest, telemetry),
             manifest,
             ..self.clone()
         }
@@ -420,6 +429,14 @@ impl CancelOnDrop {
         for &id in &self.ids {
             // The engine may be gone; then nobody computes the item either.
             let _ = self.inbound.send(Inbound::Cancel(id));
+        }
+    }
+
+    /// The client reads again: the item at this place may go on.
+    pub(super) fn resume(&self, place: usize) {
+        if let Some(&id) = self.ids.get(place) {
+            // An engine that has ended resumes nothing.
+            let _ = self.inbound.send(Inbound::Resume(id));
         }
     }
 }

@@ -4,9 +4,10 @@
 //! The channel is one allocation. The queue of parts is allocated with the first part. Neither end needs a runtime: the
 //! receiver may be polled by any executor.
 
-use crate::base::ledger::{Account, CountedBytes, CountedItem};
+use crate::base::ledger::{Account, CountedBytes, CountedItem, TAKE_RATE};
 use crate::link::frame::reader::detached;
 use crate::values::answer::{Answer, Failure, OutputPart};
+use crate::values::tensor::Tag;
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -15,11 +16,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Parts that may wait for their receiver if they are not counted.
-pub const MOST_PARTS: usize = 64;
-/// Bytes of parts that may wait for their receiver in any case. Further ones need room where they are counted: 64 large
-/// parts for each of a thousand clients that do not read would be all memory.
+/// Bytes of parts that may wait for their receiver in any case. For further ones there must be room where they are counted,
+/// else the item is paused.
 const LEAST_BYTES: usize = 16 << 10;
+/// With more bytes of parts that wait an item is paused.
+pub const PAUSE_BYTES: usize = 256 << 10;
+/// Bytes that may wait in any case after the pause: parts that were on their way. An item that cannot be paused reaches this.
+pub const LATE_BYTES: usize = 1 << 20;
+/// From so many bytes on, texts that wait are put together: a token takes much less room then, and a text model is hardly
+/// ever paused.
+const TOGETHER_FROM: usize = LEAST_BYTES / 2;
 /// What a part takes in memory next to its values, in bytes.
 const PART_BYTES: usize = 256;
 /// When a client should come back to a server whose engine has ended.
@@ -48,8 +54,10 @@ pub enum ReplyEvent {
 pub enum PartSent {
     /// It waits for the receiver.
     Taken,
-    /// There is no room for it; here it is back.
-    Full(PartValues),
+    /// It waits for the receiver, and now so much waits that the item should be paused. The receiver says when it may go on.
+    Filled,
+    /// There is no room for it, although the item was to be paused.
+    Full,
     /// The receiver was dropped: nobody waits for this item.
     NobodyWaits,
 }
@@ -57,7 +65,8 @@ pub enum PartSent {
 /// A channel for the answer to one item.
 pub fn channel() -> (ReplySender, ReplyReceiver) {
     let channel = Arc::new(Channel::default());
-    (ReplySender { channel: Some(channel.clone()), waiting: None, unread: None }, ReplyReceiver { channel })
+    let sender = ReplySender { channel: Some(channel.clone()), waiting: None, unread: None };
+    (sender, ReplyReceiver { channel, may_resume: false })
 }
 
 /// Where parts count that wait for their receiver.
@@ -67,23 +76,58 @@ pub(crate) struct UnreadParts {
     pub(crate) account: Account,
     /// Bytes that the answers of all clients may have.
     pub(crate) limit: u64,
+    /// For how long the client may read nothing; `None` for any time.
+    pub(crate) silence: Option<Duration>,
 }
 
 impl UnreadParts {
     fn has_room(&self) -> bool {
         self.account.has_room(self.limit)
     }
+
+    /// For how long an item may be paused: its client may read what waits on its connection at `TAKE_RATE`.
+    fn patience(&self) -> Option<Duration> {
+        let waiting = self.account.amount() as f64 / TAKE_RATE as f64;
+        Some(self.silence?.saturating_add(Duration::from_secs_f64(waiting)))
+    }
 }
 
 #[derive(Debug, Default)]
 struct Channel(Mutex<State>);
 
-/// A part that waits for its receiver.
+/// A part that waits for its receiver, or several that are texts.
 #[derive(Debug)]
 struct Waiting {
     values: PartValues,
+    /// The text of several parts, if they were put together.
+    text: Vec<u8>,
     bytes: usize,
-    _counted: Option<CountedBytes>,
+    counted: Option<CountedBytes>,
+}
+
+impl Waiting {
+    /// Appends a part that is a text to one that is a text too.
+    fn append(&mut self, part: &[OutputPart]) {
+        let (Some(own), Some(more)) = (self.values.first_mut(), part.first()) else { return };
+        if self.text.is_empty() {
+            self.text = own.data.to_vec();
+        }
+        self.text.extend_from_slice(&more.data);
+        self.bytes += more.data.len();
+        self.counted.iter_mut().for_each(|counted| counted.add(more.data.len() as u64));
+    }
+
+    fn into_values(mut self) -> PartValues {
+        if let Some(value) = self.values.first_mut().filter(|_| !self.text.is_empty()) {
+            value.data = self.text.into();
+        }
+        self.values
+    }
+}
+
+/// Whether a part is one text and nothing else.
+fn is_text(part: &[OutputPart]) -> bool {
+    matches!(part, [value] if value.tag == Tag::Text && value.name.is_empty() && value.media_type.is_none())
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +135,8 @@ struct State {
     parts: VecDeque<Waiting>,
     /// Of all parts that wait.
     bytes: usize,
+    /// The item is to be paused until so few bytes wait.
+    resume_at: Option<usize>,
     end: Option<Answer>,
     /// Of the task that waits for the next event.
     waker: Option<Waker>,
@@ -123,7 +169,7 @@ impl ReplySender {
         self.waiting = Some(account.count_item(bytes));
     }
 
-    /// Counts the parts that wait. As many may as there is room for: a model may be faster than its client.
+    /// Counts the parts that wait: a model may be faster than its client.
     pub(crate) fn count_parts(&mut self, unread: UnreadParts) {
         self.unread = Some(unread);
     }
@@ -131,6 +177,11 @@ impl ReplySender {
     /// Whether the item waits now: a worker may have it, and be lost.
     pub(crate) fn set_waiting(&mut self, waits: bool) {
         self.waiting.iter_mut().for_each(|item| item.set_counted(waits));
+    }
+
+    /// For how long the item may be paused; `None` if its receiver may take any time.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.unread.as_ref().and_then(UnreadParts::patience)
     }
 
     /// Sends a part, unless there is no room for it or nobody waits for the item.
@@ -141,20 +192,31 @@ impl ReplySender {
             return PartSent::NobodyWaits;
         }
         let bytes = bytes_of(&part);
-        let fits = match &self.unread {
-            Some(unread) => state.bytes + bytes <= LEAST_BYTES || unread.has_room(),
-            None => state.parts.len() < MOST_PARTS,
-        };
-        if !fits {
-            return PartSent::Full(part);
+        let size = bytes - PART_BYTES;
+        let has_room = || self.unread.as_ref().map(UnreadParts::has_room);
+        let is_late = state.resume_at.is_some();
+        if is_late && state.bytes + size > LATE_BYTES && has_room() != Some(true) {
+            return PartSent::Full;
         }
-        // It may wait for long, and would keep the parts of all items that came in one frame.
-        part.iter_mut().for_each(|value| value.data = detached(std::mem::take(&mut value.data)));
-        let counted = self.unread.as_ref().map(|unread| unread.account.hold(bytes));
-        state.bytes += bytes;
-        state.parts.push_back(Waiting { values: part, bytes, _counted: counted });
+        let is_alone = state.parts.is_empty();
+        let goes_together = state.bytes >= TOGETHER_FROM && is_text(&part);
+        if let Some(last) = state.parts.back_mut().filter(|last| goes_together && is_text(&last.values)) {
+            last.append(&part);
+            state.bytes += size;
+        } else {
+            // It may wait for long, and would keep the parts of all items that came in one frame.
+            part.iter_mut().for_each(|value| value.data = detached(std::mem::take(&mut value.data)));
+            let counted = self.unread.as_ref().map(|unread| unread.account.hold(bytes));
+            state.bytes += bytes;
+            state.parts.push_back(Waiting { values: part, text: Vec::new(), bytes, counted });
+        }
+        let is_much = !is_alone && state.bytes > PAUSE_BYTES;
+        let is_filled = !is_late && state.bytes > LEAST_BYTES && (is_much || has_room() == Some(false));
+        if is_filled {
+            state.resume_at = Some(state.bytes / 2);
+        }
         wake(state);
-        PartSent::Taken
+        if is_filled { PartSent::Filled } else { PartSent::Taken }
     }
 
     /// Sends the end. Returns false if nobody waits for the item.
@@ -201,6 +263,8 @@ fn wake(mut state: MutexGuard<'_, State>) {
 #[derive(Debug)]
 pub struct ReplyReceiver {
     channel: Arc<Channel>,
+    /// The item was to be paused, and may go on.
+    may_resume: bool,
 }
 
 impl ReplyReceiver {
@@ -209,7 +273,11 @@ impl ReplyReceiver {
         let mut state = self.channel.lock();
         if let Some(part) = state.parts.pop_front() {
             state.bytes -= part.bytes;
-            return Poll::Ready(ReplyEvent::Part(part.values));
+            if state.resume_at.is_some_and(|at| state.bytes <= at) {
+                state.resume_at = None;
+                self.may_resume = true;
+            }
+            return Poll::Ready(ReplyEvent::Part(part.into_values()));
         }
         if let Some(answer) = state.end.take() {
             return Poll::Ready(ReplyEvent::End(answer));
@@ -221,6 +289,16 @@ impl ReplyReceiver {
             state.waker = Some(cx.waker().clone());
         }
         Poll::Pending
+    }
+
+    /// Whether the item, which was to be paused, may go on since the last event.
+    pub fn take_resume(&mut self) -> bool {
+        std::mem::take(&mut self.may_resume)
+    }
+
+    /// How the item ended, if its end waits here.
+    pub fn unread_end(&self) -> Option<Outcome> {
+        self.channel.lock().end.as_ref().map(Answer::outcome)
     }
 
     /// Waits for the next event.
@@ -256,135 +334,4 @@ pub(crate) fn gone() -> Answer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::values::tensor::Tag;
-    use bytes::Bytes;
-    use futures_util::FutureExt;
-    use smallvec::smallvec;
-
-    fn part(number: u32) -> PartValues {
-        let data = Bytes::copy_from_slice(&number.to_le_bytes());
-        smallvec![OutputPart { name: "".into(), tag: Tag::Bytes, tensor: None, media_type: None, data }]
-    }
-
-    fn number(part: &PartValues) -> u32 {
-        u32::from_le_bytes(part[0].data[..].try_into().unwrap())
-    }
-
-    fn answer() -> Answer {
-        Answer { result: Ok(part(7)), ..Answer::failed(Failure::new(Outcome::Internal, "")) }
-    }
-
-    #[test]
-    fn a_whole_answer_is_one_event() {
-        let (sender, mut receiver) = channel();
-        assert!(receiver.next().now_or_never().is_none());
-        assert!(sender.end(answer()));
-        let Some(ReplyEvent::End(end)) = receiver.next().now_or_never() else { panic!("no end") };
-        assert_eq!(number(&end.result.unwrap()), 7);
-    }
-
-    #[test]
-    fn parts_come_in_order_and_before_the_end() {
-        let (mut sender, mut receiver) = channel();
-        for number in 0..MOST_PARTS as u32 {
-            assert!(matches!(sender.try_part(part(number)), PartSent::Taken));
-        }
-        let PartSent::Full(back) = sender.try_part(part(99)) else { panic!("there is no bound") };
-        assert_eq!(number(&back), 99);
-        let Some(ReplyEvent::Part(first)) = receiver.next().now_or_never() else { panic!("no part") };
-        assert_eq!(number(&first), 0);
-        assert!(matches!(sender.try_part(back), PartSent::Taken));
-        assert!(sender.end(answer()));
-        let mut seen = Vec::new();
-        while let Some(ReplyEvent::Part(part)) = receiver.next().now_or_never() {
-            seen.push(number(&part));
-        }
-        assert_eq!(seen, (1..MOST_PARTS as u32).chain([99]).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_model_may_be_faster_than_its_client_while_the_connection_has_room() {
-        let server = Account::default();
-        let (mut sender, mut receiver) = channel();
-        sender.count_parts(UnreadParts { account: server.part(), limit: 4 << 20 });
-        let sent = (0..100_000).take_while(|&number| matches!(sender.try_part(part(number)), PartSent::Taken)).count();
-        let held = server.amount();
-        assert!(sent > 10 * MOST_PARTS && (1 << 20..(1 << 20) + 300).contains(&held), "a quarter: {sent}, {held}");
-        let Some(ReplyEvent::Part(_)) = receiver.next().now_or_never() else { panic!("no part") };
-        assert!(server.amount() < held, "what was taken does not count");
-        drop(receiver);
-        assert_eq!(server.amount(), 0);
-    }
-
-    #[test]
-    fn large_parts_wait_only_while_there_is_room_and_short_ones_do_not_keep_their_frame() {
-        let server = Account::default();
-        let (mut sender, receiver) = channel();
-        sender.count_parts(UnreadParts { account: server.part(), limit: 4 << 20 });
-        let frame = Bytes::from(vec![7; 1 << 20]);
-        let slice = |bytes| smallvec![OutputPart { data: frame.slice(..bytes), ..part(0).remove(0) }];
-        let sent = (0..64).take_while(|_| matches!(sender.try_part(slice(1 << 20)), PartSent::Taken)).count();
-        assert_eq!(sent, 1, "more would leave no room for other connections");
-        let (mut other, _unread) = channel();
-        other.count_parts(UnreadParts { account: server.part(), limit: 1 });
-        assert!(matches!(other.try_part(slice(10)), PartSent::Taken), "a little always finds room");
-        assert!(matches!(other.try_part(slice(20_000)), PartSent::Full(_)));
-        drop(sender);
-        drop(receiver);
-        assert!(frame.is_unique(), "a short part was copied");
-    }
-
-    #[test]
-    fn a_sender_that_is_dropped_ends_the_answer() {
-        let (sender, mut receiver) = channel();
-        drop(sender);
-        let failure = receiver.end().now_or_never().expect("an end").result.unwrap_err();
-        assert_eq!((failure.outcome, failure.retry_after), (Outcome::Draining, Some(GONE_FOR)));
-    }
-
-    #[test]
-    fn a_receiver_that_is_dropped_takes_nothing() {
-        let (mut sender, receiver) = channel();
-        assert!(!sender.is_abandoned());
-        let value = Bytes::from(vec![1; 1 << 16]); // a shorter one is copied
-        let part_of_value = smallvec![OutputPart { data: value.clone(), ..part(0).remove(0) }];
-        assert!(matches!(sender.try_part(part_of_value), PartSent::Taken));
-        assert!(!value.is_unique());
-        drop(receiver);
-        assert!(value.is_unique(), "unread parts are freed");
-        assert!(sender.is_abandoned() && matches!(sender.try_part(part(1)), PartSent::NobodyWaits));
-        assert!(!sender.end(answer()));
-    }
-
-    #[test]
-    fn events_arrive_once_and_in_order_between_threads() {
-        for round in 0..200 {
-            let (mut sender, mut receiver) = channel();
-            let count = round * 7;
-            let sending = std::thread::spawn(move || {
-                for number in 0..count {
-                    let mut next = part(number);
-                    while let PartSent::Full(back) = sender.try_part(next) {
-                        next = back;
-                        std::thread::yield_now();
-                    }
-                }
-                assert!(sender.end(answer()));
-            });
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let seen = runtime.block_on(async {
-                let mut seen = Vec::new();
-                loop {
-                    match receiver.next().await {
-                        ReplyEvent::Part(part) => seen.push(number(&part)),
-                        ReplyEvent::End(_) => return seen,
-                    }
-                }
-            });
-            sending.join().unwrap();
-            assert_eq!(seen, (0..count).collect::<Vec<_>>());
-        }
-    }
-}
+mod tests;

@@ -22,6 +22,7 @@ use smallvec::{SmallVec, smallvec};
 use std::future::ready;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A message may have so many bytes more than its items. If it has more, the items are copied and the message is freed.
 const MOST_BESIDE_ITEMS: u64 = 1 << 20;
@@ -108,14 +109,15 @@ pub(crate) fn run<'a, D: Deref<Target = Deployment> + Send + Sync + 'a>(
 }
 
 /// Runs a request whose answers are taken part by part. It says to the worker that they are. If an item cannot be computed,
-/// the request fails. The answers of all clients may have `most_unread` bytes.
+/// the request fails. The answers of all clients may have `most_unread` bytes, and this client may read nothing for `silence`.
 pub(crate) fn open_parts(
     deployment: &Arc<Deployment>,
     request: RequestItems,
     ledger: &Ledger,
     most_unread: u64,
+    silence: Duration,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
-    let unread = UnreadParts { account: ledger.untaken.clone(), limit: most_unread };
+    let unread = UnreadParts { account: ledger.untaken.clone(), limit: most_unread, silence: Some(silence) };
     open_parts_of(deployment, request, Some(ledger), &unread)
 }
 

@@ -3,6 +3,7 @@
 mod failures;
 mod lost_inputs;
 mod meters;
+mod pauses;
 mod pending;
 mod steps;
 mod timings;
@@ -14,7 +15,7 @@ use crate::engine::deployment::published::Published;
 use crate::engine::reply::ReplySender;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, rounded};
-use crate::engine::task::pending::{End, Pending};
+use crate::engine::task::pending::{End, Pending, Taken};
 use crate::engine::task::timings::{expired, fail, timing};
 use crate::link::batch_end::BatchEnd;
 use crate::link::front::events::BatchEvent;
@@ -107,7 +108,7 @@ impl Engine {
             answered: FxHashMap::default(),
             inbound,
             reports,
-            meters: Meters::new(telemetry, deployment),
+            meters: Meters::new(telemetry, deployment, rules.joins),
             lost_inputs: LostInputs::default(),
             is_crash_looping: false,
             published,
@@ -164,6 +165,7 @@ impl Engine {
             Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
             // The caller has dropped its end of the reply.
             Inbound::Cancel(id) => drop(self.cancel(id)),
+            Inbound::Resume(id) => self.resume(id),
             Inbound::Batch(_, BatchEvent::Started(batch)) => self.scheduler.batch_started(batch),
             Inbound::Batch(replica, BatchEvent::InputsAgain(batch, items)) => {
                 self.send_inputs(now, replica, batch, &items);
@@ -275,6 +277,9 @@ impl Engine {
         }
         let ItemResult { id, sequence, outcome } = result;
         let is_last = outcome.is_end();
+        if !is_last {
+            self.meters.parts.inc();
+        }
         let Some(pending) = self.scheduler.item_of(batch, id) else {
             // No client waits for it any more. The replica that held it does so no longer.
             if is_last {
@@ -282,9 +287,14 @@ impl Engine {
             }
             return;
         };
-        let Some(end) = pending.take(sequence, outcome) else {
-            self.scheduler.part_sent(now, batch, id);
-            return;
+        let end = match pending.take(sequence, outcome) {
+            Taken::End(end) => end,
+            Taken::Part => return self.scheduler.part_sent(now, batch, id),
+            Taken::LastForNow => {
+                let patience = pending.reply.patience();
+                self.scheduler.part_sent(now, batch, id);
+                return self.pause(now, id, patience);
+            }
         };
         // An item may end here while its worker would send more of it: then the worker is asked to stop.
         let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
@@ -294,6 +304,7 @@ impl Engine {
         let (mut tokens, mut stream_end) = (None, None);
         let result = match end {
             End::Values(mut parts, end) => {
+                end.as_ref().and_then(|end| end.usage).into_iter().for_each(|usage| self.meters.count_tokens(usage));
                 (tokens, stream_end) = (take_tokens(&mut parts), end);
                 Ok(parts)
             }
@@ -409,6 +420,10 @@ impl Engine {
         self.meters.queued_bytes.set(scheduler.queued_bytes() as i64);
         self.meters.lanes.set(scheduler.lanes() as i64);
         self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
+        self.meters.paused_items.set(scheduler.paused_items() as i64);
+        if let Some(steps) = &self.meters.steps {
+            steps.active_items.set(scheduler.active_items() as i64);
+        }
         self.meters.ready_replicas.set(scheduler.replicas() as i64);
         self.published.set_replicas(scheduler.replicas());
     }

@@ -317,10 +317,12 @@ impl Computing<'_> {
             // What a slow body has left of the deployment's time-out is not the client's: the first part ends it.
             items.calls_mut().for_each(|call| call.timeout = None);
         }
-        let most_unread = self.state.options.max_receiving_bytes;
-        let parts = request::open_parts(&deployment, items, self.ledger, most_unread).map_err(|refused| *refused)?;
+        let options = &self.state.options;
+        let (most_unread, silence) = (options.max_receiving_bytes, options.body_timeout());
+        let parts = request::open_parts(&deployment, items, self.ledger, most_unread, silence);
+        let parts = parts.map_err(|refused| *refused)?;
         let request_id = self.metadata.request_id.text().into_owned();
-        parts::reply(parts, form, Recipient { request_id, shows_errors: self.state.options.show_errors }).await
+        parts::reply(parts, form, Recipient { request_id, shows_errors: options.show_errors }).await
     }
 
     /// Answers as this client may see them, if it still takes answers: that may have changed while they were computed.

@@ -56,8 +56,8 @@ impl LocalEntrance {
     /// Runs one item whose answer comes in parts. The first poll sends the item to the engine.
     pub fn stream(&self, item: Parts, terms: Terms) -> Streaming {
         let Some(inside) = self.inside.upgrade() else { return Box::new(EndedParts(Some(ended()))) };
-        let UnreadParts { account, limit } = &self.unread;
-        let reader = Reader::Own(UnreadParts { account: account.part(), limit: *limit });
+        let UnreadParts { account, limit, silence } = &self.unread;
+        let reader = Reader::Own(UnreadParts { account: account.part(), limit: *limit, silence: *silence });
         let deployment = self.deployment.clone();
         let opening = async move {
             let parts = open(deployment, item, terms, 0, reader).await.map_err(|refused| refused.0)?;
@@ -164,7 +164,7 @@ impl Embedded {
         let deployment = self.state.deployment(name)?;
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = self.state.options.max_receiving_bytes;
-        let unread = UnreadParts { account: self.state.ledger.untaken.clone(), limit };
+        let unread = UnreadParts { account: self.state.ledger.untaken.clone(), limit, silence: None };
         Some(LocalEntrance { deployment, unread, inside: inside.as_ref()?.downgrade() })
     }
 

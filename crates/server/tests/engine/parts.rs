@@ -3,13 +3,17 @@
 use crate::support::{Rig, Worker, batch_end, call, entry, text, texts};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::replicas::loss_history::Loss;
+use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::engine::deployment::Inbound;
 use jitney_server::engine::reply;
-use jitney_server::engine::reply::{MOST_PARTS, ReplyEvent, ReplyReceiver};
+use jitney_server::engine::reply::{LATE_BYTES, PAUSE_BYTES, ReplyEvent, ReplyReceiver};
 use jitney_server::link::batch_frame::ReceivedBatch;
 use jitney_server::link::results_frame::ResultsWriter;
 use std::time::Duration;
+
+/// Bytes of a part of which few fill a reply.
+const LARGE: usize = 32 << 10;
 
 fn submit(rig: &Rig, text: &str) -> ReplyReceiver {
     let (reply, answer) = reply::channel();
@@ -75,19 +79,53 @@ async fn a_part_that_is_missing_or_comes_twice_fails_its_item() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_caller_that_does_not_read_gets_no_more_parts() {
+/// A worker has sent so much of an item that its caller, which does not read, makes it pause; and how many parts that were.
+async fn paused() -> (Rig, Worker, ReceivedBatch, ReplyReceiver, u32) {
     let mut rig = Rig::running(|_| {});
     let mut worker = rig.worker().await;
     rig.settle().await;
     let answer = submit(&rig, "a");
     let batch = worker.batch().await;
-    for sequence in 0..=MOST_PARTS as u32 {
-        worker.write(&entry(batch.id, batch.items[0].id, sequence, "part", false)).await;
+    let large = "x".repeat(LARGE);
+    let parts = (PAUSE_BYTES / LARGE) as u32;
+    for sequence in 0..parts {
+        worker.write(&entry(batch.id, batch.items[0].id, sequence, &large, false)).await;
+    }
+    assert_eq!(worker.pause().await, (batch.items[0].id, true));
+    assert_eq!(rig.gauge(metrics::PAUSED_ITEMS), 1);
+    (rig, worker, batch, answer, parts)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_does_not_read_pauses_its_item_until_it_does() {
+    let (rig, mut worker, batch, mut answer, parts) = paused().await;
+    let mut read = 0;
+    while !answer.take_resume() {
+        read += part(&mut answer).await.len();
+    }
+    rig.inbound.send(Inbound::Resume(batch.items[0].id)).unwrap();
+    assert_eq!(worker.pause().await, (batch.items[0].id, false));
+    worker.write(&entry(batch.id, batch.items[0].id, parts, "last", true)).await;
+    worker.write(&batch_end(batch.id)).await;
+    while let ReplyEvent::Part(values) = answer.next().await {
+        read += values[0].data.len();
+    }
+    assert_eq!(read, parts as usize * LARGE, "every part");
+    assert_eq!(rig.gauge(metrics::PAUSED_ITEMS), 0);
+    rig.assert_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_goes_on_with_a_paused_item_ends_it() {
+    let (mut rig, mut worker, batch, answer, parts) = paused().await;
+    let large = "x".repeat(LARGE);
+    for sequence in parts..=(LATE_BYTES / LARGE) as u32 {
+        worker.write(&entry(batch.id, batch.items[0].id, sequence, &large, false)).await;
     }
     rig.settle().await;
-    assert_eq!(failure(answer).await.0, Outcome::Cancelled);
+    assert_eq!(failure(answer).await.0, Outcome::TooSlow);
     assert_eq!(worker.cancelled().await, batch.items[0].id, "the worker does not compute it to its end");
+    assert_eq!(rig.gauge(metrics::PAUSED_ITEMS), 0);
     // It has the item until it says otherwise: if the worker dies now, the item may be why.
     rig.lose(worker, Loss::Crashed).await;
     let mut other = rig.worker().await;
@@ -95,6 +133,18 @@ async fn a_caller_that_does_not_read_gets_no_more_parts() {
     let alone = other.batch().await;
     assert_eq!(texts(&alone), [(alone.items[0].id, "a".into())], "an equal input runs alone");
     drop((equal, company));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_while_its_item_is_paused_cancels_it() {
+    let (mut rig, mut worker, batch, answer, _) = paused().await;
+    drop(answer);
+    rig.inbound.send(Inbound::Cancel(batch.items[0].id)).unwrap();
+    assert_eq!(worker.cancelled().await, batch.items[0].id);
+    assert_eq!(rig.gauge(metrics::PAUSED_ITEMS), 0);
+    rig.inbound.send(Inbound::Resume(batch.items[0].id)).unwrap();
+    rig.lose(worker, Loss::Crashed).await;
+    rig.assert_empty().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -214,6 +214,13 @@ impl Worker {
         ItemId(u64::from_le_bytes(frame.table[..].try_into().unwrap()))
     }
 
+    /// An item, and whether it is paused now.
+    pub(crate) async fn pause(&mut self) -> (ItemId, bool) {
+        let frame = self.frame().await;
+        assert_eq!(frame.kind, Kind::Pause);
+        (ItemId(u64::from_le_bytes(frame.table[..8].try_into().unwrap())), frame.table[8] == 1)
+    }
+
     pub(crate) async fn ask_inputs(&mut self, batch: BatchId, items: &[ItemId]) {
         let numbers = std::iter::once(batch.0).chain(items.iter().map(|id| id.0));
         let table: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();

@@ -1,7 +1,7 @@
 """Items that joined together and run side by side: what is called for each of them, and where its answer goes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -49,8 +49,13 @@ class Joined:
         decoded = self.state.decoded
         return None if decoded is None or not self._open else self.replica.test_of(self.state, decoded, [0])
 
-    async def run(self, position: int, has_news: Callable[[], None]) -> None:
-        """Compute one item. `has_news` is called when something of it is to be sent."""
+    def id(self, position: int) -> int:
+        """Return the id of an item."""
+        return self.state.ids[self._indices[position]]
+
+    async def run(self, position: int, has_news: Callable[[], None], go_on: Callable[[], Awaitable[None]]) -> None:
+        """Compute one item. `has_news` is called when something of it is to be sent. `go_on` waits for its client."""
+        del go_on  # a whole answer
         self._enter(position)
         assert self.state.decoded is not None
         answer = await self.replica.call(self.state.decoded, position)
@@ -90,7 +95,7 @@ class JoinedStreams(Joined):
         """Return the open items for which no request waits any more."""
         return [] if self._items is None else self._items.unwanted(self.open)
 
-    async def run(self, position: int, has_news: Callable[[], None]) -> None:
+    async def run(self, position: int, has_news: Callable[[], None], go_on: Callable[[], Awaitable[None]]) -> None:
         """Run the generator of one item to the end of the item. One part of each item leaves in a turn of the loop."""
         self._enter(position)
         items = self._items
@@ -110,6 +115,7 @@ class JoinedStreams(Joined):
                 if not items.open([position]):
                     break
                 await asyncio.sleep(0)
+                await go_on()
         # The generator has ended: an item that was said to have ended takes no place any more.
         items.take([position], [last], self.verdict)
         self._open.discard(position)

@@ -20,7 +20,7 @@ from jitney.worker.pipeline import guarded, wait_checked
 from jitney.worker.replica import BatchState
 from jitney.worker.splitting import Split, predict_split
 from jitney.worker.streams.items import Items
-from jitney.worker.streams.replica import StreamReplica
+from jitney.worker.streams.replica import SIGN_OF_LIFE_S, StreamReplica
 from jitney.worker.streams.whole import counted
 
 if TYPE_CHECKING:
@@ -40,6 +40,18 @@ class StepLink(Protocol):
 
     def take(self) -> "tuple[Batch | None, bool]":
         """Return items that may join, if some have arrived, and whether more may come."""
+        ...
+
+    def paused(self) -> Sequence[int]:
+        """Return the ids of the items that make no step, because their clients do not read."""
+        ...
+
+    def changes(self) -> int:
+        """Return a number that grows with each message that may change what is to be computed."""
+        ...
+
+    def wait_for_change(self, changes: int, timeout_s: float) -> None:
+        """Wait until `changes` has grown beyond this number, or for so long."""
         ...
 
     def send_step(self, batches: "Sequence[Results]", active: int, joined: int, step_s: float, join_s: float) -> None:
@@ -97,6 +109,7 @@ class StepLoop:
 
     def _run(self) -> None:
         while True:
+            changes = self._link.changes()
             batches = self._arrived()
             if not batches and not self._active:
                 return
@@ -107,6 +120,9 @@ class StepLoop:
             began = perf_counter()
             stepped = self._step() if self._active else 0
             self._send(stepped, joined, perf_counter() - began, join_s)
+            if self._active and not stepped:
+                # All are paused. What is sent when nothing has changed is a sign of life.
+                self._link.wait_for_change(changes, SIGN_OF_LIFE_S)
 
     def _arrived(self) -> "list[Batch]":
         """Return the items that may join. Waits for some only while no item is active."""
@@ -180,9 +196,22 @@ class StepLoop:
     # ------------------------------------------------------------------------------------------ steps
 
     def _step(self) -> int:
-        """Make one step of the key on which the least time was spent; returns how many items it had."""
-        key = min(self._spent, key=self._spent.__getitem__)
-        chosen = [active for active in self._active if active.key == key]
+        """Make one step of the key on which the least time was spent; returns how many items it had.
+
+        Paused items are left out.
+        """
+        ready, spent = self._active, self._spent
+        if paused := set(self._link.paused()):
+            ready = [active for active in ready if active.items.id(active.position) not in paused]
+            if not ready:
+                return 0
+            keys = {active.key for active in ready}
+            spent = {key: self._spent[key] for key in keys}
+            # A key whose items go on later begins with as much time as the one with the least, as a new key does.
+            least = min(spent.values())
+            self._spent.update({key: max(least, before) for key, before in self._spent.items() if key not in keys})
+        key = min(spent, key=spent.__getitem__)
+        chosen = [active for active in ready if active.key == key]
 
         def step(some: Sequence[int]) -> Sequence[Any]:
             computing([chosen[place].items.id(chosen[place].position) for place in some])

@@ -73,7 +73,7 @@ class StreamReplica(Replica):
         whole(self._predict, self._codec, batched=self._options.batched)(*kept())
 
 
-_SIGN_OF_LIFE_S: Final = 1.0
+SIGN_OF_LIFE_S: Final = 1.0
 """A model that steps and says nothing is reported after this long: the front would take it for a hang."""
 
 
@@ -81,15 +81,15 @@ class Sending:
     """Sends what is new of the items of a batch."""
 
     def __init__(self, link: "Link", items: Items) -> None:
-        self._link = link
+        self.link: Final = link
         self._items = items
         self._began = self._sent_at = perf_counter()
 
     def send(self) -> None:
         """Send it, or a sign of life if there has been nothing for long."""
         now = perf_counter()
-        if self._items.has_news or now - self._sent_at > _SIGN_OF_LIFE_S:
-            self._link.send_results(self._items.results, now - self._began)
+        if self._items.has_news or now - self._sent_at > SIGN_OF_LIFE_S:
+            self.link.send_results(self._items.results, now - self._began)
             self._sent_at, self._items.has_news = now, False
 
 
@@ -130,6 +130,7 @@ class _Call:
                 items.take(positions, counted(outcomes, len(positions)), outcome_failed)
                 self._sending.send()
                 items.leave_out_unwanted(positions)
+                self._wait_while_paused(positions)
                 if not items.open(positions):
                     return
             items.end(positions, outcome_failed)
@@ -147,6 +148,19 @@ class _Call:
             raise
         finally:
             self._replica.end_child()
+
+    def _wait_while_paused(self, positions: Sequence[int]) -> None:
+        """Wait while no client of these items reads. A batch goes on for the ones that do: it cannot be divided."""
+        items, link = self._items, self._sending.link
+        while True:
+            changes = link.changes()
+            paused = set(link.paused())
+            left = items.open(positions) if paused else ()
+            if not left or any(items.id(position) not in paused for position in left):
+                return
+            link.wait_for_change(changes, SIGN_OF_LIFE_S)
+            items.leave_out_unwanted(positions)
+            self._sending.send()
 
     def _failed(self, position: int, error: BaseException, *, alone: bool) -> Verdict:
         return self._replica.failed(error, self._state, self._decoded.indices[position], alone=alone)

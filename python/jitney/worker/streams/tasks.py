@@ -40,6 +40,10 @@ class TaskLink(Protocol):
         """Return items that join, if some have arrived, and whether more may come."""
         ...
 
+    def paused(self) -> Sequence[int]:
+        """Return the ids of the items of which no further part is to be made: their clients do not read."""
+        ...
+
     def send_step(self, batches: "Sequence[Results]", active: int, joined: int, step_s: float, join_s: float) -> None:
         """Send what a turn of the event loop brought."""
         ...
@@ -198,8 +202,13 @@ class TaskLoop:
             running.news_at = self._clock()
             self._has_news(joined)
 
+        async def go_on() -> None:
+            while joined.id(running.position) in self._link.paused():
+                running.news_at = self._clock()  # it does not hang: its client does not read
+                await asyncio.sleep(LOOK_EVERY_S)
+
         try:
-            await joined.run(running.position, has_news)
+            await joined.run(running.position, has_news, go_on)
         except BaseException as error:
             return error
         finally:

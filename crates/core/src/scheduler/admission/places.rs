@@ -18,8 +18,8 @@ pub struct Places<'a> {
     pub ahead: usize,
     /// Suspects, each of which has a replica for itself.
     pub suspects: usize,
-    /// Items that the replicas hold.
-    pub active: usize,
+    /// Items that the replicas hold and that make steps.
+    pub stepping: usize,
     /// Items that may join now, by count and by cost.
     pub free: usize,
     /// Items that all replicas together have room for, by count and by cost.
@@ -38,7 +38,7 @@ impl Places<'_> {
     /// Items of each replica, once what waits has joined.
     fn load(&self) -> f64 {
         let joins = self.free.min(self.ahead + 1);
-        ((self.active + joins) as f64 / f64::from(self.replicas)).max(1.0)
+        ((self.stepping + joins) as f64 / f64::from(self.replicas)).max(1.0)
     }
 
     /// For how long an item stays in its replica, in seconds.
@@ -81,7 +81,7 @@ impl Places<'_> {
         // An item ends with a step, and the next one has begun when its place is given away.
         let rest = if wait > Duration::ZERO {
             step
-        } else if self.active > 0 {
+        } else if self.stepping > 0 {
             step / 2.0
         } else {
             0.0

@@ -57,19 +57,19 @@ impl<P: Payload> Scheduler<P> {
             let first = self.lanes.head(lane);
             let Some(replica) = self.open_sets.roomiest(first.cost, most, limits.max_cost) else { break };
             let models = self.models.of(self.replicas.class(replica));
-            let held = self.open_sets.items(replica);
+            let stepping = self.open_sets.items(replica).saturating_sub(self.pauses.of(replica));
             let is_late = || match models.stays.first_part_s() {
                 takes if self.rules.side_by_side => {
                     takes.is_some_and(|seconds| (first.due - now).as_secs_f64() < seconds)
                 }
-                _ => is_late(models, held, self.open_sets.reported(replica), first.due, now),
+                _ => is_late(models, stepping, self.open_sets.reported(replica), first.due, now),
             };
             if self.rules.target.is_some() && self.len() > 1 && is_late() {
                 let is_own_deadline = self.entries[&first.id].deadline <= first.due;
                 self.fail(first.id, if is_own_deadline { Outcome::DeadlineUnreachable } else { Outcome::WouldBeLate });
                 continue;
             }
-            let most_joins = models.steps.most_joins(models.all(), held);
+            let most_joins = models.steps.most_joins(models.all(), stepping);
             self.open_sets.join(replica, first.cost, most_joins);
             let group = self.lanes.group(lane);
             self.lanes.remove(lane, first);

@@ -32,11 +32,12 @@ impl<P: Payload> Scheduler<P> {
         if self.rules.side_by_side {
             return;
         }
+        let stepping = items.saturating_sub(self.pauses.of(replica));
         let models = self.models.learn_of(class);
         models.steps.joined(step.joined, step.join_took.as_secs_f64());
         if step.active > 0 {
             models.profiled(BatchCost::alike(step.active, 1), step.took);
-            models.steps.stepped(step.active, items, step.took.as_secs_f64());
+            models.steps.stepped(step.active, stepping, step.took.as_secs_f64());
             // Before that time there may still be more items than are taken to fit.
             if self.memory_limits.of(WITHOUT_KEY).is_some_and(|(_, try_at)| now >= try_at) {
                 self.memory_limits.fitted(WITHOUT_KEY, items, self.rules.batch.max_items);
@@ -70,6 +71,7 @@ impl<P: Payload> Scheduler<P> {
         let is_suspect = self.left(batch);
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.stage == Stage::Batch(batch)) else { return };
         (entry.launched, entry.batch_size) = (None, 0);
+        self.pauses.remove(id);
         self.queued_bytes += entry.bytes;
         entry.payload.waits_again();
         if is_suspect {

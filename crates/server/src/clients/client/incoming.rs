@@ -23,7 +23,7 @@ impl Incoming {
     pub(super) fn new() -> (Incoming, ReplyReceiver) {
         let (mut reply, receiver) = reply::channel();
         // The server sends no more than the window and one part; a bound for a server that does.
-        reply.count_parts(UnreadParts { account: Account::default(), limit: WINDOW * 2 });
+        reply.count_parts(UnreadParts { account: Account::default(), limit: WINDOW * 2, silence: None });
         (Incoming { reply, sequence: 0, end: None }, receiver)
     }
 
@@ -36,8 +36,9 @@ impl Incoming {
             self.sequence += 1;
             self.end = Some(match outcome {
                 ItemOutcome::Part(values) => match self.reply.try_part(values) {
-                    PartSent::Taken | PartSent::NobodyWaits => continue,
-                    PartSent::Full(_) => {
+                    // The window pauses the server.
+                    PartSent::Taken | PartSent::Filled | PartSent::NobodyWaits => continue,
+                    PartSent::Full => {
                         return Err(FrameError::Table("more parts came than the program has room for"));
                     }
                 },

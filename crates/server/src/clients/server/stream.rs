@@ -81,7 +81,7 @@ impl Streamed {
             let counted = self.deployment.refuse(failure.outcome);
             return Err(Box::new((failure, counted)));
         }
-        let reader = Reader::Remote(ledger.clone(), options.max_receiving_bytes);
+        let reader = Reader::Remote(ledger.clone(), options.max_receiving_bytes, options.body_timeout());
         open(self.deployment.clone(), item, self.terms.clone(), message, reader).await
     }
 

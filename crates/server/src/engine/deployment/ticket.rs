@@ -3,6 +3,7 @@
 use crate::base::access_log::line::Ended;
 use crate::base::telemetry::Telemetry;
 use crate::values::answer::Timing;
+use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use prometheus::IntCounter;
 use std::sync::Arc;
@@ -20,7 +21,10 @@ pub struct OutcomeCounts {
 impl OutcomeCounts {
     /// The counts of the deployment that has this name.
     pub(crate) fn new(telemetry: &Telemetry, deployment: &str) -> Arc<OutcomeCounts> {
-        Arc::new(OutcomeCounts { deployment: deployment.into(), counts: telemetry.outcomes(deployment) })
+        Arc::new(OutcomeCounts {
+            deployment: deployment.into(),
+            counts: telemetry.outcomes(metrics::REQUESTS, deployment),
+        })
     }
 
     pub(super) fn count(&self, outcome: Outcome) {

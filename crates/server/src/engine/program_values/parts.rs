@@ -14,6 +14,7 @@ use smallvec::smallvec;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// The answer to one call, part by part. Dropping it before the end cancels the call.
 pub trait CallParts: Send {
@@ -29,8 +30,8 @@ pub type Streaming = Box<dyn CallParts>;
 pub(crate) enum Reader {
     /// The program holds the engine and may use its whole queue.
     Own(UnreadParts),
-    /// The program dials the server, whose clients may leave so many bytes unread.
-    Remote(Ledger, u64),
+    /// The program dials the server, whose clients may leave so many bytes unread, and read nothing for so long.
+    Remote(Ledger, u64, Duration),
 }
 
 /// Hands one item to its engine. Its values may be slices of `message` bytes.
@@ -54,7 +55,9 @@ pub(crate) async fn open(
     })?;
     match reader {
         Reader::Own(unread) => request::open_own_parts(&deployment, items, &unread),
-        Reader::Remote(ledger, most_unread) => request::open_parts(&deployment, items, &ledger, most_unread),
+        Reader::Remote(ledger, most_unread, silence) => {
+            request::open_parts(&deployment, items, &ledger, most_unread, silence)
+        }
     }
 }
 

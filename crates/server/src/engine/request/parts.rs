@@ -1,6 +1,7 @@
 //! The answer to the items of one request, part by part.
 
 use crate::base::ledger::{Account, CountedBytes};
+use crate::engine::deployment::streams::StreamWatch;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::deployment::{CancelOnDrop, Deployment};
 use crate::engine::reply::{PartValues, ReplyEvent, ReplyReceiver, UnreadParts};
@@ -11,7 +12,6 @@ use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::time::Instant;
 
 /// What comes next of an answer.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct AnswerParts {
     next: usize,
     /// `None` after the end.
     guard: Option<CancelOnDrop>,
-    started: Instant,
+    watch: StreamWatch,
     /// Of the slowest item that has ended.
     timing: Timing,
     /// Counts the memory of the request that the queue does not count.
@@ -49,14 +49,14 @@ impl AnswerParts {
         unread: &UnreadParts,
         held: Option<CountedBytes>,
     ) -> AnswerParts {
-        let started = Instant::now();
+        let watch = StreamWatch::new(deployment.streams.clone());
         let (replies, guard) = deployment.begin_parts(calls, waiting, unread);
         AnswerParts {
             deployment: deployment.clone(),
             replies: replies.into_iter().map(Some).collect(),
             next: 0,
             guard: Some(guard),
-            started,
+            watch,
             timing: Timing::default(),
             _held: held,
         }
@@ -70,8 +70,16 @@ impl AnswerParts {
             let Some(reply) = &mut self.replies[place] else { continue };
             let Poll::Ready(event) = reply.poll_event(cx) else { continue };
             self.next = place + 1;
+            if reply.take_resume()
+                && let Some(guard) = &self.guard
+            {
+                guard.resume(place);
+            }
             return Poll::Ready(match event {
-                ReplyEvent::Part(values) => PartEvent::Part(place, values),
+                ReplyEvent::Part(values) => {
+                    self.watch.part();
+                    PartEvent::Part(place, values)
+                }
                 ReplyEvent::End(answer) => self.item_ended(place, answer),
             });
         }
@@ -88,6 +96,11 @@ impl AnswerParts {
     pub(crate) fn give_up(mut self, outcome: Outcome) -> Ticket {
         self.cancel();
         self.end(outcome)
+    }
+
+    /// Whether the engine has given an item up because its client reads too slowly, and the client has not read that.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.replies.iter().flatten().any(|reply| reply.unread_end() == Some(Outcome::TooSlow))
     }
 
     fn item_ended(&mut self, place: usize, answer: Answer) -> PartEvent {
@@ -114,6 +127,7 @@ impl AnswerParts {
             guard.disarm();
         }
         let items = u32::try_from(self.replies.len()).unwrap_or(u32::MAX);
-        self.deployment.answered(self.started, outcome, self.timing).of_items(items)
+        self.watch.end(outcome);
+        self.deployment.answered(self.watch.started(), outcome, self.timing).of_items(items)
     }
 }

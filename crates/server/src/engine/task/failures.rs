@@ -67,6 +67,10 @@ impl Engine {
     pub(super) fn failed(&mut self, now: Time, ended: &EndedItem<Pending>, outcome: Outcome) -> Failure {
         match outcome {
             Outcome::DeadlineExceeded => expired(now, ended),
+            Outcome::TooSlow => {
+                let detail = "the client did not read the parts of its answer for too long (body_timeout_s)";
+                Failure::new(outcome, detail)
+            }
             Outcome::WorkerLost => {
                 let name = &self.deployment;
                 let detail = if ended.payload.sequence > 0 {

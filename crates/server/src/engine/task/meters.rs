@@ -1,7 +1,9 @@
 //! The metrics of one engine.
 
 use crate::base::telemetry::Telemetry;
+use crate::values::answer::Usage;
 use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::scheduler::results::steps::Step;
 use jitney_core::tables::metrics;
 use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 
@@ -24,20 +26,50 @@ pub(super) struct Meters {
     pub(super) item_cost: Gauge,
     pub(super) arrival_rate: Gauge,
     pub(super) returns: Gauge,
+    pub(super) parts: IntCounter,
+    pub(super) paused_items: IntGauge,
+    /// Tokens of inputs and of answers.
+    tokens: [IntCounter; 2],
+    /// `None` if the model does not work in steps.
+    pub(super) steps: Option<StepMeters>,
+}
+
+/// The metrics of a model that works in steps.
+#[derive(Debug)]
+pub(super) struct StepMeters {
+    count: IntCounter,
+    seconds: Histogram,
+    items: Histogram,
+    joins: IntCounter,
+    pub(super) active_items: IntGauge,
+}
+
+impl StepMeters {
+    /// A step was made.
+    pub(super) fn stepped(&self, step: &Step) {
+        self.joins.inc_by(step.joined as u64);
+        if step.active > 0 {
+            self.count.inc();
+            self.seconds.observe(step.took.as_secs_f64());
+            self.items.observe(step.active as f64);
+        }
+    }
 }
 
 impl Meters {
-    pub(super) fn new(telemetry: &Telemetry, deployment: &str) -> Meters {
+    /// Those of a deployment. `joins` says that its model works in steps.
+    pub(super) fn new(telemetry: &Telemetry, deployment: &str, joins: bool) -> Meters {
         let gauge = |metric| telemetry.gauge(metric, &[deployment]);
         let level = |metric| telemetry.level(metric, &[deployment]);
         let histogram = |metric| telemetry.histogram(metric, &[deployment]);
+        let counter = |metric| telemetry.counter(metric, &[deployment]);
         Meters {
             queue_seconds: histogram(metrics::QUEUE_SECONDS),
             model_seconds: histogram(metrics::MODEL_SECONDS),
             batch_items: histogram(metrics::BATCH_ITEMS),
             batches: CloseReason::ALL.map(|reason| telemetry.counter(metrics::BATCHES, &[deployment, reason.label()])),
-            batch_cost: telemetry.counter(metrics::BATCH_COST, &[deployment]),
-            padded_cost: telemetry.counter(metrics::PADDED_COST, &[deployment]),
+            batch_cost: counter(metrics::BATCH_COST),
+            padded_cost: counter(metrics::PADDED_COST),
             queued_items: gauge(metrics::QUEUED_ITEMS),
             queued_bytes: gauge(metrics::QUEUED_BYTES),
             lanes: gauge(metrics::LANES),
@@ -48,6 +80,23 @@ impl Meters {
             item_cost: level(metrics::ITEM_COST),
             arrival_rate: level(metrics::ARRIVAL_RATE),
             returns: level(metrics::RETURNS),
+            parts: counter(metrics::PARTS),
+            paused_items: gauge(metrics::PAUSED_ITEMS),
+            tokens: ["input", "output"].map(|kind| telemetry.counter(metrics::TOKENS, &[deployment, kind])),
+            steps: joins.then(|| StepMeters {
+                count: counter(metrics::STEPS),
+                seconds: histogram(metrics::STEP_SECONDS),
+                items: histogram(metrics::STEP_ITEMS),
+                joins: counter(metrics::JOINS),
+                active_items: gauge(metrics::ACTIVE_ITEMS),
+            }),
+        }
+    }
+
+    /// An item has ended whose model counted so many tokens.
+    pub(super) fn count_tokens(&self, usage: Usage) {
+        for (counter, tokens) in self.tokens.iter().zip([usage.input, usage.output]) {
+            counter.inc_by(tokens);
         }
     }
 }

@@ -25,6 +25,15 @@ pub(super) struct Pending {
     pub(super) sequence: u32,
 }
 
+/// What became of one entry of a results frame.
+pub(super) enum Taken {
+    /// More follows.
+    Part,
+    /// More follows, which the client is not ready for.
+    LastForNow,
+    End(End),
+}
+
 /// How an item ends.
 pub(super) enum End {
     Values(PartValues, Option<Box<StreamEnd>>),
@@ -34,28 +43,29 @@ pub(super) enum End {
 }
 
 impl Pending {
-    /// Passes a part on; returns the end of the item, if this is one.
-    pub(super) fn take(&mut self, sequence: u32, outcome: ItemOutcome) -> Option<End> {
+    /// Passes a part on, or returns the end of the item, if this is one.
+    pub(super) fn take(&mut self, sequence: u32, outcome: ItemOutcome) -> Taken {
         if sequence != self.sequence {
             let expected = self.sequence;
             let detail = format!("the worker sent result {sequence} of this item instead of result {expected}");
-            return Some(End::Failed(Failure::new(Outcome::Internal, detail)));
+            return Taken::End(End::Failed(Failure::new(Outcome::Internal, detail)));
         }
         self.sequence += 1;
-        match outcome {
-            ItemOutcome::Values(values) => Some(End::Values(values, None)),
-            ItemOutcome::End(values, end) => Some(End::Values(values, Some(end))),
-            ItemOutcome::Failed(failure) => Some(End::Failed(failure)),
-            ItemOutcome::LeftOut | ItemOutcome::Later => Some(End::LeftOut),
+        Taken::End(match outcome {
+            ItemOutcome::Values(values) => End::Values(values, None),
+            ItemOutcome::End(values, end) => End::Values(values, Some(end)),
+            ItemOutcome::Failed(failure) => End::Failed(failure),
+            ItemOutcome::LeftOut | ItemOutcome::Later => End::LeftOut,
             ItemOutcome::Part(values) => match self.reply.try_part(values) {
                 // A cancel of a caller that went away is on its way.
-                PartSent::Taken | PartSent::NobodyWaits => None,
-                PartSent::Full(_) => {
-                    let detail = "too many parts of the answer wait for the client, which does not read them";
-                    Some(End::Failed(Failure::new(Outcome::Cancelled, detail)))
+                PartSent::Taken | PartSent::NobodyWaits => return Taken::Part,
+                PartSent::Filled => return Taken::LastForNow,
+                PartSent::Full => {
+                    let detail = "the client reads too slowly: more parts of the answer wait than may wait";
+                    End::Failed(Failure::new(Outcome::TooSlow, detail))
                 }
             },
-        }
+        })
     }
 }
 

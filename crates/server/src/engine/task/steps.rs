@@ -11,6 +11,7 @@ impl Engine {
     /// A step was made, or items that run side by side have news. Items may be of several batches, and each ends by itself.
     pub(super) fn stepped(&mut self, now: Time, replica: ReplicaId, step: Step, results: ReceivedResults) {
         self.scheduler.stepped(now, replica, step);
+        self.meters.steps.iter().for_each(|steps| steps.stepped(&step));
         if step.active > 0 {
             self.meters.model_seconds.observe(step.took.as_secs_f64());
         }

@@ -69,7 +69,7 @@ kinds! {
     Parts = 36,
     /// Worker (reserved): a model calls another deployment.
     Ask = 37,
-    /// Front (reserved): pause an item of a step model, or resume it.
+    /// Front: an item whose client does not read makes no further part, or may go on: its id and a byte, 1 or 0.
     Pause = 38,
     /// Front (reserved): the answer to an ask.
     Answered = 39,

@@ -80,6 +80,14 @@ impl Link {
         self.send(small_frame(Kind::Cancel, &item.0.to_le_bytes()));
     }
 
+    /// Sends that no further part of an item is to be made, or that it may go on.
+    pub fn pause(&self, item: ItemId, is_paused: bool) {
+        let mut table = [0; 9];
+        table[..8].copy_from_slice(&item.0.to_le_bytes());
+        table[8] = is_paused.into();
+        self.send(small_frame(Kind::Pause, &table));
+    }
+
     /// Asks for a sign of life.
     pub fn ping(&self) {
         self.send(small_frame(Kind::Ping, b""));

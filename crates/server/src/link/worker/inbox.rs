@@ -49,6 +49,10 @@ pub(super) struct Inbox {
     /// Items of batches that are here; cancels of other items are dropped.
     here: FxHashSet<ItemId>,
     cancelled: FxHashSet<ItemId>,
+    /// Items whose clients do not read.
+    pub(super) paused: FxHashSet<ItemId>,
+    /// Messages that have arrived and that may change what is to be computed.
+    pub(super) changes: u64,
     /// The front is gone.
     pub(super) is_closed: bool,
 }
@@ -57,6 +61,7 @@ impl Inbox {
     /// Files a frame. True for a ping, which is to be answered.
     pub(super) fn deliver(&mut self, frame: ReceivedFrame) -> io::Result<bool> {
         let ReceivedFrame { kind, table, payload, arrived } = frame;
+        self.changes += u64::from(!matches!(kind, Kind::Ping | Kind::Pong));
         match kind {
             Kind::Ping => return Ok(true),
             Kind::Pong => {}
@@ -71,6 +76,16 @@ impl Inbox {
                 let id = ItemId(u64::from_le_bytes(id));
                 if self.here.contains(&id) {
                     self.cancelled.insert(id);
+                }
+            }
+            Kind::Pause => {
+                let (id, is_paused) =
+                    table.split_first_chunk().ok_or_else(|| io::Error::other("a pause has 9 bytes"))?;
+                let id = ItemId(u64::from_le_bytes(*id));
+                if is_paused == [1] && self.here.contains(&id) {
+                    self.paused.insert(id);
+                } else {
+                    self.paused.remove(&id);
                 }
             }
             Kind::Assign => self.controls.push_back(Control::Assign(table)),
@@ -118,6 +133,7 @@ impl Inbox {
         for id in items {
             self.here.remove(&id);
             self.cancelled.remove(&id);
+            self.paused.remove(&id);
         }
     }
 }

@@ -101,6 +101,22 @@ impl WorkerLink {
         self.reading.state().inbox.cancelled(delivered)
     }
 
+    /// The items of which no further part is to be made, because their clients do not read.
+    pub fn paused(&self) -> Vec<ItemId> {
+        self.reading.state().inbox.paused.iter().copied().collect()
+    }
+
+    /// A number that grows with each message that may change what is to be computed.
+    pub fn changes(&self) -> u64 {
+        self.reading.state().inbox.changes
+    }
+
+    /// Waits until `changes` is another number than this, or until the given instant, which it may miss by a second.
+    pub fn wait_for_change(&self, changes: u64, until: Instant) {
+        let has_changed = |inbox: &mut Inbox| (inbox.is_closed || inbox.changes != changes).then_some(());
+        self.reading.wait_until(Some(until), has_changed);
+    }
+
     /// Sends that `predict` begins.
     pub fn started(&self, batch: BatchId) -> io::Result<()> {
         let frame = small_frame(Kind::Started, &batch.0.to_le_bytes());

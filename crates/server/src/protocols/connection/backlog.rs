@@ -1,9 +1,9 @@
 //! Answers that wait for their client to read them: how many bytes they hold, and when they must have been read.
 
 use crate::base::clock;
-use crate::base::ledger::{Account, CountedBytes};
+use crate::base::ledger::{Account, CountedBytes, TAKE_RATE};
 use crate::link::frame::reader::detached;
-use crate::protocols::connection::limits::{COUNTED_BYTES, TAKE_RATE};
+use crate::protocols::connection::limits::COUNTED_BYTES;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -239,6 +239,9 @@ impl Driver {
                 return Poll::Pending;
             }
             if !self.may_say_goodbye() {
+                if self.has_untaken() {
+                    self.activity.give_up();
+                }
                 return Poll::Ready(Ok(()));
             }
             if let Poll::Ready(result) = self.close(connection.as_mut(), &mut turn, cx) {
@@ -299,6 +302,11 @@ impl Driver {
     fn may_say_goodbye(&self) -> bool {
         let Seen { write_blocked, replying, .. } = self.seen;
         self.protocol == HttpVersion::Http2 && self.closing_since.is_none() && !write_blocked && replying == 0
+    }
+
+    /// Whether there is something that the peer has not taken.
+    fn has_untaken(&self) -> bool {
+        self.seen.write_blocked || self.seen.replying > 0 || self.activity.backlog.end().is_some()
     }
 
     fn deadline(&self) -> Instant {

@@ -67,10 +67,6 @@ pub(crate) const COPY_BELOW: usize = 8 * 1024;
 /// buffers anyway.
 pub(crate) const COUNTED_BYTES: usize = 1024;
 
-/// The rate, in bytes per second, at which a connection must at least take its answers, after the time that it may be
-/// silent: a modem's. Without it one byte now and then would hold an answer for ever.
-pub(crate) const TAKE_RATE: usize = 16 * 1024;
-
 /// The rate, in bytes per second, at which a body must at least come in, averaged over `body_timeout_s`: half of what the
 /// slowest mobile networks carry. Without it one byte now and then would hold a connection for ever.
 pub(crate) const LEAST_RATE: u64 = 512;

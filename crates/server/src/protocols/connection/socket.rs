@@ -42,6 +42,8 @@ pub(crate) struct Activity {
     lingering: AtomicBool,
     /// Bytes that were discarded while lingering.
     dropped: AtomicU64,
+    /// The connection ends because the peer has not taken its answers.
+    is_untaken: AtomicBool,
 }
 
 /// One look at an `Activity`.
@@ -72,6 +74,16 @@ impl Activity {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.head_started.store(false, Ordering::Relaxed);
         Active { activity: self.clone(), replying: false }
+    }
+
+    /// The connection ends because the peer has not taken its answers.
+    pub(crate) fn give_up(&self) {
+        self.is_untaken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection ends for that.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_untaken.load(Ordering::Relaxed)
     }
 
     /// The state now.

@@ -11,8 +11,9 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 static THROTTLE: Mutex<Throttle> = Mutex::new(Throttle::new());
 
-/// Says that a request, or one item of it, failed. Faults of the model or of the server are in every log, as many as
-/// fit; what clients did wrong and what had to wait only in that of the level `debug`.
+/// Says that a request, or one item of it, failed. Faults of the model or of the server and answers that
+/// ended because their client did not read are in every log, as many as fit. What clients did wrong and what had to wait is
+/// only in that of the level `debug`.
 pub(crate) fn tell(request_id: &str, deployment: Option<&str>, failure: &Failure) {
     let (reason, detail) = (failure.outcome.reason(), failure.model_text.as_ref().unwrap_or(&failure.detail));
     if !is_fault(failure.outcome) {
@@ -30,8 +31,8 @@ pub(crate) fn tell(request_id: &str, deployment: Option<&str>, failure: &Failure
 }
 
 fn is_fault(outcome: Outcome) -> bool {
-    use Outcome::{Internal, InvalidOutput, ModelFailed, Quarantined, WorkerLost};
-    matches!(outcome, ModelFailed | InvalidOutput | WorkerLost | Quarantined | Internal)
+    use Outcome::{Internal, InvalidOutput, ModelFailed, Quarantined, TooSlow, WorkerLost};
+    matches!(outcome, ModelFailed | InvalidOutput | WorkerLost | Quarantined | TooSlow | Internal)
 }
 
 /// Lets so many through in a window, and counts the rest.

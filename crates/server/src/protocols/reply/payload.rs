@@ -13,7 +13,7 @@ use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -43,16 +43,31 @@ enum Content {
 
 /// Where a stream leaves the ticket of its request when it ends. The body that sends the stream takes it from there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ending(Arc<Mutex<Option<Ticket>>>);
+pub(crate) struct Ending(Arc<Mutex<EndingState>>);
+
+#[derive(Debug, Default)]
+struct EndingState {
+    ticket: Option<Ticket>,
+    is_given_up: bool,
+}
 
 impl Ending {
+    fn lock(&self) -> MutexGuard<'_, EndingState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The request has ended.
     pub(crate) fn set(&self, ticket: Ticket) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+        self.lock().ticket = Some(ticket);
+    }
+
+    /// Whether the connection ends because its client did not take what there was.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.lock().is_given_up
     }
 
     fn take(&self) -> Option<Ticket> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock().ticket.take()
     }
 }
 
@@ -143,6 +158,20 @@ impl ReplyBody {
             }
         }
         self.active = Some(active);
+    }
+}
+
+impl Drop for ReplyBody {
+    fn drop(&mut self) {
+        if let Content::Stream(_, account, Some(ending)) = &self.content {
+            let ending = ending.clone();
+            ending.lock().is_given_up = account.as_ref().is_some_and(|account| account.activity.is_given_up());
+            // The stream says how its request ends.
+            self.content = Content::Whole(None);
+            if let (Some(ticket), Some(line)) = (ending.take(), &mut self.line) {
+                line.end(ticket.ended(200));
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -135,6 +136,18 @@ impl PartsBody {
         failure_log::tell(&self.recipient.request_id, ticket.deployment(), &failure);
         let failure = self.recipient.shown(failure);
         self.form.failure(out, &failure, &self.recipient.request_id);
+    }
+}
+
+/// Says how the request ends if its client did not read. A client that has left is counted by the parts themselves.
+impl Drop for PartsBody {
+    fn drop(&mut self) {
+        let Some(parts) = self.parts.take_if(|parts| parts.is_given_up() || self.ending.is_given_up()) else { return };
+        let ticket = parts.give_up(Outcome::TooSlow);
+        let detail = "the client did not read its answer for too long (body_timeout_s); its connection was closed";
+        let failure = Failure::new(Outcome::TooSlow, detail);
+        failure_log::tell(&self.recipient.request_id, ticket.deployment(), &failure);
+        self.ending.set(ticket);
     }
 }
 

@@ -1,0 +1,75 @@
+//! The metrics of answers that are taken part by part, measured where a part is handed to the connection.
+
+use crate::base::telemetry::Telemetry;
+use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::tables::metrics;
+use jitney_core::tables::outcome::Outcome;
+use prometheus::{Histogram, IntCounter};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The metrics of the streams of one deployment.
+#[derive(Debug)]
+pub(crate) struct StreamMeters {
+    first_part_seconds: Histogram,
+    part_gap_seconds: Histogram,
+    outcomes: Vec<IntCounter>,
+}
+
+impl StreamMeters {
+    /// Those of a deployment; `None` if its answers have no parts.
+    pub(super) fn of(manifest: &DeploymentManifest, telemetry: &Telemetry) -> Option<Arc<StreamMeters>> {
+        manifest.output.part.as_ref()?;
+        let name = &manifest.name;
+        Some(Arc::new(StreamMeters {
+            first_part_seconds: telemetry.histogram(metrics::FIRST_PART_SECONDS, &[name]),
+            part_gap_seconds: telemetry.histogram(metrics::PART_GAP_SECONDS, &[name]),
+            outcomes: telemetry.outcomes(metrics::STREAMS, name),
+        }))
+    }
+}
+
+/// Measures one stream. It is counted as cancelled if this is dropped before its end.
+#[derive(Debug)]
+pub(crate) struct StreamWatch {
+    /// `None` after the end.
+    meters: Option<Arc<StreamMeters>>,
+    started: Instant,
+    /// When the last part was handed over.
+    last_part: Option<Instant>,
+}
+
+impl StreamWatch {
+    /// Of a stream whose request arrived now.
+    pub(crate) fn new(meters: Option<Arc<StreamMeters>>) -> StreamWatch {
+        StreamWatch { meters, started: Instant::now(), last_part: None }
+    }
+
+    /// When its request arrived.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// A part is handed to the connection.
+    pub(crate) fn part(&mut self) {
+        let Some(meters) = &self.meters else { return };
+        let now = Instant::now();
+        match self.last_part.replace(now) {
+            None => meters.first_part_seconds.observe((now - self.started).as_secs_f64()),
+            Some(last) => meters.part_gap_seconds.observe((now - last).as_secs_f64()),
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&mut self, outcome: Outcome) {
+        if let Some(meters) = self.meters.take() {
+            meters.outcomes[outcome as usize].inc();
+        }
+    }
+}
+
+impl Drop for StreamWatch {
+    fn drop(&mut self) {
+        self.end(Outcome::Cancelled);
+    }
+}
