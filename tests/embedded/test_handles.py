@@ -8,7 +8,7 @@ from pathlib import Path
 
 PROGRAM = """
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 import jitney
@@ -112,6 +112,17 @@ class Writer:
     def step(self, states: list[Prompt]) -> list[jitney.Step[bytes, str]]: ...
 
 
+@jitney.deployment(batched=False)
+class Speaker:
+    async def predict(self, prompt: Prompt) -> AsyncIterator[jitney.Step[bytes, str]]:
+        yield b"a"
+
+
+@jitney.deployment(batched=False)
+async def spoken(text: str) -> AsyncIterator[jitney.Step[bytes]]:
+    yield b"a"
+
+
 few = jitney.configure(Clip, name="few")
 small = jitney.configure(Scaled, name="small", replicas=2)(0.5, label="a")
 loud = jitney.configure(shout, name="loud")
@@ -164,6 +175,8 @@ async def main() -> None:
         reveal_type(sync[Writer]("x"))
         reveal_type(await models.other.stream("x").begin())
         reveal_type(sync[Letters])
+        reveal_type(models[Speaker].stream(Prompt("x")))
+        reveal_type(sync[spoken].stream("x"))
     model: jitney.Model[str, np.ndarray]
 """
 
@@ -216,6 +229,8 @@ def test_pyright_knows_what_goes_in_and_comes_out(tmp_path: Path) -> None:
         "str",
         "Parts[Any]",
         "SyncStreamModel[str, Any, str]",
+        "Parts[bytes]",
+        "SyncParts[bytes]",
     ]
     errors = [d["message"] for d in found if d["severity"] == "error" and "list" not in d["message"]]
     assert any('"Literal[3]"' in error and '"str"' in error for error in errors), errors

@@ -279,3 +279,19 @@ def test_a_stream_that_is_closed_on_another_thread_ends(tmp_path: Path) -> None:
         ticks.close()
         with pytest.raises(jitney.Cancelled, match="closed before its end"):
             waiting.result()
+
+
+def test_an_asynchronous_generator_has_a_stream_and_is_closed_with_it(witness: Witness, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def main() -> None:
+        async with jitney.run(app("showing")) as models:
+            whole = models.speaking.stream(str(gate))
+            async with models.speaking.stream(str(gate)) as left:
+                assert (await anext(left), await anext(whole)) == ("0", "0"), "side by side"
+            await until(lambda: witness.computed() == ["closed"], "the generator that was left is closed")
+            gate.touch()
+            assert await texts(whole) == ["1", "2"]
+
+    asyncio.run(main())
+    assert witness.computed() == ["closed", "closed"]

@@ -4,14 +4,18 @@ import asyncio
 import itertools
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
+
+from jitney.testing.streams import Event, PythonStream
 
 Raw = tuple[int, Any, str | None]
 """An answer as `embedded.values` reads it: kind, data, media type."""
 Compute = Callable[[list[tuple[int, Any]], str | None], list[Raw]]
 """Answers of one request's items; the string is the id of the request."""
+Stream = Callable[[tuple[int, Any], str | None], Iterator[Event]]
+"""The parts and the end of the answer to one item; the string is the id of the request."""
 
 
 class Done:
@@ -24,9 +28,10 @@ class Done:
 class Entrance:
     """The way in to one model. All models of an engine compute on its one thread."""
 
-    def __init__(self, compute: Compute, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, compute: Compute, thread: ThreadPoolExecutor, stream: Stream) -> None:
         self._compute: Final = compute
         self._thread: Final = thread
+        self._stream: Final = stream
 
     def call_and_wait(self, tag: int, data: Any, timeout_s: Any, priority: Any, request_id: str | None) -> Raw:
         """Run one item. There is no deadline, and no queue for a priority."""
@@ -40,6 +45,11 @@ class Entrance:
         """Run the items of one request."""
         del timeout_s, priority
         return self._thread.submit(self._compute, items, request_id).result()
+
+    def stream(self, tag: int, data: Any, timeout_s: Any, priority: Any, request_id: str | None) -> PythonStream:
+        """Begin one item whose answer comes in parts."""
+        del timeout_s, priority
+        return PythonStream(self._stream((tag, data), request_id), self._thread)
 
     async def later(self, items: list[tuple[int, Any]], request_id: str | None) -> list[Raw]:
         """Run the items of one request without holding up the event loop."""
@@ -127,6 +137,16 @@ class PythonMailbox:
         """Begin the items of one request."""
         del timeout_s, priority
         return self._begin(self._loop.create_task(entrance.later(list(items), request_id)))
+
+    def stream(  # noqa: PLR0913, PLR0917 - as the Rust side has it
+        self, entrance: Entrance, tag: int, data: Any, timeout_s: Any, priority: Any, request_id: str | None
+    ) -> PythonStream:
+        """Begin one item whose answer comes in parts."""
+        return entrance.stream(tag, data, timeout_s, priority, request_id)
+
+    def next(self, stream: PythonStream) -> tuple[asyncio.Future[Any], int]:
+        """Begin to wait for what comes next of an answer."""
+        return self._begin(asyncio.wrap_future(stream.later(), loop=self._loop))
 
     def wait_for(self, starting: Done) -> tuple[asyncio.Future[Any], int]:
         """Return at once."""

@@ -1,7 +1,7 @@
 """Deployments without an engine: the worker's own steps, in one thread of this process."""
 
 import itertools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,9 +18,11 @@ from jitney.deployments.model import LoadedModel, RunsCoroutines
 from jitney.deployments.targets import load_target
 from jitney.devices import choose_device
 from jitney.embedded.handles import SyncModels
-from jitney.embedded.values import FAILED, NAMED
+from jitney.embedded.values import ENDED, FAILED, NAMED
 from jitney.errors import NotFound
 from jitney.testing.engine import Entrance, PythonEngine, Raw
+from jitney.testing.streams import Event, PartEvents
+from jitney.testing.tensors import Tensor
 from jitney.types.arrays import TOKENS
 from jitney.worker.health import Health
 from jitney.worker.process import replica_class, side_by_side
@@ -34,7 +36,8 @@ def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | N
 
     There are no processes, no queue, no deadlines and no policy: a call is a batch of one, and `many` makes batches of
     up to `max_batch_size`. Items and answers are encoded, decoded and validated as between processes, and errors are
-    what a caller gets. All models run on one thread. Targets and `options` are as for `jitney.run`.
+    what a caller gets. All models run on one thread; a stream computes its whole answer before its first part. Targets
+    and `options` are as for `jitney.run`.
     """
     overrides = Overrides()
     for key, value in (options or {}).items():
@@ -50,7 +53,7 @@ def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | N
             for deployment, resolved in pairs:
                 models[deployment.name] = thread.submit(_Model, deployment, resolved).result()
             entrances = {
-                name: Entrance(method.compute, thread)
+                name: Entrance(method.compute, thread, method.stream)
                 for model in models.values()
                 for name, method in model.methods.items()
             }
@@ -126,13 +129,27 @@ class _Method:
         finally:
             leave()
 
+    def stream(self, item: tuple[int, Any], request_id: str | None) -> Iterator[Event]:
+        """Compute the whole answer to one item, and yield its parts and its end."""
+        batch = _Batch([item], request_id or "", self._name, streams=True)
+        self._enter()
+        try:
+            self._batch(batch)
+        finally:
+            leave()
+        yield from batch.results.events(0, batch.request_id)
+
     def _batch(self, batch: "_Batch") -> list[Raw]:
         if self._coroutines is not None:
             self._side_by_side(self._coroutines, batch)
-            return [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
+            return (
+                [] if batch.is_stream else [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
+            )
         state = self._replica.decode(cast("Any", batch))
         self._replica.predict(state)
         self._replica.finish(state)
+        if batch.is_stream:
+            return []
         return [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
 
     def _side_by_side(self, coroutines: RunsCoroutines, batch: "_Batch") -> None:
@@ -181,33 +198,19 @@ class _Input(bytearray):
         self.dtype, self.shape, self.stacked = dtype, tuple(shape), False
 
 
-class _Tensor(bytes):
-    """An array of an answer: its bytes, with dtype and shape."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    stacked: bool
-
-    @classmethod
-    def of(cls, dtype: str, shape: Sequence[int], data: Any) -> "_Tensor":
-        """Copy the elements."""
-        tensor = cls(data.tobytes() if hasattr(data, "tobytes") else data)
-        tensor.dtype, tensor.shape, tensor.stacked = dtype, tuple(shape), False
-        return tensor
-
-
 class _Batch:
     """A batch as the worker receives it."""
 
-    def __init__(self, items: list[tuple[int, Any]], request_id: str, method: str) -> None:
+    def __init__(self, items: list[tuple[int, Any]], request_id: str, method: str, *, streams: bool = False) -> None:
         self._items = items
+        self.is_stream = streams
         self.request_id = request_id
         self.method = method
         self.ids = [next(_NUMBERS) for _ in items]
         self.tags = [tag for tag, _ in items]
         self.encodings = [tags.MSGPACK] * len(items)
         self.request_ids = [request_id] * len(items)
-        self.streams = [False] * len(items)
+        self.streams = [streams] * len(items)
         self.has_left_out = False
         self.results = _Results(0)
 
@@ -244,15 +247,30 @@ class _Results:
 
     most_bytes: int
     _values: dict[int, Raw] = field(default_factory=dict[int, Raw])
-    _rows: dict[int, dict[str, _Tensor]] = field(default_factory=dict[int, dict[str, _Tensor]])
+    _rows: dict[int, dict[str, Tensor]] = field(default_factory=dict[int, dict[str, Tensor]])
     _errors: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
+    _parts: PartEvents = field(default_factory=PartEvents)
+    _ends: dict[int, tuple[str, tuple[int, int] | None]] = field(
+        default_factory=dict[int, tuple[str, tuple[int, int] | None]]
+    )
 
-    def parts(self) -> "_Results":
-        """Return where parts would be written: a caller takes none."""
-        return self
+    def parts(self) -> PartEvents:
+        """Return where parts are written."""
+        return self._parts
 
     def end(self, index: int, reason: str, usage: tuple[int, int] | None = None) -> None:
-        """Do nothing: a caller gets the answer alone."""
+        """Take the end of an answer in parts. Callers that take no parts do not get it."""
+        self._ends[index] = (reason, usage)
+
+    def events(self, index: int, request_id: str) -> Iterator[Event]:
+        """Yield the parts of an item and its end."""
+        yield from self._parts.of(index)
+        if index in self._errors:
+            yield self.raw(index, request_id)
+            return
+        whole = self.raw(index, request_id) if index in self._values or index in self._rows else None
+        reason, usage = self._ends.get(index, ("stop", None))
+        yield (ENDED, (reason, usage, whole), None)
 
     def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
         """Take encoded values."""
@@ -262,7 +280,7 @@ class _Results:
     def rows(self, indices: Sequence[int], name: str, dtype: str, row_shape: Sequence[int], data: Any) -> None:
         """Take rows of an array."""
         for index, row in zip(indices, data, strict=True):
-            self._rows.setdefault(index, {})[name] = _Tensor.of(dtype, row_shape, row.tobytes())
+            self._rows.setdefault(index, {})[name] = Tensor.of(dtype, row_shape, row.tobytes())
 
     def error(self, index: int, *verdict: Any) -> None:
         """Take a failure; it replaces what was written of the item."""

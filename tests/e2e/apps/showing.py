@@ -1,9 +1,10 @@
 """A model whose methods answer in parts of every kind. It writes down each step that it makes."""
 
+import asyncio
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import jitney
@@ -58,3 +59,17 @@ class Showing:
         for number in range(1, 1_000_000):
             step(f"{number}", gate)
             yield f"{number}"
+
+
+@jitney.deployment(batched=False, max_batch_size=4)
+class Speaking:
+    """An asynchronous generator: the first part comes at once, each further one when the file is there."""
+
+    async def predict(self, gate: str) -> AsyncIterator[jitney.Step[str]]:
+        try:
+            for number in range(3):
+                yield f"{number}"
+                while not Path(gate).exists():
+                    await asyncio.sleep(0.01)
+        finally:
+            step("closed")

@@ -236,3 +236,96 @@ def test_a_model_that_writes_to_arrays_of_unequal_length_gets_them_anew() -> Non
     assert isinstance(outcomes[1], jitney.ModelFailed)
     with jitney.testing.inline(halves) as models:
         assert [each["together"] for each in models.halves.many([[1.0], [1.0, 1.0]])] == [2, 2]
+
+
+@jitney.deployment
+class Letters:
+    def predict(self, texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        left = [list(text) for text in texts]
+        while any(left):
+            if any(letters[:1] == ["!"] for letters in left):
+                raise ValueError("no shouting")
+            yield [letters.pop(0) if letters else jitney.End() for letters in left]
+
+
+@jitney.deployment(batched=False)
+def drawn(count: int) -> Iterator[jitney.Step[np.ndarray, str]]:
+    for number in range(count):
+        yield np.full(2, number, np.float32)
+    yield jitney.End(answer="all", reason="length", usage=jitney.Usage(1, count))
+
+
+@jitney.deployment(batched=False)
+async def spoken(text: str) -> AsyncIterator[jitney.Step[bytes]]:
+    for letter in text:
+        await asyncio.sleep(0)
+        yield letter.encode()
+
+
+def test_inline_models_have_streams() -> None:
+    with jitney.testing.inline(Letters, drawn, spoken, shout) as models:
+        assert list(models[Letters].stream("bus")) == ["b", "u", "s"]
+        arrays = models[drawn].stream(2)
+        assert [part.tolist() for part in arrays] == [[0, 0], [1, 1]]
+        assert arrays.end == jitney.End(answer="all", reason="length", usage=jitney.Usage(1, 2))
+        assert list(models.spoken.stream("ab")) == [b"a", b"b"]
+        failing = models[Letters].stream("ab!")
+        assert [next(failing), next(failing)] == ["a", "b"]
+        with pytest.raises(jitney.ModelFailed, match="no shouting"):
+            next(failing)
+        with pytest.raises(TypeError, match="answers once"):
+            models[shout].stream("a")
+        assert models[Letters]("bus") == "bus"
+
+
+CLOSED_FAKES: list[str] = []
+
+
+def endless(text: str) -> Iterator[Any]:
+    try:
+        while True:
+            yield text
+    finally:
+        CLOSED_FAKES.append(text)
+
+
+def tagged(text: str) -> Iterator[Any]:
+    if text == "busy":
+        raise jitney.Overloaded("come back", retry_after_s=7)
+    yield "a"
+    yield None
+    if text == "broken":
+        raise ValueError("oh")
+    yield jitney.End("b", reason="length", usage=jitney.Usage(1, 2))
+
+
+async def read_fakes() -> None:
+    async with jitney.connect("unix:/no/such/socket") as models:
+        parts = models.tagged.stream("text")
+        assert [part async for part in parts] == ["a", "b"]
+        assert parts.end == jitney.End(reason="length", usage=jitney.Usage(1, 2))
+        assert await models.tagged("text") == "ab"
+        with pytest.raises(jitney.Overloaded) as refused:
+            await models.tagged.stream("busy").begin()
+        assert refused.value.retry_after_s == 7
+        broken = models.tagged.stream("broken")
+        with pytest.raises(jitney.ModelFailed, match="oh"):
+            _ = [part async for part in broken]
+        assert broken.received == 1
+        async with models.endless.stream("left") as endless:
+            async for part in endless:
+                assert (part, await models.shout("a")) == ("left", "A"), "other models answer meanwhile"
+                break
+        assert await models.shout("b") == "B"
+        assert CLOSED_FAKES == ["left"]
+        with pytest.raises(TypeError, match="answers once"):
+            models.shout.stream("a")
+
+
+def test_fakes_that_yield_have_streams() -> None:
+    CLOSED_FAKES.clear()
+    with jitney.testing.fake(tagged=tagged, endless=endless, shout=str.upper) as fakes:
+        asyncio.run(read_fakes())
+        assert fakes.calls[:2] == [("tagged", "text"), ("tagged", "text")]
+        with jitney.run_sync(Prices) as sync:
+            assert list(sync.tagged.stream("text")) == ["a", "b"]
