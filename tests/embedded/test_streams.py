@@ -176,7 +176,7 @@ def test_a_deadline_ends_a_stream(witness: Witness, tmp_path: Path) -> None:
 
     async def main() -> None:
         async with jitney.run(app("showing")) as models:
-            parts = models.showing.ticks.stream(str(gate), timeout_s=0.3)
+            parts = models.showing.ticks.stream(str(gate), timeout_s=2)
             assert await anext(parts) == "0"
             with pytest.raises(jitney.DeadlineExceeded):
                 await anext(parts)

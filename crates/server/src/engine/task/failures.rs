@@ -14,7 +14,7 @@ impl Engine {
     pub(super) fn refused(&self, refusal: Refusal) -> Failure {
         let name = &self.deployment;
         let queued = self.scheduler.queued_items();
-        // Whoever was refused at its turn has no wait before it any more.
+        // An item that was refused when its turn came would not wait any longer: its wait is left out.
         let wait = refusal.predicted_wait.filter(|&wait| wait >= SHORTEST_WAIT);
         let wait = wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
         let detail = match refusal.outcome {
