@@ -126,3 +126,32 @@ def test_the_whole_event_loop_in_the_process_of_the_server(serve: Serve) -> None
     body = server.post("/talk", {"text": "ab"}, {"accept": EVENTS}).body.decode()
     assert body.startswith('data: "a"\n\ndata: "b"\n\nevent: end\n')
     assert talk(server, "cd").json() == "cd"
+
+
+def test_methods_of_both_kinds_share_a_worker(serve: Serve) -> None:
+    server = serve("talking.py:Both")
+    server.shut_gate()
+    waits = server.submit("/both/kill", "waits")
+    until(lambda: server.calls("kill"), "it runs")
+    chat = {"model": "both", "messages": [{"role": "user", "content": "to be"}]}
+    answer = server.post("/v1/chat/completions", chat).json()
+    assert (answer["choices"][0]["message"]["content"], answer["choices"][0]["finish_reason"]) == ("to be ", "length")
+    body = server.post("/v1/chat/completions", {**chat, "stream": True}).body.decode()
+    assert [json.loads(line[6:])["choices"][0]["delta"].get("content") for line in body.splitlines() if "be " in line]
+    assert body.endswith("data: [DONE]\n\n")
+    assert not waits.done()
+    server.open_gate()
+    assert waits.result().json() == 5
+
+
+def test_an_item_that_ends_its_worker_is_found_and_the_others_are_answered(serve: Serve) -> None:
+    server = serve("talking.py:Both")
+    server.shut_gate()
+    others = [server.submit("/both/kill", f"{number}") for number in range(3)]
+    until(lambda: len(server.calls("kill")) == 3, "they run")
+    kill = server.submit("/both/kill", "kill")
+    until(lambda: server.metric("jitney_workers_lost_total") >= 1, "it took the worker with it")
+    server.open_gate()
+    assert kill.result().reason == "worker_lost"
+    assert [other.result().json() for other in others] == [1, 1, 1]
+    assert server.post("/both/kill", "kill").reason == "quarantined"

@@ -105,7 +105,8 @@ class DeploymentOptions:
     )
     batch_timeout_s: float = _length(
         60.0,
-        "longest run of a batch; its worker is then killed as hung; each part of an answer starts it again",
+        "longest run of a batch; its worker is then killed as hung; each part of an answer starts it again; with "
+        "`async def` and batched=False, the longest silence of one item, which then fails",
         above=0,
     )
     load_timeout_s: float = _length(600.0, "longest time to load and warm up a model", above=0)

@@ -1,12 +1,13 @@
 """An asynchronous generator: engines that batch by themselves look like this. Files say when to go on."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import jitney
 import msgspec
-from witness import record
+from witness import is_gate_shut, record
 
 
 class Text(msgspec.Struct):
@@ -47,3 +48,24 @@ async def tenants(text: str) -> AsyncIterator[jitney.Step[str]]:
         yield f"{request.headers['x-tenant']} "
         await asyncio.sleep(0.001)
         print(f"said to {request.headers['x-tenant']}")
+
+
+@jitney.deployment(batched=False, max_batch_size=8, task="chat")
+class Both:
+    """A chat in parts, and another method of the same model with whole answers. Both share the event loop."""
+
+    async def predict(self, chat: jitney.Chat) -> AsyncIterator[jitney.Step[str]]:
+        for word in chat.plain()[-1]["content"].split():
+            await asyncio.sleep(0)
+            yield f"{word} "
+        yield jitney.End(reason="length", usage=jitney.Usage(1, 2))
+
+    @jitney.method
+    async def kill(self, text: str) -> int:
+        """Wait while the gate is shut; `kill` ends the process."""
+        record(jitney.context().method, [text])
+        if text == "kill":
+            os._exit(3)
+        while is_gate_shut():
+            await asyncio.sleep(0.002)
+        return len(text)
