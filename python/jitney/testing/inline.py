@@ -175,6 +175,14 @@ class _Link:
     def finish(self, results: object, *durations: object) -> None:
         """Do nothing."""
 
+    def paused(self) -> list[int]:
+        """Return that no item is paused."""
+        return []
+
+    def changes(self) -> int:
+        """Return that nothing has changed."""
+        return 0
+
 
 class _OneBatch(_Link):
     """Stands for the link to a front that sends some items and no more."""
