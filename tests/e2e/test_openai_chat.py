@@ -235,6 +235,34 @@ def test_a_client_that_leaves_ends_its_answer(serve: Serve, tmp_path: Path) -> N
     until(lambda: server.metric("jitney_requests_total", deployment="echo", outcome="cancelled") == 1, "one request")
 
 
+def test_a_task_that_is_cancelled_ends_its_answer(serve: Serve, tmp_path: Path) -> None:
+    server = serve("chatting.py")
+    gate = tmp_path / "gate"
+
+    async def read(client: openai.AsyncOpenAI, begun: asyncio.Event) -> None:
+        stream = await client.chat.completions.create(
+            model="echo", messages=user("a b c"), stream=True, extra_body={"gate": str(gate)}
+        )
+        async for _ in stream:
+            begun.set()
+
+    async def leave() -> None:
+        base = f"http://127.0.0.1:{server.port}/v1"
+        async with openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0) as client:
+            begun = asyncio.Event()
+            task = asyncio.create_task(read(client, begun))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(leave())
+    until(lambda: server.metric("jitney_requests_total", deployment="echo", outcome="cancelled") == 1, "it is counted")
+    gate.touch()
+    until(lambda: "released after" in server.stdout(), "its state is released")
+    assert "released after 3" not in server.stdout()
+
+
 def test_each_part_is_sent_when_it_is_made_and_a_lost_worker_is_an_error(serve: Serve, tmp_path: Path) -> None:
     server = serve("chatting.py")
     gate = tmp_path / "gate"
