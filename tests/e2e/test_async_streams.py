@@ -46,6 +46,10 @@ def test_parts_and_whole_answers(serve: Serve) -> None:
         most = max(most, running)
     assert running == 0
     assert most <= 4, "max_batch_size"
+    assert server.metric("jitney_joins_total", deployment="talk") == 42
+    learned = server.get("/config").json()["deployments"]["talk"]["batches"]["side_by_side"]
+    assert learned["active_items"] == 0
+    assert learned["item_ms"] > 0
 
 
 def test_an_item_joins_while_another_runs_and_ends_long_before_it(serve: Serve, tmp_path: Path) -> None:

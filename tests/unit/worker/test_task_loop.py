@@ -323,5 +323,5 @@ def test_a_thousand_items_come_and_go_each_with_its_own_answer() -> None:
         tasks(make(predict, front, batched=False), front).run()
     finally:
         leave()
-    assert (most, len(front.outcomes)) == (8, 1000)
+    assert (most, len(front.outcomes), front.joined) == (8, 1000, 1000)
     assert all(outcome.value[1].decode() == str(number) for number, [outcome] in front.outcomes.items())

@@ -188,6 +188,25 @@ def test_each_generator_sees_its_own_item_from_its_first_line_to_its_last() -> N
     assert set(seen) == {("abc", 1000), ("def", 1001)}
 
 
+def test_a_generator_whose_client_does_not_read_is_not_asked_for_its_next_part() -> None:
+    front = Front(streamed("slow", "quick"))
+
+    async def predict(text: str) -> AsyncIterator[jitney.Step[str]]:
+        for letter in text:
+            if text == "slow":
+                assert not front.stopped
+                front.stopped = [1000] if letter == "s" else []
+            yield letter
+        if text == "quick":
+            front.stopped = []
+            front.end()
+
+    tasks(make(predict, front, batched=False), front).run()
+    parts = front.said[1]
+    assert [part for place, part in parts if place == 0] == list("slow")
+    assert parts.index((1, "k")) < parts.index((0, "l"))
+
+
 def test_a_generator_that_never_awaits_lets_others_go_on() -> None:
     front, other = Front(streamed("endless")), streamed("short")
     other.id = 2

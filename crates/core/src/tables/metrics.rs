@@ -96,9 +96,9 @@ metrics! {
     STEP_SECONDS = "jitney_step_seconds", Kind::Histogram(SECONDS), ["deployment"];
     /// Items that one step computed.
     STEP_ITEMS = "jitney_step_items", Kind::Histogram(ITEMS), ["deployment"];
-    /// Items that a model that works in steps admitted.
+    /// Items that joined a replica, of a model that works in steps or whose items run side by side.
     JOINS = "jitney_joins_total", Kind::Counter, ["deployment"];
-    /// Items that the replicas of a model that works in steps hold.
+    /// Items that the replicas of such a model hold.
     ACTIVE_ITEMS = "jitney_active_items", Kind::Gauge, ["deployment"];
     /// Items whose next part is not computed because their clients do not read.
     PAUSED_ITEMS = "jitney_paused_items", Kind::Gauge, ["deployment"];

@@ -1,6 +1,6 @@
 //! What one step of a model brought: the step itself, then the entries of its items as in a results frame. Items of a step
 //! may be of several batches, so the batch of the entries is 0. Where items run side by side there is a frame for each turn of the
-//! worker's event loop that brought something; all figures of the step are 0 then.
+//! worker's event loop that brought something; its figures say only how many joined.
 //!
 //! ```text
 //! computed u32 | joined u32 | microseconds u32 | microseconds of joining u32 | then a table of results

@@ -99,6 +99,8 @@ class TaskLoop:
         self._unsent: Final[dict[Joined, None]] = {}
         """Items of which something may have to be sent."""
         self._is_flush_due = self._is_looking = False
+        self._newcomers = 0
+        """Items that joined since the last frame."""
         self._sent_at = clock()
         self._failures: Final[list[BaseException]] = []
         """What items raised and was not reported to `health`, which may call `predict`: the loop must be stopped."""
@@ -186,6 +188,7 @@ class TaskLoop:
             running.task = self._loop.create_task(self._compute(running))
             running.task.add_done_callback(lambda task, of=running: self._safely(self._ended, of, task))
             self._running.add(running)
+        self._newcomers += len(joined.open)
         if self._running and not self._is_looking:
             self._is_looking = True
             self._loop.call_later(LOOK_EVERY_S, self._safely, self._look)
@@ -277,4 +280,5 @@ class TaskLoop:
         self._is_flush_due, self._sent_at = False, self._clock()
         results = [joined.results for joined in self._unsent]
         self._unsent.clear()
-        self._link.send_step(results, 0, 0, 0.0, 0.0)
+        newcomers, self._newcomers = self._newcomers, 0
+        self._link.send_step(results, 0, newcomers, 0.0, 0.0)

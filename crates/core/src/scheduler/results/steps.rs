@@ -9,8 +9,8 @@ use crate::scheduler::state::Scheduler;
 use crate::time::Time;
 use std::time::Duration;
 
-/// One step of a model, as its worker reports it. Where items run side by side, what one turn of the event loop brought: all of it
-/// is 0 then.
+/// One step of a model, as its worker reports it. Where items run side by side, what one turn of the event loop brought: only
+/// `joined` is not 0 then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Items that the step computed: all of one group key, without those that were left out.

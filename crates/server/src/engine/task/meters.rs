@@ -30,11 +30,11 @@ pub(super) struct Meters {
     pub(super) paused_items: IntGauge,
     /// Tokens of inputs and of answers.
     tokens: [IntCounter; 2],
-    /// `None` if the model does not work in steps.
+    /// `None` if items do not join and leave replicas one by one.
     pub(super) steps: Option<StepMeters>,
 }
 
-/// The metrics of a model that works in steps.
+/// The metrics of a model whose items join and leave replicas one by one. Where they run side by side, no steps are counted.
 #[derive(Debug)]
 pub(super) struct StepMeters {
     count: IntCounter,
@@ -57,7 +57,7 @@ impl StepMeters {
 }
 
 impl Meters {
-    /// Those of a deployment. `joins` says that its model works in steps.
+    /// Those of a deployment. `joins` says that items join and leave its replicas one by one.
     pub(super) fn new(telemetry: &Telemetry, deployment: &str, joins: bool) -> Meters {
         let gauge = |metric| telemetry.gauge(metric, &[deployment]);
         let level = |metric| telemetry.level(metric, &[deployment]);
