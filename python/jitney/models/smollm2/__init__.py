@@ -15,7 +15,6 @@ from typing import Any, Final
 import jitney
 from jitney.models import READY_MADE
 from jitney.text import Increments, Stops
-from jitney.types.chat import Message
 
 INSTALL: Final = READY_MADE["smollm2"].install
 
@@ -52,7 +51,7 @@ class Talk:
     task="chat",
     max_batch_size=MOST_AT_ONCE,
     examples=[
-        jitney.Chat(messages=[Message("user", "What is the capital of France?")], max_tokens=8, temperature=0),
+        jitney.Chat(messages=[jitney.Message("user", "What is the capital of France?")], max_tokens=8, temperature=0),
     ],
 )
 class SmolLM2:
