@@ -401,6 +401,9 @@ def test_streams_come_through_a_connection(serve: Serve, witness: Witness, tmp_p
             [first, second] = [part async for part in models.showing.arrays.stream(2)]
             np.testing.assert_array_equal([first, second], np.stack([np.zeros((2, 3)), np.ones((2, 3))]))
             assert [len(part) async for part in models.showing.flood.stream(5)] == [1 << 20] * 5
+            late = await models.spell.stream("text " * 20_000).begin()
+            await asyncio.sleep(0.3)  # much waits, and texts that wait are put together
+            assert await _joined(late) == "text " * 20_000
             failing = models.spell.stream("ab!", request_id="mine-7")
             with pytest.raises(jitney.ModelFailed, match="the server's log says why"):
                 _ = [part async for part in failing]
@@ -430,7 +433,7 @@ def test_streams_come_through_a_connection(serve: Serve, witness: Witness, tmp_p
     wait(lambda: "mine-7" in server.log() and "no shouting" in server.log(), "the failure in the log")
     with jitney.connect_sync(serve.place) as models:
         assert list(models.spell.stream("sync")) == list("sync")
-    assert server.metric("jitney_requests_total", deployment="spell", outcome="ok") == 102
+    assert server.metric("jitney_requests_total", deployment="spell", outcome="ok") == 103
 
 
 async def _joined(parts: "jitney.Parts[str]") -> str:

@@ -3,28 +3,32 @@
 use crate::base::ledger::Account;
 use crate::clients::part_frames::WINDOW;
 use crate::engine::reply;
-use crate::engine::reply::{PartSent, ReplyReceiver, ReplySender, UnreadParts};
+use crate::engine::reply::{PartSent, ReplyReceiver, ReplySender, UnreadParts, bytes_of};
 use crate::link::frame::header::FrameError;
 use crate::link::results_frame::{ItemOutcome, ItemResult};
 use crate::values::answer::{Answer, Failure};
 use jitney_core::tables::outcome::Outcome;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the connection has of an answer in parts.
 #[derive(Debug)]
 pub(super) struct Incoming {
     reply: ReplySender,
+    taken: Taken,
     /// Entries that have come.
     sequence: u32,
     end: Option<Answer>,
 }
 
 impl Incoming {
-    /// And where the caller takes it.
-    pub(super) fn new() -> (Incoming, ReplyReceiver) {
+    /// And where the caller takes it, and how much it has taken.
+    pub(super) fn new() -> (Incoming, ReplyReceiver, Taken) {
         let (mut reply, receiver) = reply::channel();
+        let taken = Taken::default();
         // The server sends no more than the window and one part; a bound for a server that does.
-        reply.count_parts(UnreadParts { account: Account::default(), limit: WINDOW * 2, silence: None });
-        (Incoming { reply, sequence: 0, end: None }, receiver)
+        reply.count_parts(UnreadParts { account: taken.waiting.clone(), limit: WINDOW * 2, silence: None });
+        (Incoming { reply, taken: taken.clone(), sequence: 0, end: None }, receiver, taken)
     }
 
     /// Takes entries. An error if one is of another item, comes after the end, or is out of sequence.
@@ -35,13 +39,17 @@ impl Incoming {
             }
             self.sequence += 1;
             self.end = Some(match outcome {
-                ItemOutcome::Part(values) => match self.reply.try_part(values) {
-                    // The window pauses the server.
-                    PartSent::Taken | PartSent::Filled | PartSent::NobodyWaits => continue,
-                    PartSent::Full => {
-                        return Err(FrameError::Table("more parts came than the program has room for"));
+                ItemOutcome::Part(values) => {
+                    // First: the caller may take it at once.
+                    self.taken.received.fetch_add(bytes_of(&values) as u64, Ordering::Relaxed);
+                    match self.reply.try_part(values) {
+                        // The window pauses the server.
+                        PartSent::Taken | PartSent::Filled | PartSent::NobodyWaits => continue,
+                        PartSent::Full => {
+                            return Err(FrameError::Table("more parts came than the program has room for"));
+                        }
                     }
-                },
+                }
                 ItemOutcome::Values(values) => Answer { result: Ok(values), ..missing() },
                 ItemOutcome::End(whole, end) => Answer { result: Ok(whole), end: Some(end), ..missing() },
                 ItemOutcome::Failed(failure) => Answer::failed(failure),
@@ -60,6 +68,21 @@ impl Incoming {
     /// Ends the answer because nothing more comes.
     pub(super) fn fail(self, failure: Failure) {
         self.reply.end(Answer::failed(failure));
+    }
+}
+
+/// How much of an answer its caller has taken: what has come and does not wait. It is not counted as it is read, because texts
+/// that wait are put together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Taken {
+    received: Arc<AtomicU64>,
+    waiting: Account,
+}
+
+impl Taken {
+    /// In bytes. Parts count as the server counts them.
+    pub(super) fn bytes(&self) -> u64 {
+        self.received.load(Ordering::Relaxed).saturating_sub(self.waiting.amount())
     }
 }
 

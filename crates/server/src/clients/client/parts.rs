@@ -2,12 +2,12 @@
 
 use crate::clients::call_frame;
 use crate::clients::client::calls::{Awaited, Shared};
-use crate::clients::client::incoming::Incoming;
+use crate::clients::client::incoming::{Incoming, Taken};
 use crate::clients::client::sending::{Request, SentCall, send};
 use crate::clients::part_frames::WINDOW;
 use crate::engine::program_values::parts::{CallParts, Streaming};
 use crate::engine::program_values::{Parts, Terms};
-use crate::engine::reply::{ReplyEvent, ReplyReceiver, bytes_of};
+use crate::engine::reply::{ReplyEvent, ReplyReceiver};
 use crate::values::answer::Failure;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,8 +15,9 @@ use std::task::{Context, Poll, ready};
 /// The caller's end. Dropping it before the end cancels the call.
 struct RemoteParts {
     receiver: ReplyReceiver,
-    /// Bytes that the server does not know to be taken.
-    taken: u64,
+    taken: Taken,
+    /// Bytes that the server knows to be taken.
+    reported: u64,
     /// `None` after the end.
     call: Option<SentCall>,
 }
@@ -28,23 +29,24 @@ pub(super) async fn open(
     item: Parts,
     terms: Terms,
 ) -> Result<Streaming, Failure> {
-    let (incoming, receiver) = Incoming::new();
+    let (incoming, receiver, taken) = Incoming::new();
     let mut awaited = Some(Awaited::Parts(Box::new(incoming)));
     let frame = |id, terms: &Terms| call_frame::stream(id, &deployment, item.clone(), terms);
     let request = Request { deployment: &deployment, items: std::slice::from_ref(&item), terms };
     let call = send(shared, request, frame, || awaited.take()).await?;
-    Ok(Box::new(RemoteParts { receiver, taken: 0, call: Some(call) }))
+    Ok(Box::new(RemoteParts { receiver, taken, reported: 0, call: Some(call) }))
 }
 
 impl CallParts for RemoteParts {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         let event = ready!(self.receiver.poll_event(cx));
         match (&event, &self.call) {
-            (ReplyEvent::Part(values), Some(call)) => {
-                self.taken += bytes_of(values) as u64;
+            (ReplyEvent::Part(_), Some(call)) => {
+                let more = self.taken.bytes().saturating_sub(self.reported);
                 // Seldom: each is a frame.
-                if self.taken >= WINDOW / 2 {
-                    call.took(std::mem::take(&mut self.taken));
+                if more >= WINDOW / 2 {
+                    self.reported += more;
+                    call.took(more);
                 }
             }
             _ => drop(self.call.take()),

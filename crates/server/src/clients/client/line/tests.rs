@@ -279,7 +279,7 @@ impl Streaming {
 
 fn part(bytes: usize) -> PartValues {
     let data = bytes::Bytes::from(vec![b'p'; bytes]);
-    smallvec![OutputPart { name: "".into(), tag: Tag::Text, tensor: None, media_type: None, data }]
+    smallvec![OutputPart { name: "".into(), tag: Tag::Bytes, tensor: None, media_type: None, data }]
 }
 
 #[tokio::test]
@@ -298,6 +298,23 @@ async fn a_program_says_what_it_has_taken_of_a_stream() {
     assert_eq!(answer.outcome(), Outcome::Ok);
     let place = tokio::time::timeout(Duration::from_secs(5), stream.shared.place()).await;
     assert!(place.expect("its place is free").is_some());
+}
+
+/// They take less room there, and would keep the window shut.
+#[tokio::test]
+async fn texts_that_were_put_together_are_taken_as_they_were_sent() {
+    let mut stream = Streaming::new().await;
+    let text = |part: PartValues| part.into_iter().map(|value| OutputPart { tag: Tag::Text, ..value }).collect();
+    let parts: Vec<PartValues> = (0..900).map(|_| text(part(4))).collect();
+    stream.send(0, &parts, None).await;
+    let mut bytes = 0;
+    while bytes < 900 * 4 {
+        let ReplyEvent::Part(values) = stream.next().await else { panic!("no part") };
+        bytes += values[0].data.len();
+    }
+    let taken = tokio::time::timeout(Duration::from_secs(5), stream.frame(Kind::PartsTaken)).await.expect("it is said");
+    let (_, bytes) = part_frames::read_taken(&taken.table).unwrap();
+    assert!((128 << 10..=900 * 260).contains(&bytes), "{bytes}");
 }
 
 #[tokio::test]
@@ -320,7 +337,7 @@ async fn parts_that_are_out_of_sequence_or_too_many_end_the_connection() {
     stream.send(1, &[part(1)], None).await;
     assert!(stream.talking.await.unwrap().is_err());
     let mut stream = Streaming::new().await;
-    let parts: Vec<PartValues> = (0..8).map(|_| part(100_000)).collect();
+    let parts: Vec<PartValues> = (0..16).map(|_| part(100_000)).collect();
     stream.send(0, &parts, None).await;
     assert!(stream.talking.await.unwrap().unwrap_err().to_string().contains("more parts"));
 }
