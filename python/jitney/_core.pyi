@@ -82,10 +82,20 @@ class Link:
         `predict_s` is the time in `predict` until now. If nothing was collected, this is a sign of life.
         """
 
-    def send_step(self, batches: Sequence[Results], active: int, joined: int, step_s: float, join_s: float) -> None:
+    def send_step(
+        self,
+        batches: Sequence[Results],
+        active: int,
+        joined: int,
+        step_s: float,
+        join_s: float,
+        *,
+        out_of_memory: bool = False,
+    ) -> None:
         """Send one step of a model, with what was collected of the items of these batches.
 
         `active` items were computed in `step_s`; `joined` ones were decoded and admitted before it, in `join_s`.
+        `out_of_memory` says that all items together were too many for the memory of the device.
         """
 
     def finish(

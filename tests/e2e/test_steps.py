@@ -45,6 +45,8 @@ def test_an_item_joins_while_another_runs(serve: Serve, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with stream(server, {"text": "long one", "gate": str(gate)}) as first:
         assert first.readline() == b'data: "l"\n', "it runs, and waits before its second letter"
+        names = [entry.split(";")[0] for entry in first.headers["server-timing"].split(", ")]
+        assert (names, first.headers["x-jitney-batch-size"]) == (["queue", "first-part"], "1")
         second = server.submit("/write", {"text": "xy"})
         until(lambda: server.metric("jitney_batches_total", deployment="write", reason="joined") == 2, "it was sent")
         gate.touch()
@@ -103,3 +105,15 @@ def test_steps_are_measured(serve: Serve, tmp_path: Path) -> None:
     until(lambda: metric("active_items") == 0, "both have ended")
     assert [metric(name) for name in ("steps_total", "step_seconds_count", "step_items_sum")] == [6, 6, 6]
     assert metric("joins_total") == 2
+
+
+def test_items_that_do_not_fit_into_the_memory_wait_and_fewer_join(serve: Serve) -> None:
+    server = serve("flowing.py")
+
+    def post(_: int) -> int:
+        return server.post("/tight", {"parts": 20, "letters": 1}).status
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(post, range(24))) == {200}
+    assert "tight: the items of a step were too large for the memory of its device" in server.log()
+    assert server.metric("jitney_active_items", deployment="tight") == 0

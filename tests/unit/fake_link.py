@@ -118,6 +118,9 @@ class FakeResults:
         self.arrays.pop(index, None)  # an error replaces what was written of an item
         self._once(index, Outcome(*told))
 
+    def later(self, index: int) -> None:
+        self._once(index, Outcome("later"))
+
     def _once(self, index: int, outcome: Outcome) -> None:
         assert 0 <= index < len(self.batch)
         assert index not in self.outcomes and index not in self.arrays, f"two outcomes for item {index}"

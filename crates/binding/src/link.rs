@@ -114,6 +114,8 @@ impl Link {
 
     /// Sends one step of a model, with what was collected of the items of these batches.
     #[allow(clippy::needless_pass_by_value, reason = "PyO3 gives the list by value")]
+    #[allow(clippy::too_many_arguments, reason = "as Python calls it: the last ones are the step")]
+    #[pyo3(signature = (batches, active, joined, step_s, join_s, *, out_of_memory = false))]
     fn send_step(
         &self,
         py: Python<'_>,
@@ -122,8 +124,10 @@ impl Link {
         joined: usize,
         step_s: f64,
         join_s: f64,
+        out_of_memory: bool,
     ) -> PyResult<()> {
-        let step = Step { active, joined, took: length(step_s), join_took: length(join_s) };
+        let (took, join_took) = (length(step_s), length(join_s));
+        let step = Step { active, joined, took, join_took, is_out_of_memory: out_of_memory };
         send_step(py, &self.link, &batches, &step).map_err(|error| lost(&error))
     }
 

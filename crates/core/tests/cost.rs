@@ -199,11 +199,7 @@ fn steps(active: usize, parts: u64, sends_parts: bool, total: u64) -> f64 {
             held.iter().for_each(|&(batch, id)| scheduler.part_sent(now, batch, id));
         }
         let (ends, took) = (held.len().div_ceil(parts as usize), Duration::from_millis(10));
-        scheduler.stepped(
-            now,
-            ReplicaId(0),
-            Step { active: held.len(), joined: ends, took, join_took: Duration::ZERO },
-        );
+        scheduler.stepped(now, ReplicaId(0), Step { active: held.len(), joined: ends, took, ..Step::default() });
         for (batch, id) in held.drain(..ends) {
             assert!(scheduler.item_ended(batch, id).is_some());
         }

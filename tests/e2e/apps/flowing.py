@@ -1,5 +1,6 @@
 """Models that are faster than their clients: each step says a number and as many letters as the client asks for."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
@@ -39,7 +40,8 @@ class Steps:
     def step(self, flows: list[Flow]) -> list[jitney.Step[Part]]:
         return [self.say(flow) for flow in flows]
 
-    def say(self, flow: Flow) -> jitney.Step[Part]:
+    @staticmethod
+    def say(flow: Flow) -> jitney.Step[Part]:
         flow.at += 1
         return Part(flow.at - 1, "x" * flow.wanted.letters) if flow.at <= flow.wanted.parts else jitney.End()
 
@@ -69,3 +71,24 @@ class Aside:
     async def predict(self, wanted: Wanted) -> AsyncIterator[jitney.Step[Part]]:
         for number in range(wanted.parts):
             yield Part(number, "x" * wanted.letters)
+
+
+@jitney.deployment(max_batch_size=8)
+class Tight:
+    """Works in steps, in a memory that three items fit into."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def admit(self, items: list[Wanted]) -> list[Flow]:
+        if self.held + len(items) > 3:
+            raise MemoryError
+        self.held += len(items)
+        return [Flow(item) for item in items]
+
+    def step(self, flows: list[Flow]) -> list[jitney.Step[Part]]:
+        time.sleep(0.01)
+        return [Steps.say(flow) for flow in flows]
+
+    def release(self, flows: list[Flow]) -> None:
+        self.held -= len(flows)

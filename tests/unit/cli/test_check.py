@@ -1,6 +1,7 @@
 """`jitney check` shows inputs and outputs, and fails when a model does not work."""
 
 import itertools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -360,3 +361,23 @@ def test_a_route_that_the_server_refuses_is_refused_before_anything_is_loaded(
     said = capsys.readouterr()
     assert message in said.err
     assert "loads" not in said.out
+
+
+def test_the_parts_of_an_answer_are_shown_with_their_times(capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+from collections.abc import Iterator
+import jitney
+
+@jitney.deployment(examples=["abcdefgh", "xy"])
+def letters(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+    left = [list(text) for text in texts]
+    while any(left):
+        yield [rest.pop(0) if rest else jitney.End() for rest in left]
+"""
+    assert check(source) == 0
+    out = capsys.readouterr().out
+    lines = [re.sub(r"[\d.]+ (µs|ms|s)", "TIME", line.strip()) for line in out.splitlines()]
+    begin = lines.index("in   str 'abcdefgh'")
+    assert lines[begin + 1 : begin + 6] == [f"part str '{letter}' after TIME" for letter in "abcde"]
+    assert lines[begin + 6] == "and 3 more, the last after TIME; the longest gap TIME"
+    assert lines[begin + 8 : begin + 11] == ["in   str 'xy'", "part str 'x' after TIME", "part str 'y' after TIME"]

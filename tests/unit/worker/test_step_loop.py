@@ -38,6 +38,7 @@ class Sent:
 
     active: int
     joined: int
+    is_out_of_memory: bool = False
 
 
 class Link:
@@ -78,9 +79,18 @@ class Link:
     def take(self) -> tuple[Keyed | None, bool]:
         return self._due(), True
 
-    def send_step(self, batches: Sequence[FakeResults], active: int, joined: int, step_s: float, join_s: float) -> None:
+    def send_step(
+        self,
+        batches: Sequence[FakeResults],
+        active: int,
+        joined: int,
+        step_s: float,
+        join_s: float,
+        *,
+        out_of_memory: bool = False,
+    ) -> None:
         assert min(step_s, join_s) >= 0
-        self.steps.append(Sent(active, joined))
+        self.steps.append(Sent(active, joined, out_of_memory))
         self.results += [results for results in batches if results not in self.results]
 
     def said(self) -> list[tuple[int, str]]:
@@ -314,6 +324,34 @@ def test_too_little_memory_is_met_with_smaller_steps() -> None:
 
     link = run(Small(), {0: [Keyed(1, ["ab", "cd", "ef", "gh"])]})
     assert link.reasons() == [["ok"] * 4]
+
+
+def test_items_that_are_too_many_for_the_memory_are_reported_and_the_newest_is_given_back() -> None:
+    class Small(Spell):
+        def step(self, states: list[State]) -> list[jitney.Step[str]]:
+            if len(states) > 2:
+                raise OutOfMemory("only two fit")
+            return super().step(states)
+
+    model = Small()
+    link = run(model, {0: [Keyed(1, ["abcd", "efgh", "ijkl", "mnop"], takes_parts=set())]})
+    assert link.reasons() == [["ok", "ok", "later", "later"]]
+    assert [step.is_out_of_memory for step in link.steps] == [True, True, False, False]
+    model.assert_all_released()
+
+
+def test_an_item_that_does_not_fit_next_to_others_is_given_back_and_one_alone_fails() -> None:
+    class Full(Spell):
+        def admit(self, texts: list[str]) -> list[State | Exception | jitney.Later]:
+            if len(self.admitted) - len(self.released) + len(texts) > 1 or texts == ["huge"]:
+                raise MemoryError
+            return super().admit(texts)
+
+    model = Full()
+    link = run(model, {0: [Keyed(1, ["abc"])], 1: [Keyed(2, ["x"])], 4: [Keyed(3, ["huge"])]})
+    assert link.reasons() == [["ok"], ["later"], ["model_failed"]]
+    assert [step.is_out_of_memory for step in link.steps] == [False, True, False, False]
+    model.assert_all_released()
 
 
 def test_warm_up_and_checks_run_a_whole_batch() -> None:

@@ -4,7 +4,6 @@ pub mod steps;
 
 use crate::learn::batch_cost::BatchCost;
 use crate::queue::group_key::GroupKey;
-use crate::queue::groups::WITHOUT_KEY;
 use crate::replicas::batch::Batch;
 use crate::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use crate::scheduler::item::{EndedItem, Payload, Stage};
@@ -155,8 +154,8 @@ impl<P: Payload> Scheduler<P> {
     pub fn too_large(&mut self, now: Time, id: BatchId) -> Option<usize> {
         let batch = self.batches.get(&id)?;
         if self.rules.joins {
-            let items = self.open_sets.items(batch.replica);
-            return Some(self.memory_limits.too_large(WITHOUT_KEY, items, now));
+            let replica = batch.replica;
+            return Some(self.open_set_too_large(now, replica));
         }
         Some(self.memory_limits.too_large(batch.group?, batch.size, now))
     }

@@ -145,6 +145,14 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
+    /// For how long an item that a replica has waited before, and how many items were in its batch at its launch.
+    pub fn launch_of(&self, id: ItemId) -> Option<(Duration, u32)> {
+        let entry = self.entries.get(&id)?;
+        let Stage::Batch(batch) = entry.stage else { return None };
+        let launched = self.batches.get(&batch).and_then(|batch| batch.runs_since).or(entry.launched)?;
+        Some((launched - entry.waiting.arrival, entry.batch_size))
+    }
+
     /// Items that wait, suspects included.
     pub fn queued_items(&self) -> usize {
         self.lanes.items() + self.quarantine.len()

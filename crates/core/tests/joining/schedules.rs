@@ -59,7 +59,7 @@ impl Op {
                 let Some(id) = replica(world, n) else { return };
                 let active = world.replicas[&id].held.len();
                 let took = Duration::from_millis(8 + active as u64);
-                world.step(id, Step { active, joined: active / 2, took, join_took });
+                world.step(id, Step { active, joined: active / 2, took, join_took, is_out_of_memory: false });
                 for &end in ends {
                     let held =
                         choose(world.replicas.get(&id).map(|r| r.held.clone()).unwrap_or_default().into_iter(), end);

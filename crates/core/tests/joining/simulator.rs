@@ -315,7 +315,7 @@ impl Simulation {
         let (took, join_took) = (scenario.step(active) * scenario.keys[key], scenario.join * joined as f64);
         worker.spent[key] += took;
         let length = Duration::from_secs_f64;
-        let report = Step { active, joined, took: length(took), join_took: length(join_took) };
+        let report = Step { active, joined, took: length(took), join_took: length(join_took), is_out_of_memory: false };
         worker.running = Some(Running { ends: now + took + join_took, key, report });
     }
 

@@ -146,7 +146,8 @@ fn what_was_learned_is_explained() {
         assert!(scheduler.submit(Time(0), item(id, 1)).is_ok());
         let launch = launched(&mut scheduler, Time(0)).pop().expect("it is alone");
         let (took, join_took) = (Duration::from_millis(10), Duration::from_millis(3));
-        (0..5).for_each(|_| scheduler.stepped(Time(0), ReplicaId(0), Step { active: 1, joined: 1, took, join_took }));
+        let step = Step { active: 1, joined: 1, took, join_took, ..Step::default() };
+        (0..5).for_each(|_| scheduler.stepped(Time(0), ReplicaId(0), step));
         assert!(scheduler.item_ended(launch.batch, ItemId(id)).is_some());
     }
     let explanation = scheduler.explain(Time(0));

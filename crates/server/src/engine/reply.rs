@@ -135,6 +135,8 @@ struct State {
     parts: VecDeque<Waiting>,
     /// Of all parts that wait.
     bytes: usize,
+    /// For how long the item waited before it was launched, and how many items its batch had then. Known with its first part.
+    launch: Option<(Duration, u32)>,
     /// The item is to be paused until so few bytes wait.
     resume_at: Option<usize>,
     end: Option<Answer>,
@@ -177,6 +179,13 @@ impl ReplySender {
     /// Whether the item waits now: a worker may have it, and be lost.
     pub(crate) fn set_waiting(&mut self, waits: bool) {
         self.waiting.iter_mut().for_each(|item| item.set_counted(waits));
+    }
+
+    /// The first part of the item comes, which waited for so long before it was launched with so many items.
+    pub(crate) fn begin(&mut self, launch: Option<(Duration, u32)>) {
+        if let Some(channel) = &self.channel {
+            channel.lock().launch = launch;
+        }
     }
 
     /// For how long the item may be paused; `None` if its receiver may take any time.
@@ -294,6 +303,11 @@ impl ReplyReceiver {
     /// Whether the item, which was to be paused, may go on since the last event.
     pub fn take_resume(&mut self) -> bool {
         std::mem::take(&mut self.may_resume)
+    }
+
+    /// For how long the item waited before it was launched, and how many items its batch had then.
+    pub fn launch(&self) -> Option<(Duration, u32)> {
+        self.channel.lock().launch
     }
 
     /// How the item ended, if its end waits here.

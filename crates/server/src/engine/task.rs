@@ -277,8 +277,10 @@ impl Engine {
         }
         let ItemResult { id, sequence, outcome } = result;
         let is_last = outcome.is_end();
+        let mut launch = None;
         if !is_last {
             self.meters.parts.inc();
+            launch = if sequence == 0 { self.scheduler.launch_of(id) } else { None };
         }
         let Some(pending) = self.scheduler.item_of(batch, id) else {
             // No client waits for it any more. The replica that held it does so no longer.
@@ -287,6 +289,9 @@ impl Engine {
             }
             return;
         };
+        if launch.is_some() {
+            pending.reply.begin(launch);
+        }
         let end = match pending.take(sequence, outcome) {
             Taken::End(end) => end,
             Taken::Part => return self.scheduler.part_sent(now, batch, id),
@@ -339,15 +344,17 @@ impl Engine {
         if end.is_out_of_memory
             && let Some(most) = self.scheduler.too_large(now, end.batch)
         {
-            let name = &self.deployment;
-            tracing::warn!(
-                "{name}: a batch was too large for the memory of its device; for a while at most {most} items"
-            );
+            self.warn_of_memory("a batch was", most);
         }
         self.scheduler.batch_ended(now, replica, end.batch, end.is_clean);
         if self.trials.remove(&replica) {
             report(&self.reports, WorkerEvent::Trial(replica, false));
         }
+    }
+
+    fn warn_of_memory(&self, what: &str, most: usize) {
+        let name = &self.deployment;
+        tracing::warn!("{name}: {what} too large for the memory of its device; for a while at most {most} items");
     }
 
     fn carry_out(&mut self, now: Time, action: Action<Pending>) {

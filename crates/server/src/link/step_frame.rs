@@ -3,7 +3,7 @@
 //! worker's event loop that brought something; its figures say only how many joined.
 //!
 //! ```text
-//! computed u32 | joined u32 | microseconds u32 | microseconds of joining u32 | then a table of results
+//! computed u32 | joined u32 | microseconds u32 | microseconds of joining u32 | out of memory u8 | then a table of results
 //! ```
 
 use crate::link::batch_end::microseconds;
@@ -18,7 +18,7 @@ use jitney_core::scheduler::results::steps::Step;
 use std::ops::Range;
 use std::time::Duration;
 
-const STEP: usize = 4 * 4;
+const STEP: usize = 4 * 4 + 1;
 
 /// Makes the head of a results frame the head of a step's frame. Small values may follow its table.
 pub fn encode(step: &Step, results: &[u8]) -> Vec<u8> {
@@ -33,6 +33,7 @@ pub fn encode(step: &Step, results: &[u8]) -> Vec<u8> {
     }
     frame.put_u32_le(microseconds(step.took));
     frame.put_u32_le(microseconds(step.join_took));
+    frame.put_u8(step.is_out_of_memory.into());
     frame.extend_from_slice(&results[HEADER_LEN..]);
     let header = Header { kind: Kind::Parts, table: table + STEP, payload };
     frame[..HEADER_LEN].copy_from_slice(&header.encode());
@@ -55,5 +56,6 @@ fn read_step(table: &[u8]) -> Result<(Step, &[u8]), FrameError> {
     let (active, joined) = (table.u32()? as usize, table.u32()? as usize);
     let mut length = || table.u32().map(|us| Duration::from_micros(u64::from(us)));
     let (took, join_took) = (length()?, length()?);
-    Ok((Step { active, joined, took, join_took }, table.0))
+    let is_out_of_memory = table.u8()? != 0;
+    Ok((Step { active, joined, took, join_took, is_out_of_memory }, table.0))
 }

@@ -99,9 +99,10 @@ proptest! {
     }
 
     #[test]
-    fn a_step_arrives_as_it_left(entries in entries(), counts: (u32, u32), lengths: (u32, u32), cut in 0..16usize) {
+    fn a_step_arrives_as_it_left(entries in entries(), counts: (u32, u32), lengths: (u32, u32), is_out_of_memory: bool, cut in 0..17usize) {
         let us = |length| Duration::from_micros(u64::from(length));
-        let step = Step { active: counts.0 as usize, joined: counts.1 as usize, took: us(lengths.0), join_took: us(lengths.1) };
+        let (took, join_took) = (us(lengths.0), us(lengths.1));
+        let step = Step { active: counts.0 as usize, joined: counts.1 as usize, took, join_took, is_out_of_memory };
         let (header, table, payload) = split(&step_frame::encode(&step, &results_bytes(BatchId(0), &entries)));
         prop_assert_eq!(header.kind, Kind::Parts);
         let (read, results) = step_frame::decode(&table, &Bytes::from(payload.clone()).into()).unwrap();

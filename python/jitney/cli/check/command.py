@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from jitney.cli.check import profile
 from jitney.cli.check.answers import Answers, alike, show_answer, show_input
+from jitney.cli.check.parts import Parts
 from jitney.cli.options import add_layers, given_layers
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions, Resolved, resolve
@@ -109,15 +110,11 @@ def _load_and_try(deployment: Deployment, resolved: Resolved, arguments: argpars
     def try_examples() -> bool:
         if arguments.profile and not any(each.examples for each in deployment.served):
             raise ConfigError("there is nothing to measure: --profile runs the examples; add examples=[…] to it")
-        trials = [
-            Trial(
-                each,
-                resolved.options,
-                codec,
-                whole(model.of(each.function_name).predict, codec, batched=resolved.options.batched),
-            )
-            for each, codec in zip(deployment.served, codecs, strict=True)
-        ]
+        trials: list[Trial] = []
+        for each, codec in zip(deployment.served, codecs, strict=True):
+            parts, predict = Parts(), model.of(each.function_name).predict
+            predict = whole(predict, codec, batched=resolved.options.batched, on_part=parts.add)
+            trials.append(Trial(each, resolved.options, codec, predict, parts))
         return all([_try(trial, profile=arguments.profile) for trial in trials])
 
     # As in a worker: `check` while no batch runs, and `close` as the last call, whatever happened before.
@@ -208,15 +205,23 @@ class Trial:
     options: DeploymentOptions
     codec: Codec
     predict: Callable[..., Any]
+    parts: Parts
+    """Of the last call."""
 
     def run(self) -> bool:
         """Run them alone and together, print, compare; False if an answer is not valid."""
         examples = self.deployment.examples
-        single = [alone(lambda example=example: self.call([example])) for example in examples]
+        single: list[tuple[Answers, float]] = []
+        made: list[list[str]] = []
+        for example in examples:
+            single.append(alone(lambda example=example: self.call([example])))
+            made.append(self.parts.lines(_time))
         again = alone(lambda: self.call(examples[:1]))
         is_good = True
-        for example, (answers, _) in zip(examples, single, strict=True):
+        for example, parts, (answers, _) in zip(examples, made, single, strict=True):
             print(f"  in   {show_input(example)}")
+            for line in parts:
+                print(f"       {line}")
             print(f"  out  {show_answer(answers, 0)}")
             is_good &= not answers.errors
         print(f"  first call {_time(single[0][1])}, second call {_time(again[1])}")
@@ -287,6 +292,7 @@ class Trial:
             method = self.deployment.function_name
             raise ConfigError(f"the example {show_input(values[index])} is not what {method} takes: {error}")
         arguments = self.codec.arguments(decoded)
+        self.parts.begin()
         began = perf_counter()
         output: Any = self.predict(*arguments)
         took_s = perf_counter() - began

@@ -16,6 +16,7 @@ from jitney.deployments.model import StepFunctions
 from jitney.errors import InvalidOutput
 from jitney.types.steps import Later
 from jitney.worker.health import Health, IdleCheck
+from jitney.worker.memory import is_out_of_memory
 from jitney.worker.pipeline import guarded, wait_checked
 from jitney.worker.replica import BatchState
 from jitney.worker.splitting import Split, predict_split
@@ -54,7 +55,16 @@ class StepLink(Protocol):
         """Wait until `changes` has grown beyond this number, or for so long."""
         ...
 
-    def send_step(self, batches: "Sequence[Results]", active: int, joined: int, step_s: float, join_s: float) -> None:
+    def send_step(  # noqa: PLR0913 -- as the link has it
+        self,
+        batches: "Sequence[Results]",
+        active: int,
+        joined: int,
+        step_s: float,
+        join_s: float,
+        *,
+        out_of_memory: bool = False,
+    ) -> None:
         """Send what a step brought."""
         ...
 
@@ -102,6 +112,8 @@ class StepLoop:
         self._unsent: list[Unsent] = []
         """Results to which something may have been written since the last step."""
         self._ends = False
+        self._is_out_of_memory = False
+        """All items together were too many for the memory of the device, since the last step was sent."""
 
     def run(self) -> None:
         """Serve until the end, or until the model is broken, which raises WorkerBroken."""
@@ -179,7 +191,10 @@ class StepLoop:
             for position, found in zip(part.positions, cast("Sequence[Any]", part.output), strict=True):
                 self._take_admitted(Active(items, position, state, found, keys[decoded.indices[position]]))
         for position, failure in split.failures.items():
-            items.fail(position, self._failed(items, position, state, failure.error, alone=failure.alone))
+            if self._lacks_room(failure.error, self._active):
+                items.later(position)
+            else:
+                items.fail(position, self._failed(items, position, state, failure.error, alone=failure.alone))
         return len(items.open(positions))
 
     def _take_admitted(self, active: Active) -> None:
@@ -195,23 +210,26 @@ class StepLoop:
 
     # ------------------------------------------------------------------------------------------ steps
 
-    def _step(self) -> int:
-        """Make one step of the key on which the least time was spent; returns how many items it had.
-
-        Paused items are left out.
-        """
+    def _ready(self) -> list[Active]:
+        """Return the items of the key on which the least time was spent; none while all items are paused."""
         ready, spent = self._active, self._spent
         if paused := set(self._link.paused()):
             ready = [active for active in ready if active.items.id(active.position) not in paused]
             if not ready:
-                return 0
+                return []
             keys = {active.key for active in ready}
             spent = {key: self._spent[key] for key in keys}
             # A key whose items go on later begins with as much time as the one with the least, as a new key does.
             least = min(spent.values())
             self._spent.update({key: max(least, before) for key, before in self._spent.items() if key not in keys})
         key = min(spent, key=spent.__getitem__)
-        chosen = [active for active in ready if active.key == key]
+        return [active for active in ready if active.key == key]
+
+    def _step(self) -> int:
+        """Make one step of one key; returns how many items it had."""
+        chosen = self._ready()
+        if not chosen:
+            return 0
 
         def step(some: Sequence[int]) -> Sequence[Any]:
             computing([chosen[place].items.id(chosen[place].position) for place in some])
@@ -228,14 +246,19 @@ class StepLoop:
         began = perf_counter()
         split = self._search(step, range(len(chosen)))
         computing(())
-        self._spent[key] += perf_counter() - began
+        self._spent[chosen[0].key] += perf_counter() - began
         for part in split.parts:
             self._take_step([chosen[place] for place in part.positions], part.output)
         for place, failure in split.failures.items():
             one = chosen[place]
-            one.items.fail(
-                one.position, self._failed(one.items, one.position, one.batch, failure.error, alone=failure.alone)
-            )
+            others = [active for active in self._active if active is not one]
+            if self._lacks_room(failure.error, others) and not one.items.has_begun(one.position):
+                one.items.later(one.position)
+            else:
+                verdict = self._failed(one.items, one.position, one.batch, failure.error, alone=failure.alone)
+                one.items.fail(one.position, verdict)
+        if split.is_out_of_memory:
+            self._give_back_newest()
         if split.parts:
             self._health.answered()
         self._release_ended()
@@ -247,7 +270,24 @@ class StepLoop:
         """Call it for all; if it raises, for smaller and smaller parts."""
         if not places:
             return Split()
-        return predict_split(call, places, retry=self._retry, is_down=self._health.is_down)
+        split = predict_split(call, places, retry=self._retry, is_down=self._health.is_down)
+        self._is_out_of_memory |= split.is_out_of_memory
+        return split
+
+    def _lacks_room(self, error: BaseException, others: Sequence[Active]) -> bool:
+        """Whether an item does not fit next to the others. Alone it may, so it is offered again when one has ended."""
+        if not (self._retry and others and is_out_of_memory(error)):
+            return False
+        self._is_out_of_memory = True
+        return True
+
+    def _give_back_newest(self) -> None:
+        """Give the newest item back of which no part has left: what it holds is free for the others."""
+        still_open = [active for active in self._active if active.is_open()]
+        newest = [active for active in still_open if not active.items.has_begun(active.position)][-1:]
+        if self._retry and len(still_open) > 1:
+            for active in newest:
+                active.items.later(active.position)
 
     def _take_step(self, chosen: Sequence[Active], outcomes: Any) -> None:
         """Write what a step says. Items that joined together are written together."""
@@ -293,6 +333,8 @@ class StepLoop:
             self._replica.log_failure("release", error)
 
     def _send(self, stepped: int, joined: int, step_s: float, join_s: float) -> None:
-        self._link.send_step([results for results, _ in self._unsent], stepped, joined, step_s, join_s)
+        results = [results for results, _ in self._unsent]
+        self._link.send_step(results, stepped, joined, step_s, join_s, out_of_memory=self._is_out_of_memory)
+        self._is_out_of_memory = False
         active = {id(active.items) for active in self._active}
         self._unsent = [(results, items) for results, items in self._unsent if id(items) in active]

@@ -10,16 +10,24 @@ from jitney.errors import InvalidOutput
 from jitney.types.steps import NOTHING, End
 
 
-def whole(predict: Callable[..., Any], codec: Codec, *, batched: bool) -> Callable[..., object]:
-    """Return a function that gives whole answers: it runs a generator to its end and joins the parts of each item."""
+def whole(
+    predict: Callable[..., Any], codec: Codec, *, batched: bool, on_part: Callable[[int, object], None] | None = None
+) -> Callable[..., object]:
+    """Return a function that gives whole answers: it runs a generator to its end and joins the parts of each item.
+
+    `on_part` gets the index of an item and its part when that is made.
+    """
     if not codec.has_parts:
         return predict
 
     def call(*arguments: Any) -> object:
         items = [_Item() for _ in range(len(arguments[0]) if batched else 1)]
         for outcomes in steps(predict(*arguments), lambda: [item.is_open for item in items], batched=batched):
-            for item, outcome in zip(items, counted(outcomes, len(items)), strict=True):
+            for place, (item, outcome) in enumerate(zip(items, counted(outcomes, len(items)), strict=True)):
+                before = len(item.parts)
                 item.take(outcome)
+                if on_part is not None and len(item.parts) > before:
+                    on_part(place, item.parts[-1])
             if not any(item.is_open for item in items):
                 break
         answers = [codec.join(item.parts) if item.answer is NOTHING else item.answer for item in items]

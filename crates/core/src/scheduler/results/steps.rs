@@ -21,6 +21,8 @@ pub struct Step {
     pub took: Duration,
     /// What it took to decode and to admit the newcomers.
     pub join_took: Duration,
+    /// Whether all items together were too many for the memory of the device.
+    pub is_out_of_memory: bool,
 }
 
 impl<P: Payload> Scheduler<P> {
@@ -29,7 +31,8 @@ impl<P: Payload> Scheduler<P> {
     pub fn stepped(&mut self, now: Time, replica: ReplicaId, step: Step) {
         let Some(class) = self.replicas.class(replica).filter(|_| self.rules.joins) else { return };
         let items = self.open_sets.stepped(replica, now);
-        if self.rules.side_by_side {
+        // What was computed in several calls teaches nothing.
+        if self.rules.side_by_side || step.is_out_of_memory {
             return;
         }
         let stepping = items.saturating_sub(self.pauses.of(replica));
@@ -43,6 +46,12 @@ impl<P: Payload> Scheduler<P> {
                 self.memory_limits.fitted(WITHOUT_KEY, items, self.rules.batch.max_items);
             }
         }
+    }
+
+    /// The items of a replica were too many for the memory of its device. Returns how many are taken to fit. This is said before the
+    /// step, which may bring ends.
+    pub fn open_set_too_large(&mut self, now: Time, replica: ReplicaId) -> usize {
+        self.memory_limits.too_large(WITHOUT_KEY, self.open_sets.items(replica), now)
     }
 
     /// The batch with which an item came to a replica that holds it; its client may have left.

@@ -6,6 +6,7 @@ use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use prometheus::{Histogram, IntCounter};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The metrics of the streams of one deployment.
@@ -37,12 +38,14 @@ pub(crate) struct StreamWatch {
     started: Instant,
     /// When the last part was handed over.
     last_part: Option<Instant>,
+    /// How long it took until the first part was handed over.
+    first_part: Option<Duration>,
 }
 
 impl StreamWatch {
     /// Of a stream whose request arrived now.
     pub(crate) fn new(meters: Option<Arc<StreamMeters>>) -> StreamWatch {
-        StreamWatch { meters, started: Instant::now(), last_part: None }
+        StreamWatch { meters, started: Instant::now(), last_part: None, first_part: None }
     }
 
     /// When its request arrived.
@@ -50,13 +53,22 @@ impl StreamWatch {
         self.started
     }
 
+    /// How long it took until the first part was handed over.
+    pub(crate) fn first_part(&self) -> Option<Duration> {
+        self.first_part
+    }
+
     /// A part is handed to the connection.
     pub(crate) fn part(&mut self) {
-        let Some(meters) = &self.meters else { return };
         let now = Instant::now();
-        match self.last_part.replace(now) {
-            None => meters.first_part_seconds.observe((now - self.started).as_secs_f64()),
-            Some(last) => meters.part_gap_seconds.observe((now - last).as_secs_f64()),
+        let last = self.last_part.replace(now);
+        let length = now - last.unwrap_or(self.started);
+        if last.is_none() {
+            self.first_part = Some(length);
+        }
+        if let Some(meters) = &self.meters {
+            let histogram = if last.is_none() { &meters.first_part_seconds } else { &meters.part_gap_seconds };
+            histogram.observe(length.as_secs_f64());
         }
     }
 

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// What comes next of an answer.
 #[derive(Debug)]
@@ -96,6 +97,13 @@ impl AnswerParts {
     pub(crate) fn give_up(mut self, outcome: Outcome) -> Ticket {
         self.cancel();
         self.end(outcome)
+    }
+
+    /// Where the time until the first part went: `model` is the time from the launch of its item to this part. `None` before.
+    pub(crate) fn until_first_part(&self) -> Option<Timing> {
+        let first_part = self.watch.first_part()?;
+        let (queue, batch_size) = self.replies.iter().flatten().find_map(ReplyReceiver::launch).unwrap_or_default();
+        Some(Timing { queue, batch: Duration::ZERO, model: first_part.saturating_sub(queue), batch_size })
     }
 
     /// Whether the engine has given an item up because its client reads too slowly, and the client has not read that.

@@ -10,6 +10,10 @@ use jitney_core::time::Time;
 impl Engine {
     /// A step was made, or items that run side by side have news. Items may be of several batches, and each ends by itself.
     pub(super) fn stepped(&mut self, now: Time, replica: ReplicaId, step: Step, results: ReceivedResults) {
+        if step.is_out_of_memory {
+            let most = self.scheduler.open_set_too_large(now, replica);
+            self.warn_of_memory("the items of a step were", most);
+        }
         self.scheduler.stepped(now, replica, step);
         self.meters.steps.iter().for_each(|steps| steps.stepped(&step));
         if step.active > 0 {

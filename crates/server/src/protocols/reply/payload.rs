@@ -49,6 +49,8 @@ pub(crate) struct Ending(Arc<Mutex<EndingState>>);
 struct EndingState {
     ticket: Option<Ticket>,
     is_given_up: bool,
+    /// Where the time until the first part went.
+    first_part: Option<Timing>,
 }
 
 impl Ending {
@@ -59,6 +61,11 @@ impl Ending {
     /// The request has ended.
     pub(crate) fn set(&self, ticket: Ticket) {
         self.lock().ticket = Some(ticket);
+    }
+
+    /// Where the time until the first part went, if it has come.
+    pub(crate) fn set_first_part(&self, timing: Option<Timing>) {
+        self.lock().first_part = timing;
     }
 
     /// Whether the connection ends because its client did not take what there was.
@@ -134,6 +141,14 @@ impl ReplyBody {
     /// Where the time of its request went: zeros if the engine never had it.
     pub(crate) fn timing(&self) -> Timing {
         self.ticket.as_ref().map(|ticket| ticket.timing).unwrap_or_default()
+    }
+
+    /// Of an answer in parts: where the time until its first part went.
+    pub(crate) fn first_part(&self) -> Option<Timing> {
+        match &self.content {
+            Content::Stream(_, _, Some(ending)) => ending.lock().first_part,
+            Content::Stream(..) | Content::Whole(_) => None,
+        }
     }
 
     /// Bytes of an answer in one piece; of a stream nobody knows.

@@ -54,16 +54,16 @@ impl RequestId {
     }
 
     /// Writes the id, where the time went and how many rode along: one allocation for all values. What was refused before
-    /// it waited or rode says so with zeros.
-    pub(crate) fn write_headers(&self, headers: &mut HeaderMap, timing: &Timing) {
+    /// it waited or rode says so with zeros. `is_first_part` says that `model` of the timing ends with the first part of the answer.
+    pub(crate) fn write_headers(&self, headers: &mut HeaderMap, timing: &Timing, is_first_part: bool) {
         let mut text = Vec::with_capacity(96);
         if let RequestId::Fresh(number) = self {
             text.extend_from_slice(&hex(*number));
         }
         let id_end = text.len();
-        for (name, length) in
-            [("queue;dur=", timing.queue), (", batch;dur=", timing.batch), (", model;dur=", timing.model)]
-        {
+        let whole = [("queue;dur=", timing.queue), (", batch;dur=", timing.batch), (", model;dur=", timing.model)];
+        let until_first_part = [("queue;dur=", timing.queue), (", first-part;dur=", timing.model)];
+        for &(name, length) in if is_first_part { &until_first_part[..] } else { &whole } {
             text.extend_from_slice(name.as_bytes());
             write_ms(&mut text, length);
         }
@@ -126,8 +126,10 @@ mod tests {
             model: Duration::from_secs(5),
             batch_size: 64,
         };
-        RequestId::fresh().write_headers(&mut headers, &timing);
+        RequestId::fresh().write_headers(&mut headers, &timing, false);
         assert_eq!(headers["server-timing"], "queue;dur=1.234, batch;dur=0.100, model;dur=5000.000");
         assert_eq!(headers["x-jitney-batch-size"], "64");
+        RequestId::fresh().write_headers(&mut headers, &timing, true);
+        assert_eq!(headers["server-timing"], "queue;dur=1.234, first-part;dur=5000.000");
     }
 }

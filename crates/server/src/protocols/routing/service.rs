@@ -123,8 +123,8 @@ async fn answer(arrived: &mut Arrived, own_host: Option<&str>, body: &mut Upload
         dispatch(exchange, protocol, body).await
     };
     // The one place for all protocols: an answer that is made elsewhere comes through here too.
-    let timing = reply.body().timing();
-    id.write_headers(reply.headers_mut(), &timing);
+    let (timing, first_part) = (reply.body().timing(), reply.body().first_part());
+    id.write_headers(reply.headers_mut(), &first_part.unwrap_or(timing), first_part.is_some());
     Origins(&state.options.cors_origin).let_read(head.headers.get(ORIGIN), reply.headers_mut());
     if let (true, Some(length)) = (head.method == Method::HEAD, reply.body().len()) {
         *reply.body_mut() = ReplyBody::from(Bytes::new());

@@ -45,6 +45,7 @@ pub(crate) async fn reply(
     };
     let media = HeaderValue::from_static(form.media());
     let ending = Ending::default();
+    ending.set_first_part(parts.until_first_part());
     let silence = Box::pin(sleep(LONGEST_SILENCE));
     let body = PartsBody { parts: Some(parts), next: first, form, recipient, silence, ending: ending.clone() };
     let mut reply = Response::new(ReplyBody::parts(Box::pin(body), ending));
