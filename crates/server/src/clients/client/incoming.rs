@@ -71,7 +71,7 @@ impl Incoming {
     }
 }
 
-/// How much of an answer its caller has taken: what has come and does not wait. It is not counted as it is read, because texts
+/// How much of an answer its caller has taken: what has come and does not wait. Counting what it reads would be wrong, because texts
 /// that wait are put together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken {
