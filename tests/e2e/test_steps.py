@@ -117,3 +117,13 @@ def test_items_that_do_not_fit_into_the_memory_wait_and_fewer_join(serve: Serve)
         assert set(threads.map(post, range(24))) == {200}
     assert "tight: the items of a step were too large for the memory of its device" in server.log()
     assert server.metric("jitney_active_items", deployment="tight") == 0
+
+
+def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error(serve: Serve, tmp_path: Path) -> None:
+    server = serve("stepping.py", arguments=("--drain-timeout-s", "1", "--drain-grace-s", "0"))
+    with stream(server, {"text": "long one", "gate": str(tmp_path / "gate")}) as reply:
+        assert reply.readline() == b'data: "l"\n', "its second letter never comes"
+        server.process.send_signal(signal.SIGTERM)
+        name, data = reply.read().decode().strip().splitlines()
+    assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "draining")
+    assert server.process.wait(60) == 1
