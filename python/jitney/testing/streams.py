@@ -15,7 +15,10 @@ Event = tuple[int, Any, str | None]
 
 
 class PythonStream:
-    """Stands for `_core.Stream`. Each event is computed when it is waited for, on the one thread of its engine."""
+    """Stands for `_core.Stream`. It reads events on the one thread of its engine.
+
+    `inline` computes the whole answer before the first event. A fake computes each event when it is waited for.
+    """
 
     def __init__(self, events: Iterator[Event], thread: ThreadPoolExecutor) -> None:
         self._events: Final = events
