@@ -23,7 +23,7 @@ LOOPS: list[Coroutines] = []
 """Event loops of the models of a test, which its module ends."""
 
 
-def make(predict: Predict, link: FakeLink, **options: Any) -> Replica:
+def make(predict: Predict, link: FakeLink, method: str = "predict", **options: Any) -> Replica:
     in_force = DeploymentOptions(**options)
     codec = Codec(read_signature(predict, batched=in_force.batched), in_force)
     coroutines = Coroutines() if is_async(predict) else None
@@ -32,7 +32,7 @@ def make(predict: Predict, link: FakeLink, **options: Any) -> Replica:
         LOOPS.append(coroutines)
         predict = coroutines.waiting(predict)
     return replica_class(codec)(
-        cast("Any", link), predict, codec, in_force, cast("Any", FakeResults), coroutines=coroutines
+        cast("Any", link), predict, codec, in_force, cast("Any", FakeResults), coroutines=coroutines, method=method
     )
 
 

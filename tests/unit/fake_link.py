@@ -204,6 +204,8 @@ class FakeLink:
         self.on_wait: Callable[[], None] = self.stopped.clear
         """Called when the worker waits because of them."""
         self.waits = 0
+        self._changes = 0
+        self._stopped_before: list[int] = []
 
     def send(self, kind: str, body: bytes) -> None:
         self.sent.append((kind, body))
@@ -212,10 +214,13 @@ class FakeLink:
         return list(self.stopped)
 
     def changes(self) -> int:
-        return self.waits
+        if self.stopped != self._stopped_before:
+            self._stopped_before = list(self.stopped)
+            self._changes += 1
+        return self._changes
 
     def wait_for_change(self, changes: int, timeout_s: float) -> None:
-        assert (changes, timeout_s) == (self.waits, 1.0)
+        assert (changes, timeout_s) == (self._changes, 1.0)
         self.waits += 1
         self.on_wait()
 

@@ -111,16 +111,21 @@ class Health:
 
     def failed(self, error: BaseException, items: int, method: str = "predict") -> None:
         """Note that this method failed for all items of a batch; raises WorkerBroken if the model is the cause."""
+        if self.note_failure(error, items, method):
+            self.run_test()
+
+    def note_failure(self, error: BaseException, items: int, method: str) -> bool:
+        """Do the same as `failed` without the test of the model; returns whether the test is due."""
         if isinstance(error, (InvalidInput, *NOT_NOW)) or is_out_of_memory(error):
-            return
+            return False
         self._failed += 1
         self._last = place(error) if items > 1 else self._last
         if self.test is None and self._failed >= FAILED_BATCHES:
             raise WorkerBroken(f"{method} failed for {self._failed} batches in a row: {one_line(error)}") from error
-        if self.test is not None and self._failed > 1 and self._failed & (self._failed - 1) == 0:
-            self._run_test()
+        return self.test is not None and self._failed > 1 and self._failed & (self._failed - 1) == 0
 
-    def _run_test(self) -> None:
+    def run_test(self) -> None:
+        """Call `predict` with an input that it has answered before; raises WorkerBroken if it fails."""
         assert self.test is not None
         try:
             self.test()

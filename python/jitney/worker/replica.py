@@ -83,7 +83,7 @@ class Replica:
         self._failures = failures or FailureLog()
         self._health = health or Health()
         self._coroutines = coroutines
-        self._method = method
+        self.method: Final = method
         self._process = os.getpid()
 
     @property
@@ -152,13 +152,13 @@ class Replica:
         if isinstance(failure.error, Abandoned):
             return Verdict("cancelled", failure.error.message)
         if not _is_for_client(failure):
-            self._failures.log(self._method, failure.error, source)
+            self._failures.log(self.method, failure.error, source)
         return _verdict(failure)
 
     def _judge(self, positions: Sequence[int], split: Split, test: Callable[[], object] | None) -> None:
         """Note whether `predict` answered anything; raises WorkerBroken if it can answer nothing any more."""
         if not split.parts:
-            self._health.failed(split.failures[positions[0]].error, len(positions), self._method)
+            self._health.failed(split.failures[positions[0]].error, len(positions), self.method)
             return
         self._health.answered()
         if test is not None:
@@ -216,7 +216,7 @@ class Replica:
             try:
                 output = self._call(arguments, state, indices)
             except BaseException as error:
-                raise_if_permanent(error, self._method)
+                raise_if_permanent(error, self.method)
                 raise
             finally:
                 self.end_child()
@@ -249,7 +249,7 @@ class Replica:
         index = decoded.indices[position]
         try:
             for _, error in self._codec.encode(output, decoded, [position], state.batch, results):
-                self._failures.log(f"an answer of {self._method}", error, state.source(index))
+                self._failures.log(f"an answer of {self.method}", error, state.source(index))
         except BaseException as error:
             write_verdict(index, self._unencodable(error, state.source(index)), results)
 
@@ -270,7 +270,7 @@ class Replica:
 
     def raise_if_broken(self, error: BaseException) -> None:
         """Raise WorkerBroken if this error says that the process can compute nothing any more."""
-        raise_if_permanent(error, self._method)
+        raise_if_permanent(error, self.method)
 
     def results(self, batch: "Batch") -> "Results":
         """Return where the outcomes of a batch are collected."""
@@ -296,11 +296,11 @@ class Replica:
         except NotCopyable:
             pass
         except BaseException as error:
-            self._failures.log(f"copying what {self._method} returned", error, state.source(*indices))
+            self._failures.log(f"copying what {self.method} returned", error, state.source(*indices))
         kept = CopiedResults()
         try:
             for index, error in self._codec.encode(output, decoded, positions, state.batch, cast("Any", kept)):
-                self._failures.log(f"an answer of {self._method}", error, state.source(index))
+                self._failures.log(f"an answer of {self.method}", error, state.source(index))
         except BaseException as error:
             kept, verdict = CopiedResults(), self._unencodable(error, state.source(*indices))
             for index in indices:
@@ -336,15 +336,15 @@ class Replica:
                     break
             else:
                 for index, error in failed:
-                    self._failures.log(f"an answer of {self._method}", error, state.source(index))
+                    self._failures.log(f"an answer of {self.method}", error, state.source(index))
                 return results
 
     def _unencodable(self, error: BaseException, source: str) -> Verdict:
-        self._failures.log(f"what {self._method} returned", error, source)
+        self._failures.log(f"what {self.method} returned", error, source)
         if isinstance(error, InvalidOutput):
             return Verdict("invalid_output", printable(error))
         # The text of the exception is the model's, and stays in the log.
-        return Verdict("invalid_output", f"what {self._method} returned cannot be encoded: {type(error).__name__}")
+        return Verdict("invalid_output", f"what {self.method} returned cannot be encoded: {type(error).__name__}")
 
 
 class Methods:

@@ -10,9 +10,10 @@ from batches import answer, make
 from fake_link import TAG_JSON, FakeBatch, FakeLink, Outcome
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions
-from jitney.errors import InvalidInput, InvalidOutput
+from jitney.errors import InvalidInput, InvalidOutput, WorkerBroken
 from jitney.signature.annotations import read_signature
 from jitney.worker.gauge import Gauge
+from jitney.worker.health import FAILED_BATCHES
 from jitney.worker.pipeline import Loop
 from jitney.worker.streams.whole import whole
 
@@ -86,6 +87,17 @@ def test_a_generator_of_a_batch_goes_on_while_one_of_its_clients_reads() -> None
     assert (link.said[1], link.waits) == ([(0, "a"), (1, "c"), (0, "b"), (1, "d")], 0)
     link = run_paused(spell, [1000, 1001], waits=2)
     assert (link.said[1], link.waits) == ([(0, "a"), (1, "c"), (0, "b"), (1, "d")], 2)
+
+
+def test_a_worker_that_is_replaced_names_the_generator_that_failed() -> None:
+    def shout(texts: list[str]) -> Iterator[list[str]]:
+        yield texts[:0]
+        raise ValueError
+
+    link = FakeLink([FakeBatch(number, ["a"]) for number in range(FAILED_BATCHES)])
+    replica = make(shout, link, method="shout")
+    with pytest.raises(WorkerBroken, match="shout failed for 8 batches in a row"):
+        Loop(cast("Any", link), replica, Gauge(), crash=lambda: pytest.fail("it crashed")).run()
 
 
 def test_the_whole_answer_may_be_another_than_the_parts() -> None:

@@ -10,6 +10,7 @@ import pytest
 from batches import LOOPS, make, tasks
 from fake_link import FakeBatch, FakeLink
 from jitney.context import enter, leave
+from jitney.deployments.coroutines import Coroutines
 from jitney.errors import WorkerBroken
 from jitney.worker.health import FAILED_BATCHES, Health, IdleCheck
 
@@ -197,6 +198,41 @@ def test_items_that_fail_in_a_row_replace_a_worker_that_was_never_seen_to_answer
     with pytest.raises(WorkerBroken, match="8 batches in a row"):
         tasks(make(predict, front, batched=False), front).run()
     assert len(front.ended()) == FAILED_BATCHES, "each of them was answered before"
+
+
+def test_a_worker_that_is_replaced_names_the_method_that_failed() -> None:
+    async def shout(item: str) -> str:
+        raise ValueError(item)
+
+    front = Front(*[FakeBatch(number, ["a"], method="shout") for number in range(FAILED_BATCHES)])
+    with pytest.raises(WorkerBroken, match="shout failed for 8 batches in a row"):
+        tasks(make(shout, front, method="shout", batched=False), front).run()
+
+
+def test_a_failed_item_does_not_stop_the_event_loop_unless_the_model_is_to_be_tested() -> None:
+    front, ran = Front(FakeBatch(1, ["runs on"])), 0
+
+    async def predict(item: str) -> str:
+        if item == "bad":
+            raise ValueError(item)
+        for number in (2, 3, 4):
+            front.give(FakeBatch(number, ["bad"]))
+            while (number, 0) not in front.ended():
+                await asyncio.sleep(0.001)
+        front.end()
+        return item
+
+    class Counted(Coroutines):
+        def run(self, coroutine: Any) -> Any:
+            nonlocal ran
+            ran += 1
+            return super().run(coroutine)
+
+    replica = make(predict, front, batched=False)
+    LOOPS[-1].__class__ = Counted
+    tasks(replica, front).run()
+    assert [outcomes[0].reason for outcomes in front.outcomes.values()] == [*["model_failed"] * 3, "ok"]
+    assert ran <= 2, "until the front says that no more items come, and until the last one ends"
 
 
 @pytest.mark.parametrize("works", [True, False])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import jitney
 import numpy as np
@@ -65,6 +66,21 @@ def test_an_item_whose_client_does_not_read_is_not_asked_for_its_next_part() -> 
 
     tasks(make(predict, front, batched=False), front).run()
     assert front.said[1] == [(0, "a"), (1, "d"), (1, "e"), (0, "b"), (0, "c")]
+
+
+def test_the_link_is_asked_who_is_paused_only_when_something_has_changed() -> None:
+    asked = 0
+
+    class Asked(FakeLink):
+        def paused(self) -> list[int]:
+            nonlocal asked
+            asked += 1
+            return super().paused()
+
+    front = Asked([streamed("many letters", "and more")])
+    tasks(make(spell, front, batched=False), front).run()
+    assert len(front.said[1]) == 20
+    assert asked == 1
 
 
 def test_clients_that_take_no_parts_get_them_together() -> None:
@@ -134,6 +150,48 @@ def test_an_item_whose_client_leaves_is_cancelled_between_parts_and_within_them(
     tasks(make(predict, front, batched=False), front).run()
     assert ended in ([["CancelledError"]] if awaits else [["GeneratorExit"], ["CancelledError"]])
     assert [outcome.reason for outcome in front.outcomes[1]] == ["cancelled", "ok"]
+
+
+@pytest.mark.parametrize("last", [None, jitney.End("end")])
+def test_a_generator_that_catches_its_cancellation_is_closed_at_its_next_yield(last: jitney.End[str] | None) -> None:
+    batch, yielded = streamed("stubborn", "other"), 0
+    front = Front(batch)
+
+    async def predict(text: str) -> AsyncIterator[jitney.Step[str]]:
+        nonlocal yielded
+        yield "first"
+        batch.unwanted.add(0)
+        while text == "other" and not (front.ended() or yielded > 3):
+            await asyncio.sleep(0.001)
+        while text == "stubborn" and yielded < 10:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0 if yielded else 60)
+            yielded += 1
+            yield last or "again"
+        front.end()
+
+    tasks(make(predict, front, batched=False), front).run()
+    assert [outcome.reason for outcome in front.outcomes[1]] == ["cancelled", "ok"]
+    assert [part for place, part in front.said[1] if place == 0] == ["first"], "no part after the verdict"
+    assert yielded == 1
+
+
+def test_a_generator_that_catches_its_cancellation_and_says_nothing_breaks_the_worker() -> None:
+    batch, clock = streamed("stubborn"), Clock()
+    front = Front(batch)
+
+    async def predict(text: str) -> AsyncIterator[jitney.Step[str]]:
+        yield text
+        batch.unwanted.add(0)
+        while clock.now < 1000:
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                clock.now += 100
+
+    with pytest.raises(WorkerBroken, match="was cancelled and has not ended for more than 3 s"):
+        tasks(make(predict, front, batched=False), front, batch_timeout_s=3, clock=clock).run()
+    clock.now = 1000
 
 
 def test_the_first_part_moves_the_deadline_and_the_front_cancels_then() -> None:

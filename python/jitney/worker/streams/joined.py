@@ -53,12 +53,19 @@ class Joined:
         """Return the id of an item."""
         return self.state.ids[self._indices[position]]
 
-    async def run(self, position: int, has_news: Callable[[], None], go_on: Callable[[], Awaitable[None]]) -> None:
+    async def run(
+        self,
+        position: int,
+        raise_if_cancelled: Callable[[], None],
+        has_news: Callable[[], None],
+        go_on: Callable[[], Awaitable[None]],
+    ) -> None:
         """Compute one item. `has_news` is called when something of it is to be sent. `go_on` waits for its client."""
         del go_on  # a whole answer
         self._enter(position)
         assert self.state.decoded is not None
         answer = await self.replica.call(self.state.decoded, position)
+        raise_if_cancelled()
         self.replica.write_answer(answer, self.state, self.state.decoded, position, self.results)
         self._open.discard(position)
         has_news()
@@ -95,7 +102,13 @@ class JoinedStreams(Joined):
         """Return the open items for which no request waits any more."""
         return [] if self._items is None else self._items.unwanted(self.open)
 
-    async def run(self, position: int, has_news: Callable[[], None], go_on: Callable[[], Awaitable[None]]) -> None:
+    async def run(
+        self,
+        position: int,
+        raise_if_cancelled: Callable[[], None],
+        has_news: Callable[[], None],
+        go_on: Callable[[], Awaitable[None]],
+    ) -> None:
         """Run the generator of one item to the end of the item. One part of each item leaves in a turn of the loop."""
         self._enter(position)
         items = self._items
@@ -107,6 +120,7 @@ class JoinedStreams(Joined):
             if hasattr(stream, "aclose"):
                 stack.push_async_callback(stream.aclose)
             async for outcome in _iterated(stream):
+                raise_if_cancelled()
                 if isinstance(outcome, (End, BaseException)):
                     last = cast("Any", outcome)
                     break
@@ -116,6 +130,7 @@ class JoinedStreams(Joined):
                     break
                 await asyncio.sleep(0)
                 await go_on()
+        raise_if_cancelled()
         # The generator has ended: an item that was said to have ended takes no place any more.
         items.take([position], [last], self.verdict)
         self._open.discard(position)

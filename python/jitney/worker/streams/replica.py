@@ -53,7 +53,7 @@ class StreamReplica(Replica):
         if items.answered:
             self._health.answered()
         elif call.error is not None:
-            self._health.failed(call.error, len(positions))
+            self._health.failed(call.error, len(positions), self.method)
 
     def advance(self, arguments: tuple[Any, ...], wanted: Callable[[], Sequence[bool]]) -> Any:
         """Return the steps of the generator for these arguments."""

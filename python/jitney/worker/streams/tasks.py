@@ -44,6 +44,10 @@ class TaskLink(Protocol):
         """Return the ids of the items of which no further part is to be made: their clients do not read."""
         ...
 
+    def changes(self) -> int:
+        """Return a number that grows with each message that may change what is to be computed."""
+        ...
+
     def send_step(self, batches: "Sequence[Results]", active: int, joined: int, step_s: float, join_s: float) -> None:
         """Send what a turn of the event loop brought."""
         ...
@@ -68,6 +72,11 @@ class Running:
         """Cancel the task. The item ends when the task has ended."""
         self.verdict, self.news_at = verdict, now
         self.task.cancel()
+
+    def raise_if_cancelled(self) -> None:
+        """Raise CancelledError after `cancel`: the model may have caught the first one, and gone on."""
+        if self.verdict is not None:
+            raise asyncio.CancelledError
 
 
 class TaskLoop:
@@ -102,8 +111,11 @@ class TaskLoop:
         self._newcomers = 0
         """Items that joined since the last frame."""
         self._sent_at = clock()
-        self._failures: Final[list[BaseException]] = []
-        """What items raised and was not reported to `health`, which may call `predict`: the loop must be stopped."""
+        self._is_test_due = False
+        """Whether the model is to be tested, for which the event loop must be stopped."""
+        self._paused: frozenset[int] = frozenset()
+        """The paused items as of the change with the number `_changes`."""
+        self._changes = -1
         self._error: BaseException | None = None
         """Why the worker cannot go on."""
         self._interrupt: Final = asyncio.Event()
@@ -166,8 +178,9 @@ class TaskLoop:
     def _settle(self) -> None:
         if self._error is not None:
             raise self._error
-        while self._failures:
-            self._health.failed(self._failures.pop(0), 1)
+        if self._is_test_due:
+            self._is_test_due = False
+            self._health.run_test()
         if self._check is not None and not self._running and not self._ends and self._check.due_in_s() <= 0:
             self._check.run()
 
@@ -206,17 +219,23 @@ class TaskLoop:
             self._has_news(joined)
 
         async def go_on() -> None:
-            while joined.id(running.position) in self._link.paused():
+            while self._is_paused(joined.id(running.position)):
                 running.news_at = self._clock()  # it does not hang: its client does not read
                 await asyncio.sleep(LOOK_EVERY_S)
 
         try:
-            await joined.run(running.position, has_news, go_on)
+            await joined.run(running.position, running.raise_if_cancelled, has_news, go_on)
         except BaseException as error:
             return error
         finally:
             joined.replica.end_child()
         return None
+
+    def _is_paused(self, item: int) -> bool:
+        changes = self._link.changes()
+        if changes != self._changes:
+            self._changes, self._paused = changes, frozenset(self._link.paused())
+        return item in self._paused
 
     # ------------------------------------------------------------------------------------------ leaving
 
@@ -231,8 +250,9 @@ class TaskLoop:
             joined.failed(position, error)
             self._has_news(joined)
             joined.replica.raise_if_broken(error)
-            self._failures.append(error)
-            self._interrupt.set()
+            if self._health.note_failure(error, 1, joined.replica.method):
+                self._is_test_due = True
+                self._interrupt.set()
         else:
             self._health.answered()
             self._health.test = self._health.test or running.test
