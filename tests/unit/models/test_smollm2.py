@@ -143,6 +143,23 @@ def test_a_chat_longer_than_the_context_is_refused(model: Any) -> None:
     assert "8192" in str(refused)
 
 
+def test_a_chat_that_raises_fails_alone(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = model.begin
+    failing = chat(RAIN)
+    error = ValueError("no template")
+
+    def begin_or_raise(one: jitney.Chat) -> Any:
+        if one is failing:
+            raise error
+        return begin(one)
+
+    monkeypatch.setattr(model, "begin", begin_or_raise)
+    first, failed, last = model.admit([chat(RAIN, max_tokens=4), failing, chat(RAIN, max_tokens=4)])
+    assert failed is error
+    assert model.reserved == first.reserved + last.reserved
+    model.release([first, last])
+
+
 def test_missing_weights_are_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from jitney.models.smollm2 import weights  # noqa: PLC0415 - may not be installed
 

@@ -76,7 +76,14 @@ class SmolLM2:
 
     def admit(self, chats: list[jitney.Chat]) -> "list[Talk | Exception | jitney.Later]":
         """Give these chats to the engine."""
-        return [self.begin(chat) for chat in chats]
+        return [self.begin_or_fail(chat) for chat in chats]
+
+    def begin_or_fail(self, chat: jitney.Chat) -> "Talk | Exception | jitney.Later":
+        """Do the same as `begin`, and return what it raises: the engine has begun the chats before this one."""
+        try:
+            return self.begin(chat)
+        except Exception as error:  # fails this chat alone
+            return error
 
     def begin(self, chat: jitney.Chat) -> "Talk | Exception | jitney.Later":
         """Give a chat to the engine, unless the cache has no room for it now."""
@@ -92,9 +99,10 @@ class SmolLM2:
         most = min(chat.max_tokens, CONTEXT_TOKENS - read)
         if self.reserved and self.reserved + read + most > CACHE_TOKENS:
             return jitney.LATER
+        text, stops = Increments(self.decode), Stops(chat.stops)
         handle = self.engine.add_request(next(self.ids), ids, sampling(chat, most))
         self.reserved += read + most
-        return Talk(handle, Increments(self.decode), Stops(chat.stops), read, read + most)
+        return Talk(handle, text, stops, read, read + most)
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of some tokens."""
@@ -119,7 +127,8 @@ class SmolLM2:
                 reason = REASONS.get(output.finish_reason, reason)
         if reason is None and talk.handle.get_status() == genai.GenerationStatus.IGNORED:
             return jitney.OutOfMemory("the cache of smollm2 is full; lower max_batch_size")
-        said, is_over = talk.stops(said + talk.text.rest() if reason else said)
+        said += talk.text.rest() if reason else ""
+        said, is_over = talk.stops(said)
         if reason is None and not is_over:
             return said or None
         said += "" if is_over else talk.stops.rest()
