@@ -279,6 +279,9 @@ def test_a_stream_that_is_closed_on_another_thread_ends(tmp_path: Path) -> None:
         ticks.close()
         with pytest.raises(jitney.Cancelled, match="closed before its end"):
             waiting.result()
+        with pytest.raises(RuntimeError, match=r"has no end: Cancelled: .*closed before its end"):
+            _ = ticks.end
+        assert ticks.begin() is ticks, "a closed stream is returned as it is"
 
 
 def test_an_asynchronous_generator_has_a_stream_and_is_closed_with_it(witness: Witness, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from jitney.embedded.callee import Callee
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.embedded.values import ENDED, FAILED, Read
 from jitney.errors import Cancelled
+from jitney.failures import one_line
 from jitney.types.steps import NOTHING, End, Usage
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class _Received(Generic[Part_co]):
     def end(self) -> End[Any]:
         """Why the answer ended, its usage, and the whole answer if the model gives one; known after the last part."""
         if self._end is None:
-            why = "it failed" if self._failure is not None else "read all its parts first"
-            raise RuntimeError(f"the answer of {self._callee.name} has no end: {why}")
+            why = "read all its parts first" if self._failure is None else one_line(self._failure)
+            raise RuntimeError(f"the answer of {self._callee.name} has no end: {why}") from self._failure
         return self._end
 
     def close(self) -> None:
@@ -117,7 +118,10 @@ class Parts(_Received[Part_co]):
         self._open_in: Final = open_in
 
     async def begin(self) -> Self:
-        """Wait for the first part, and return this stream. What fails before the first part is raised here."""
+        """Wait for the first part, and return this stream. What fails before the first part is raised here.
+
+        A stream that was closed is returned too: reading it raises Cancelled.
+        """
         if self._lacks_events:
             await self._wait()
         if self._events and self._events[0][0] == FAILED:
@@ -170,7 +174,10 @@ class SyncParts(_Received[Part_co]):
         self._open_here: Final = open_here
 
     def begin(self) -> Self:
-        """Wait for the first part, and return this stream. What fails before the first part is raised here."""
+        """Wait for the first part, and return this stream. What fails before the first part is raised here.
+
+        A stream that was closed is returned too: reading it raises Cancelled.
+        """
         if self._lacks_events:
             self._wait()
         if self._events and self._events[0][0] == FAILED:
