@@ -5,7 +5,8 @@ use crate::base::ledger::{Account, CountedBytes, TAKE_RATE};
 use crate::link::frame::reader::detached;
 use crate::protocols::connection::limits::COUNTED_BYTES;
 use bytes::Bytes;
-use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -23,7 +24,8 @@ pub(crate) struct ResponseBacklog {
 #[derive(Debug, Default)]
 struct State {
     bytes: usize,
-    ends: SmallVec<[Instant; 1]>,
+    /// How many answers must have been read by when. A program may leave thousands of parts waiting.
+    ends: BTreeMap<Instant, usize>,
 }
 
 impl ResponseBacklog {
@@ -34,7 +36,7 @@ impl ResponseBacklog {
 
     /// When the first waiting answer must have been read; `None` if no answer waits.
     pub(crate) fn end(&self) -> Option<Instant> {
-        self.lock().ends.iter().min().copied()
+        self.lock().ends.keys().next().copied()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -65,8 +67,11 @@ impl Drop for Untaken {
     fn drop(&mut self) {
         let mut state = self.backlog.lock();
         state.bytes -= self.bytes;
-        if let Some(place) = state.ends.iter().position(|end| *end == self.end) {
-            state.ends.swap_remove(place);
+        if let Entry::Occupied(mut answers) = state.ends.entry(self.end) {
+            *answers.get_mut() -= 1;
+            if *answers.get() == 0 {
+                answers.remove();
+            }
         }
     }
 }
@@ -88,7 +93,7 @@ pub(crate) fn hold(bytes: usize, backlog: &Arc<ResponseBacklog>, silence: Durati
     let mut state = backlog.lock();
     state.bytes += bytes;
     let end = end(Instant::now(), silence, state.bytes);
-    state.ends.push(end);
+    *state.ends.entry(end).or_default() += 1;
     drop(state);
     Untaken { bytes, end, backlog: backlog.clone(), _held: held }
 }
