@@ -178,6 +178,12 @@ class Results:
     def parts(self) -> Results:
         """Return the same results for parts of items: more of an item follows what is written there."""
 
+    def too_large(self) -> list[int]:
+        """Return the items that ended because their answers have too many bytes.
+
+        What is written of them later is not sent.
+        """
+
     def later(self, index: int) -> None:
         """The model, which works in steps, has no room for the item now: it is to come again."""
 

@@ -90,6 +90,9 @@ class FakeResults:
         self.ends: dict[int, tuple[str, tuple[int, int] | None]] = {}
         self.of_parts: FakeParts = FakeParts(self)
 
+    def too_large(self) -> list[int]:
+        return []
+
     def parts(self) -> "FakeParts":
         return self.of_parts
 
@@ -220,7 +223,7 @@ class FakeLink:
         return self._changes
 
     def wait_for_change(self, changes: int, timeout_s: float) -> None:
-        assert (changes, timeout_s) == (self._changes, 1.0)
+        assert changes == self._changes and 0 < timeout_s <= 1
         self.waits += 1
         self.on_wait()
 

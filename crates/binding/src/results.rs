@@ -91,6 +91,8 @@ struct Slot {
     bytes: u64,
     /// Its end was sent.
     has_ended: bool,
+    /// It was ended because its answer had too many bytes. The model may say more of it, which is not sent.
+    is_too_large: bool,
 }
 
 impl Slot {
@@ -107,10 +109,22 @@ impl Slot {
         }
     }
 
+    /// Drops what was collected and not sent.
+    fn clear(&mut self) {
+        (self.part, self.values) = (Values::new(), Values::new());
+        (self.end, self.failure, self.is_later) = (None, None, false);
+    }
+
     /// The entry, unless the item now has more bytes than it may have.
     fn within(&mut self, entry: Entry, max_answer_bytes: u64) -> Entry {
         self.bytes += entry.values().iter().map(|value| value.source.as_slice().len() as u64).sum::<u64>();
-        check_answer(self.bytes, max_answer_bytes).map_or_else(Entry::Failed, |()| entry)
+        check_answer(self.bytes, max_answer_bytes).map_or_else(
+            |failure| {
+                self.is_too_large = true;
+                Entry::Failed(failure)
+            },
+            |()| entry,
+        )
     }
 }
 
@@ -229,6 +243,10 @@ impl Results {
         let mut slots = self.slots();
         let mut entries = Entries { all: Vec::with_capacity(slots.len()), left_out: Vec::new() };
         for (&place, slot) in kept.iter().zip(&mut *slots) {
+            if slot.is_too_large {
+                slot.clear();
+                continue;
+            }
             let part = std::mem::take(&mut slot.part);
             let part = (!part.is_empty()).then_some(Entry::Part(part));
             let end = if slot.has_ended { None } else { slot.take_end().or(all.then_some(Entry::Missing)) };
@@ -371,6 +389,12 @@ impl Results {
         Ok(())
     }
 
+    /// The items that ended because their answers have too many bytes. What is written of them later is not sent.
+    fn too_large(&self) -> Vec<usize> {
+        let slots = self.slots();
+        slots.iter().enumerate().filter(|(_, slot)| slot.is_too_large).map(|(index, _)| index).collect()
+    }
+
     /// The model has no room for the item now: it is to come again.
     fn later(&self, index: usize) -> PyResult<()> {
         open(&mut self.slots(), index)?.is_later = true;
@@ -396,11 +420,11 @@ impl Results {
     }
 }
 
-/// The slot of an item whose end was not sent.
+/// The slot of an item whose end was not sent, or was sent because its answer is too large.
 fn open(slots: &mut [Slot], index: usize) -> PyResult<&mut Slot> {
     let count = slots.len();
     match slots.get_mut(index) {
-        Some(slot) if !slot.has_ended => Ok(slot),
+        Some(slot) if !slot.has_ended || slot.is_too_large => Ok(slot),
         Some(_) => Err(PyValueError::new_err(format!("the end of item {index} was sent before"))),
         None => Err(PyValueError::new_err(format!("the batch has {count} items, none at {index}"))),
     }

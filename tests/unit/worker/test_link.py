@@ -143,6 +143,31 @@ def test_an_answer_above_the_limit_fails_alone_and_is_not_sent(ends: tuple["_cor
     assert front.frame()[0] == BATCH_END
 
 
+def test_what_comes_after_an_answer_that_is_too_large_is_ignored(ends: tuple["_core.Link", Front]) -> None:
+    link, front = ends
+    front.batch(9, {1: "a", 2: "b"})
+    batch = link.next_batch()
+    assert batch is not None
+    results = _core.Results(batch, 1000)
+    parts = results.parts()
+    parts.values([0, 1], TAG_TEXT, [b"x" * 600, b"y" * 600])
+    link.send_results(results, 0.0)
+    assert front.frame()[0] == RESULTS
+    assert results.too_large() == []
+    parts.values([0], TAG_TEXT, [b"x" * 600])
+    link.send_results(results, 0.0)
+    assert b"has 1200 bytes, allowed are 1000 (max_answer_bytes)" in front.frame()[1]
+    assert results.too_large() == [0]
+    parts.values([0, 1], TAG_TEXT, [b"x" * 600, b"y"])
+    results.end(0, "stop")
+    results.error(0, "model_failed", "too late")
+    results.end(1, "stop")
+    link.finish(results, 0.0, 0.0, 0.0)
+    kind, _, payload = front.frame()
+    assert (kind, payload) == (RESULTS, b"y")
+    assert front.frame()[0] == BATCH_END
+
+
 def test_taking_a_batch_does_not_wait(ends: tuple["_core.Link", Front]) -> None:
     link, front = ends
     assert link.take() == (None, True)

@@ -59,10 +59,12 @@ class Items:
 
     def unwanted(self, positions: Sequence[int]) -> list[int]:
         """Return those that have not ended and that no request waits for any more."""
-        wanted, cancelled = self._batch.wanted(), self._batch.cancelled()
+        wanted, cancelled, too_large = self._batch.wanted(), self._batch.cancelled(), self.results.too_large()
 
         def is_unwanted(position: int) -> bool:
             index = self._decoded.indices[position]
+            if index in too_large:
+                return True
             # The first part has moved the deadline: the front cancels what expires then.
             return cancelled[index] if self._has_begun[position] else not wanted[index]
 
