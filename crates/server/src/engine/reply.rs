@@ -110,7 +110,7 @@ impl Waiting {
     fn append(&mut self, part: &[OutputPart]) {
         let (Some(own), Some(more)) = (self.values.first_mut(), part.first()) else { return };
         if self.text.is_empty() {
-            self.text = own.data.to_vec();
+            self.text = std::mem::take(&mut own.data).into();
         }
         self.text.extend_from_slice(&more.data);
         self.bytes += more.data.len();
@@ -228,6 +228,11 @@ impl ReplySender {
         if is_filled { PartSent::Filled } else { PartSent::Taken }
     }
 
+    /// Whether so much waits that the item is to be paused.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.lock().resume_at.is_some())
+    }
+
     /// Sends the end. Returns false if nobody waits for the item.
     pub fn end(mut self, answer: Answer) -> bool {
         // Before the caller knows: its next request may come at once.
@@ -313,6 +318,11 @@ impl ReplyReceiver {
     /// How the item ended, if its end waits here.
     pub fn unread_end(&self) -> Option<Outcome> {
         self.channel.lock().end.as_ref().map(Answer::outcome)
+    }
+
+    /// Notes who is to be woken by what comes next.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        self.channel.lock().waker = Some(waker.clone());
     }
 
     /// Waits for the next event.

@@ -165,7 +165,7 @@ impl Engine {
             Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
             // The caller has dropped its end of the reply.
             Inbound::Cancel(id) => drop(self.cancel(id)),
-            Inbound::Resume(id) => self.resume(id),
+            Inbound::Resume(id) => self.resume(now, id),
             Inbound::Batch(_, BatchEvent::Started(batch)) => self.scheduler.batch_started(batch),
             Inbound::Batch(replica, BatchEvent::InputsAgain(batch, items)) => {
                 self.send_inputs(now, replica, batch, &items);

@@ -56,8 +56,8 @@ impl LocalEntrance {
     /// Runs one item whose answer comes in parts. The first poll sends the item to the engine.
     pub fn stream(&self, item: Parts, terms: Terms) -> Streaming {
         let Some(inside) = self.inside.upgrade() else { return Box::new(EndedParts(Some(ended()))) };
-        let UnreadParts { account, limit, silence } = &self.unread;
-        let reader = Reader::Own(UnreadParts { account: account.part(), limit: *limit, silence: *silence });
+        let UnreadParts { account, .. } = &self.unread;
+        let reader = Reader::Own(UnreadParts { account: account.part(), ..self.unread.clone() });
         let deployment = self.deployment.clone();
         let opening = async move {
             let parts = open(deployment, item, terms, 0, reader).await.map_err(|refused| refused.0)?;

@@ -20,7 +20,9 @@ use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::reply::failure_log;
 use crate::values::answer::{Answer, Failure};
 use bytes::Bytes;
+use jitney_core::tables::outcome::Outcome;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -61,7 +63,11 @@ impl Streamed {
         };
         let mut sequence = 0;
         loop {
-            self.window.opens().await;
+            if !self.may_go_on(&parts).await {
+                drop(parts.give_up(Outcome::TooSlow));
+                let detail = "the program did not take the parts of this answer for too long (body_timeout_s)";
+                return self.end(sequence, &[], Answer::failed(Failure::new(Outcome::TooSlow, detail)));
+            }
             let (ready, end) = self.next(&mut parts).await;
             let bytes = ready.iter().flatten().map(|value| value.data.len()).sum();
             self.access.iter_mut().for_each(|line| line.add_answer_bytes(bytes));
@@ -83,6 +89,16 @@ impl Streamed {
         }
         let reader = Reader::Remote(ledger.clone(), options.max_receiving_bytes, options.body_timeout());
         open(self.deployment.clone(), item, self.terms.clone(), message, reader).await
+    }
+
+    /// Waits until the program may get more; returns false if the engine gives up the item before.
+    async fn may_go_on(&self, parts: &AnswerParts) -> bool {
+        let mut opens = pin!(self.window.opens());
+        poll_fn(|cx| match opens.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => parts.poll_given_up(cx).map(|()| false),
+        })
+        .await
     }
 
     /// Waits for the next parts: all that have come and fit into the window, and the end if it has come.

@@ -111,6 +111,12 @@ impl AnswerParts {
         self.replies.iter().flatten().any(|reply| reply.unread_end() == Some(Outcome::TooSlow))
     }
 
+    /// Whether an item was given up because its client reads too slowly. Its parts are not read meanwhile.
+    pub(crate) fn poll_given_up(&self, cx: &Context<'_>) -> Poll<()> {
+        self.replies.iter().flatten().for_each(|reply| reply.set_waker(cx.waker()));
+        if self.is_given_up() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     fn item_ended(&mut self, place: usize, answer: Answer) -> PartEvent {
         self.replies[place] = None;
         if answer.timing.total() >= self.timing.total() {

@@ -12,8 +12,12 @@ impl Engine {
         self.send_pause(replica, id, true);
     }
 
-    /// The client of a paused item has read.
-    pub(super) fn resume(&mut self, id: ItemId) {
+    /// The client of a paused item has read. If as many parts wait again as may wait, because some were on their way, the
+    /// client says it once more.
+    pub(super) fn resume(&mut self, now: Time, id: ItemId) {
+        if self.scheduler.payload(id, now).is_some_and(|(pending, _)| pending.reply.is_filled()) {
+            return;
+        }
         let replica = self.scheduler.resume(id);
         self.send_pause(replica, id, false);
     }

@@ -398,6 +398,29 @@ async fn a_program_gets_no_more_parts_than_it_takes() {
 }
 
 #[tokio::test]
+async fn a_program_that_takes_no_parts_hears_that_its_item_was_given_up() {
+    let mut program = Program::new().await;
+    program.near.write_all(&stream_x(1)).await.unwrap();
+    let Some(Inbound::Submit(_, mut reply)) = program.engine.recv().await else { panic!("no call") };
+    for _ in 0..4 {
+        assert!(!matches!(reply.try_part(part(100_000)), PartSent::Full | PartSent::NobodyWaits));
+    }
+    assert!(reply.end(Answer::failed(Failure::new(Outcome::TooSlow, "it was paused for too long"))));
+    let last = loop {
+        let next = tokio::time::timeout(Duration::from_secs(5), program.heard.next());
+        let frame = next.await.expect("the end does not wait for the program").unwrap().unwrap();
+        let entry = answer_frames::read(&frame).unwrap().1.pop().unwrap();
+        if frame.kind == Kind::Answers {
+            break entry;
+        }
+    };
+    let crate::link::results_frame::ItemOutcome::Failed(failure) = last.outcome else { panic!("no failure") };
+    assert_eq!((last.sequence, failure.outcome), (3, Outcome::TooSlow));
+    assert!(program.state.telemetry.text().contains(r#"deployment="x",outcome="too_slow"} 1"#));
+    assert_eq!(program.state.ledger.untaken.amount(), 0);
+}
+
+#[tokio::test]
 async fn a_stream_that_fails_says_so_behind_its_parts_and_hides_what_the_model_says() {
     let mut program = Program::new().await;
     program.near.write_all(&stream_x(1)).await.unwrap();
