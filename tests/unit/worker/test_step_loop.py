@@ -61,7 +61,7 @@ class Link:
         return self.waits
 
     def wait_for_change(self, changes: int, timeout_s: float) -> None:
-        assert (changes, timeout_s) == (self.waits, 1.0)
+        assert changes == self.waits and 0 < timeout_s <= 1
         self.waits += 1
 
     def _due(self) -> Keyed | None:

@@ -134,7 +134,7 @@ class StepLoop:
             self._send(stepped, joined, perf_counter() - began, join_s)
             if self._active and not stepped:
                 # All are paused. What is sent when nothing has changed is a sign of life.
-                self._link.wait_for_change(changes, SIGN_OF_LIFE_S)
+                self._link.wait_for_change(changes, SIGN_OF_LIFE_S / 2)
 
     def _arrived(self) -> "list[Batch]":
         """Return the items that may join. Waits for some only while no item is active."""

@@ -73,8 +73,9 @@ class StreamReplica(Replica):
         whole(self._predict, self._codec, batched=self._options.batched)(*kept())
 
 
-SIGN_OF_LIFE_S: Final = 1.0
-"""A model that steps and says nothing is reported after this long: the front would take it for a hang."""
+SIGN_OF_LIFE_S: Final = 0.5
+"""A model that steps and says nothing is reported after this long: the front takes silence of `batch_timeout_s` for a
+hang. A wait for a change may take a second longer, so this is well below it."""
 
 
 class Sending:
@@ -158,7 +159,7 @@ class _Call:
             left = items.open(positions) if paused else ()
             if not left or any(items.id(position) not in paused for position in left):
                 return
-            link.wait_for_change(changes, SIGN_OF_LIFE_S)
+            link.wait_for_change(changes, SIGN_OF_LIFE_S / 2)
             items.leave_out_unwanted(positions)
             self._sending.send()
 
