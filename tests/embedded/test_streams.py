@@ -281,7 +281,7 @@ def test_a_stream_that_is_closed_on_another_thread_ends(tmp_path: Path) -> None:
             waiting.result()
         with pytest.raises(RuntimeError, match=r"has no end: Cancelled: .*closed before its end"):
             _ = ticks.end
-        assert ticks.begin() is ticks, "a closed stream is returned as it is"
+        assert ticks.begin() is ticks, "a closed stream is returned"
 
 
 def test_an_asynchronous_generator_has_a_stream_and_is_closed_with_it(witness: Witness, tmp_path: Path) -> None:

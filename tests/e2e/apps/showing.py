@@ -50,7 +50,7 @@ class Showing:
     def flood(self, count: int) -> Iterator[jitney.Step[bytes]]:
         for number in range(count):
             step(f"{number}")
-            yield bytes(1 << 20)
+            yield number.to_bytes(8, "little") + bytes((1 << 20) - 8)
 
     @jitney.method
     def ticks(self, gate: str) -> Iterator[jitney.Step[str]]:
