@@ -30,6 +30,7 @@ class Codec:
         self._method: Final = signature.output.method
         self._is_batched: Final = options.batched
         self._part_kind: Final = signature.output.part.kind if signature.output.part is not None else "any"
+        self._kind: Final = signature.output.kind
         self._may_be_none: Final = NoneType in alternatives(signature.output.item)
 
         self._part_writer: Final = None if signature.output.part is None else Writer(signature.output.part)
@@ -110,6 +111,8 @@ class Codec:
 
     def join(self, parts: list[Any]) -> Any:
         """Put the parts of an answer together: text and bytes in a row, anything else as a list."""
+        if self._kind == "image":
+            raise InvalidOutput("the answer is an image, which parts do not make: jitney.End needs `answer=`")
         kind = self._part_kind
         if kind == "any" and parts:
             kind = "text" if all(isinstance(part, str) for part in parts) else "bytes"

@@ -75,6 +75,7 @@ class Deployment:
             (self, *self.methods) if has_predict or method is not None else self.methods
         )
         """What this class or function serves: each has its own types and routes."""
+        _check_pair(obj, method)
         if not self.served:
             raise TargetError(
                 f"{obj.__qualname__} has no method `predict`; write `def predict(self, ...)`, or `admit` and `step`"
@@ -205,6 +206,21 @@ def _has_steps(obj: Any) -> bool:
         return callable(getattr(obj, name, None))
 
     return isinstance(obj, type) and has("admit") and has("step") and not has("predict")
+
+
+def _check_pair(obj: Any, method: str | None) -> None:
+    """Refuse a class that would lose its steps: it has half of them, or `predict` too."""
+    if not isinstance(obj, type) or method is not None:
+        return
+    has = {name: callable(getattr(obj, name, None)) for name in ("predict", "admit", "step")}
+    kind = obj.__qualname__
+    if has["admit"] and has["step"]:
+        if has["predict"]:
+            raise TargetError(f"{kind} has `predict` and `admit`/`step`: keep one")
+    elif not has["predict"]:
+        for one, other in (("admit", "step"), ("step", "admit")):
+            if has[one] and not marked(obj):
+                raise TargetError(f"{kind} has `{one}`, but no `{other}`: a model that works in steps has both")
 
 
 def _check_steps(deployment: Deployment) -> None:

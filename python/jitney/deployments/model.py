@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from jitney.errors import DeadlineExceeded, InvalidOutput
-from jitney.types.steps import End, Later
+from jitney.types.steps import End, Later, counted
 
 if TYPE_CHECKING:
     import asyncio
@@ -97,17 +97,19 @@ def as_generator(functions: StepFunctions) -> Callable[..., Iterator[list[Any]]]
                 said: dict[int, Any] = {}
                 if waiting and has_room:
                     some = [_some(argument, waiting) for argument in arguments]
-                    admitted = dict(zip(waiting, functions.admit(*some), strict=True))
-                    waiting = [place for place, found in admitted.items() if isinstance(found, Later)]
-                    said = {place: found for place, found in admitted.items() if isinstance(found, BaseException)}
+                    found = counted(functions.admit(*some), len(waiting), "admit returned", "states")
+                    admitted = dict(zip(waiting, found, strict=True))
+                    waiting = [place for place, state in admitted.items() if isinstance(state, Later)]
+                    said = {place: state for place, state in admitted.items() if isinstance(state, BaseException)}
                     states |= {place: admitted[place] for place in admitted.keys() - said.keys() - set(waiting)}
                     if waiting and not states:
                         raise InvalidOutput(
                             "admit returned jitney.LATER while the model held no item: none would ever fit"
                         )
                 places = sorted(states)
-                outcomes: list[Any] = functions.step([states[place] for place in places]) if places else []
-                said |= zip(places, outcomes, strict=True)
+                if places:
+                    outcomes = functions.step([states[place] for place in places])
+                    said |= zip(places, counted(outcomes, len(places), "step returned"), strict=True)
                 ended = [place for place in places if isinstance(said[place], (End, BaseException))]
                 _release(functions, [states.pop(place) for place in ended])
                 has_room = bool(ended)

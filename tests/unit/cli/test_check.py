@@ -381,3 +381,48 @@ def letters(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
     assert lines[begin + 1 : begin + 6] == [f"part str '{letter}' after TIME" for letter in "abcde"]
     assert lines[begin + 6] == "and 3 more, the last after TIME; the longest gap TIME"
     assert lines[begin + 8 : begin + 11] == ["in   str 'xy'", "part str 'x' after TIME", "part str 'y' after TIME"]
+
+
+STEPS = """
+import jitney
+
+@jitney.deployment(examples=["one"])
+class Steps:
+    def admit(self, texts: list[str]) -> list[str]:
+        return texts
+
+    def step(self, texts: list[str]) -> list[jitney.Step[str]]:
+        return [jitney.End(text) for text in texts]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("return texts", "return [*texts, 'more']", "admit returned 2 states for 1 items"),
+        (
+            "return [jitney.End(text) for text in texts]",
+            "return None",
+            "step returned a NoneType; expected a list of 1",
+        ),
+    ],
+)
+def test_steps_of_a_wrong_number_are_named_as_the_server_names_them(
+    old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(STEPS) == 0
+    assert check(STEPS.replace(old, new)) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_image_without_an_answer_is_told_what_the_end_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+from collections.abc import Iterator
+import jitney
+
+@jitney.deployment(batched=False, examples=["one"])
+def paint(text: str) -> Iterator[jitney.Step[jitney.Image, jitney.Image]]:
+    yield jitney.End()
+"""
+    assert check(source) == 1
+    assert "jitney.End needs `answer=`" in capsys.readouterr().err

@@ -395,10 +395,23 @@ def test_what_cannot_work_in_steps_is_refused_in_clear_words() -> None:
         async def admit(self, texts: list[str]) -> list[str]: ...
         def step(self, states: list[str]) -> list[str]: ...
 
-    class Half:
-        def admit(self, texts: list[str]) -> list[str]: ...
-
     refused(NoList, r"step returns str; it returns a list with what is new of each item: list\[jitney.Step\[str\]\]")
     refused(NoType, "step returns nothing that is annotated")
     refused(Later, "admit is `async def`: write `def admit`")
-    refused(Half, "has no method `predict`; write `def predict.*, or `admit` and `step`")
+
+
+def test_a_class_that_would_lose_its_steps_is_refused() -> None:
+    class Half:
+        def admit(self, texts: list[str]) -> list[str]: ...
+
+    class OtherHalf:
+        def step(self, states: list[str]) -> list[jitney.Step[str]]: ...
+
+    class Both:
+        def predict(self, texts: list[str]) -> list[str]: ...
+        def admit(self, texts: list[str]) -> list[str]: ...
+        def step(self, states: list[str]) -> list[jitney.Step[str]]: ...
+
+    refused(Half, "Half has `admit`, but no `step`")
+    refused(OtherHalf, "OtherHalf has `step`, but no `admit`")
+    refused(Both, "Both has `predict` and `admit`/`step`: keep one")

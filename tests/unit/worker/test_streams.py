@@ -220,22 +220,16 @@ def test_a_part_of_another_type_fails_its_item() -> None:
 
 
 def test_an_end_that_cannot_be_sent_fails_its_item_alone() -> None:
-    odd: list[Any] = [
-        jitney.End(7),
-        jitney.End(reason=3),  # pyright: ignore[reportArgumentType]
-        jitney.End(usage={"input": 1}),  # pyright: ignore[reportArgumentType]
-        jitney.End(usage=jitney.Usage(-1, 2)),
-        jitney.End(usage=jitney.Usage(2**64, 2)),
-    ]
+    odd: list[Any] = [jitney.End(7), jitney.End(answer=3)]
     calls: list[int] = []
 
     def predict(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
         calls.append(len(texts))
         yield [*odd, jitney.End("good")]
 
-    link = run(predict, ["x"] * 6, set())
-    assert texts(link.outcomes[1]) == [*["invalid_output"] * 5, "good"]
-    assert calls == [6]
+    link = run(predict, ["x"] * 3, set())
+    assert texts(link.outcomes[1]) == [*["invalid_output"] * 2, "good"]
+    assert calls == [3]
 
 
 def test_what_is_no_generator_fails_in_clear_words() -> None:

@@ -8,12 +8,11 @@ from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.encode.copying import NotCopyable, copy_output
 from jitney.codecs.refusals import Verdict
 from jitney.errors import InvalidOutput
-from jitney.types.steps import NOTHING, End, Usage
+from jitney.types.steps import NOTHING, End
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
 
-_MOST_TOKENS: Final = 2**64 - 1
 """The largest count that a results frame can hold."""
 
 
@@ -155,7 +154,6 @@ class Items:
         index = self._decoded.indices[position]
         answers: list[Any] = []
         try:
-            _check(end)
             if end.answer is not NOTHING:
                 answers = [end.answer]
             elif not self._streams[position]:
@@ -180,18 +178,6 @@ class Items:
     def _drop_waiting(self, position: int) -> None:
         self._waiting[position].clear()
         self._waiting_bytes[position] = 0
-
-
-def _check(end: "End[Any]") -> None:
-    """Raise InvalidOutput unless reason and usage can be sent. The types of what a model yields are not checked."""
-    reason, usage = cast("Any", end.reason), cast("Any", end.usage)
-    if not isinstance(reason, str):
-        raise InvalidOutput(f"the reason of jitney.End is {reason!r}, not text")
-    if usage is None:
-        return
-    counts: tuple[Any, ...] = (usage.input, usage.output) if isinstance(usage, Usage) else ()
-    if not counts or not all(isinstance(count, int) and 0 <= count <= _MOST_TOKENS for count in counts):
-        raise InvalidOutput(f"the usage of jitney.End is {usage!r}, not jitney.Usage with two counts of tokens")
 
 
 def _own(part: Any) -> Any:

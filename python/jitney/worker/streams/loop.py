@@ -14,7 +14,7 @@ from jitney.codecs.refusals import Verdict
 from jitney.context import computing
 from jitney.deployments.model import StepFunctions
 from jitney.errors import InvalidOutput
-from jitney.types.steps import Later
+from jitney.types.steps import Later, counted
 from jitney.worker.health import Health, IdleCheck
 from jitney.worker.memory import is_out_of_memory
 from jitney.worker.pipeline import guarded, wait_checked
@@ -22,7 +22,6 @@ from jitney.worker.replica import BatchState
 from jitney.worker.splitting import Split, predict_split
 from jitney.worker.streams.items import Items
 from jitney.worker.streams.replica import SIGN_OF_LIFE_S, StreamReplica
-from jitney.worker.streams.whole import counted
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Results

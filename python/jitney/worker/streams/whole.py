@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from jitney.codecs import Codec
 from jitney.errors import InvalidOutput
-from jitney.types.steps import NOTHING, End
+from jitney.types.steps import NOTHING, End, counted
 
 
 def whole(
@@ -74,14 +74,3 @@ def steps(stream: Any, wanted: Callable[[], Sequence[bool]], *, batched: bool) -
         close = getattr(stream, "close", None)
         if close is not None:
             close()
-
-
-def counted(outcomes: Any, count: int, did: str = "predict yielded", what: str = "outcomes") -> Sequence[Any]:
-    """Return the outcomes of a step; InvalidOutput unless there is one for each item."""
-    if not isinstance(outcomes, (list, tuple)):
-        got = f"a {type(outcomes).__qualname__}"
-        raise InvalidOutput(f"{did} {got}; expected a list of {count} {what}, one per item, in order")
-    sized = cast("Sequence[Any]", outcomes)
-    if len(sized) != count:
-        raise InvalidOutput(f"{did} {len(sized)} {what} for {count} items; expected one per item, in order")
-    return sized
