@@ -266,6 +266,10 @@ class _Results:
         """Return where parts are written."""
         return self._parts
 
+    def too_large(self) -> list[int]:
+        """Return no item: without an engine answers have no limit."""
+        return []
+
     def end(self, index: int, reason: str, usage: tuple[int, int] | None = None) -> None:
         """Take the end of an answer in parts. Callers that take no parts do not get it."""
         self._ends[index] = (reason, usage)
