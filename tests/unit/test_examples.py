@@ -7,8 +7,8 @@ import pytest
 from jitney.cli.main import main
 
 FOLDER = Path(__file__).parents[2] / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.py"))
-NEEDS = {"speech.py": "espeakng_loader"}
+EXAMPLES = [*sorted(FOLDER.glob("*.py")), FOLDER / "text_to_image/whole.py", FOLDER / "text_to_image/steps.py"]
+NEEDS = {"speech.py": "espeakng_loader", "whole.py": "onnxruntime", "steps.py": "onnxruntime"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
