@@ -147,6 +147,25 @@ async fn an_answer_above_the_limit_fails_alone_and_a_frame_far_above_it_ends_the
     assert!(matches!(front.report().await, WorkerEvent::LinkLost(WORKER)));
 }
 
+/// Else an item that is to be paused sends all of its answer before the engine sees the first part.
+#[tokio::test]
+async fn the_engine_has_its_turn_while_a_worker_writes_without_a_pause() {
+    const BYTES: usize = 128 << 10;
+    let frame = results_bytes(BatchId(1), &[whole(1, echo(vec![7; BYTES].into()))]);
+    let (reports_tx, mut reports) = mpsc::unbounded_channel();
+    let always_ready = std::io::Cursor::new(frame.repeat(100));
+    receiver::start(FrameReader::new(always_ready), tokio::io::sink(), WORKER, Clock::default(), reports_tx);
+    let Ok(WorkerEvent::Connected(WORKER, link)) = reports.try_recv() else { panic!("connected comes first") };
+    let (inbound, mut engine) = mpsc::unbounded_channel();
+    link.attach(inbound);
+    let mut received = 0;
+    while received < 100 {
+        assert!(matches!(soon(engine.recv()).await, Some(Inbound::Batch(WORKER, BatchEvent::Results(_)))));
+        received += 1;
+        assert!(engine.len() <= 2, "{} more frames were read before the engine had a turn", engine.len());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_read_by_who_waits_for_it() {
     let (front, worker, _ended) = connected().await;

@@ -19,6 +19,11 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
+
+/// After so many bytes the other tasks have their turn, also while more bytes are there: the engine, which may pause the item
+/// that they belong to. A worker that writes as fast as the front reads could send hundreds of megabytes in one turn.
+const TURN_BYTES: usize = 256 << 10;
 
 /// Starts the two tasks of a link over any byte stream, and reports it as connected.
 pub fn start<R, W>(
@@ -57,11 +62,17 @@ struct Receiver {
 
 impl Receiver {
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: FrameReader<R>) {
+        let mut turn = 0;
         let end = loop {
             match reader.next_within(self.limit.frame_bytes()).await {
                 Ok(Some(frame)) => {
+                    turn += frame.table.len() + frame.payload.len();
                     if let Err(error) = self.receive(frame) {
                         break Some(error);
+                    }
+                    if turn >= TURN_BYTES {
+                        turn = 0;
+                        yield_now().await;
                     }
                 }
                 Ok(None) => break None,
