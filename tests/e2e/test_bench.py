@@ -96,6 +96,48 @@ def test_every_protocol_is_loaded_as_its_clients_do(protocol: tuple[str, ...], t
     assert set(run["server_ms"]) == {"queue", "batch", "model"}
 
 
+@pytest.mark.parametrize("accept", [(), ("--header", "accept: application/x-ndjson")])
+def test_parts_of_streams_are_counted_and_drawn(accept: tuple[str, ...], tmp_path: Path, serve: Serve) -> None:
+    url = f"http://127.0.0.1:{serve('spelling.py').port}/spell"
+    html = tmp_path / "out.html"
+    made, said = bench(
+        tmp_path, url, "--stream", *accept, *SHORT, "--html", str(html), "--input", items(tmp_path, "hey", "you")
+    )
+    (run,) = made["runs"]
+    assert made["plan"]["stream"] == "native"
+    assert run["requests"]["answered"] == run["requests"]["due"] > 0
+    assert run["parts"]["first_ms"]["p50"] <= run["latency_ms"]["p50"]
+    assert run["parts"]["rate_per_s"] == pytest.approx(3 * run["rate_per_s"], rel=0.2)
+    assert sum(point["parts_per_s"] for point in run["series"]) > 0
+    assert re.search(r"rate +[\d,.]+ answers/s, [\d,.]+ parts/s\n", said)
+    assert re.search(r"first part +p50 ", said) and re.search(r"between parts +p50 ", said)
+    assert "gap_curve" in html.read_text()
+
+
+def test_streams_of_an_open_loop_and_of_chats_count_their_tokens(tmp_path: Path, serve: Serve) -> None:
+    url = f"http://127.0.0.1:{serve('chatting.py').port}"
+    rate = ("--rate", "50", "--duration", "0.6", "--warmup", "0.1", "--stream", "--input", items(tmp_path, "hello"))
+    made, said = bench(tmp_path, url, "--model", "echo", "--protocol", "chat", *rate)
+    (run,) = made["runs"]
+    assert made["plan"]["stream"] == "openai" and run["requests"]["answered"] > 0
+    assert run["parts"]["tokens_per_s"] > 0
+    assert "tokens/s" in said
+
+
+def test_a_stream_that_ends_with_an_error_has_failed(tmp_path: Path, serve: Serve) -> None:
+    url = f"http://127.0.0.1:{serve('spelling.py').port}/spell"
+    made, _ = bench(tmp_path, url, "--stream", *SHORT, "--input", items(tmp_path, "ab!"), code=1)
+    (run,) = made["runs"]
+    assert run["requests"]["answered"] == 0 < run["parts"]["count"]
+    assert run["outcomes"][0]["status"] == 200 and run["outcomes"][0]["reason"] == "model_failed"
+
+
+def test_answers_that_do_not_come_in_parts_are_told_before_the_load(tmp_path: Path, serve: Serve) -> None:
+    url = f"http://127.0.0.1:{serve('noop.py').port}/shout"
+    _, said = bench(tmp_path, url, "--stream", *SHORT, "--input", items(tmp_path, "a"), code=2)
+    assert "leave --stream away" in said
+
+
 def test_items_that_fail_in_answered_requests_are_said_and_counted(tmp_path: Path, serve: Serve) -> None:
     url = f"http://127.0.0.1:{serve('embedders.py').port}"
     half = ("--items", "2", "--input", items(tmp_path, "a", 7))

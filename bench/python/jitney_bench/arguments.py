@@ -95,8 +95,16 @@ def _add_load(group: Any) -> None:
 
 def _add_inputs(group: Any) -> None:
     group.add_argument("--protocol", choices=list(PROTOCOLS), help="the route and its bodies (default: native)")
+    group.add_argument(
+        "--stream",
+        action="store_true",
+        help="ask for answers in parts; measure the first part, the gaps between parts, and parts per second "
+        "(native, chat, completion, or a URL of another server)",
+    )
     group.add_argument("--model", metavar="NAME", help="the deployment, if there are several")
-    group.add_argument("--items", type=_of(int, "a whole number"), metavar="N", help="items per request (not native)")
+    group.add_argument(
+        "--items", type=_of(int, "a whole number"), metavar="N", help="items per request (batch, openai, oip)"
+    )
     group.add_argument(
         "--input", metavar="FILE|FOLDER", help="lines of .jsonl or .txt, a file, a folder (default: the examples)"
     )

@@ -34,7 +34,19 @@ _OWN = {"content-length": "", "transfer-encoding": "", "content-type": "; say --
 """Headers that the generator writes itself."""
 _MEASURING = (
     *("where", "json", "sweep", "users", "ramp", "think", "rate", "arrivals", "burst", "connections", "duration"),
-    *("warmup", "interval", "protocol", "model", "items", "input", "content_type", "header", "key_file", "sets"),
+    *(
+        "warmup",
+        "interval",
+        "protocol",
+        "stream",
+        "model",
+        "items",
+        "input",
+        "content_type",
+        "header",
+        "key_file",
+        "sets",
+    ),
 )
 """Arguments of a measurement, without those that have a default."""
 
@@ -171,6 +183,7 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
         arguments.content_type,
         headers,
         serve,
+        arguments.stream,
     )
 
 

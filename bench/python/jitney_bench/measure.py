@@ -14,6 +14,9 @@ from jitney_bench.server.address import Address, ServerError
 from jitney_bench.server.site import Site
 from jitney_bench.server.usage import Used, used_by
 
+NOT_ACCEPTABLE = 406
+STREAMED = ("text/event-stream", "application/x-ndjson", "application/jsonl")
+"""Media types of answers in parts."""
 Progress = Callable[[dict[str, Any]], None]
 """Sees each interval as the series of the document has it."""
 _LABEL, _MODEL = "jitney_batches_total{reason=", "jitney_model_duration_seconds_sum"
@@ -40,10 +43,17 @@ def try_out(subject: Subject, timeout_s: float) -> None:
     """Send the first input once: what is refused once would be refused a thousand times."""
     content_type, body = subject.requests.bodies[0]
     path = subject.requests.path
-    status, answer = subject.address.request("POST", path, body, content_type, timeout_s)
+    status, answer, media_type = subject.address.exchange("POST", path, body, content_type, timeout_s)
+    is_known = subject.requests.stream in ("native", "openai")  # other servers may not say what they stream
+    if is_known and 200 <= status < 300 and media_type.lower() not in STREAMED:
+        raise ServerError(
+            f"the first input is answered with {media_type or 'no media type'} at {subject.address.url}{path}, and not in "
+            "parts (text/event-stream, application/x-ndjson): ask for parts in the body, or leave --stream away"
+        )
     if not (200 <= status < 300 or status in (429, 503)):
         text = " ".join(answer.decode(errors="replace").split())[:500]
-        raise ServerError(f"the first input is answered with {status} at {subject.address.url}{path}: {text}")
+        hint = "; if the model does not answer in parts, leave --stream away" if status == NOT_ACCEPTABLE else ""
+        raise ServerError(f"the first input is answered with {status} at {subject.address.url}{path}: {text}{hint}")
 
 
 def measure(subject: Subject, run: Run, progress: Progress) -> dict[str, Any]:
@@ -57,6 +67,7 @@ def measure(subject: Subject, run: Run, progress: Progress) -> dict[str, Any]:
         "path": subject.requests.path,
         "headers": list(subject.address.headers),
         "items_per_request": subject.requests.items_per_request,
+        "stream": subject.requests.stream,
         **run.to_dict(),
     }
 
@@ -130,11 +141,20 @@ class Side:
         return {"model_busy": busy, "replicas": replicas, "cpu": cpu, "front_cpu": front, "resident_mb": resident}
 
 
-def merged(runs: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Return the quantiles of all runs together; None if nothing was answered."""
+def merged(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float] | None]:
+    """Return the quantiles of all runs together, by name; None where nothing was counted."""
+    parts = [run["parts"] for run in runs if run["parts"]]
+    times = {"latency_ms": _together([run["latency_histogram_us"] for run in runs])}
+    if parts:
+        times["first_ms"] = _together([one["first_histogram_us"] for one in parts])
+        times["gap_ms"] = _together([one["gap_histogram_us"] for one in parts])
+    return times
+
+
+def _together(histograms: Sequence[str]) -> dict[str, float] | None:
     from jitney_bench import _generator  # noqa: PLC0415 - see `measure`
 
-    _, quantiles, _ = json.loads(_generator.merge_histograms([run["latency_histogram_us"] for run in runs]))
+    _, quantiles, _ = json.loads(_generator.merge_histograms(histograms))
     return quantiles
 
 

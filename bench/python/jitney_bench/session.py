@@ -26,7 +26,7 @@ def repeated(subject: Subject, run: Run, times: int, say: Say) -> dict[str, Any]
     together = merged(runs)
     if len(runs) > 1:
         say("\n".join([f"all {len(runs)} runs", *terminal.together_lines(runs, together)]))
-    return {"summary": {**document.summary(runs), "latency_ms": together}, "runs": runs}
+    return {"summary": {**document.summary(runs), **together}, "runs": runs}
 
 
 def swept(subject: Subject, run: Run, is_bounded: bool, say: Say) -> dict[str, Any]:

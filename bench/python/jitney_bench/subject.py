@@ -37,6 +37,13 @@ class Wanted:
     """May hold a key."""
     serve: Sequence[str] = ()
     """Further arguments of `jitney serve`."""
+    is_streamed: bool = False
+    """Whether answers come in parts."""
+
+    @property
+    def has_accept(self) -> bool:
+        """Whether a header of the user says which media type is accepted."""
+        return any(name == "accept" for name, _ in self.headers)
 
     @property
     def is_url(self) -> bool:
@@ -47,9 +54,15 @@ class Wanted:
         """Refuse what contradicts itself."""
         if _NO_SCHEME.fullmatch(self.where):
             raise ConfigError(f"{self.where!r} is neither a TARGET nor a URL; did you mean http://{self.where}?")
-        if self.items is not None and self.protocol in (None, "native"):
+        if self.items is not None and (self.protocol or "native") in protocols.STREAMS:
             raise ConfigError(
-                f"--items {self.items}: the native protocol takes one item per request; add --protocol batch"
+                f"--items {self.items}: the protocol {self.protocol or 'native'} takes one item per request; "
+                "say --protocol batch"
+            )
+        if self.is_streamed and (self.protocol or "native") not in protocols.STREAMS:
+            raise ConfigError(
+                f"--stream: the protocol {self.protocol} answers as a whole; say --protocol "
+                f"{', '.join(protocols.STREAMS)}"
             )
         if self.items is not None and self.items < 1:
             raise ConfigError(f"--items {self.items}: a request needs at least one item")
@@ -100,7 +113,7 @@ def _found(address: Address, wanted: Wanted, pid: int | None) -> tuple[Subject, 
     models, route = site.models(), address.path.strip("/")
     if route and route not in models:
         subject = _of_another(address, wanted, _no_route(address, route, models))
-        return Subject(address, subject.requests, site, wanted.model, pid), str(wanted.input)
+        return replace(subject, site=site, model=wanted.model, pid=pid), str(wanted.input)
     name = wanted.model or route or (models[0] if len(models) == 1 else "")
     if not name:
         raise ConfigError(f"{wanted.where} has {', '.join(models)}: name one with --model")
@@ -110,6 +123,8 @@ def _found(address: Address, wanted: Wanted, pid: int | None) -> tuple[Subject, 
         raise ConfigError(f"--model {name} contradicts {wanted.where}; leave one of them away")
     items, source = _items(wanted, site, name)
     requests = protocols.PROTOCOLS[wanted.protocol or "native"](_model(site, name, wanted), items, wanted.items or 1)
+    if wanted.is_streamed:
+        requests = protocols.streamed(requests, wanted.protocol or "native", wanted.has_accept)
     address = replace(address, headers=(*address.headers, *requests.headers))
     return Subject(address, requests, site, name, pid), source
 
@@ -121,6 +136,9 @@ def _no_route(address: Address, route: str, models: Sequence[str]) -> str:
         return f"this is the route for many items of {name}: {address.url}/{name} --protocol batch"
     if route == "v1/embeddings":
         return f"this is a route of all deployments: {address.url} --model NAME --protocol openai"
+    if f"/{route}" in (protocols.CHATS, protocols.COMPLETIONS):
+        protocol = "chat" if f"/{route}" == protocols.CHATS else "completion"
+        return f"this is a route of all deployments: {address.url} --model NAME --protocol {protocol}"
     if (found := re.fullmatch(r"v2/models/([^/]+)/infer", route)) is not None:
         return f"this is a route of all deployments: {address.url} --model {found[1]} --protocol oip"
     return f"{unknown('deployment', route, models)}; name one with --model or in the URL"
@@ -155,4 +173,10 @@ def _of_another(address: Address, wanted: Wanted, why: str) -> Subject:
     if wanted.input is None:
         raise ConfigError(f"{wanted.where}: {why}; say what to send there unchanged with --input FILE")
     items = inputs.read(wanted.input, wanted.content_type)
-    return Subject(address, protocols.Requests(address.path, [(item.content_type, item.body) for item in items]))
+    requests = protocols.Requests(address.path, [(item.content_type, item.body) for item in items])
+    if wanted.is_streamed:
+        is_openai = address.path.partition("?")[0].endswith((protocols.CHATS, protocols.COMPLETIONS))
+        accept = () if wanted.has_accept else (("accept", protocols.EVENTS),)
+        requests = replace(requests, stream="openai" if is_openai else "other", headers=accept)
+        address = replace(address, headers=(*address.headers, *accept))
+    return Subject(address, requests)

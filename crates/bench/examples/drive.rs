@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         path: "/".into(),
         headers: Vec::new(),
         items_per_request: 1,
+        stream: None,
         load: Load::Closed { users: users.parse()?, ramp_s: 0.0, think_s: (0.0, 0.0) },
         warmup_s: 1.0,
         duration_s: seconds.parse()?,

@@ -72,6 +72,8 @@ def test_a_short_run_has_intervals_too() -> None:
         (["http://x:1/y", "--rate", "fast"], "not 'fast'"),
         (["http://x:1/y", "--items", "5"], "--protocol batch"),
         (["http://x:1/y", "--content-type", "a/b"], "--input"),
+        (["http://x:1/y", "--stream", "--protocol", "oip"], "say --protocol native, chat, completion"),
+        (["http://x:1/y", "--items", "5", "--protocol", "chat"], "the protocol chat takes one item per request"),
         (["http://x:1/y", "--set", "a.replicas=2"], "runs already"),
         (["https://x:1/y"], "only http://"),
         (["http://x:1/y", "--header", "nonsense"], "NAME: VALUE"),
@@ -210,6 +212,31 @@ def test_embeddings_are_asked_for_as_clients_of_the_api_do() -> None:
     assert json.loads(two[1]) == {"model": "m", "input": ["a", "b"]}
     (struct,) = protocols.openai(Model("m"), of_documents([{"input": [1, 2], "dimensions": 3}]), 1).bodies
     assert json.loads(struct[1]) == {"model": "m", "input": [1, 2], "dimensions": 3}
+
+
+def test_chats_and_prompts_are_sent_as_clients_of_the_api_do() -> None:
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    requests = protocols.chat(Model("m"), of_documents(["hi", chat | {"max_tokens": 5}]), 1)
+    assert requests.path == "/v1/chat/completions"
+    assert [json.loads(body) for _, body in requests.bodies] == [
+        {"model": "m"} | chat,
+        {"model": "m", "max_tokens": 5} | chat,
+    ]
+    (prompt,) = protocols.completion(Model("m"), of_documents(["hi"]), 1).bodies
+    assert json.loads(prompt[1]) == {"model": "m", "prompt": "hi"}
+    with pytest.raises(ConfigError, match="neither a text nor an object"):
+        protocols.chat(Model("m"), of_documents([5]), 1)
+
+
+def test_answers_in_parts_are_asked_for_by_a_header_or_in_the_body() -> None:
+    items = of_documents(["hi"])
+    native = protocols.streamed(protocols.native(Model("m"), items, 1), "native", has_accept=False)
+    assert (native.stream, native.headers) == ("native", (("accept", "text/event-stream"),))
+    assert protocols.streamed(native, "native", has_accept=True).headers == native.headers
+    chat = protocols.streamed(protocols.chat(Model("m"), items, 1), "chat", has_accept=False)
+    (body,) = (json.loads(body) for _, body in chat.bodies)
+    assert chat.stream == "openai"
+    assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
 
 
 def test_tensors_have_the_batch_first() -> None:

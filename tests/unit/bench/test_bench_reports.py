@@ -27,7 +27,7 @@ def run_of(rate: float = 1000.0, ms: float = 10.0, **changes: Any) -> dict[str, 
     point = {
         "from_s": 0.0, "to_s": 1.0, "due": 10, "answered": 10, "refused": 0, "failed": 0, "rate_per_s": rate,
         "p50_ms": ms, "p95_ms": ms, "p99_ms": ms, "max_ms": ms, "queue_mean_ms": 1.0, "model_mean_ms": 2.0,
-        "batch_mean_items": 3.0, "client_cpu": 0.1, "client_waited": 0.0,
+        "batch_mean_items": 3.0, "parts_per_s": 0.0, "client_cpu": 0.1, "client_waited": 0.0,
     }  # fmt: skip
     client = {
         "cpu": 0.1, "waited": 0.0, "connections_opened": 4, "late_ms": None, "late_share": 0.0, "is_limit": False,
@@ -41,15 +41,30 @@ def run_of(rate: float = 1000.0, ms: float = 10.0, **changes: Any) -> dict[str, 
         "rate_per_s": rate, "items_per_s": rate, "latency_ms": times, "refused_latency_ms": None,
         "latency_curve": [[0.0, ms / 2], [0.5, ms], [1.0, ms]], "latency_histogram_us": "",
         "server_ms": {"queue": times, "batch": times, "model": times}, "batch_sizes": {"3": 10},
-        "closed_by": {"full": 3}, "series": [point], "client": client, "server": server,
+        "closed_by": {"full": 3}, "parts": None, "series": [point], "client": client, "server": server,
     }  # fmt: skip
     for name, value in changes.items():
         base[name] = base[name] | value if isinstance(value, dict) else value
     return base
 
 
+def in_parts(rate: float = 1000.0, ms: float = 10.0) -> dict[str, Any]:
+    """A run whose answers came in parts."""
+    times = run_of(rate, ms)["latency_ms"]
+    curve = [[0.0, ms / 2], [0.5, ms], [1.0, ms]]
+    parts = {
+        "count": 640, "rate_per_s": 64 * rate, "tokens_per_s": 70 * rate, "first_ms": times, "gap_ms": times,
+        "first_curve": curve, "gap_curve": curve, "first_histogram_us": "", "gap_histogram_us": "",
+    }  # fmt: skip
+    run: dict[str, Any] = run_of(rate, ms) | {"parts": parts}
+    times = {f"{what}_{p}_ms": ms for what in ("first", "gap") for p in ("p50", "p95", "p99")}
+    run["series"] = [run["series"][0] | {"parts_per_s": 64 * rate} | times]
+    return run
+
+
 def document_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    plan = {"url": "http://127.0.0.1:8000/m", "load": Closed().to_dict(), "threads": 1}
+    stream = "native" if runs[0]["parts"] else None
+    plan = {"url": "http://127.0.0.1:8000/m", "load": Closed().to_dict(), "threads": 1, "stream": stream}
     return document.document("load", plan, None) | {"summary": document.summary(runs), "runs": runs}
 
 
@@ -267,7 +282,8 @@ def test_no_further_runs_are_proposed_where_the_figures_agree() -> None:
 )
 def test_quantiles_of_few_requests_are_marked_as_their_maximum(answered: int, note: str) -> None:
     run = run_of(requests={"due": answered, "answered": answered})
-    for lines in (terminal.run_lines(run, 2, "closed"), terminal.together_lines([run], run["latency_ms"])):
+    together = {"latency_ms": run["latency_ms"]}
+    for lines in (terminal.run_lines(run, 2, "closed"), terminal.together_lines([run], together)):
         (latency,) = (line for line in lines if line.startswith("latency"))
         assert latency.endswith(f"max 10.0 ms{note}")
 
@@ -496,6 +512,11 @@ process.on("exit", () => console.log(JSON.stringify(drawn)));
             ["percentile/ms/2", "s/ms/1", "s/requests/s/1", "s/ms/1", "s/share of a core/1", "items/requests/1",
              "reason/batches/1"],
         ),
+        (
+            document_of([in_parts()]),
+            ["percentile/ms/2", "percentile/ms/2", "percentile/ms/2", "s/ms/1", "s/requests/s/1", "s/ms/1", "s/ms/1",
+             "s/parts/s/1", "s/ms/1", "s/share of a core/1", "items/requests/1", "reason/batches/1"],
+        ),
         (document_of([run_of(), run_of()]), None),
         (document_of([run_of() | dict.fromkeys(("latency_ms", "server_ms", "batch_sizes", "closed_by"))]), None),
         (comparison(), ["percentile/ms/2", "run/answers/s/5", "run/ms/5"]),
@@ -511,6 +532,46 @@ def test_the_script_of_the_page_draws_the_plots(made: dict[str, Any], plots: lis
     ran = subprocess.run([node, "-e", program], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert plots is None or json.loads(ran.stdout) == plots
+
+
+def test_the_table_has_the_first_part_and_the_gaps() -> None:
+    run = in_parts()
+    lines = "\n".join(terminal.run_lines(run, 2, "closed"))
+    assert "1,000.0 answers/s, 64,000.0 parts/s, 70,000.0 tokens/s" in lines
+    assert re.search(r"first part +p50 10.0 ms", lines)
+    assert re.search(r"between parts +p50 10.0 ms.*p99.9 is the maximum of only 640 parts", lines)
+    run["parts"] |= {"tokens_per_s": None, "gap_ms": None, "first_ms": None}
+    lines = "\n".join(terminal.run_lines(run, 2, "closed"))
+    assert "tokens/s" not in lines and "between parts" not in lines
+    assert re.search(r"first part +none was answered", lines)
+    times = in_parts()["latency_ms"]
+    together = terminal.together_lines(
+        [in_parts(1000), in_parts(3000)], dict.fromkeys(("latency_ms", "first_ms", "gap_ms"), times)
+    )
+    assert "128,000.0 parts/s (64,000.0 to 192,000.0)" in together[0]
+    assert [line.split("  ")[0] for line in together] == ["rate", "first part", "between parts", "latency"]
+
+
+def test_a_sweep_of_streams_has_their_figures() -> None:
+    points = [{"label": "1 user", "load": Closed(1).to_dict(), "run": in_parts()}]
+    points.append(points[0] | {"run": run_of(requests={"due": 0, "answered": 0})})
+    head, first, second, _ = terminal.sweep_lines({"points": points, "knee": 0, "limit": sweep.limit(points, 2)})
+    assert "parts/s" in head and "gap p99" in head
+    assert "64,000.0" in first and second.count(" - ") == 2
+    assert "64,000 parts/s" in terminal.live_line(in_parts()["series"][0], 1.0)
+
+
+def test_streams_are_compared_by_their_parts_too() -> None:
+    left, right = (document_of([in_parts(rate) for rate in rates]) for rates in ((100, 101, 102), (200, 201, 202)))
+    assert list(left["summary"]) == [*document.SUMMARY, *document.PARTS]
+    found = {one.name: one.verdict for one in compare.differences(left, right)}
+    assert set(found) == {*document.SUMMARY, *document.PARTS}
+    assert found["parts_per_s"].startswith("better") and found["gap_p99_ms"].startswith("noise")
+    assert any(line.startswith("gap p99 ") for line in compare.comparison_lines(left, right, ("a", "b")))
+    few = [document_of([in_parts()]), document_of([in_parts()])]
+    assert len(compare.differences(*few)) == len(found)
+    whole = document_of([run_of(100)] * 3)
+    assert {one.verdict for one in compare.differences(left, whole)} == {"not judged: the loads differ"}
 
 
 def test_the_table_says_what_went_wrong() -> None:

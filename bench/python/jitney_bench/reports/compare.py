@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from jitney.errors import ConfigError
 
-from jitney_bench.reports.document import SUMMARY, figure
+from jitney_bench.reports.document import PARTS, SUMMARY, figure
 from jitney_bench.reports.terminal import ms, table
 
 ENOUGH_RUNS = 3
@@ -17,7 +17,8 @@ SMALLEST, SMALLEST_WITHIN = 0.02, 0.10
 """Differences below this are not claimed: with enough runs, and from the intervals of fewer."""
 ERRORS_APART = 0.001
 """If the shares of errors differ by more, latencies are of different requests: a tenth of what is above p99."""
-TIMES = tuple(name for name in SUMMARY if name.endswith("_ms"))
+FIGURES = SUMMARY | PARTS
+TIMES = tuple(name for name in FIGURES if name.endswith("_ms"))
 SHORTEST_MS = 0.001
 """The resolution of the histograms."""
 # Student's t, two-sided 99 %, by degrees of freedom 1 to 30; beyond them the normal distribution's.
@@ -170,8 +171,12 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Diffe
             of_times if name in TIMES else of_all,
             has_runs,
         )
-        for name in SUMMARY
+        for name in (FIGURES if _are_streams(left, right) else SUMMARY)
     ]
+
+
+def _are_streams(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return all(document["plan"].get("stream") is not None for document in (left, right))
 
 
 def _has_runs(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
@@ -181,7 +186,7 @@ def _has_runs(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 def _samples(document: Mapping[str, Any], name: str, has_runs: bool) -> list[float]:
     """Return what there is of a figure: a rate of 0 is one too, and only what was not answered has no latency."""
     if has_runs:
-        values = [figure(run, SUMMARY[name]) for run in document["runs"]]
+        values = [figure(run, FIGURES[name]) for run in document["runs"]]
     else:
         # What is left of the window may be a short one, in which nothing need have ended.
         whole = 0.99 * document["plan"].get("interval_s", 0.0)
@@ -205,7 +210,12 @@ def _are_loads_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Say whether both were asked for the same: who is asked for more answers more, and later."""
     # How many connections may be opened does not change the load.
     ours, theirs = (
-        {**one["plan"]["load"], "connections": None, "items": one["plan"].get("items_per_request")}
+        {
+            **one["plan"]["load"],
+            "connections": None,
+            "items": one["plan"].get("items_per_request"),
+            "stream": one["plan"].get("stream"),
+        }
         for one in (left, right)
     )
     return ours == theirs
@@ -256,7 +266,8 @@ def _row(one: Difference) -> tuple[str, str]:
     interval = f"{one.interval[0]:.3f} to {one.interval[1]:.3f}" if one.interval else ""
     ratio = f"{one.ratio:.3f}" if one.ratio is not None else ""
     sides = "  ".join(f"{_spread(one.name, side):>28}" for side in (one.left, one.right))
-    return one.name.removesuffix("_ms").removesuffix("_per_s"), f"{sides}  {ratio:>6}  {interval:16}  {one.verdict}"
+    name = one.name.removesuffix("_ms").removesuffix("_per_s").replace("_", " ")
+    return name, f"{sides}  {ratio:>6}  {interval:16}  {one.verdict}"
 
 
 def _spread(name: str, values: Sequence[float]) -> str:

@@ -21,6 +21,11 @@ VERSION = 1
 EXPECTED = "expected a file that jitney bench --json FILE has written"
 SUMMARY = {"rate_per_s": ("rate_per_s",), **{f"{p}_ms": ("latency_ms", p) for p in ("p50", "p95", "p99")}}
 """Figures of the summary → where they are in a run."""
+PARTS = {
+    "parts_per_s": ("parts", "rate_per_s"),
+    **{f"{what}_{p}_ms": ("parts", f"{what}_ms", p) for what in ("first", "gap") for p in ("p50", "p99")},
+}
+"""Further figures of answers in parts."""
 
 
 def plan(about: Mapping[str, Any], requests: Requests, source: str, run: Run, repeat: int) -> dict[str, Any]:
@@ -37,6 +42,7 @@ def plan(about: Mapping[str, Any], requests: Requests, source: str, run: Run, re
     return {
         **about,
         "items_per_request": requests.items_per_request,
+        "stream": requests.stream,
         "inputs": inputs,
         **run.to_dict(),
         "repeat": repeat,
@@ -78,7 +84,8 @@ def _cpu() -> str:
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Return the medians over the runs; None where no run has the figure."""
-    return {name: _median([figure(run, path) for run in runs]) for name, path in SUMMARY.items()}
+    figures = SUMMARY | (PARTS if any(run["parts"] for run in runs) else {})
+    return {name: _median([figure(run, path) for run in runs]) for name, path in figures.items()}
 
 
 def figure(run: Mapping[str, Any], path: Sequence[str]) -> float | None:

@@ -49,7 +49,8 @@ def live_line(point: Mapping[str, Any], duration_s: float, label: str = "") -> s
     errors = point["refused"] + point["failed"]
     latency = "no answers" if point["p50_ms"] is None else f"p50 {ms(point['p50_ms'])}  p99 {ms(point['p99_ms'])}"
     refused = f"  {errors} refused or failed" if errors else ""
-    return f"{label}{point['to_s']:.0f} of {duration_s:.0f} s  {point['rate_per_s']:,.0f}/s  {latency}{refused}"
+    parts = f"  {point['parts_per_s']:,.0f} parts/s" if point["parts_per_s"] else ""
+    return f"{label}{point['to_s']:.0f} of {duration_s:.0f} s  {point['rate_per_s']:,.0f}/s{parts}  {latency}{refused}"
 
 
 def others(run: Mapping[str, Any], cores: int) -> str | None:
@@ -88,7 +89,8 @@ def run_lines(run: Mapping[str, Any], cores: int, loop: str) -> list[str]:
         asked = run["items_answered"] + run["items_failed"]
         rows.append(("", f"{run['items_failed']:,} of {asked:,} items failed in requests that were answered"))
     items = f", {run['items_per_s']:,.1f} items/s" if run["items_answered"] != requests["answered"] else ""
-    rows.append(("rate", f"{run['rate_per_s']:,.1f} answers/s{items}"))
+    rows.append(("rate", f"{run['rate_per_s']:,.1f} answers/s{items}{_part_rates(run)}"))
+    rows += _part_rows(run["parts"], requests["answered"])
     rows.append(("latency", quantiles(run["latency_ms"], requests["answered"])))
     if run["refused_latency_ms"]:
         rows.append(("of refusals", quantiles(run["refused_latency_ms"], requests["refused"])))
@@ -120,12 +122,33 @@ def gone_line(run: Mapping[str, Any]) -> str:
     return f"warning: the server had ended before the run did, and its counters are lost: {run['server']['gone']}"
 
 
-def together_lines(runs: Sequence[Mapping[str, Any]], latency_ms: Mapping[str, float] | None) -> list[str]:
-    """Write several runs as one: the median of their rates, and the latencies of all their answers."""
+def together_lines(runs: Sequence[Mapping[str, Any]], together: Mapping[str, Mapping[str, float] | None]) -> list[str]:
+    """Write several runs as one: the median of their rates, and the times of all their answers."""
     rates = sorted(run["rate_per_s"] for run in runs)
     rate = f"{statistics.median(rates):,.1f} answers/s ({rates[0]:,.1f} to {rates[-1]:,.1f})"
     answered = sum(run["requests"]["answered"] for run in runs)
-    return table([("rate", rate), ("latency", quantiles(latency_ms, answered))])
+    parts = None
+    if streams := [run["parts"] for run in runs if run["parts"]]:
+        parts = {**together, "count": sum(one["count"] for one in streams)}
+        of_parts = sorted(one["rate_per_s"] for one in streams)
+        rate += f", {statistics.median(of_parts):,.1f} parts/s ({of_parts[0]:,.1f} to {of_parts[-1]:,.1f})"
+    latency = ("latency", quantiles(together["latency_ms"], answered))
+    return table([("rate", rate), *_part_rows(parts, answered), latency])
+
+
+def _part_rates(run: Mapping[str, Any]) -> str:
+    parts = run["parts"]
+    if parts is None:
+        return ""
+    tokens = "" if parts["tokens_per_s"] is None else f", {parts['tokens_per_s']:,.1f} tokens/s"
+    return f", {parts['rate_per_s']:,.1f} parts/s{tokens}"
+
+
+def _part_rows(parts: Mapping[str, Any] | None, answered: int) -> Iterable[tuple[str, str]]:
+    if parts is not None:
+        yield "first part", quantiles(parts["first_ms"], answered)
+        if parts["gap_ms"] is not None:
+            yield "between parts", quantiles(parts["gap_ms"], parts["count"], "parts")
 
 
 def _server_rows(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -162,16 +185,16 @@ def _end(outcome: Mapping[str, Any]) -> str:
     return f"{status} {outcome['reason']}".strip()
 
 
-def quantiles(values: Mapping[str, float] | None, requests: int | None = None) -> str:
-    """Write the usual quantiles in one line, and which of them are the maximum because there are few `requests`."""
+def quantiles(values: Mapping[str, float] | None, count: int | None = None, what: str = "requests") -> str:
+    """Write the usual quantiles in one line, and which of them are the maximum because there are few requests."""
     if values is None:
         return "none was answered"
     names = {"p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p99_9": "p99.9", "max": "max"}
     line = "  ".join(f"{shown} {ms(values[name])}" for name, shown in names.items())
-    if requests is None or requests >= ENOUGH_FOR["p99.9"]:
+    if count is None or count >= ENOUGH_FOR["p99.9"]:
         return line
-    few = [shown for shown, enough in ENOUGH_FOR.items() if requests < enough]
-    return f"{line}  ({' and '.join(few)} {'are' if len(few) > 1 else 'is'} the maximum of only {requests} requests)"
+    few = [shown for shown, enough in ENOUGH_FOR.items() if count < enough]
+    return f"{line}  ({' and '.join(few)} {'are' if len(few) > 1 else 'is'} the maximum of only {count} {what})"
 
 
 def ms(value: float) -> str:
@@ -191,7 +214,9 @@ def sweep_lines(document: Mapping[str, Any]) -> list[str]:
     """Write a sweep as lines."""
     points = document["points"]
     width = max(len(point["label"]) for point in points)
-    lines = [f"{'load':{width}}  {'answers/s':>10}  {'p50':>8}  {'p99':>8}  errors  model  client"]
+    has_parts = any(point["run"]["parts"] for point in points)
+    of_parts = f"  {'parts/s':>10}  {'first p50':>9}  {'gap p99':>8}" if has_parts else ""
+    lines = [f"{'load':{width}}  {'answers/s':>10}{of_parts}  {'p50':>8}  {'p99':>8}  errors  model  client"]
     for place, point in enumerate(points):
         run = point["run"]
         p50, p99 = (ms(run["latency_ms"][name]) if run["latency_ms"] else "-" for name in ("p50", "p99"))
@@ -200,7 +225,13 @@ def sweep_lines(document: Mapping[str, Any]) -> list[str]:
         busy = "-" if run["server"]["model_busy"] is None else f"{run['server']['model_busy']:.0%}"
         mark = "  ← knee" if place == document["knee"] else ""
         lines.append(
-            f"{point['label']:{width}}  {run['rate_per_s']:10,.1f}  {p50:>8}  {p99:>8}  {errors:6.1%}  {busy:>5}  "
+            f"{point['label']:{width}}  {run['rate_per_s']:10,.1f}{_part_cells(run) if has_parts else ''}  {p50:>8}  {p99:>8}  {errors:6.1%}  {busy:>5}  "
             f"{run['client']['cpu']:6.0%}{mark}"
         )
     return [*lines, f"limit: {document['limit']['who']}: {document['limit']['why']}"]
+
+
+def _part_cells(run: Mapping[str, Any]) -> str:
+    parts: Mapping[str, Any] = run["parts"] or {"rate_per_s": 0.0, "first_ms": None, "gap_ms": None}
+    first, gap = (ms(parts[name][p]) if parts[name] else "-" for name, p in (("first_ms", "p50"), ("gap_ms", "p99")))
+    return f"  {parts['rate_per_s']:10,.1f}  {first:>9}  {gap:>8}"

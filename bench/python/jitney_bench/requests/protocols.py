@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from jitney.errors import ConfigError
@@ -20,6 +20,8 @@ class Requests:
     items_per_request: int = 1
     headers: Sequence[tuple[str, str]] = ()
     """Of every request."""
+    stream: str | None = None
+    """How answers come in parts: a dialect of the load generator (`native`, `openai`, `other`). None: as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,41 @@ def oip(model: Model, items: Sequence[Item], size: int) -> Requests:
     return Requests(path, bodies, size, (("inference-header-content-length", str(width)),))
 
 
+def chat(model: Model, items: Sequence[Item], _: int) -> Requests:
+    """Chats as OpenAI's clients send them; a text is what a user says."""
+
+    def fields(text: str) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": text}]}
+
+    return Requests(CHATS, [_json(_generation(model, item.document(), fields)) for item in items])
+
+
+def completion(model: Model, items: Sequence[Item], _: int) -> Requests:
+    """Prompts as OpenAI's clients send them."""
+    bodies = [_json(_generation(model, item.document(), lambda text: {"prompt": text})) for item in items]
+    return Requests(COMPLETIONS, bodies)
+
+
+def streamed(requests: Requests, protocol: str, has_accept: bool) -> Requests:
+    """Ask for the same answers in parts. `has_accept`: a header of the user names the media type."""
+    accept = () if has_accept else (("accept", EVENTS),)
+    requests = replace(requests, stream=STREAMS[protocol], headers=(*requests.headers, *accept))
+    if protocol == "native":
+        return requests
+    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    return replace(requests, bodies=[_json(json.loads(body) | asked) for _, body in requests.bodies])
+
+
+EVENTS = "text/event-stream"
+CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+STREAMS: Mapping[str, str] = {"native": "native", "chat": "openai", "completion": "openai"}
+"""Protocols whose answers may come in parts, and how."""
 PROTOCOLS: Mapping[str, Callable[[Model, Sequence[Item], int], Requests]] = {
     "native": native,
     "batch": batch,
     "openai": openai,
+    "chat": chat,
+    "completion": completion,
     "oip": oip,
 }
 
@@ -95,6 +128,15 @@ def _embeddings(model: Model, documents: list[Any]) -> dict[str, Any]:
             raise ConfigError("the items are objects: OpenAI's API takes them one by one, so leave --items away")
         return {"model": model.name, **fields}
     return {"model": model.name, "input": documents if len(documents) > 1 else documents[0]}
+
+
+def _generation(model: Model, document: Any, fields: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Return the body for one item: a struct has the fields of the API, and a text is its main field."""
+    if isinstance(document, str):
+        return {"model": model.name, **fields(document)}
+    if isinstance(document, dict):
+        return {"model": model.name, **cast("dict[str, Any]", document)}
+    raise ConfigError(f"an item is neither a text nor an object of fields, but {json.dumps(document)[:100]}")
 
 
 def _tensors(model: Model, documents: list[Any]) -> tuple[list[dict[str, Any]], bytes]:

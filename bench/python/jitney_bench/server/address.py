@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from jitney.errors import ConfigError, JitneyError
@@ -23,6 +23,14 @@ HTTP_OK, UNAUTHORIZED, MISDIRECTED = 200, 401, 421
 
 class ServerError(JitneyError):
     """The server that was to be measured does not answer, or not as it should."""
+
+
+class Received(NamedTuple):
+    """An answer."""
+
+    status: int
+    body: bytes
+    media_type: str
 
 
 class _Wire(io.RawIOBase):
@@ -63,14 +71,15 @@ class _Source:
         return self.reader
 
 
-def _final(wire: _Wire) -> tuple[int, bytes]:
+def _final(wire: _Wire) -> Received:
     """Read the answer that ends the request: others may come before it, with status 102 or 103 say."""
     source, seen = _Source(io.BufferedReader(wire)), list[http.client.HTTPResponse]()
     for _ in range(MOST_INTERIM):
         answer = http.client.HTTPResponse(cast(Any, source))
         answer.begin()
         if answer.status == http.HTTPStatus.SWITCHING_PROTOCOLS or answer.status >= HTTP_OK:
-            return answer.status, _body(answer)
+            media_type = (answer.getheader("content-type") or "").partition(";")[0].strip()
+            return Received(answer.status, _body(answer), media_type)
         seen.append(answer)  # when it is dropped it closes what the next one is read from
     raise http.client.HTTPException(f"{MOST_INTERIM} answers with status 1xx and none that is final")
 
@@ -117,9 +126,14 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
-    def request(
+    def request(self, method: str, path: str, timeout_s: float = PATIENCE_S) -> tuple[int, bytes]:
+        """Send one request without a body; its status and its answer."""
+        received = self.exchange(method, path, timeout_s=timeout_s)
+        return received.status, received.body
+
+    def exchange(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", timeout_s: float = PATIENCE_S
-    ) -> tuple[int, bytes]:
+    ) -> Received:
         """Send one request, outside of any measurement."""
         headers = dict(self.headers) | ({"content-type": content_type} if content_type else {})
         end, wire = time.monotonic() + timeout_s, None

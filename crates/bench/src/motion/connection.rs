@@ -1,6 +1,7 @@
 //! One connection to the server: opened when it is needed, kept while the server keeps it.
 
 use crate::rules::answer::{Answer, Loss, Reader};
+use crate::rules::parts::Dialect;
 use bytes::BytesMut;
 use rustix::io::Errno;
 use std::future::poll_fn;
@@ -28,11 +29,18 @@ impl Connection {
         Connection { address, stream: None, bytes: BytesMut::new() }
     }
 
-    /// Sends a request and waits for its whole answer; `opened` is called when a connection had to be opened.
+    /// Sends a request and waits for its whole answer; `opened` is called when a connection had to be opened, and
+    /// `came` with the number of parts that came together, if the answer comes in parts (`dialect`).
     ///
     /// The future owns the stream while it runs: dropping it closes the connection, and so
     /// cancels the request.
-    pub(super) async fn ask(&mut self, request: &[u8], opened: impl FnOnce()) -> Result<Answer, Loss> {
+    pub(super) async fn ask(
+        &mut self,
+        request: &[u8],
+        dialect: Option<Dialect>,
+        opened: impl FnOnce(),
+        mut came: impl FnMut(u64),
+    ) -> Result<Answer, Loss> {
         let mut stream = match self.stream.take() {
             Some(stream) if is_usable(&stream).await => stream,
             _ => {
@@ -45,7 +53,7 @@ impl Connection {
         self.bytes.clear();
         // A server that refuses a large body may answer and close before all of it is written: the answer counts.
         let written = stream.write_all(request).await;
-        let mut reader = Reader::default();
+        let (mut reader, mut parts) = (Reader::new(dialect), 0);
         loop {
             let room = reader.bytes_left().clamp(BUFFER as u64, LARGE) as usize;
             self.bytes.reserve(room);
@@ -54,6 +62,12 @@ impl Connection {
                 Ok(_) => reader.read(&mut self.bytes)?,
                 Err(_) => return Err(Loss::Closed),
             };
+            let streamed = read.as_ref().and_then(|read| read.answer.streamed.as_ref());
+            let so_far = streamed.map_or_else(|| reader.parts(), |streamed| streamed.parts);
+            if so_far > parts {
+                came(so_far - parts);
+                parts = so_far;
+            }
             if let Some(read) = read {
                 // What comes after the answer was not asked for.
                 if !read.is_last && written.is_ok() && self.bytes.is_empty() {

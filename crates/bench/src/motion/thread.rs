@@ -1,7 +1,7 @@
 //! What the tasks of one thread share.
 
 use super::connection::Connection;
-use crate::rules::answer::Loss;
+use crate::rules::answer::{Answer, Loss};
 use crate::rules::intervals::{Recorder, Window};
 use crate::rules::plan::{Load, Plan};
 use std::cell::{Cell, RefCell};
@@ -68,12 +68,22 @@ impl Thread {
         let deadline = self.instant(due_ns) + self.timeout;
         let request = self.next_request();
         let opened = || self.recorder.borrow_mut().opened();
+        let (mut first_ns, mut before_ns) = (None, None);
+        let came = |count| {
+            let now_ns = self.now_ns();
+            first_ns.get_or_insert(now_ns.saturating_sub(due_ns));
+            self.recorder.borrow_mut().parts(before_ns.replace(now_ns), now_ns, count);
+        };
         // One that waited for a connection until it was too late is not sent any more.
-        let end = if Instant::now() < deadline {
-            timeout_at(deadline.into(), connection.ask(request, opened)).await.unwrap_or(Err(Loss::Timeout))
+        let mut end = if Instant::now() < deadline {
+            let answer = connection.ask(request, self.task.plan.stream, opened, came);
+            timeout_at(deadline.into(), answer).await.unwrap_or(Err(Loss::Timeout))
         } else {
             Err(Loss::Timeout)
         };
+        if let Ok(Answer { streamed: Some(streamed), .. }) = &mut end {
+            streamed.first_part_ns = first_ns;
+        }
         self.recorder.borrow_mut().ended(due_ns, self.now_ns(), &end);
         end != Err(Loss::Connect)
     }

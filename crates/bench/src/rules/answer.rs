@@ -1,5 +1,6 @@
 //! Reads an HTTP/1.1 answer: its status, what jitney's headers say of it, and where its body ends. Keeps no body.
 
+use super::parts::{Dialect, PartReader, Streamed};
 use bytes::{Buf, BytesMut};
 use httparse::{EMPTY_HEADER, Status};
 
@@ -44,7 +45,7 @@ impl Loss {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// `x-jitney-reason`, of an answer that is not a success.
+    /// `x-jitney-reason`, of an answer that is not a success; of a stream that broke off the reason for that.
     pub reason: Option<String>,
     /// `x-jitney-batch-size`.
     pub batch_size: Option<u32>,
@@ -52,6 +53,8 @@ pub struct Answer {
     pub failed_items: u32,
     /// `server-timing`.
     pub timing: Option<Timing>,
+    /// What its body says, if it was to come in parts.
+    pub streamed: Option<Streamed>,
 }
 
 /// Where a request spent its time in the server, in microseconds.
@@ -82,6 +85,9 @@ pub struct Reader {
     answer: Answer,
     body: Option<Body>,
     is_last: bool,
+    /// `Some`: successful answers come in parts.
+    dialect: Option<Dialect>,
+    parts: Option<PartReader>,
 }
 
 /// A whole answer, and whether its connection can be used again.
@@ -94,6 +100,16 @@ pub struct Read {
 }
 
 impl Reader {
+    /// Reads one answer. `dialect`: a success comes in parts, of this kind.
+    pub fn new(dialect: Option<Dialect>) -> Reader {
+        Reader { dialect, ..Reader::default() }
+    }
+
+    /// How many parts have come so far.
+    pub fn parts(&self) -> u64 {
+        self.parts.as_ref().map_or(0, PartReader::parts)
+    }
+
     /// Takes what it understands from the front of `bytes`; `Some` when the answer is complete.
     pub fn read(&mut self, bytes: &mut BytesMut) -> Result<Option<Read>, Loss> {
         while self.body.is_none() {
@@ -122,7 +138,13 @@ impl Reader {
     }
 
     fn finish(&mut self) -> Read {
-        Read { answer: std::mem::take(&mut self.answer), is_last: self.is_last }
+        let mut answer = std::mem::take(&mut self.answer);
+        if let Some(parts) = self.parts.take() {
+            let (streamed, failure) = parts.finish();
+            answer.streamed = Some(streamed);
+            answer.reason = failure;
+        }
+        Read { answer, is_last: self.is_last }
     }
 
     fn read_head(&mut self, bytes: &mut BytesMut) -> Result<bool, Loss> {
@@ -134,6 +156,7 @@ impl Reader {
         let status = head.code.unwrap_or(0);
         let mut answer = Answer { status, ..Answer::default() };
         let (mut body, mut is_last) = (Body::UntilEnd, head.version == Some(0));
+        let mut media_type: &[u8] = b"";
         for header in head.headers.iter() {
             let (name, value) = (header.name, header.value);
             if name.eq_ignore_ascii_case("content-length") {
@@ -143,6 +166,8 @@ impl Reader {
                 }
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 body = Body::ChunkSize;
+            } else if name.eq_ignore_ascii_case("content-type") {
+                media_type = value;
             } else if name.eq_ignore_ascii_case("connection") {
                 is_last = value.eq_ignore_ascii_case(b"close");
             } else if name.eq_ignore_ascii_case("server-timing") {
@@ -155,6 +180,8 @@ impl Reader {
                 answer.reason = Some(String::from_utf8_lossy(value).into_owned());
             }
         }
+        let is_success = (200..300).contains(&status);
+        self.parts = self.dialect.filter(|_| is_success).map(|dialect| PartReader::new(dialect, media_type));
         bytes.advance(length);
         // 100 Continue and its like announce the real answer.
         if status >= 200 {
@@ -169,15 +196,15 @@ impl Reader {
         loop {
             let (next, is_enough) = match self.body.unwrap_or(Body::UntilEnd) {
                 Body::Left(left) => {
-                    let left = left - take(bytes, left);
+                    let left = left - self.take(bytes, left);
                     self.body = Some(Body::Left(left));
                     return Ok(left == 0);
                 }
                 Body::UntilEnd => {
-                    bytes.clear();
+                    self.take(bytes, u64::MAX);
                     return Ok(false);
                 }
-                Body::ChunkLeft(left) => match left - take(bytes, left) {
+                Body::ChunkLeft(left) => match left - self.take(bytes, left) {
                     0 => (Body::ChunkEnd, true),
                     left => (Body::ChunkLeft(left), false),
                 },
@@ -206,13 +233,16 @@ impl Reader {
             }
         }
     }
-}
 
-/// Drops up to so many bytes; how many they were.
-fn take(bytes: &mut BytesMut, most: u64) -> u64 {
-    let taken = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
-    bytes.advance(taken);
-    taken as u64
+    /// Drops up to so many bytes of the body, after their parts were counted; how many bytes they were.
+    fn take(&mut self, bytes: &mut BytesMut, most: u64) -> u64 {
+        let taken = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
+        if let Some(parts) = &mut self.parts {
+            parts.read(&bytes[..taken]);
+        }
+        bytes.advance(taken);
+        taken as u64
+    }
 }
 
 /// Drops a line; how long it was without its end.
@@ -280,6 +310,26 @@ mod tests {
         let read = whole(text).unwrap().unwrap();
         assert_eq!((read.answer.status, read.answer.reason.as_deref()), (429, Some("queue_full")));
         assert!(read.is_last);
+    }
+
+    #[test]
+    fn parts_are_counted_as_their_chunks_come() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let mut bytes = BytesMut::from(head);
+        let mut reader = Reader::new(Some(Dialect::Native));
+        assert_eq!((reader.read(&mut bytes), reader.parts()), (Ok(None), 0));
+        bytes.extend_from_slice(b"9\r\ndata: 1\n\n\r\n");
+        assert_eq!((reader.read(&mut bytes), reader.parts()), (Ok(None), 1));
+        bytes.extend_from_slice(b"17\r\nevent: end\ndata: null\n\n\r\n0\r\n\r\n");
+        let answer = reader.read(&mut bytes).unwrap().unwrap().answer;
+        assert_eq!(answer.streamed, Some(Streamed { parts: 1, ..Streamed::default() }));
+    }
+
+    #[test]
+    fn a_refusal_is_no_stream() {
+        let text = "HTTP/1.1 429 Too Many\r\nx-jitney-reason: queue_full\r\ncontent-length: 0\r\n\r\n";
+        let read = Reader::new(Some(Dialect::Native)).read(&mut BytesMut::from(text)).unwrap().unwrap();
+        assert_eq!((read.answer.streamed, read.answer.reason.as_deref()), (None, Some("queue_full")));
     }
 
     #[test]

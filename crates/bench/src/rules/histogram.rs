@@ -52,6 +52,11 @@ impl Durations {
         self.0.record(length_us.min(LONGEST_US)).expect("it grows up to the longest");
     }
 
+    /// Counts several of 0.
+    pub fn record_zeros(&mut self, count: u64) {
+        self.0.record_n(0, count).expect("0 fits into every histogram");
+    }
+
     /// How many were counted.
     pub fn count(&self) -> u64 {
         self.0.len()

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Loss};
 use super::histogram::Durations;
-use super::totals::{Kind, Totals, kind};
+use super::totals::{Kind, PartCounts, Totals, kind};
 use std::collections::VecDeque;
 
 /// The part of a run that counts, in nanoseconds since its beginning.
@@ -51,6 +51,10 @@ pub struct Interval {
     pub failed: u64,
     /// Latencies of the answered ones.
     pub latency: Durations,
+    /// From the due instant to the first part of those that came in parts.
+    pub first_part: Durations,
+    /// Parts that came.
+    pub parts: PartCounts,
     /// Of those with a `server-timing`: how many, and the sums of two of its lengths.
     pub timed: u64,
     /// See `timed`.
@@ -76,6 +80,8 @@ impl Interval {
         }
         let (Kind::Answered, Ok(answer)) = (kind(end), end) else { return };
         self.latency.record_ns(latency_ns);
+        let first_ns = answer.streamed.as_ref().and_then(|streamed| streamed.first_part_ns);
+        first_ns.into_iter().for_each(|first_ns| self.first_part.record_ns(first_ns));
         if let Some(timing) = answer.timing {
             self.timed += 1;
             self.queue_us += timing.queue_us;
@@ -103,6 +109,8 @@ impl Interval {
             *ours += theirs;
         }
         self.latency.merge(&other.latency);
+        self.first_part.merge(&other.first_part);
+        self.parts.merge(&other.parts);
         // The busiest thread is the one that may be the limit.
         if other.cpu_ns + other.waited_ns > self.cpu_ns + self.waited_ns {
             (self.cpu_ns, self.waited_ns) = (other.cpu_ns, other.waited_ns);
@@ -150,6 +158,17 @@ impl Recorder {
     /// A connection was opened.
     pub fn opened(&mut self) {
         self.totals.connections_opened += 1;
+    }
+
+    /// Parts of one answer have come together; `before_ns` is the instant of the part before them.
+    pub fn parts(&mut self, before_ns: Option<u64>, now_ns: u64, count: u64) {
+        let gap_ns = before_ns.map(|before_ns| now_ns.saturating_sub(before_ns));
+        if self.window.holds(now_ns) {
+            self.totals.parts.record(gap_ns, count);
+        }
+        if let Some(interval) = self.interval(now_ns) {
+            interval.parts.record(gap_ns, count);
+        }
     }
 
     /// A request has ended.
@@ -241,6 +260,18 @@ mod tests {
         let mut scheduled = Recorder::new(window(), false, 1);
         scheduled.ended(SECOND_NS, 5 * SECOND_NS, &Ok(ok()));
         assert_eq!(scheduled.finish().count(Kind::Answered), 0);
+    }
+
+    #[test]
+    fn parts_count_when_they_come() {
+        let mut recorder = Recorder::new(window(), true, 1);
+        recorder.parts(None, SECOND_NS, 5);
+        recorder.parts(Some(SECOND_NS), 2 * SECOND_NS, 1);
+        recorder.parts(Some(2 * SECOND_NS), 3 * SECOND_NS, 2);
+        let intervals: Vec<u64> = (0..3).map(|_| recorder.close().parts.count).collect();
+        assert_eq!(intervals, [1, 2, 0]);
+        let totals = recorder.finish();
+        assert_eq!((totals.parts.count, totals.parts.gap.count()), (3, 3));
     }
 
     #[test]

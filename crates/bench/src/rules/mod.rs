@@ -4,6 +4,7 @@ pub mod answer;
 pub mod arrivals;
 pub mod histogram;
 pub mod intervals;
+pub mod parts;
 pub mod plan;
 pub mod summary;
 pub mod totals;

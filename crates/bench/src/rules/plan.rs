@@ -1,5 +1,6 @@
 //! What is to be done: where to, what load, for how long. Written by the command line, checked again here.
 
+use super::parts::Dialect;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -25,6 +26,8 @@ pub struct Plan {
     pub headers: Vec<(String, String)>,
     /// Items in each request.
     pub items_per_request: u32,
+    /// How successful answers come in parts; `None` if they come as a whole.
+    pub stream: Option<Dialect>,
     /// How requests come.
     pub load: Load,
     /// What comes before the window, in seconds.

@@ -31,6 +31,7 @@ pub struct Summary {
     latency_histogram_us: String,
     server_ms: Option<Split>,
     batch_sizes: Option<BTreeMap<u32, u64>>,
+    parts: Option<Parts>,
     series: Vec<Point>,
     client: Client,
 }
@@ -58,6 +59,20 @@ struct Split {
     model: Option<Quantiles>,
 }
 
+/// Answers that came in parts.
+#[derive(Debug, Serialize)]
+struct Parts {
+    count: u64,
+    rate_per_s: f64,
+    tokens_per_s: Option<f64>,
+    first_ms: Option<Quantiles>,
+    gap_ms: Option<Quantiles>,
+    first_curve: Vec<(f64, f64)>,
+    gap_curve: Vec<(f64, f64)>,
+    first_histogram_us: String,
+    gap_histogram_us: String,
+}
+
 /// One interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
@@ -75,6 +90,13 @@ pub struct Point {
     queue_mean_ms: Option<f64>,
     model_mean_ms: Option<f64>,
     batch_mean_items: Option<f64>,
+    parts_per_s: f64,
+    first_p50_ms: Option<f64>,
+    first_p95_ms: Option<f64>,
+    first_p99_ms: Option<f64>,
+    gap_p50_ms: Option<f64>,
+    gap_p95_ms: Option<f64>,
+    gap_p99_ms: Option<f64>,
     client_cpu: f64,
     client_waited: f64,
 }
@@ -97,6 +119,7 @@ impl Point {
         let (from_ns, to_ns) = window.interval(number);
         let seconds = (to_ns - from_ns) as f64 / SECOND_NS;
         let latency = interval.latency.quantiles();
+        let (first, gap) = (interval.first_part.quantiles(), interval.parts.gap.quantiles());
         Point {
             from_s: (from_ns - window.from_ns) as f64 / SECOND_NS,
             to_s: (to_ns - window.from_ns) as f64 / SECOND_NS,
@@ -112,6 +135,13 @@ impl Point {
             queue_mean_ms: mean(interval.queue_us, interval.timed).map(|us| us / 1e3),
             model_mean_ms: mean(interval.model_us, interval.timed).map(|us| us / 1e3),
             batch_mean_items: mean(interval.batch_items, interval.batched),
+            parts_per_s: interval.parts.count as f64 / seconds,
+            first_p50_ms: first.map(|of| of.p50),
+            first_p95_ms: first.map(|of| of.p95),
+            first_p99_ms: first.map(|of| of.p99),
+            gap_p50_ms: gap.map(|of| of.p50),
+            gap_p95_ms: gap.map(|of| of.p95),
+            gap_p99_ms: gap.map(|of| of.p99),
             client_cpu: interval.cpu_ns as f64 / SECOND_NS / seconds,
             client_waited: interval.waited_ns as f64 / SECOND_NS / seconds,
         }
@@ -145,8 +175,27 @@ impl Summary {
             latency_histogram_us: totals.latency.encode(),
             server_ms: split.queue.is_some().then_some(split),
             batch_sizes: (!totals.batch_sizes.is_empty()).then(|| totals.batch_sizes.clone()),
+            parts: (totals.parts.count > 0).then(|| Parts::new(totals, seconds)),
             client: client(totals, &series, seconds),
             series,
+        }
+    }
+}
+
+impl Parts {
+    fn new(totals: &Totals, seconds: f64) -> Parts {
+        let rate_per_s = totals.parts.count as f64 / seconds;
+        Parts {
+            count: totals.parts.count,
+            rate_per_s,
+            // Tokens are known when an answer has ended; each part has as many as the average one.
+            tokens_per_s: mean(totals.tokens.0, totals.tokens.1).map(|tokens| tokens * rate_per_s),
+            first_ms: totals.first_part.quantiles(),
+            gap_ms: totals.parts.gap.quantiles(),
+            first_curve: totals.first_part.curve(),
+            gap_curve: totals.parts.gap.curve(),
+            first_histogram_us: totals.first_part.encode(),
+            gap_histogram_us: totals.parts.gap.encode(),
         }
     }
 }
@@ -204,6 +253,7 @@ mod tests {
     use super::*;
     use crate::rules::answer::Answer;
     use crate::rules::intervals::Recorder;
+    use crate::rules::parts::Streamed;
 
     const SECOND_NS: u64 = 1_000_000_000;
 
@@ -227,6 +277,29 @@ mod tests {
         assert_eq!(document["latency_ms"]["p50"], 2.0);
         assert_eq!(document["server_ms"], serde_json::Value::Null);
         assert_eq!(document["outcomes"][0]["reason"], "ok");
+        assert_eq!(document["parts"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn answers_in_parts_have_figures_of_their_parts() {
+        let window = Window { from_ns: 0, to_ns: 2 * SECOND_NS, interval_ns: 2 * SECOND_NS };
+        let mut recorder = Recorder::new(window, true, 1);
+        recorder.parts(None, 1_000_000, 1);
+        recorder.parts(Some(1_000_000), 3_000_000, 3);
+        let streamed = Streamed { parts: 4, tokens: Some(8), first_part_ns: Some(1_000_000), ..Streamed::default() };
+        recorder.ended(0, 6_000_000, &Ok(Answer { status: 200, streamed: Some(streamed), ..Answer::default() }));
+        let points = vec![Point::new(&window, 0, &recorder.close())];
+        let document = serde_json::to_value(Summary::new(&window, &recorder.finish(), points)).unwrap();
+        let parts = &document["parts"];
+        assert_eq!(
+            (&parts["count"], &parts["rate_per_s"], &parts["tokens_per_s"]),
+            (&4.into(), &2.0.into(), &4.0.into())
+        );
+        assert_eq!((&parts["first_ms"]["p50"], &parts["gap_ms"]["max"]), (&1.0.into(), &2.0.into()));
+        assert_eq!(
+            (&document["series"][0]["parts_per_s"], &document["series"][0]["gap_p50_ms"]),
+            (&2.0.into(), &0.0.into())
+        );
     }
 
     #[test]

@@ -23,9 +23,38 @@ pub enum Kind {
 /// The kind of an end.
 pub fn kind(end: &Result<Answer, Loss>) -> Kind {
     match end {
+        Ok(answer) if answer.streamed.as_ref().is_some_and(|streamed| streamed.is_broken) => Kind::Failed,
         Ok(answer) if (200..300).contains(&answer.status) => Kind::Answered,
         Ok(answer) if matches!(answer.status, 429 | 503) => Kind::Refused,
         Ok(_) | Err(_) => Kind::Failed,
+    }
+}
+
+/// Parts of answers, counted in the window in which they came.
+#[derive(Clone, Debug, Default)]
+pub struct PartCounts {
+    /// How many came.
+    pub count: u64,
+    /// Between a part and the part of the same answer before it. Parts that came together have gaps of 0.
+    pub gap: Durations,
+}
+
+impl PartCounts {
+    /// Counts parts that came together, `gap_ns` after the part before them; `None`: they are the first.
+    pub fn record(&mut self, gap_ns: Option<u64>, count: u64) {
+        self.count += count;
+        if let Some(gap_ns) = gap_ns {
+            self.gap.record_ns(gap_ns);
+        }
+        if count > 1 {
+            self.gap.record_zeros(count - 1);
+        }
+    }
+
+    /// Adds another thread's.
+    pub fn merge(&mut self, other: &PartCounts) {
+        self.count += other.count;
+        self.gap.merge(&other.gap);
     }
 }
 
@@ -48,6 +77,12 @@ pub struct Totals {
     pub held_count: u64,
     /// Connections opened, at any time.
     pub connections_opened: u64,
+    /// From the instant at which a request was due to the first part of its answer.
+    pub first_part: Durations,
+    /// Parts that came in the window.
+    pub parts: PartCounts,
+    /// Tokens and parts of the answers that count their tokens.
+    pub tokens: (u64, u64),
     pub(super) queue: Durations,
     pub(super) batch: Durations,
     pub(super) model: Durations,
@@ -90,6 +125,13 @@ impl Totals {
             self.batch.record_us(timing.batch_us);
             self.model.record_us(timing.model_us);
         }
+        if let Some(streamed) = &answer.streamed {
+            streamed.first_part_ns.into_iter().for_each(|first_ns| self.first_part.record_ns(first_ns));
+            if let Some(tokens) = streamed.tokens {
+                self.tokens.0 += tokens;
+                self.tokens.1 += streamed.parts;
+            }
+        }
         if let Some(size) = answer.batch_size {
             *self.batch_sizes.entry(size).or_default() += 1;
         }
@@ -115,9 +157,12 @@ impl Totals {
             (&mut self.queue, &other.queue),
             (&mut self.batch, &other.batch),
             (&mut self.model, &other.model),
+            (&mut self.first_part, &other.first_part),
         ] {
             ours.merge(theirs);
         }
+        self.parts.merge(&other.parts);
+        self.tokens = (self.tokens.0 + other.tokens.0, self.tokens.1 + other.tokens.1);
         other.batch_sizes.iter().for_each(|(&size, count)| *self.batch_sizes.entry(size).or_default() += count);
         other.ends.iter().for_each(|(end, count)| *self.ends.entry(end.clone()).or_default() += count);
     }
@@ -131,9 +176,29 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::parts::Streamed;
 
     fn answer(status: u16) -> Answer {
         Answer { status, ..Answer::default() }
+    }
+
+    fn streamed(is_broken: bool) -> Answer {
+        let streamed = Streamed { parts: 3, tokens: Some(6), is_broken, first_part_ns: Some(2_000_000) };
+        Answer { streamed: Some(streamed), ..answer(200) }
+    }
+
+    #[test]
+    fn first_parts_are_of_answers_and_parts_of_all() {
+        let mut totals = Totals::default();
+        totals.record(5_000_000, 1, &Ok(streamed(false)));
+        totals.record(5_000_000, 1, &Ok(streamed(true)));
+        assert_eq!((totals.first_part.count(), totals.tokens), (1, (6, 3)));
+        totals.parts.record(None, 3);
+        totals.parts.record(Some(2_000_000), 1);
+        let mut both = totals.clone();
+        both.merge(&totals);
+        assert_eq!((both.parts.count, both.parts.gap.count(), both.tokens), (8, 6, (12, 6)));
+        assert_eq!(both.parts.gap.quantiles().map(|gap| (gap.p50, gap.max)), Some((0.0, 2.0)));
     }
 
     #[test]
@@ -146,6 +211,8 @@ mod tests {
             (Ok(answer(500)), Kind::Failed),
             (Ok(answer(302)), Kind::Failed),
             (Err(Loss::Timeout), Kind::Failed),
+            (Ok(streamed(false)), Kind::Answered),
+            (Ok(streamed(true)), Kind::Failed),
         ] {
             assert_eq!(kind(&end), expected, "{end:?}");
         }

@@ -5,6 +5,7 @@
 mod support;
 
 use jitney_bench::motion::run;
+use jitney_bench::rules::parts::Dialect;
 use jitney_bench::rules::plan::{Arrivals, Load, Plan};
 use serde_json::Value;
 use std::net::TcpListener;
@@ -12,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
-use support::{OK, closed, inputs, measure, open, serve, until};
+use support::{OK, PAUSE, closed, inputs, measure, open, serve, until};
 
 fn outcome(run: &Value) -> (u64, &str) {
     let outcome = &run["outcomes"][0];
@@ -184,6 +185,55 @@ fn answers_in_chunks_and_what_jitney_says_of_them_are_understood() {
     assert_eq!(run["batch_sizes"]["7"], run["requests"]["answered"]);
     assert!((run["server_ms"]["model"]["p50"].as_f64().unwrap() - 3.0).abs() < 0.01);
     assert_eq!(run["series"][0]["queue_mean_ms"], 1.0);
+}
+
+/// A stream whose second part comes 50 ms after the first one; the rest comes with the second.
+fn in_parts(rest: &str) -> String {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+    format!("{head}{}{PAUSE}{}0\r\n\r\n", chunk("data: 1\n\n"), chunk(&format!("data: 2\n\ndata: 3\n\n{rest}")))
+}
+
+#[test]
+fn parts_of_a_stream_are_counted_and_timed() {
+    let server = serve(|_| Some(in_parts("event: end\ndata: {\"usage\":{\"input\":1,\"output\":6}}\n\n")));
+    let mut plan = closed(server.port, 2, 0.5);
+    plan.stream = Some(Dialect::Native);
+    let run = measure(plan, &["a"]);
+    let (answered, parts) = (run["requests"]["answered"].as_u64().unwrap(), &run["parts"]);
+    assert!(answered > 2);
+    assert!(parts["count"].as_u64().unwrap() <= 3 * answered);
+    assert!((parts["tokens_per_s"].as_f64().unwrap() / parts["rate_per_s"].as_f64().unwrap() - 2.0).abs() < 1e-9);
+    // Of the two gaps of an answer one is the pause, and the other is of parts that came together.
+    assert!(parts["gap_ms"]["max"].as_f64().unwrap() >= 45.0);
+    assert!(parts["gap_ms"]["p50"].as_f64().unwrap() < 45.0);
+    assert!(run["latency_ms"]["p50"].as_f64().unwrap() >= parts["first_ms"]["p50"].as_f64().unwrap() + 40.0);
+    assert_eq!(run["client"]["connections_opened"], 2);
+}
+
+#[test]
+fn a_stream_that_fails_or_has_no_end_is_a_failure_though_its_status_is_200() {
+    let problem = "event: error\ndata: {\"reason\":\"worker_lost\"}\n\n";
+    for (rest, reason) in [(problem, "worker_lost"), ("", "no_end")] {
+        let server = serve(move |_| Some(in_parts(rest)));
+        let mut plan = closed(server.port, 1, 0.2);
+        plan.stream = Some(Dialect::Native);
+        let run = measure(plan, &["a"]);
+        assert_eq!(outcome(&run), (200, reason));
+        assert_eq!((&run["requests"]["answered"], &run["parts"]["first_ms"]), (&0.into(), &Value::Null));
+        assert!(run["parts"]["count"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_connection_that_ends_within_a_stream_is_a_failure() {
+    let cut = |text: String| text.replace("0\r\n\r\n", "").replace(" OK\r\n", " OK\r\nconnection: close\r\n");
+    let server = serve(move |_| Some(cut(in_parts(""))));
+    let mut plan = closed(server.port, 1, 0.2);
+    plan.stream = Some(Dialect::Native);
+    let run = measure(plan, &["a"]);
+    assert_eq!(outcome(&run), (0, "closed"));
+    assert!(run["parts"]["count"].as_u64().unwrap() > 0);
 }
 
 #[test]

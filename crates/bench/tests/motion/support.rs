@@ -12,6 +12,9 @@ use std::time::Duration;
 
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
+/// Stands in an answer for a pause of 50 ms; is not sent.
+pub(crate) const PAUSE: &str = "<pause>";
+
 /// What was seen of the clients.
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -70,7 +73,12 @@ fn converse(stream: &TcpStream, seen: &Seen, answer: &dyn Fn(usize) -> Option<St
         };
         let Some(text) = answer(number) else { return Ok(()) };
         let mut stream = stream;
-        stream.write_all(text.as_bytes())?;
+        for (number, piece) in text.split(PAUSE).enumerate() {
+            if number > 0 {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            stream.write_all(piece.as_bytes())?;
+        }
         if text.contains("connection: close") {
             return Ok(());
         }
@@ -85,6 +93,7 @@ pub(crate) fn closed(port: u16, users: usize, duration_s: f64) -> Plan {
         path: "/model?x=1".into(),
         headers: vec![("x-extra".into(), "yes".into())],
         items_per_request: 1,
+        stream: None,
         load,
         warmup_s: 0.0,
         duration_s,

@@ -45,8 +45,15 @@
   }
 
   function percentiles(runs, names) {
-    const lines = runs.map((run, place) => ({ run, label: names[place] })).filter(({ run }) => run.latency_ms).map(({ run, label }) => {
-      const curve = run.latency_curve.filter(([share]) => share < 1);
+    const curves = (has, curve) => runs.map((run, place) => ({ label: names[place], points: has(run) ? curve(run) : [] }));
+    byPercentile("Latency by percentile", "so many of all answers came within this time", curves((run) => run.latency_ms, (run) => run.latency_curve));
+    byPercentile("First part by percentile", "so many of all answers had their first part within this time", curves((run) => run.parts?.first_ms, (run) => run.parts.first_curve));
+    byPercentile("Gaps between parts by percentile", "so many of all parts came within this time of the part before", curves((run) => run.parts?.gap_ms, (run) => run.parts.gap_curve));
+  }
+
+  function byPercentile(title, note, curves) {
+    const lines = curves.filter(({ points }) => points.length > 0).map(({ label, points }) => {
+      const curve = points.filter(([share]) => share < 1);
       return { label, x: curve.map(([share]) => 1 / (1 - share)), y: curve.map(([, ms]) => ms) };
     });
     if (lines.length === 0) return;
@@ -54,7 +61,7 @@
     lines.forEach((line, place) => { line.y = ys[place].map((value) => value ?? null); });
     const name = (value) => `${digits(100 * (1 - 1 / value))} %`;
     const splits = [1, 2, 10, 100, 1000, 10000, 100000].filter((value) => value <= x[x.length - 1]);
-    plot("Latency by percentile", "so many of all answers came within this time", "percentile", "ms", lines, {
+    plot(title, note, "percentile", "ms", lines, {
       x, xDistr: 3, spanGaps: true, splits: () => splits, names: (_, values) => values.map(name), name: (_, value) => (value == null ? "–" : name(value)),
     });
   }
@@ -67,6 +74,12 @@
       [line("p50", (point) => point.p50_ms), line("p95", (point) => point.p95_ms), line("p99", (point) => point.p99_ms)], { x });
     plot(`Throughput over time${label}`, "requests that were due, and how they ended", "s", "requests/s",
       [line("due", rate("due")), line("answered", rate("answered")), line("refused", rate("refused")), line("failed", rate("failed"))], { x });
+    if (run.parts) {
+      const quantiles = (of) => ["p50", "p95", "p99"].map((name) => line(name, (point) => point[`${of}_${name}_ms`]));
+      plot(`First part over time${label}`, "from the due instant to the first part, of what was answered in each interval", "s", "ms", quantiles("first"), { x });
+      plot(`Gaps between parts over time${label}`, "of the parts that came in each interval; parts that came together have gaps of 0", "s", "ms", quantiles("gap"), { x });
+      plot(`Parts over time${label}`, "parts that came, of all streams together", "s", "parts/s", [line("parts", (point) => point.parts_per_s)], { x });
+    }
     if (run.server_ms) {
       plot(`Time in the server${label}`, "means of each interval: waiting for a batch, and in the model", "s", "ms",
         [line("queue", (point) => point.queue_mean_ms), line("model", (point) => point.model_mean_ms)], { x });
