@@ -47,8 +47,8 @@ def try_out(subject: Subject, timeout_s: float) -> None:
     is_known = subject.requests.stream in ("native", "openai")  # other servers may not say what they stream
     if is_known and 200 <= status < 300 and media_type.lower() not in STREAMED:
         raise ServerError(
-            f"the first input is answered with {media_type or 'no media type'} at {subject.address.url}{path}, and not in "
-            "parts (text/event-stream, application/x-ndjson): ask for parts in the body, or leave --stream away"
+            f"the first input is answered with {media_type or 'no media type'} at {subject.address.url}{path}, and not "
+            "in parts (text/event-stream, application/x-ndjson): ask for parts in the body, or leave --stream away"
         )
     if not (200 <= status < 300 or status in (429, 503)):
         text = " ".join(answer.decode(errors="replace").split())[:500]

@@ -215,8 +215,8 @@ def sweep_lines(document: Mapping[str, Any]) -> list[str]:
     points = document["points"]
     width = max(len(point["label"]) for point in points)
     has_parts = any(point["run"]["parts"] for point in points)
-    of_parts = f"  {'parts/s':>10}  {'first p50':>9}  {'gap p99':>8}" if has_parts else ""
-    lines = [f"{'load':{width}}  {'answers/s':>10}{of_parts}  {'p50':>8}  {'p99':>8}  errors  model  client"]
+    named = f"  {'parts/s':>10}  {'first p50':>9}  {'gap p99':>8}" if has_parts else ""
+    lines = [f"{'load':{width}}  {'answers/s':>10}{named}  {'p50':>8}  {'p99':>8}  errors  model  client"]
     for place, point in enumerate(points):
         run = point["run"]
         p50, p99 = (ms(run["latency_ms"][name]) if run["latency_ms"] else "-" for name in ("p50", "p99"))
@@ -224,9 +224,10 @@ def sweep_lines(document: Mapping[str, Any]) -> list[str]:
         errors = 1 - run["requests"]["answered"] / due if due else 0.0
         busy = "-" if run["server"]["model_busy"] is None else f"{run['server']['model_busy']:.0%}"
         mark = "  ← knee" if place == document["knee"] else ""
+        of_parts = _part_cells(run) if has_parts else ""
         lines.append(
-            f"{point['label']:{width}}  {run['rate_per_s']:10,.1f}{_part_cells(run) if has_parts else ''}  {p50:>8}  {p99:>8}  {errors:6.1%}  {busy:>5}  "
-            f"{run['client']['cpu']:6.0%}{mark}"
+            f"{point['label']:{width}}  {run['rate_per_s']:10,.1f}{of_parts}  {p50:>8}  {p99:>8}  "
+            f"{errors:6.1%}  {busy:>5}  {run['client']['cpu']:6.0%}{mark}"
         )
     return [*lines, f"limit: {document['limit']['who']}: {document['limit']['why']}"]
 
