@@ -98,23 +98,48 @@ pub enum Task {
 }
 
 impl Task {
+    /// What it is without what the model takes.
+    pub fn kind(self) -> TaskKind {
+        match self {
+            Task::Embedding { .. } => TaskKind::Embedding,
+            Task::Chat => TaskKind::Chat,
+            Task::Completion { .. } => TaskKind::Completion,
+            Task::Image => TaskKind::Image,
+        }
+    }
+}
+
+/// The kinds of tasks. Each has a route of its own in the `OpenAI` API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskKind {
+    /// Texts to vectors.
+    Embedding,
+    /// Messages to the next one.
+    Chat,
+    /// A text to what comes after it.
+    Completion,
+    /// A text to an image.
+    Image,
+}
+
+impl TaskKind {
     /// Its name, as in `task="chat"`.
     pub fn name(self) -> &'static str {
         match self {
-            Task::Embedding { .. } => "embedding",
-            Task::Chat => "chat",
-            Task::Completion { .. } => "completion",
-            Task::Image => "image",
+            TaskKind::Embedding => "embedding",
+            TaskKind::Chat => "chat",
+            TaskKind::Completion => "completion",
+            TaskKind::Image => "image",
         }
     }
 
-    /// The route of the `OpenAI` API that calls it.
+    /// The route of the `OpenAI` API that calls models of this task.
     pub fn openai_route(self) -> &'static str {
         match self {
-            Task::Embedding { .. } => "/v1/embeddings",
-            Task::Chat => "/v1/chat/completions",
-            Task::Completion { .. } => "/v1/completions",
-            Task::Image => "/v1/images/generations",
+            TaskKind::Embedding => "/v1/embeddings",
+            TaskKind::Chat => "/v1/chat/completions",
+            TaskKind::Completion => "/v1/completions",
+            TaskKind::Image => "/v1/images/generations",
         }
     }
 }

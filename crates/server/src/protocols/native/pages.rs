@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Response, StatusCode};
+use jitney_core::config::manifest::Task;
 use jitney_core::scheduler::explanation::Explanation;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
         routes.insert(format!("POST {path}"), deployment.manifest.doc.clone().into());
         routes.insert(format!("POST {path}/batch"), "the same for many items in one request".into());
     }
-    for task in deployments.iter().filter_map(|deployment| deployment.manifest.task) {
+    for task in deployments.iter().filter_map(|deployment| deployment.manifest.task.map(Task::kind)) {
         let what = format!("the OpenAI API, for deployments with task=\"{}\"", task.name());
         routes.insert(format!("POST {}", task.openai_route()), what.into());
         routes.insert("GET /v1/models".into(), "which models the OpenAI API has".into());

@@ -23,12 +23,12 @@ use crate::values::chunks::Chunks;
 use crate::values::tensor::Tag;
 use bytes::Bytes;
 use hyper::header::HeaderMap;
-use jitney_core::config::manifest::{DeploymentManifest, InputKind, Task};
+use jitney_core::config::manifest::{DeploymentManifest, InputKind, Task, TaskKind};
 use jitney_core::tables::outcome::Outcome;
 use std::time::Duration;
 
 /// What a deployment says that this route can call.
-const TASK: &str = "embedding";
+const TASK: TaskKind = TaskKind::Embedding;
 /// How long a body may take to arrive where no model can be called.
 pub(crate) const NO_MODEL: Duration = Duration::from_secs(60);
 

@@ -6,7 +6,7 @@ use crate::protocols::reply::problem::Problem;
 use crate::protocols::request::headers::quoted;
 use crate::protocols::request::terms::allowed;
 use crate::values::answer::Failure;
-use jitney_core::config::manifest::Task;
+use jitney_core::config::manifest::{Task, TaskKind};
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) fn find(state: &ServerState, model: &str) -> Result<(Arc<Deployment>,
 pub(crate) fn find_for<T>(
     state: &ServerState,
     model: &str,
-    task: &str,
+    task: TaskKind,
     of: impl Fn(Task) -> Option<T>,
 ) -> Result<(Arc<Deployment>, T), Failure> {
     let capable = capable(state).map_err(Problem::into_failure)?;
@@ -45,8 +45,8 @@ pub(crate) fn find_for<T>(
 }
 
 /// The longest that a request may take to a deployment that says `task`; `None` if there is none.
-pub(crate) fn most_patient(state: &ServerState, task: &str) -> Option<Duration> {
-    let capable = capable(state).into_iter().flatten().filter(|(_, said)| said.name() == task);
+pub(crate) fn most_patient(state: &ServerState, task: TaskKind) -> Option<Duration> {
+    let capable = capable(state).into_iter().flatten().filter(|(_, said)| said.kind() == task);
     capable.map(|(deployment, _)| allowed(&deployment.manifest)).max()
 }
 
@@ -66,14 +66,14 @@ fn names(deployment: &Deployment) -> impl Iterator<Item = &str> {
 }
 
 /// No deployment of this name does what was asked: `task`, or any.
-fn no_model(state: &ServerState, model: &str, task: Option<&str>) -> Failure {
+fn no_model(state: &ServerState, model: &str, task: Option<TaskKind>) -> Failure {
     let callable = callable(state).into_iter().flatten();
-    let capable = callable.filter(|(.., said)| task.is_none_or(|task| said.name() == task));
+    let capable = callable.filter(|(.., said)| task.is_none_or(|task| said.kind() == task));
     let names: Vec<String> = capable.map(|(name, ..)| name).collect();
     let known = state.deployment(model);
-    let (asked, said) = (quoted(model.as_bytes()), task.map_or("a task".to_owned(), |task| format!("task=\"{task}\"")));
+    let (asked, said) = (quoted(model.as_bytes()), task.map_or("a task".to_owned(), |task| format!("task=\"{}\"", task.name())));
     let what = match known.map(|deployment| deployment.manifest.task) {
-        Some(Some(other)) => format!("the model {asked} has task=\"{}\", and this route needs {said}", other.name()),
+        Some(Some(other)) => format!("the model {asked} has task=\"{}\", and this route needs {said}", other.kind().name()),
         Some(None) => format!("the model {asked} has no task, and this route needs {said}"),
         None => format!("there is no model {asked}"),
     };

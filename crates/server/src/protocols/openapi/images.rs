@@ -5,11 +5,12 @@ use crate::protocols::openai::images::dialect::{MOST_IMAGES, MOST_PREVIEWS};
 use crate::protocols::openapi::openai::{models_for, responses};
 use crate::protocols::openapi::parts;
 use crate::protocols::openapi::parts::refs;
+use jitney_core::config::manifest::TaskKind;
 use serde_json::{Map, Value, json};
 
 /// The route, if there is a model for it.
 pub(super) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
-    let models = models_for(state, "image");
+    let models = models_for(state, TaskKind::Image);
     if models.is_empty() {
         return;
     }
@@ -27,7 +28,7 @@ pub(super) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
         "requestBody": { "required": true, "content": { "application/json": { "schema": request(&models) } } },
         "responses": responses(good),
     });
-    paths.insert("/v1/images/generations".into(), json!({ "post": post }));
+    paths.insert(TaskKind::Image.openai_route().into(), json!({ "post": post }));
 }
 
 fn request(models: &[String]) -> Value {

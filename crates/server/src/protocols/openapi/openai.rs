@@ -5,6 +5,7 @@ use crate::protocols::openai::error::status;
 use crate::protocols::openai::input::MOST_INPUTS;
 use crate::protocols::openapi::parts;
 use crate::protocols::openapi::parts::refs;
+use jitney_core::config::manifest::{Task, TaskKind};
 use serde_json::{Map, Value, json};
 
 /// The routes below `/v1`.
@@ -33,13 +34,13 @@ pub(crate) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
         "responses": one,
     } }),
     );
-    let models = models_for(state, "embedding");
+    let models = models_for(state, TaskKind::Embedding);
     if models.is_empty() {
         return;
     }
     let created = responses(good("EmbeddingList", "One vector for each input, in order."));
     paths.insert(
-        "/v1/embeddings".into(),
+        TaskKind::Embedding.openai_route().into(),
         json!({ "post": {
         "tags": ["openai"], "operationId": "create_embeddings", "summary": "Vectors of texts or tokens.",
         "parameters": refs("parameters", &["RequestId", "Timeout", "Priority"]),
@@ -50,10 +51,10 @@ pub(crate) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
 }
 
 /// The deployments that have this task.
-pub(super) fn models_for(state: &ServerState, task: &str) -> Vec<String> {
+pub(super) fn models_for(state: &ServerState, task: TaskKind) -> Vec<String> {
     let deployments = state.deployments();
     let capable =
-        deployments.iter().filter(|deployment| deployment.manifest.task.is_some_and(|said| said.name() == task));
+        deployments.iter().filter(|deployment| deployment.manifest.task.map(Task::kind) == Some(task));
     capable.map(|deployment| deployment.manifest.name.clone()).collect()
 }
 

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 /// The routes for which there is a model.
 pub(super) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
-    for (api, path, id, summary) in [
-        (Api::Chat, "/v1/chat/completions", "create_chat_completion", "The next message of a chat."),
-        (Api::Completions, "/v1/completions", "create_completion", "What comes after a text."),
+    for (api, id, summary) in [
+        (Api::Chat, "create_chat_completion", "The next message of a chat."),
+        (Api::Completions, "create_completion", "What comes after a text."),
     ] {
         let models = models_for(state, api.task());
         if models.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
             "requestBody": { "required": true, "content": { "application/json": { "schema": request(api, &models) } } },
             "responses": responses(good),
         });
-        paths.insert(path.into(), json!({ "post": post }));
+        paths.insert(api.task().openai_route().into(), json!({ "post": post }));
     }
 }
 

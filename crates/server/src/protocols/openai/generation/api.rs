@@ -1,6 +1,6 @@
 //! In what the two routes for texts differ.
 
-use jitney_core::config::manifest::Task;
+use jitney_core::config::manifest::{Task, TaskKind};
 
 /// One of the routes for texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +13,10 @@ pub(crate) enum Api {
 
 impl Api {
     /// What a deployment says that this route can call.
-    pub(crate) fn task(self) -> &'static str {
+    pub(crate) fn task(self) -> TaskKind {
         match self {
-            Api::Chat => "chat",
-            Api::Completions => "completion",
+            Api::Chat => TaskKind::Chat,
+            Api::Completions => TaskKind::Completion,
         }
     }
 

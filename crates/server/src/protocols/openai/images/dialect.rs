@@ -24,11 +24,11 @@ use crate::protocols::request::headers::quoted;
 use crate::values::answer::{Answer, Failure, Timing};
 use crate::values::chunks::Chunks;
 use hyper::header::HeaderMap;
-use jitney_core::config::manifest::Task;
+use jitney_core::config::manifest::{Task, TaskKind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a deployment says that this route can call.
-const TASK: &str = "image";
+const TASK: TaskKind = TaskKind::Image;
 /// Images of one request, as OpenAI has it.
 pub(crate) const MOST_IMAGES: usize = 10;
 /// Previews of one image, as OpenAI has it.
