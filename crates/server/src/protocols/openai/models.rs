@@ -2,12 +2,12 @@
 
 use crate::engine::server_state::ServerState;
 use crate::protocols::native::pages::json_reply;
+use crate::protocols::openai::model_route::unix_seconds;
 use crate::protocols::openai::names::{callable, find};
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
 use crate::values::text::decoded;
 use serde_json::{Value, json};
-use std::time::UNIX_EPOCH;
 
 pub(crate) fn list(state: &ServerState) -> Result<Reply, Problem> {
     let models: Vec<Value> = callable(state)?.iter().map(|(name, ..)| model(state, name)).collect();
@@ -21,6 +21,6 @@ pub(crate) fn one(state: &ServerState, asked: &str) -> Result<Reply, Problem> {
 }
 
 fn model(state: &ServerState, name: &str) -> Value {
-    let created = state.created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let created = unix_seconds(state.created);
     json!({ "id": name, "object": "model", "created": created, "owned_by": "jitney" })
 }

@@ -3,10 +3,10 @@
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
-use crate::protocols::openai::embeddings::Embeddings;
+use crate::protocols::openai::embeddings::route::Embeddings;
 use crate::protocols::openai::generation::api::Api;
-use crate::protocols::openai::generation::dialect::Generation;
-use crate::protocols::openai::images::dialect::Images;
+use crate::protocols::openai::generation::route::Generation;
+use crate::protocols::openai::images::route::Images;
 use crate::protocols::openai::models;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;

@@ -1,7 +1,7 @@
 //! The route of the OpenAI API that answers with images.
 
 use crate::engine::server_state::ServerState;
-use crate::protocols::openai::images::dialect::{MOST_IMAGES, MOST_PREVIEWS};
+use crate::protocols::openai::images::route::{MOST_IMAGES, MOST_PREVIEWS};
 use crate::protocols::openapi::openai::{models_for, responses};
 use crate::protocols::openapi::parts;
 use crate::protocols::openapi::parts::refs;

@@ -67,6 +67,12 @@ impl<'a> Fields<'a> {
         self.parsed(name, "expected a string")
     }
 
+    /// The name of the model, which every request has.
+    pub(crate) fn model(&self) -> Result<String, Failure> {
+        let missing = || wrong("model", "is missing; send the name of a model, see /v1/models");
+        self.text("model")?.ok_or_else(missing)
+    }
+
     /// A member that is true or false; false if it is not there.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, Failure> {
         self.parsed(name, "expected true or false").map(Option::unwrap_or_default)

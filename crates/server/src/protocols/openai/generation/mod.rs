@@ -3,6 +3,6 @@
 pub(crate) mod answer;
 pub(crate) mod api;
 pub(crate) mod chunks;
-pub(crate) mod dialect;
 pub(crate) mod fields;
 pub(crate) mod items;
+pub(crate) mod route;

@@ -1,36 +1,24 @@
-//! `POST /v1/embeddings`: texts or tokens in, vectors out, each an item of its own.
+//! How the route for vectors reads a request and writes its answer. Each input is an item.
 
-use crate::base::offload;
 use crate::engine::deployment::Deployment;
-use crate::engine::request;
 use crate::engine::request::{Answers, RequestItems};
 use crate::engine::server_state::ServerState;
-use crate::protocols::exchange::{Decoded, Dialect, RefusedBody, Written};
-use crate::protocols::native::pages::reply;
-use crate::protocols::openai::error;
-use crate::protocols::openai::extra_fields::ExtraFields;
-use crate::protocols::openai::input::{Body, Input, check_is_json, wrong};
-use crate::protocols::openai::names::{find_for, most_patient};
-use crate::protocols::reply::payload::Reply;
-use crate::protocols::reply::problem::ProblemForm;
+use crate::protocols::exchange::{Decoded, RefusedBody};
+use crate::protocols::openai::embeddings::extra_fields::ExtraFields;
+use crate::protocols::openai::input::{Body, Input, wrong};
+use crate::protocols::openai::model_route::{ModelRoute, decoded};
+use crate::protocols::openai::names::find_for;
 use crate::protocols::reply::render;
 use crate::protocols::reply::value;
 use crate::protocols::request::headers::quoted;
 use crate::protocols::request::input::{DecodedItem, Reading, take};
-use crate::values::answer::{Answer, Failure, OutputPart, Timing};
+use crate::values::answer::{Answer, Failure, OutputPart};
 use crate::values::call::Encoding;
 use crate::values::chunks::Chunks;
 use crate::values::tensor::Tag;
 use bytes::Bytes;
-use hyper::header::HeaderMap;
 use jitney_core::config::manifest::{DeploymentManifest, InputKind, Task, TaskKind};
 use jitney_core::tables::outcome::Outcome;
-use std::time::Duration;
-
-/// What a deployment says that this route can call.
-const TASK: TaskKind = TaskKind::Embedding;
-/// How long a body may take to arrive where no model can be called.
-pub(crate) const NO_MODEL: Duration = Duration::from_secs(60);
 
 /// What a model takes in addition to texts.
 #[derive(Clone, Copy)]
@@ -66,58 +54,27 @@ pub(crate) struct VectorsAsked {
     dimensions: Option<u32>,
 }
 
-impl Embeddings<'_> {
+impl ModelRoute for Embeddings<'_> {
+    type Asked = VectorsAsked;
+
+    fn state(&self) -> &ServerState {
+        self.state
+    }
+
+    fn task(&self) -> TaskKind {
+        TaskKind::Embedding
+    }
+
     fn decode_now(&self, mut body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {
         let bytes = body.contiguous();
         let body = Body::read(bytes)?;
-        let (deployment, abilities) = find_for(self.state, &body.model, TASK, Abilities::of)?;
-        let decoded = decode(self.state, bytes, &body, (&body.model, &deployment, abilities));
-        let (items, asked) =
-            decoded.map_err(|failure| RefusedBody { failure, deployment: Some(deployment.clone()) })?;
-        Ok(Decoded { deployment, items, timeout: None, priority: None, asked })
-    }
-}
-
-impl Dialect for Embeddings<'_> {
-    type Head = ();
-    type Asked = VectorsAsked;
-    type Output = Vec<u8>;
-
-    const FORM: ProblemForm = error::form;
-
-    fn deployment(&self) -> Option<&Deployment> {
-        None
+        let (deployment, abilities) = find_for(self.state, &body.model, self.task(), Abilities::of)?;
+        let read = decode(self.state, bytes, &body, (&body.model, &deployment, abilities));
+        decoded(deployment, read)
     }
 
-    /// Which deployment is meant is only known from the body: until then the most patient one counts.
-    fn allowed(&self) -> Duration {
-        most_patient(self.state, TASK).unwrap_or(NO_MODEL)
-    }
-
-    fn read_head(&self, headers: &HeaderMap) -> Result<(), Failure> {
-        check_is_json(headers)
-    }
-
-    async fn decode(&self, (): &(), body: Chunks) -> Result<Decoded<VectorsAsked>, RefusedBody> {
-        offload::run(body.len(), || self.decode_now(body)).await
-    }
-
-    fn write_weight(&self, (): &(), _asked: &VectorsAsked, answers: &[Answer]) -> usize {
-        request::weight(answers, |part| part.data.len())
-    }
-
-    fn write(
-        &self,
-        (): &(),
-        asked: VectorsAsked,
-        answers: Answers,
-        _timing: &Timing,
-    ) -> Result<Written<Vec<u8>>, Failure> {
-        write(&answers, &asked).map(Written::ok)
-    }
-
-    fn reply(&self, body: Vec<u8>) -> Reply {
-        reply("application/json", body)
+    fn write_body(&self, asked: VectorsAsked, answers: Answers) -> Result<Vec<u8>, Failure> {
+        write(&answers, &asked)
     }
 }
 

@@ -1,0 +1,100 @@
+//! How the routes for texts read a request and write its answer.
+
+use crate::engine::deployment::Deployment;
+use crate::engine::request::{Answers, RequestItems};
+use crate::engine::server_state::ServerState;
+use crate::protocols::exchange::{Decoded, RefusedBody};
+use crate::protocols::openai::generation::answer;
+use crate::protocols::openai::generation::answer::Title;
+use crate::protocols::openai::generation::api::Api;
+use crate::protocols::openai::generation::chunks::ChunkForm;
+use crate::protocols::openai::generation::fields::Fields;
+use crate::protocols::openai::generation::items;
+use crate::protocols::openai::generation::items::{Asked, MOST_CHOICES};
+use crate::protocols::openai::input::wrong;
+use crate::protocols::openai::model_route::{ModelRoute, decoded, unix_seconds};
+use crate::protocols::openai::names::find_for;
+use crate::protocols::reply::parts::form::PartsForm;
+use crate::protocols::reply::request_id::RequestId;
+use crate::values::answer::Failure;
+use crate::values::chunks::Chunks;
+use jitney_core::config::manifest::TaskKind;
+use std::time::SystemTime;
+
+/// A request for texts.
+pub(crate) struct Generation<'a> {
+    pub(crate) state: &'a ServerState,
+    pub(crate) id: &'a RequestId,
+    pub(crate) api: Api,
+}
+
+/// How its answer is written.
+pub(crate) struct TextsAsked {
+    title: Title,
+    /// How many texts are asked for each input.
+    choices: usize,
+    is_streamed: bool,
+    includes_usage: bool,
+}
+
+impl Generation<'_> {
+    fn items(
+        &self,
+        deployment: &Deployment,
+        model: String,
+        takes_tokens: bool,
+        fields: &Fields,
+    ) -> Result<(RequestItems, TextsAsked), Failure> {
+        let api = self.api;
+        let (is_streamed, includes_usage) = streaming(fields)?;
+        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let inputs = items::inputs(api, &model, fields, takes_tokens)?;
+        let choices = fields.count("n", MOST_CHOICES)?;
+        let asked = Asked { model: &model, fields, input: api.input(), read: &[], added: String::new(), most };
+        let items = asked.items(deployment, inputs, choices)?;
+        let id = format!("{}{}", api.id_prefix(), self.id.text());
+        let title = Title { api, id, created: unix_seconds(SystemTime::now()), model };
+        Ok((items, TextsAsked { title, choices, is_streamed, includes_usage }))
+    }
+}
+
+/// Whether the answer comes in parts, and whether a last chunk counts tokens.
+fn streaming(fields: &Fields) -> Result<(bool, bool), Failure> {
+    let is_streamed = fields.flag("stream")?;
+    let Some(options) = fields.object("stream_options")? else { return Ok((is_streamed, false)) };
+    if !is_streamed {
+        return Err(wrong("stream_options", "only with stream=true; leave it out, or set stream"));
+    }
+    let in_options = |failure: Failure| wrong("stream_options.include_usage", &failure.detail);
+    Ok((true, options.flag("include_usage").map_err(in_options)?))
+}
+
+impl ModelRoute for Generation<'_> {
+    type Asked = TextsAsked;
+
+    fn state(&self) -> &ServerState {
+        self.state
+    }
+
+    fn task(&self) -> TaskKind {
+        self.api.task()
+    }
+
+    fn decode_now(&self, mut body: Chunks) -> Result<Decoded<TextsAsked>, RefusedBody> {
+        let fields = Fields::read(body.contiguous())?;
+        let model = fields.model()?;
+        let takes_tokens = |task| self.api.takes_tokens(task);
+        let (deployment, takes_tokens) = find_for(self.state, &model, self.task(), takes_tokens)?;
+        let read = self.items(&deployment, model, takes_tokens, &fields);
+        decoded(deployment, read)
+    }
+
+    fn parts_form(&self, asked: &TextsAsked) -> Option<Box<dyn PartsForm>> {
+        let form = || ChunkForm::new(&asked.title, asked.choices, asked.includes_usage);
+        asked.is_streamed.then(|| Box::new(form()) as Box<dyn PartsForm>)
+    }
+
+    fn write_body(&self, asked: TextsAsked, answers: Answers) -> Result<Vec<u8>, Failure> {
+        answer::write(&asked.title, asked.choices, answers)
+    }
+}
