@@ -1,6 +1,7 @@
 //! Problems as OpenAI's clients read them. All four keys are always there: clients look into each.
 
 use crate::protocols::reply::problem::{Problem, WrittenProblem};
+use crate::values::answer::Failure;
 use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
 
@@ -26,6 +27,13 @@ pub(crate) fn form(problem: &Problem, _request_id: &str) -> WrittenProblem {
     let error = Inner { message: problem.detail(), r#type: kind(status), param, code: code(problem) };
     let body = serde_json::to_vec(&ErrorDocument { error }).unwrap_or_default();
     WrittenProblem { status, media: "application/json", body, headers: vec![] }
+}
+
+/// Appends a failure as a server-sent event: behind parts there is no status that could say it.
+pub(super) fn write_event(out: &mut Vec<u8>, failure: &Failure, request_id: &str) {
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(&form(&Problem::from(failure.clone()), request_id).body);
+    out.extend_from_slice(b"\n\n");
 }
 
 /// The status of an outcome in this protocol, in which an input that parses and does not fit is a bad request like any

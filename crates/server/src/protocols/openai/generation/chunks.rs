@@ -4,7 +4,6 @@ use crate::protocols::openai::error;
 use crate::protocols::openai::generation::answer::{Title, Tokens, string, text};
 use crate::protocols::openai::generation::api::Api;
 use crate::protocols::reply::parts::form::PartsForm;
-use crate::protocols::reply::problem::Problem;
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 
 /// The form of one answer.
@@ -92,10 +91,6 @@ impl ChunkForm {
 }
 
 impl PartsForm for ChunkForm {
-    fn media(&self) -> &'static str {
-        "text/event-stream; charset=utf-8"
-    }
-
     fn part(&mut self, out: &mut Vec<u8>, item: usize, values: &[OutputPart]) -> Result<(), Failure> {
         let text = text(values)?;
         self.text(out, item, text);
@@ -127,14 +122,7 @@ impl PartsForm for ChunkForm {
     }
 
     fn failure(&mut self, out: &mut Vec<u8>, failure: &Failure, request_id: &str) {
-        let written = error::form(&Problem::from(failure.clone()), request_id);
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&written.body);
-        out.extend_from_slice(b"\n\n");
-    }
-
-    fn comment(&self) -> &'static [u8] {
-        b": \n\n"
+        error::write_event(out, failure, request_id);
     }
 }
 

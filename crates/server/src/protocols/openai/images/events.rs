@@ -4,7 +4,6 @@ use crate::protocols::openai::error;
 use crate::protocols::openai::images::answer::{ImageTitle, file, usage, write_file};
 use crate::protocols::reply::parts::events::event;
 use crate::protocols::reply::parts::form::PartsForm;
-use crate::protocols::reply::problem::Problem;
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 
 /// The form of one answer.
@@ -40,10 +39,6 @@ impl ImageEvents {
 }
 
 impl PartsForm for ImageEvents {
-    fn media(&self) -> &'static str {
-        "text/event-stream; charset=utf-8"
-    }
-
     fn part(&mut self, out: &mut Vec<u8>, _item: usize, values: &[OutputPart]) -> Result<(), Failure> {
         if self.sent == self.most {
             return Ok(());
@@ -58,13 +53,6 @@ impl PartsForm for ImageEvents {
     }
 
     fn failure(&mut self, out: &mut Vec<u8>, failure: &Failure, request_id: &str) {
-        let written = error::form(&Problem::from(failure.clone()), request_id);
-        out.extend_from_slice(b"data: ");
-        out.extend_from_slice(&written.body);
-        out.extend_from_slice(b"\n\n");
-    }
-
-    fn comment(&self) -> &'static [u8] {
-        b": \n\n"
+        error::write_event(out, failure, request_id);
     }
 }

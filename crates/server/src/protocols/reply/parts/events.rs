@@ -22,10 +22,6 @@ pub(crate) const EVENTS: &str = "text/event-stream";
 pub(crate) struct Events;
 
 impl PartsForm for Events {
-    fn media(&self) -> &'static str {
-        "text/event-stream; charset=utf-8"
-    }
-
     fn part(&mut self, out: &mut Vec<u8>, _item: usize, values: &[OutputPart]) -> Result<(), Failure> {
         event(out, "", |out| value::json(out, values))
     }
@@ -40,10 +36,6 @@ impl PartsForm for Events {
             out.extend(serde_json::to_vec(&ProblemDocument::of(failure, request_id)).unwrap_or_default());
             Ok(())
         });
-    }
-
-    fn comment(&self) -> &'static [u8] {
-        b": \n\n"
     }
 }
 

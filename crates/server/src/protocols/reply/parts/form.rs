@@ -4,8 +4,10 @@ use crate::values::answer::{Failure, OutputPart, StreamEnd};
 
 /// A form of streams. All that it appends goes to the client in order. An item is named by its place in the request.
 pub(crate) trait PartsForm: Send {
-    /// The media type of the answer.
-    fn media(&self) -> &'static str;
+    /// The media type of the answer: that of server-sent events, unless a form has another.
+    fn media(&self) -> &'static str {
+        "text/event-stream; charset=utf-8"
+    }
 
     /// Appends a part of an item; fails if it cannot be written in this form.
     fn part(&mut self, out: &mut Vec<u8>, item: usize, values: &[OutputPart]) -> Result<(), Failure>;
@@ -19,6 +21,9 @@ pub(crate) trait PartsForm: Send {
     /// Appends why nothing more comes.
     fn failure(&mut self, out: &mut Vec<u8>, failure: &Failure, request_id: &str);
 
-    /// What a client skips, sent while nothing else is: it keeps proxies from closing the connection.
-    fn comment(&self) -> &'static [u8];
+    /// What a client skips, sent while nothing else is: it keeps proxies from closing the connection. In server-sent events
+    /// this is a comment without text.
+    fn comment(&self) -> &'static [u8] {
+        b": \n\n"
+    }
 }
