@@ -161,6 +161,11 @@ impl ServerOptions {
         length(self.body_timeout_s)
     }
 
+    /// Bytes that a body may have, as a length in memory.
+    pub fn max_body_len(&self) -> usize {
+        usize::try_from(self.max_body_bytes).unwrap_or(usize::MAX)
+    }
+
     /// The options of a test, which replaces those that it is about. The defaults of users are in Python.
     #[doc(hidden)]
     #[must_use]

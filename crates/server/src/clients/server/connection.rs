@@ -180,8 +180,7 @@ impl Connection {
         if !is_welcome {
             return Ok(true);
         }
-        let most =
-            usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX).saturating_add(call_frame::TABLE);
+        let most = self.state.options.max_body_len().saturating_add(call_frame::TABLE);
         let max_items = most_items(&self.state.options);
         let limit = self.state.options.max_receiving_bytes;
         let window = self.state.options.body_timeout();

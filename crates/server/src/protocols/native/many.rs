@@ -50,7 +50,7 @@ pub(crate) struct ManyHead {
 impl Many<'_> {
     fn decode_now(&self, head: &ManyHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
         let (manifest, options) = (&self.deployment.manifest, &self.state.options);
-        let most = usize::try_from(options.max_body_bytes).unwrap_or(usize::MAX);
+        let most = options.max_body_len();
         let length = body.len();
         let taken = input::take_many(manifest, head.reading, body, most, room::most_items_of(options, length));
         let known = input::accepted_many(&manifest.input).iter().copied();

@@ -74,7 +74,7 @@ impl One<'_> {
 
     fn decode_now(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
         let manifest = &self.deployment.manifest;
-        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let most = self.state.options.max_body_len();
         let length = body.len();
         let taken = match head.reading {
             Reading::Form => form::read(manifest, self.headers, body, most),

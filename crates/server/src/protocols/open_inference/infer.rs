@@ -70,7 +70,7 @@ pub(crate) struct RestBody {
 impl RestInfer<'_> {
     fn decode_now(&self, head: &RestHead, body: Chunks) -> Result<Decoded<RestAsked>, RefusedBody> {
         let deployment = self.deployment.clone();
-        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let most = self.state.options.max_body_len();
         let length = body.len();
         let most_rows = room::most_items_of(&self.state.options, length);
         let Infer { request, binary } = read::read(&deployment.signature, body, head.json_bytes, most)?;

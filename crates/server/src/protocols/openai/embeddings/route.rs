@@ -104,7 +104,7 @@ fn decode(
         let what = format!("{model} reads texts, not tokens: tokens mean something to one model only; send strings");
         return Err(wrong("input", &what));
     }
-    let most = usize::try_from(state.options.max_body_bytes).unwrap_or(usize::MAX);
+    let most = state.options.max_body_len();
     let manifest = &*deployment.manifest;
     let extra = ExtraFields::read(bytes, &manifest.input, dimensions)?;
     let count = inputs.len();

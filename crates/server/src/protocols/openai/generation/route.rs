@@ -47,7 +47,7 @@ impl Generation<'_> {
     ) -> Result<(RequestItems, TextsAsked), Failure> {
         let api = self.api;
         let (is_streamed, includes_usage) = streaming(fields)?;
-        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let most = self.state.options.max_body_len();
         let inputs = items::inputs(api, &model, fields, takes_tokens)?;
         let choices = fields.count("n", MOST_CHOICES)?;
         let asked = Asked { model: &model, fields, input: api.input(), read: &[], added: String::new(), most };

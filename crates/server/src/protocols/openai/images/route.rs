@@ -59,7 +59,7 @@ impl Images<'_> {
         } else {
             &["response_format", "size", "width", "height"]
         };
-        let most = usize::try_from(self.state.options.max_body_bytes).unwrap_or(usize::MAX);
+        let most = self.state.options.max_body_len();
         let asked = Asked { model, fields, input: "prompt", read, added, most };
         let items = asked.items(deployment, vec![items::ItemInput::Text(prompt)], count)?;
         let created = unix_seconds(SystemTime::now());
