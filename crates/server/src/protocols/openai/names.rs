@@ -26,9 +26,7 @@ pub(crate) fn callable(state: &ServerState) -> Result<Vec<Callable>, Problem> {
 
 /// The deployment that clients of this API call so, whatever its task is.
 pub(crate) fn find(state: &ServerState, model: &str) -> Result<(Arc<Deployment>, Task), Failure> {
-    let capable = capable(state).map_err(Problem::into_failure)?;
-    let found = capable.into_iter().find(|(deployment, _)| names(deployment).any(|name| name == model));
-    found.ok_or_else(|| no_model(state, model, None))
+    named(state, model)?.ok_or_else(|| no_model(state, model, None))
 }
 
 /// The deployment that clients of this API call so, and what `of` reads of its task. The model must have said `task`.
@@ -38,10 +36,14 @@ pub(crate) fn find_for<T>(
     task: TaskKind,
     of: impl Fn(Task) -> Option<T>,
 ) -> Result<(Arc<Deployment>, T), Failure> {
-    let capable = capable(state).map_err(Problem::into_failure)?;
-    let found = capable.into_iter().find(|(deployment, _)| names(deployment).any(|name| name == model));
-    let said = found.and_then(|(deployment, said)| Some((deployment, of(said)?)));
-    said.ok_or_else(|| no_model(state, model, Some(task)))
+    let able = named(state, model)?.and_then(|(deployment, said)| Some((deployment, of(said)?)));
+    able.ok_or_else(|| no_model(state, model, Some(task)))
+}
+
+/// The deployment that has a task and that clients of this API call so.
+fn named(state: &ServerState, model: &str) -> Result<Option<(Arc<Deployment>, Task)>, Failure> {
+    let mut capable = capable(state).map_err(Problem::into_failure)?.into_iter();
+    Ok(capable.find(|(deployment, _)| names(deployment).any(|name| name == model)))
 }
 
 /// The longest that a request may take to a deployment that says `task`; `None` if there is none.
