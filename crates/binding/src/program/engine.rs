@@ -4,20 +4,19 @@ use super::log::log_to_python;
 use super::reply::{Calling, forked, lock, to_python};
 use super::stream::Stream;
 use super::values::{RawItem, all_parts, parts};
-use super::waiting::{length, terms, wait};
+use super::waiting::{GivenTerms, answer, length, terms, wait};
 use jitney_core::config::manifest::DeploymentManifest;
 use jitney_server::base::fatal::Doing;
 use jitney_server::clients::client::calls::Address;
 use jitney_server::clients::client::entrance::RemoteEntrance;
 use jitney_server::clients::client::remote;
-use jitney_server::engine::program_values::parts::Streaming;
-use jitney_server::engine::program_values::{Answering, AnsweringOne, Parts, Terms};
 use jitney_server::run::embed::{Embedded, LocalEntrance};
 use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Waker;
 use tracing_appender::non_blocking::WorkerGuard;
 
 /// The log of the first engine of this process is that of all of them, to the end.
@@ -199,29 +198,62 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    pub(crate) fn call(&self, items: Vec<Parts>, terms: Terms) -> Answering {
-        match &self.way {
+    /// Begins one item. `bell` rings when the engine lets go of its memory.
+    pub(crate) fn begin_one(
+        &self,
+        py: Python<'_>,
+        (tag, data): (u8, &Bound<'_, PyAny>),
+        given: GivenTerms<'_>,
+        bell: Option<&Waker>,
+    ) -> PyResult<Calling> {
+        self.check_process(py)?;
+        let terms = terms(given)?; // First: what is refused has been lent nothing.
+        let (id, item) = (terms.id.clone(), parts(tag, data, bell)?);
+        let answering = match &self.way {
+            Way::Here(entrance) => entrance.call_one(item, terms),
+            Way::There(entrance) => entrance.call_one(item, terms),
+        };
+        Ok(Calling::One(id, answering))
+    }
+
+    /// Begins the items of one request. `bell` rings when the engine lets go of their memory.
+    pub(crate) fn begin_many(
+        &self,
+        py: Python<'_>,
+        items: Vec<RawItem<'_>>,
+        given: GivenTerms<'_>,
+        bell: Option<&Waker>,
+    ) -> PyResult<Calling> {
+        self.check_process(py)?;
+        let terms = terms(given)?;
+        let (id, items) = (terms.id.clone(), all_parts(items, bell)?);
+        let answering = match &self.way {
             Way::Here(entrance) => entrance.call(items, terms),
             Way::There(entrance) => entrance.call(items, terms),
-        }
+        };
+        Ok(Calling::Many(id, answering))
     }
 
-    pub(crate) fn stream_of(&self, item: Parts, terms: Terms) -> Streaming {
-        match &self.way {
+    /// Begins one item whose answer comes in parts. `bell` rings when the engine lets go of its memory.
+    pub(crate) fn begin_stream(
+        &self,
+        py: Python<'_>,
+        (tag, data): (u8, &Bound<'_, PyAny>),
+        given: GivenTerms<'_>,
+        bell: Option<&Waker>,
+    ) -> PyResult<Stream> {
+        self.check_process(py)?;
+        let terms = terms(given)?;
+        let (id, item) = (terms.id.clone(), parts(tag, data, bell)?);
+        let parts = match &self.way {
             Way::Here(entrance) => entrance.stream(item, terms),
             Way::There(entrance) => entrance.stream(item, terms),
-        }
-    }
-
-    pub(crate) fn call_one(&self, parts: Parts, terms: Terms) -> AnsweringOne {
-        match &self.way {
-            Way::Here(entrance) => entrance.call_one(parts, terms),
-            Way::There(entrance) => entrance.call_one(parts, terms),
-        }
+        };
+        Ok(Stream::new(id, parts))
     }
 
     /// Refuses what is done in a fork.
-    pub(crate) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if std::process::id() == self.process { Ok(()) } else { Err(forked(py)) }
     }
 }
@@ -238,13 +270,7 @@ impl Entrance {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.check_process(py)?;
-        let terms = terms(timeout_s, priority, request_id)?; // First: what is refused has been lent nothing.
-        let id = terms.id.clone();
-        let answering = self.call_one(parts(tag, data, None)?, terms);
-        let reply = wait(py, Calling::One(id, answering))?;
-        crate::buffer::give_back();
-        to_python(py, reply)
+        answer(py, self.begin_one(py, (tag, data), (timeout_s, priority, request_id), None)?)
     }
 
     /// Runs many and waits for all answers on this thread.
@@ -256,13 +282,7 @@ impl Entrance {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.check_process(py)?;
-        let terms = terms(timeout_s, priority, request_id)?;
-        let id = terms.id.clone();
-        let answering = self.call(all_parts(items, None)?, terms);
-        let reply = wait(py, Calling::Many(id, answering))?;
-        crate::buffer::give_back();
-        to_python(py, reply)
+        answer(py, self.begin_many(py, items, (timeout_s, priority, request_id), None)?)
     }
 
     /// Begins one item whose answer comes in parts.
@@ -275,8 +295,6 @@ impl Entrance {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<Stream> {
-        self.check_process(py)?;
-        let terms = terms(timeout_s, priority, request_id)?;
-        Ok(Stream::new(terms.id.clone(), self.stream_of(parts(tag, data, None)?, terms)))
+        self.begin_stream(py, (tag, data), (timeout_s, priority, request_id), None)
     }
 }

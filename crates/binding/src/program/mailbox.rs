@@ -4,8 +4,7 @@
 use super::engine::{Entrance, Starting};
 use super::reply::{Calling, Reply, forked, lock, to_python};
 use super::stream::Stream;
-use super::values::{RawItem, all_parts, parts};
-use super::waiting::terms;
+use super::values::RawItem;
 use crate::buffer::give_back;
 use jitney_core::tables::outcome::Outcome;
 use jitney_server::values::answer::{Answer, Failure};
@@ -178,11 +177,8 @@ impl Mailbox {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
-        entrance.check_process(py)?;
-        let terms = terms(timeout_s, priority, request_id)?; // First: what is refused has been lent nothing.
-        let id = terms.id.clone();
-        let answering = entrance.call_one(parts(tag, data, Some(&self.bell))?, terms);
-        self.begin(py, Calling::One(id, answering), None)
+        let given = (timeout_s, priority, request_id);
+        self.begin(py, entrance.begin_one(py, (tag, data), given, Some(&self.bell))?, None)
     }
 
     fn call_many<'py>(
@@ -194,12 +190,8 @@ impl Mailbox {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
-        entrance.check_process(py)?;
-        let count = items.len();
-        let terms = terms(timeout_s, priority, request_id)?;
-        let id = terms.id.clone();
-        let answering = entrance.call(all_parts(items, Some(&self.bell))?, terms);
-        self.begin(py, Calling::Many(id, answering), Some(count))
+        let (count, given) = (items.len(), (timeout_s, priority, request_id));
+        self.begin(py, entrance.begin_many(py, items, given, Some(&self.bell))?, Some(count))
     }
 
     /// Begins one item whose answer comes in parts.
@@ -214,9 +206,7 @@ impl Mailbox {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<Stream> {
-        entrance.check_process(py)?;
-        let terms = terms(timeout_s, priority, request_id)?;
-        Ok(Stream::new(terms.id.clone(), entrance.stream_of(parts(tag, data, Some(&self.bell))?, terms)))
+        entrance.begin_stream(py, (tag, data), (timeout_s, priority, request_id), Some(&self.bell))
     }
 
     /// Waits for the next parts of a stream.

@@ -1,7 +1,7 @@
 //! An answer that comes in parts, as Python takes it: all that has come since it was asked last.
 
-use super::reply::{Calling, lock, to_python};
-use super::waiting::wait;
+use super::reply::{Calling, lock};
+use super::waiting::answer;
 use jitney_server::engine::program_values::parts::Streaming;
 use jitney_server::engine::reply::ReplyEvent;
 use jitney_server::values::call_id::CallId;
@@ -77,9 +77,7 @@ fn poll(state: &Mutex<State>, cx: &mut Context<'_>) -> Poll<Vec<ReplyEvent>> {
 impl Stream {
     /// Waits on this thread for what comes next.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let reply = wait(py, self.next())?;
-        crate::buffer::give_back();
-        to_python(py, reply)
+        answer(py, self.next())
     }
 
     /// No caller wants the rest: the item is cancelled. Who waits for its parts gets an empty list.

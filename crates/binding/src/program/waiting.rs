@@ -1,6 +1,7 @@
 //! A thread that waits for an answer, without the interpreter lock.
 
-use super::reply::{Calling, Reply, lock};
+use super::reply::{Calling, Reply, lock, to_python};
+use crate::buffer::give_back;
 use jitney_core::request::Priority;
 use jitney_server::engine::program_values::Terms;
 use jitney_server::values::call_id::CallId;
@@ -51,8 +52,18 @@ pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
     }
 }
 
-/// The options of a call, without its items; `ValueError` if one is invalid.
-pub(crate) fn terms(timeout_s: Option<f64>, priority: &str, request_id: Option<&str>) -> PyResult<Terms> {
+/// Waits for a call, gives back what it was lent, and returns its answer as Python has it.
+pub(crate) fn answer<'py>(py: Python<'py>, calling: Calling) -> PyResult<Bound<'py, PyAny>> {
+    let reply = wait(py, calling)?;
+    give_back();
+    to_python(py, reply)
+}
+
+/// The terms of a call as Python gives them: its time-out in seconds, its priority class, the id of its request.
+pub(crate) type GivenTerms<'a> = (Option<f64>, &'a str, Option<&'a str>);
+
+/// The terms of a call; `ValueError` if one is invalid.
+pub(crate) fn terms((timeout_s, priority, request_id): GivenTerms<'_>) -> PyResult<Terms> {
     let priority = Priority::parse(priority)
         .ok_or_else(|| PyValueError::new_err(format!("a priority is high, normal or low, not {priority:?}")))?;
     let id = match request_id {
