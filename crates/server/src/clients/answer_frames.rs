@@ -10,7 +10,7 @@ use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::{Frame, detached};
 use crate::link::results_frame;
 use crate::link::results_frame::{ItemResult, ResultsWriter};
-use crate::values::answer::Answer;
+use crate::values::answer::{Answer, OutputPart};
 use bytes::Bytes;
 use jitney_core::request::{BatchId, ItemId};
 use std::time::Duration;
@@ -22,24 +22,23 @@ pub(crate) fn answers(id: u64, answers: &[Answer]) -> Segments {
     for (place, answer) in answers.iter().enumerate() {
         let id = ItemId(place as u64);
         match &answer.result {
-            Ok(parts) => {
-                table.values(id, 0, parts.len());
-                for part in parts {
-                    let tensor = part.tensor.as_ref().map(|t| (t.dtype, &t.shape[..]));
-                    table.value(
-                        &part.name,
-                        part.tag,
-                        tensor,
-                        part.media_type.as_deref().unwrap_or(""),
-                        part.data.len(),
-                    );
-                    values.push(detached(part.data.clone()));
-                }
+            Ok(answer) => {
+                table.values(id, 0, answer.len());
+                put_values(&mut table, &mut values, answer);
             }
             Err(failure) => table.failed(id, 0, failure),
         }
     }
     gather(table.finish_as(Kind::Answers), values.iter())
+}
+
+/// Adds the values of an entry to a table, and their bytes to `data`.
+pub(super) fn put_values(table: &mut ResultsWriter, data: &mut Vec<Bytes>, values: &[OutputPart]) {
+    for value in values {
+        let tensor = value.tensor.as_ref().map(|tensor| (tensor.dtype, &tensor.shape[..]));
+        table.value(&value.name, value.tag, tensor, value.media_type.as_deref().unwrap_or(""), value.data.len());
+        data.push(detached(value.data.clone()));
+    }
 }
 
 /// Reads a frame of answers or of parts: the request, and entries of its items.

@@ -141,15 +141,9 @@ fn owned(part: ReceivedPart, payload: &Bytes) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::frame::reader::FrameReader;
+    use crate::link::frame::reader::received;
     use crate::values::tensor::Tag;
     use smallvec::smallvec;
-
-    fn received(segments: &Segments) -> Frame {
-        let bytes = segments.concat();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async { FrameReader::new(&bytes[..]).next().await.unwrap().unwrap() })
-    }
 
     #[test]
     fn a_request_arrives_as_it_was_sent() {

@@ -6,15 +6,14 @@
 //! taken: request u64 | bytes u64
 //! ```
 
+use crate::clients::answer_frames::put_values;
 use crate::engine::reply::PartValues;
 use crate::link::batch_frame::gather;
 use crate::link::frame::header::{FrameError, Segments, small_frame};
 use crate::link::frame::kind::Kind;
-use crate::link::frame::reader::detached;
 use crate::link::frame::table::TableReader;
 use crate::link::results_frame::ResultsWriter;
-use crate::values::answer::{Answer, OutputPart};
-use bytes::Bytes;
+use crate::values::answer::Answer;
 use jitney_core::request::{BatchId, ItemId};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ pub(crate) fn parts(id: u64, sequence: u32, parts: &[PartValues], end: Option<&A
     let item = ItemId(0);
     for (place, part) in parts.iter().enumerate() {
         table.part(item, sequence + place as u32, part.len());
-        values(&mut table, &mut data, part);
+        put_values(&mut table, &mut data, part);
     }
     let sequence = sequence + parts.len() as u32;
     match end.map(|end| (&end.result, &end.end)) {
@@ -37,22 +36,14 @@ pub(crate) fn parts(id: u64, sequence: u32, parts: &[PartValues], end: Option<&A
         Some((Err(failure), _)) => table.failed(item, sequence, failure),
         Some((Ok(whole), Some(end))) => {
             table.end(item, sequence, end, whole.len());
-            values(&mut table, &mut data, whole);
+            put_values(&mut table, &mut data, whole);
         }
         Some((Ok(whole), None)) => {
             table.values(item, sequence, whole.len());
-            values(&mut table, &mut data, whole);
+            put_values(&mut table, &mut data, whole);
         }
     }
     gather(table.finish_as(Kind::Answers), data.iter())
-}
-
-fn values(table: &mut ResultsWriter, data: &mut Vec<Bytes>, values: &[OutputPart]) {
-    for value in values {
-        let tensor = value.tensor.as_ref().map(|tensor| (tensor.dtype, &tensor.shape[..]));
-        table.value(&value.name, value.tag, tensor, value.media_type.as_deref().unwrap_or(""), value.data.len());
-        data.push(detached(value.data.clone()));
-    }
 }
 
 /// Says that the program has taken so many bytes of the parts of a request.
@@ -70,18 +61,13 @@ pub(crate) fn read_taken(table: &[u8]) -> Result<(u64, u64), FrameError> {
 mod tests {
     use super::*;
     use crate::clients::answer_frames;
-    use crate::link::frame::reader::{Frame, FrameReader};
+    use crate::link::frame::reader::{Frame, received};
     use crate::link::results_frame::ItemOutcome;
-    use crate::values::answer::{Failure, StreamEnd, Usage};
+    use crate::values::answer::{Failure, OutputPart, StreamEnd, Usage};
     use crate::values::tensor::Tag;
+    use bytes::Bytes;
     use jitney_core::tables::outcome::Outcome;
     use smallvec::smallvec;
-
-    fn received(segments: &Segments) -> Frame {
-        let bytes = segments.concat();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async { FrameReader::new(&bytes[..]).next().await.unwrap().unwrap() })
-    }
 
     fn part(text: &'static str) -> PartValues {
         let data = Bytes::from_static(text.as_bytes());

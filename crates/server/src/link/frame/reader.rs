@@ -267,6 +267,14 @@ impl<E: Into<io::Error>> From<E> for Stop {
     }
 }
 
+/// The frame that these segments are, read as a stream.
+#[cfg(test)]
+pub(crate) fn received(segments: &[Bytes]) -> Frame {
+    let bytes = segments.concat();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { FrameReader::new(&bytes[..]).next().await.unwrap().unwrap() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
