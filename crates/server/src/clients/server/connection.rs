@@ -1,7 +1,6 @@
 //! One program: its requests are answered until it leaves.
 
 use crate::base::clock::Clock;
-use crate::base::ledger::Ledger;
 use crate::base::offload;
 use crate::base::offload::COPIED;
 use crate::clients::answer_frames;
@@ -11,24 +10,21 @@ use crate::clients::greeting::{Dial, Refused, Welcome};
 use crate::clients::part_frames;
 use crate::clients::server::line;
 use crate::clients::server::newcomers::Newcomer;
-use crate::clients::server::stream::{Line, Streamed};
-use crate::clients::server::under_way::UnderWay;
+use crate::clients::server::session::Session;
+use crate::clients::server::stream::StreamRequest;
 use crate::clients::server::window::Window;
 use crate::engine::program_values;
 use crate::engine::room;
 use crate::engine::room::most_items;
 use crate::engine::server_state::ServerState;
-use crate::link::frame::header::{Segments, small_frame};
+use crate::link::frame::header::small_frame;
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::{Frame, FrameReader, Grow, Skipped};
 use crate::link::frame::writer::write_together;
 use crate::link::liveness::{Life, Watched};
 use crate::protocols::connection::backlog;
-use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::connection::least_rate::LeastRate;
-use crate::protocols::reply::failure_log;
 use crate::values::answer::{Answer, Failure};
-use bytes::Bytes;
 use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
 use std::future::poll_fn;
@@ -93,17 +89,9 @@ async fn next<R: AsyncRead + Unpin>(
 
 /// One program.
 pub(crate) struct Connection {
-    state: Arc<ServerState>,
-    /// The accounts of this program.
-    ledger: Ledger,
-    /// Its answers that it has not taken yet.
-    backlog: Arc<ResponseBacklog>,
-    outgoing: mpsc::UnboundedSender<Segments>,
-    under_way: Arc<UnderWay>,
+    session: Arc<Session>,
     places: Arc<Semaphore>,
     pong: Arc<Semaphore>,
-    /// Whether it is a worker of this server, which may read what a model's exceptions say. Any other program is a client.
-    is_own: bool,
 }
 
 impl Connection {
@@ -129,20 +117,9 @@ impl Connection {
             move || places.available_permits() + 1 < REQUESTS as usize
         };
         let mut writing = tokio::spawn(write_together(Watched::new(writer, &life), queue, several));
-        let pong = Arc::new(Semaphore::new(1));
-        let ledger = state.ledger.connection();
-        let backlog = Arc::new(ResponseBacklog::new(ledger.untaken.clone()));
-        let late = backlog.clone();
-        let mut connection = Connection {
-            state,
-            ledger,
-            backlog,
-            outgoing,
-            under_way: Arc::default(),
-            places: places.clone(),
-            pong,
-            is_own: newcomer.is_own,
-        };
+        let session = Arc::new(Session::new(state, outgoing, newcomer.is_own));
+        let late = session.backlog.clone();
+        let mut connection = Connection { session, places: places.clone(), pong: Arc::new(Semaphore::new(1)) };
         let result = tokio::select! {
             result = connection.answer_all(&mut reader, &life, &mut stop, &mut newcomer) => result,
             // The program has closed its end.
@@ -157,7 +134,7 @@ impl Connection {
             drop(connection);
             let _ = writing.await;
         } else {
-            connection.under_way.cancel_all();
+            connection.session.under_way.cancel_all();
             // The writer may wait without end for a program that takes nothing.
             writing.abort();
         }
@@ -180,15 +157,15 @@ impl Connection {
         if !is_welcome {
             return Ok(true);
         }
-        let most = self.state.options.max_body_len().saturating_add(call_frame::TABLE);
-        let max_items = most_items(&self.state.options);
-        let limit = self.state.options.max_receiving_bytes;
-        let window = self.state.options.body_timeout();
+        let most = self.session.state.options.max_body_len().saturating_add(call_frame::TABLE);
+        let max_items = most_items(&self.session.state.options);
+        let limit = self.session.state.options.max_receiving_bytes;
+        let window = self.session.state.options.body_timeout();
         // A program that waits for its last answers still pings, and may give up.
         let mut is_stopping = false;
         loop {
             // Until the frame has been decoded, or its bytes have been dropped.
-            let mut received = Some(self.ledger.received.hold(0));
+            let mut received = Some(self.session.ledger.received.hold(0));
             let frame = {
                 let mut grow = |bytes: usize| {
                     let has_room = received.as_mut().is_some_and(|received| received.grow(bytes, limit, limit).is_ok());
@@ -218,13 +195,13 @@ impl Connection {
             match frame.kind {
                 Kind::Call if is_stopping => {
                     let Request { id, deployment, items, terms, .. } = call_frame::read_call(&frame, max_items)?;
-                    let access = line::begin(&self.state, &terms.id, &deployment, &items);
+                    let access = line::begin(&self.session.state, &terms.id, &deployment, &items);
                     let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
-                    let deployment = self.state.deployment(&deployment);
-                    drop(self.state.counts(deployment.as_deref()).refuse(failure.outcome));
+                    let deployment = self.session.state.deployment(&deployment);
+                    drop(self.session.state.counts(deployment.as_deref()).refuse(failure.outcome));
                     let refused = vec![Answer::failed(failure); items.len()];
                     line::end(access, &refused);
-                    self.send(answer_frames::answers(id, &refused));
+                    self.session.send(answer_frames::answers(id, &refused));
                 }
                 Kind::Call => {
                     let permit = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -235,12 +212,12 @@ impl Connection {
                 Kind::Hangup => self.hang_up(&frame)?,
                 Kind::PartsTaken => {
                     let (id, bytes) = part_frames::read_taken(&frame.table)?;
-                    self.under_way.taken(id, bytes);
+                    self.session.under_way.taken(id, bytes);
                 }
                 // One pong at a time: a program that pings and does not read gets no queue of them.
                 Kind::Ping => {
                     if let Ok(place) = self.pong.clone().try_acquire_owned() {
-                        self.send(answer_frames::until_written(small_frame(Kind::Pong, b""), place));
+                        self.session.send(answer_frames::until_written(small_frame(Kind::Pong, b""), place));
                     }
                 }
                 other => return Err(io::Error::other(format!("a program does not send {other:?}"))),
@@ -259,7 +236,7 @@ impl Connection {
             return Err(io::Error::other("the first frame of a program says who it is"));
         }
         let dial: Dial = serde_json::from_slice(&frame.table)?;
-        let keys = self.state.keys.as_ref();
+        let keys = self.session.state.keys.as_ref();
         if keys.is_some_and(|keys| !dial.key.as_ref().is_some_and(|key| keys.allows(key.as_bytes()))) {
             let why = match dial.key {
                 Some(_) => "the key (key=, or JITNEY_CLIENT_KEY) is none of this server's",
@@ -275,15 +252,15 @@ impl Connection {
             return Ok(false);
         }
         // A program may dial before the models are loaded; its welcome waits until they can be called.
-        if !self.state.has_been_ready() {
-            self.state.ready().await;
+        if !self.session.state.has_been_ready() {
+            self.session.state.ready().await;
         }
-        let deployments = self.state.deployments().into_iter().map(|deployment| {
+        let deployments = self.session.state.deployments().into_iter().map(|deployment| {
             let manifest = &*deployment.manifest;
             (manifest.name.clone(), serde_json::to_value(manifest).unwrap_or_default())
         });
-        let max_body_bytes = self.state.options.max_body_bytes;
-        let max_items = most_items(&self.state.options) as u64;
+        let max_body_bytes = self.session.state.options.max_body_bytes;
+        let max_items = most_items(&self.session.state.options) as u64;
         let deployments = deployments.collect();
         self.send_json(Kind::Welcome, &Welcome { deployments, max_body_bytes, max_items, max_requests: REQUESTS });
         Ok(true)
@@ -295,62 +272,43 @@ impl Connection {
             return Err(io::Error::other(format!("a program does not send a large {:?}", skipped.kind)));
         }
         let SkippedRequest { id, deployment, items } = call_frame::read_skipped(&skipped.table, max_items)?;
-        let failure = room::receiving_is_full(self.state.options.max_receiving_bytes);
-        let deployment = self.state.deployment(&deployment);
-        drop(self.state.counts(deployment.as_deref()).refuse(failure.outcome));
-        self.send_answers(answer_frames::answers(id, &vec![Answer::failed(failure); items]), permit);
+        let failure = room::receiving_is_full(self.session.state.options.max_receiving_bytes);
+        let deployment = self.session.state.deployment(&deployment);
+        drop(self.session.state.counts(deployment.as_deref()).refuse(failure.outcome));
+        self.session.send_answers(answer_frames::answers(id, &vec![Answer::failed(failure); items]), Some(permit));
         Ok(())
-    }
-
-    /// Answers keep their place, and count, until they have been written.
-    fn send_answers(&self, answers: Segments, permit: OwnedSemaphorePermit) {
-        let silence = self.state.options.body_timeout();
-        let held = backlog::hold(answers.iter().map(Bytes::len).sum(), &self.backlog, silence);
-        self.send(answer_frames::until_written(answers, (permit, held)));
     }
 
     fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
         let Request { id, deployment, mut items, terms, streams, bytes } = request;
-        let found = self.state.deployment(&deployment);
-        let access = line::begin(&self.state, &terms.id, &deployment, &items);
-        let (outgoing, under_way) = (self.outgoing.clone(), self.under_way.clone());
-        let (state, ledger, backlog) = (self.state.clone(), self.ledger.clone(), self.backlog.clone());
-        let Some(found) = found else {
+        let session = self.session.clone();
+        let access = line::begin(&session.state, &terms.id, &deployment, &items);
+        let Some(found) = session.state.deployment(&deployment) else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
-            drop(self.state.unknown.refuse(failure.outcome));
+            drop(session.state.unknown.refuse(failure.outcome));
             let refused = vec![Answer::failed(failure); items.len()];
             line::end(access, &refused);
-            self.send(answer_frames::until_written(answer_frames::answers(id, &refused), permit));
+            session.send(answer_frames::until_written(answer_frames::answers(id, &refused), permit));
             return Ok(());
         };
-        let requests = under_way.clone();
-        let hides = !self.is_own && !self.state.options.show_errors;
+        let under_way = &self.session.under_way;
         if let Some(item) = items.pop_if(|_| streams) {
             let window = Arc::new(Window::default());
-            let line = Line { state, ledger, backlog, outgoing, under_way, hides };
-            let is_new = requests.begin_stream(id, &window.clone(), |ticket| {
-                let streamed = Streamed { id, ticket, deployment: found, terms, window, access, place: permit, line };
-                tokio::spawn(streamed.run(item, bytes)).abort_handle()
+            let is_new = under_way.begin(id, Some(window.clone()), |key| {
+                let deployment = found;
+                let request = StreamRequest { id, key, deployment, terms, window, access, place: permit, session };
+                tokio::spawn(request.run(item, bytes)).abort_handle()
             });
             return once(id, is_new);
         }
-        let is_new = requests.begin(id, |ticket| {
+        let is_new = under_way.begin(id, None, |key| {
             let task = tokio::spawn(async move {
-                let request_id = terms.id.clone();
-                let mut answers =
-                    program_values::run_remote(&found, items, terms, bytes, (&ledger, &state.options)).await;
-                for failure in answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()) {
-                    failure_log::tell(&request_id.text(), Some(&found.manifest.name), failure);
-                    if hides {
-                        failure.hide_model_text();
-                    }
-                }
+                let (request_id, reader) = (terms.id.clone(), (&session.ledger, &session.state.options));
+                let mut answers = program_values::run_remote(&found, items, terms, bytes, reader).await;
+                session.present(&request_id, &found, &mut answers);
                 line::end(access, &answers);
-                if under_way.end(ticket) {
-                    let answers = answer_frames::answers(id, &answers);
-                    let silence = state.options.body_timeout();
-                    let held = backlog::hold(answers.iter().map(Bytes::len).sum(), &backlog, silence);
-                    let _ = outgoing.send(answer_frames::until_written(answers, (permit, held)));
+                if session.under_way.end(key) {
+                    session.send_answers(answer_frames::answers(id, &answers), Some(permit));
                 }
             });
             task.abort_handle()
@@ -360,17 +318,12 @@ impl Connection {
 
     fn hang_up(&self, frame: &Frame) -> io::Result<()> {
         let id = frame.table.as_ref().try_into().map_err(|_| io::Error::other("a request's id has 8 bytes"))?;
-        self.under_way.cancel(u64::from_le_bytes(id));
+        self.session.under_way.cancel(u64::from_le_bytes(id));
         Ok(())
     }
 
-    fn send(&self, segments: Segments) {
-        // The reader notices a program that has disconnected.
-        let _ = self.outgoing.send(segments);
-    }
-
     fn send_json(&self, kind: Kind, what: &impl Serialize) {
-        self.send(small_frame(kind, &serde_json::to_vec(what).unwrap_or_default()));
+        self.session.send(small_frame(kind, &serde_json::to_vec(what).unwrap_or_default()));
     }
 }
 

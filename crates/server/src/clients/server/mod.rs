@@ -4,6 +4,7 @@ pub mod admission;
 pub(crate) mod connection;
 mod line;
 mod newcomers;
+mod session;
 mod stream;
 mod under_way;
 mod window;

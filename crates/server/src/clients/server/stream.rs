@@ -1,60 +1,43 @@
 //! A request of a program whose answer goes to it part by part.
 
 use crate::base::access_log::line::AccessLine;
-use crate::base::ledger::Ledger;
 use crate::clients::part_frames;
 use crate::clients::server::line;
-use crate::clients::server::under_way::{Ticket, UnderWay};
+use crate::clients::server::session::Session;
+use crate::clients::server::under_way::RequestKey;
 use crate::clients::server::window::Window;
 use crate::engine::deployment::Deployment;
-use crate::engine::deployment::ticket::Ticket as Counted;
+use crate::engine::deployment::ticket::Ticket;
 use crate::engine::program_values::parts::{Reader, open};
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::reply::{PartValues, bytes_of};
 use crate::engine::request::parts::{AnswerParts, PartEvent};
 use crate::engine::room;
-use crate::engine::server_state::ServerState;
-use crate::link::frame::header::Segments;
-use crate::protocols::connection::backlog;
-use crate::protocols::connection::backlog::ResponseBacklog;
-use crate::protocols::reply::failure_log;
 use crate::values::answer::{Answer, Failure};
-use bytes::Bytes;
 use jitney_core::tables::outcome::Outcome;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Parts that wait are sent in one frame, up to about so many bytes.
 const TOGETHER: usize = 64 << 10;
 
-/// The connection of the program.
-pub(super) struct Line {
-    pub(super) state: Arc<ServerState>,
-    pub(super) ledger: Ledger,
-    pub(super) backlog: Arc<ResponseBacklog>,
-    pub(super) outgoing: mpsc::UnboundedSender<Segments>,
-    pub(super) under_way: Arc<UnderWay>,
-    /// Whether the program is a client, which may not read what exceptions of models say.
-    pub(super) hides: bool,
-}
-
-/// One request in parts.
-pub(super) struct Streamed {
+/// A request whose answer goes in parts.
+pub(super) struct StreamRequest {
     pub(super) id: u64,
-    pub(super) ticket: Ticket,
+    pub(super) key: RequestKey,
     pub(super) deployment: Arc<Deployment>,
     pub(super) terms: Terms,
     pub(super) window: Arc<Window>,
     pub(super) access: Option<Box<AccessLine>>,
     /// Its place among the requests of the program.
     pub(super) place: OwnedSemaphorePermit,
-    pub(super) line: Line,
+    pub(super) session: Arc<Session>,
 }
 
-impl Streamed {
+impl StreamRequest {
     /// Runs the item, whose values may be slices of `message` bytes, and sends its answer. Dropping this cancels the item.
     pub(super) async fn run(mut self, item: Parts, message: usize) {
         let mut parts = match self.open(item, message).await {
@@ -71,21 +54,21 @@ impl Streamed {
             let (ready, end) = self.next(&mut parts).await;
             let bytes = ready.iter().flatten().map(|value| value.data.len()).sum();
             self.access.iter_mut().for_each(|line| line.add_answer_bytes(bytes));
-            if let Some((answer, _counted)) = end {
+            if let Some((answer, _ticket)) = end {
                 return self.end(sequence, &ready, *answer);
             }
-            if self.line.under_way.has(self.ticket) {
-                self.send(part_frames::parts(self.id, sequence, &ready, None), None);
+            if self.session.under_way.has(self.key) {
+                self.session.send_answers(part_frames::parts(self.id, sequence, &ready, None), None);
             }
             sequence += ready.len() as u32;
         }
     }
 
-    async fn open(&self, item: Parts, message: usize) -> Result<AnswerParts, Box<(Failure, Counted)>> {
-        let (ledger, options) = (&self.line.ledger, &self.line.state.options);
+    async fn open(&self, item: Parts, message: usize) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
+        let (ledger, options) = (&self.session.ledger, &self.session.state.options);
         if let Err(failure) = room::check(ledger, options) {
-            let counted = self.deployment.refuse(failure.outcome);
-            return Err(Box::new((failure, counted)));
+            let ticket = self.deployment.refuse(failure.outcome);
+            return Err(Box::new((failure, ticket)));
         }
         let reader = Reader::Remote(ledger.clone(), options.max_receiving_bytes, options.body_timeout());
         open(self.deployment.clone(), item, self.terms.clone(), message, reader).await
@@ -102,7 +85,7 @@ impl Streamed {
     }
 
     /// Waits for the next parts: all that have come and fit into the window, and the end if it has come.
-    async fn next(&self, parts: &mut AnswerParts) -> (Vec<PartValues>, Option<(Box<Answer>, Option<Counted>)>) {
+    async fn next(&self, parts: &mut AnswerParts) -> (Vec<PartValues>, Option<(Box<Answer>, Option<Ticket>)>) {
         let (mut ready, mut bytes) = (Vec::new(), 0);
         let end = poll_fn(|cx| {
             while bytes < TOGETHER && self.window.is_open() {
@@ -113,7 +96,7 @@ impl Streamed {
                         bytes += size;
                         ready.push(values);
                     }
-                    Poll::Ready(PartEvent::End(_, answer, counted)) => return Poll::Ready(Some((answer, counted))),
+                    Poll::Ready(PartEvent::End(_, answer, ticket)) => return Poll::Ready(Some((answer, ticket))),
                     Poll::Pending if ready.is_empty() => return Poll::Pending,
                     Poll::Pending => break,
                 }
@@ -124,33 +107,13 @@ impl Streamed {
         (ready, end)
     }
 
-    fn end(mut self, sequence: u32, last: &[PartValues], mut answer: Answer) {
-        if let Err(failure) = &mut answer.result {
-            failure_log::tell(&self.terms.id.text(), Some(&self.deployment.manifest.name), failure);
-            if self.line.hides {
-                failure.hide_model_text();
-            }
-        }
-        let answer = [answer];
+    fn end(mut self, sequence: u32, last: &[PartValues], answer: Answer) {
+        let mut answer = [answer];
+        self.session.present(&self.terms.id, &self.deployment, &mut answer);
         line::end(self.access.take(), &answer);
-        if self.line.under_way.end(self.ticket) {
+        if self.session.under_way.end(self.key) {
             let frame = part_frames::parts(self.id, sequence, last, Some(&answer[0]));
-            let Streamed { place, line, .. } = self;
-            line.send(frame, Some(place));
+            self.session.send_answers(frame, Some(self.place));
         }
-    }
-
-    fn send(&self, frame: Segments, place: Option<OwnedSemaphorePermit>) {
-        self.line.send(frame, place);
-    }
-}
-
-impl Line {
-    /// Sends a frame, which counts until it has been written.
-    fn send(&self, frame: Segments, place: Option<OwnedSemaphorePermit>) {
-        let silence = self.state.options.body_timeout();
-        let held = backlog::hold(frame.iter().map(Bytes::len).sum(), &self.backlog, silence);
-        // The reader notices a program that has disconnected.
-        let _ = self.outgoing.send(crate::clients::answer_frames::until_written(frame, (place, held)));
     }
 }

@@ -1,14 +1,14 @@
 //! The requests of one program that are in flight, by the number that the program gave them. A number may be used again once
-//! its request has ended, so a request is known by its number and a ticket.
+//! its request has ended, so a request is known by its key.
 
 use crate::clients::server::window::Window;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
-/// One use of a number.
+/// Names one request of a connection, whatever number others have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ticket {
+pub(super) struct RequestKey {
     number: u64,
     /// How many requests came before on this connection.
     before: u64,
@@ -21,19 +21,20 @@ pub(super) struct UnderWay(Mutex<Requests>);
 #[derive(Debug, Default)]
 struct Requests {
     begun: u64,
-    tasks: FxHashMap<u64, (Ticket, AbortHandle)>,
-    /// Of those whose answers go in parts.
-    windows: FxHashMap<u64, Arc<Window>>,
+    by_number: FxHashMap<u64, Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    key: RequestKey,
+    task: AbortHandle,
+    /// `None` if the answer goes whole.
+    window: Option<Arc<Window>>,
 }
 
 impl Requests {
-    fn has(&self, ticket: Ticket) -> bool {
-        self.tasks.get(&ticket.number).is_some_and(|(current, _)| *current == ticket)
-    }
-
-    fn remove(&mut self, number: u64) -> Option<(Ticket, AbortHandle)> {
-        self.windows.remove(&number);
-        self.tasks.remove(&number)
+    fn has(&self, key: RequestKey) -> bool {
+        self.by_number.get(&key.number).is_some_and(|request| request.key == key)
     }
 }
 
@@ -42,66 +43,58 @@ impl UnderWay {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request; false if its number is in use. `spawn` starts its task.
-    pub(super) fn begin(&self, number: u64, spawn: impl FnOnce(Ticket) -> AbortHandle) -> bool {
+    /// Begins a request, whose answer goes in parts if there is a window for them; false if its number is in use. `spawn`
+    /// starts its task.
+    pub(super) fn begin(
+        &self,
+        number: u64,
+        window: Option<Arc<Window>>,
+        spawn: impl FnOnce(RequestKey) -> AbortHandle,
+    ) -> bool {
         // Locked until the task is in the map, so that it cannot end before.
         let mut requests = self.lock();
-        if requests.tasks.contains_key(&number) {
+        if requests.by_number.contains_key(&number) {
             return false;
         }
         requests.begun += 1;
-        let ticket = Ticket { number, before: requests.begun };
-        let task = spawn(ticket);
-        requests.tasks.insert(number, (ticket, task));
+        let key = RequestKey { number, before: requests.begun };
+        let task = spawn(key);
+        requests.by_number.insert(number, Request { key, task, window });
         true
     }
 
-    /// The same for a request whose answer goes in parts.
-    pub(super) fn begin_stream(
-        &self,
-        number: u64,
-        window: &Arc<Window>,
-        spawn: impl FnOnce(Ticket) -> AbortHandle,
-    ) -> bool {
-        let is_new = self.begin(number, spawn);
-        let mut requests = self.lock();
-        // It may have ended already.
-        if is_new && requests.tasks.contains_key(&number) {
-            requests.windows.insert(number, window.clone());
-        }
-        is_new
-    }
-
     /// Whether a request was neither ended nor cancelled.
-    pub(super) fn has(&self, ticket: Ticket) -> bool {
-        self.lock().has(ticket)
+    pub(super) fn has(&self, key: RequestKey) -> bool {
+        self.lock().has(key)
     }
 
     /// The program has taken so many bytes of the answer to the request that has this number now.
     pub(super) fn taken(&self, number: u64, bytes: u64) {
-        self.lock().windows.get(&number).iter().for_each(|window| window.give(bytes));
+        let requests = self.lock();
+        let window = requests.by_number.get(&number).and_then(|request| request.window.as_ref());
+        window.into_iter().for_each(|window| window.give(bytes));
     }
 
     /// Ends a request; false if it was cancelled: then its answers must not be sent, because the number may stand for
     /// another request by now.
-    pub(super) fn end(&self, ticket: Ticket) -> bool {
+    pub(super) fn end(&self, key: RequestKey) -> bool {
         let mut requests = self.lock();
-        let is_current = requests.has(ticket);
+        let is_current = requests.has(key);
         if is_current {
-            requests.remove(ticket.number);
+            requests.by_number.remove(&key.number);
         }
         is_current
     }
 
     /// Cancels the request that has this number now. Dropped with its task, the call cancels its items.
     pub(super) fn cancel(&self, number: u64) {
-        let request = self.lock().remove(number);
-        request.iter().for_each(|(_, task)| task.abort());
+        let request = self.lock().by_number.remove(&number);
+        request.into_iter().for_each(|request| request.task.abort());
     }
 
     /// Cancels all requests.
     pub(super) fn cancel_all(&self) {
-        self.lock().tasks.drain().for_each(|(_, (_, task))| task.abort());
+        self.lock().by_number.drain().for_each(|(_, request)| request.task.abort());
     }
 }
 
@@ -114,8 +107,8 @@ mod tests {
         let requests = UnderWay::default();
         let begin = |number| {
             let mut begun = None;
-            let is_new = requests.begin(number, |ticket| {
-                begun = Some(ticket);
+            let is_new = requests.begin(number, None, |key| {
+                begun = Some(key);
                 tokio::spawn(std::future::pending::<()>()).abort_handle()
             });
             begun.filter(|_| is_new)

@@ -9,6 +9,7 @@ use crate::values::answer::OutputPart;
 use crate::values::call::Part;
 use crate::values::chunks::Chunks;
 use crate::values::tensor::Tag;
+use bytes::Bytes;
 use smallvec::smallvec;
 use tokio::io::AsyncWriteExt;
 
@@ -143,19 +144,8 @@ async fn one_number_is_one_request() {
     let name = "x".to_owned();
     let (outgoing, _queue) = mpsc::unbounded_channel();
     let places = Arc::new(Semaphore::new(2));
-    let pong = Arc::new(Semaphore::new(1));
-    let ledger = state.ledger.connection();
-    let backlog = Arc::new(ResponseBacklog::new(ledger.untaken.clone()));
-    let connection = Connection {
-        state,
-        ledger,
-        backlog,
-        outgoing,
-        under_way: Arc::default(),
-        places: places.clone(),
-        pong,
-        is_own: false,
-    };
+    let session = Arc::new(Session::new(state, outgoing, false));
+    let connection = Connection { session, places: places.clone(), pong: Arc::new(Semaphore::new(1)) };
     let call = |id| {
         let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
         let items = vec![smallvec![text]];
