@@ -48,6 +48,9 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// The version of a deployment that replaces no other.
 pub const FIRST_VERSION: &str = "1";
 
+/// An item, and where its answer goes.
+pub type Submission = (Box<Call>, ReplySender);
+
 /// What protocols, links and the supervisor send to the engine task.
 #[derive(Debug)]
 pub enum Inbound {
@@ -55,8 +58,8 @@ pub enum Inbound {
     Submit(Box<Call>, ReplySender),
     /// Items of one request, admitted together; the engine answers each exactly once.
     SubmitMany {
-        /// Each with where its answer goes.
-        items: Vec<(Box<Call>, ReplySender)>,
+        /// The items.
+        items: Vec<Submission>,
         /// The first items of the same request were let in before.
         continues: bool,
     },
@@ -169,14 +172,12 @@ impl Deployment {
         &self,
         call: Call,
         waiting: &Account,
-        unread: Option<UnreadParts>,
+        unread: Option<&UnreadParts>,
     ) -> (ReplyReceiver, CancelOnDrop) {
-        let (mut reply, answer) = reply::channel();
-        reply.count_in(waiting, call.bytes());
-        unread.into_iter().for_each(|unread| reply.count_parts(unread));
         let guard = CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1));
+        let ((call, reply), answer) = with_reply(call, waiting, unread);
         // An engine that has ended has dropped the sender, and the receiver says so.
-        let _ = self.inbound.send(Inbound::Submit(Box::new(call), reply));
+        let _ = self.inbound.send(Inbound::Submit(call, reply));
         (answer, guard)
     }
 
@@ -191,19 +192,12 @@ impl Deployment {
         if calls.len() == 1
             && let Some(call) = calls.pop()
         {
-            let (answer, guard) = self.begin(call, waiting, Some(unread.clone()));
+            let (answer, guard) = self.begin(call, waiting, Some(unread));
             return (smallvec![answer], guard);
         }
         let guard = CancelOnDrop::new(self, calls.iter().map(|call| call.id).collect());
-        let (items, answers): (Vec<_>, SmallVec<_>) = calls
-            .into_iter()
-            .map(|call| {
-                let (mut reply, answer) = reply::channel();
-                reply.count_in(waiting, call.bytes());
-                reply.count_parts(unread.clone());
-                ((Box::new(call), reply), answer)
-            })
-            .unzip();
+        let (items, answers): (Vec<_>, SmallVec<_>) =
+            calls.into_iter().map(|call| with_reply(call, waiting, Some(unread))).unzip();
         let _ = self.inbound.send(Inbound::SubmitMany { items, continues: false });
         (answers, guard)
     }
@@ -278,14 +272,8 @@ impl Deployment {
         guard: &mut CancelOnDrop,
     ) -> Vec<Answer> {
         guard.ids = calls.iter().rev().map(|call| call.id).collect();
-        let (items, replies): (Vec<_>, Vec<_>) = calls
-            .into_iter()
-            .map(|call| {
-                let (mut reply, answer) = reply::channel();
-                reply.count_in(waiting, call.bytes());
-                ((Box::new(call), reply), answer)
-            })
-            .unzip();
+        let (items, replies): (Vec<_>, Vec<_>) =
+            calls.into_iter().map(|call| with_reply(call, waiting, None)).unzip();
         let mut answers = Vec::with_capacity(replies.len());
         // An engine that has ended has dropped the senders: each receiver says so.
         let _ = self.inbound.send(Inbound::SubmitMany { items, continues });
@@ -372,6 +360,15 @@ impl Deployment {
     pub fn refuse(&self, outcome: Outcome) -> Ticket {
         self.outcomes.refuse(outcome)
     }
+}
+
+/// The submission of an item, which counts in `waiting`, and where its answer arrives. Its parts count in `unread`, if it is
+/// given.
+fn with_reply(call: Call, waiting: &Account, unread: Option<&UnreadParts>) -> (Submission, ReplyReceiver) {
+    let (mut reply, answer) = reply::channel();
+    reply.count_in(waiting, call.bytes());
+    unread.into_iter().for_each(|unread| reply.count_parts(unread.clone()));
+    ((Box::new(call), reply), answer)
 }
 
 /// Like `Deployment::call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket. The
