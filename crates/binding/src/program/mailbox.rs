@@ -65,7 +65,7 @@ impl Wake for Note {
     }
 }
 
-struct Waiting {
+struct PendingCall {
     /// What keeps a stale number from meaning the call that came after.
     turn: u32,
     calling: Calling,
@@ -77,13 +77,13 @@ struct Waiting {
 
 #[derive(Default)]
 struct Places {
-    all: Vec<Option<Waiting>>,
+    all: Vec<Option<PendingCall>>,
     free: Vec<u32>,
     turn: u32,
 }
 
 impl Places {
-    fn take(&mut self, number: u64) -> Option<Waiting> {
+    fn take(&mut self, number: u64) -> Option<PendingCall> {
         let (turn, place) = ((number >> 32) as u32, number as u32);
         let slot = self.all.get_mut(place as usize)?;
         slot.take_if(|waiting| waiting.turn == turn)
@@ -143,7 +143,7 @@ impl Mailbox {
                 tell(py, &future, reply);
             }
             Poll::Pending => {
-                let waiting = Waiting { turn, calling, waker, future: future.clone().unbind(), many };
+                let waiting = PendingCall { turn, calling, waker, future: future.clone().unbind(), many };
                 lock(&self.places).all[place as usize] = Some(waiting);
             }
         }

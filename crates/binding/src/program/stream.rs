@@ -2,7 +2,7 @@
 
 use super::reply::{Calling, lock};
 use super::waiting::answer;
-use jitney_server::engine::program_values::parts::Streaming;
+use jitney_server::engine::program_values::parts::BoxedCallParts;
 use jitney_server::engine::reply::ReplyEvent;
 use jitney_server::values::call_id::CallId;
 use pyo3::prelude::*;
@@ -19,7 +19,7 @@ const BYTES_AT_ONCE: usize = 64 << 10;
 #[derive(Default)]
 struct State {
     /// `None` after the end, and once it was cancelled.
-    parts: Option<Streaming>,
+    parts: Option<BoxedCallParts>,
     /// Of the caller that waits.
     waker: Option<Waker>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(id: CallId, parts: Streaming) -> Stream {
+    pub(crate) fn new(id: CallId, parts: BoxedCallParts) -> Stream {
         let state = State { parts: Some(parts), waker: None };
         Stream { id, state: Arc::new(Mutex::new(state)), process: std::process::id() }
     }

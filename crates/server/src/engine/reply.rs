@@ -97,7 +97,7 @@ struct Channel(Mutex<State>);
 
 /// A part that waits for its receiver, or several that are texts.
 #[derive(Debug)]
-struct Waiting {
+struct UnreadPart {
     values: PartValues,
     /// The text of several parts, if they were put together.
     text: Vec<u8>,
@@ -105,7 +105,7 @@ struct Waiting {
     counted: Option<CountedBytes>,
 }
 
-impl Waiting {
+impl UnreadPart {
     /// Appends a part that is a text to one that is a text too.
     fn append(&mut self, part: &[OutputPart]) {
         let (Some(own), Some(more)) = (self.values.first_mut(), part.first()) else { return };
@@ -132,7 +132,7 @@ fn is_text(part: &[OutputPart]) -> bool {
 
 #[derive(Debug, Default)]
 struct State {
-    parts: VecDeque<Waiting>,
+    parts: VecDeque<UnreadPart>,
     /// Of all parts that wait.
     bytes: usize,
     /// For how long the item waited before it was launched, and how many items its batch had then. Known with its first part.
@@ -217,7 +217,7 @@ impl ReplySender {
             part.iter_mut().for_each(|value| value.data = detached(std::mem::take(&mut value.data)));
             let counted = self.unread.as_ref().map(|unread| unread.account.hold(bytes));
             state.bytes += bytes;
-            state.parts.push_back(Waiting { values: part, text: Vec::new(), bytes, counted });
+            state.parts.push_back(UnreadPart { values: part, text: Vec::new(), bytes, counted });
         }
         let is_much = !is_alone && state.bytes > PAUSE_BYTES;
         let is_filled = !is_late && state.bytes > LEAST_BYTES && (is_much || has_room() == Some(false));

@@ -10,7 +10,7 @@ mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
-use crate::engine::deployment::Inbound;
+use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::deployment::published::Published;
 use crate::engine::reply::ReplySender;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
@@ -234,7 +234,7 @@ impl Engine {
     }
 
     /// The items of one request enter together or not at all; after that each is on its own.
-    fn submit_many(&mut self, now: Time, items: Vec<(Box<Call>, ReplySender)>, continues: bool) {
+    fn submit_many(&mut self, now: Time, items: Vec<Submission>, continues: bool) {
         let Some((first, _)) = items.first() else { return };
         let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
         let &Call { ref group, priority, cost, timeout, .. } = &**first;

@@ -84,7 +84,7 @@ impl Place {
 pub(super) struct Calls {
     /// `None` while there is no connection.
     pub(super) line: Option<Line>,
-    in_flight: FxHashMap<u64, Waiting>,
+    in_flight: FxHashMap<u64, PendingCall>,
 }
 
 /// The answer that a call waits for.
@@ -124,7 +124,7 @@ impl Awaited {
 
 /// A call that the server has, or that is on its way there.
 #[derive(Debug)]
-struct Waiting {
+struct PendingCall {
     answer: Awaited,
     /// When it is not waited for any longer; `None` if the deployment decides.
     end: Option<Instant>,
@@ -183,7 +183,7 @@ impl Shared {
             return Sent::Changed;
         }
         let Some(answer) = awaited().filter(|_| line.outgoing.send(frame).is_ok()) else { return Sent::NoLine };
-        calls.in_flight.insert(id, Waiting { answer, end });
+        calls.in_flight.insert(id, PendingCall { answer, end });
         Sent::Waits
     }
 
@@ -193,7 +193,7 @@ impl Shared {
         // No entry: no caller waits any more.
         let Some(waiting) = calls.in_flight.get_mut(&id) else { return Ok(()) };
         waiting.answer.add(entries)?;
-        if is_last && let Some(Waiting { answer, .. }) = calls.in_flight.remove(&id) {
+        if is_last && let Some(PendingCall { answer, .. }) = calls.in_flight.remove(&id) {
             drop(calls);
             answer.finish();
         }

@@ -5,7 +5,7 @@ use crate::clients::client::calls::{Awaited, Shared};
 use crate::clients::client::parts;
 use crate::clients::client::sending::{Request, send};
 use crate::clients::gathering::Gathering;
-use crate::engine::program_values::parts::{OpenedByPoll, Streaming};
+use crate::engine::program_values::parts::{OpenedByPoll, BoxedCallParts};
 use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms, only};
 use crate::values::answer::{Answer, Failure};
 use futures_util::FutureExt;
@@ -35,7 +35,7 @@ impl RemoteEntrance {
     }
 
     /// Runs one item whose answer comes in parts. The first poll sends the item to the server.
-    pub fn stream(&self, item: Parts, terms: Terms) -> Streaming {
+    pub fn stream(&self, item: Parts, terms: Terms) -> BoxedCallParts {
         let opening = parts::open(self.shared.clone(), self.deployment.clone(), item, terms);
         Box::new(OpenedByPoll::new(Box::pin(opening), ()))
     }

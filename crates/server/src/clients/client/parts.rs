@@ -5,7 +5,7 @@ use crate::clients::client::calls::{Awaited, Shared};
 use crate::clients::client::incoming::{Incoming, Taken};
 use crate::clients::client::sending::{Request, SentCall, send};
 use crate::clients::part_frames::WINDOW;
-use crate::engine::program_values::parts::{CallParts, Streaming};
+use crate::engine::program_values::parts::{CallParts, BoxedCallParts};
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::reply::{ReplyEvent, ReplyReceiver};
 use crate::values::answer::Failure;
@@ -28,7 +28,7 @@ pub(super) async fn open(
     deployment: Arc<str>,
     item: Parts,
     terms: Terms,
-) -> Result<Streaming, Failure> {
+) -> Result<BoxedCallParts, Failure> {
     let (incoming, receiver, taken) = Incoming::new();
     let mut awaited = Some(Awaited::Parts(Box::new(incoming)));
     let frame = |id, terms: &Terms| call_frame::stream(id, &deployment, item.clone(), terms);

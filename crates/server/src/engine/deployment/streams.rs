@@ -32,7 +32,7 @@ impl StreamMeters {
 
 /// Measures one stream. It is counted as cancelled if this is dropped before its end.
 #[derive(Debug)]
-pub(crate) struct StreamWatch {
+pub(crate) struct StreamTimer {
     /// `None` after the end.
     meters: Option<Arc<StreamMeters>>,
     started: Instant,
@@ -42,10 +42,10 @@ pub(crate) struct StreamWatch {
     first_part: Option<Duration>,
 }
 
-impl StreamWatch {
+impl StreamTimer {
     /// Of a stream whose request arrived now.
-    pub(crate) fn new(meters: Option<Arc<StreamMeters>>) -> StreamWatch {
-        StreamWatch { meters, started: Instant::now(), last_part: None, first_part: None }
+    pub(crate) fn new(meters: Option<Arc<StreamMeters>>) -> StreamTimer {
+        StreamTimer { meters, started: Instant::now(), last_part: None, first_part: None }
     }
 
     /// When its request arrived.
@@ -80,7 +80,7 @@ impl StreamWatch {
     }
 }
 
-impl Drop for StreamWatch {
+impl Drop for StreamTimer {
     fn drop(&mut self) {
         self.end(Outcome::Cancelled);
     }

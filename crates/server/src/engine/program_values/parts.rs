@@ -22,8 +22,8 @@ pub trait CallParts: Send {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent>;
 }
 
-/// The same, of any kind of engine.
-pub type Streaming = Box<dyn CallParts>;
+/// The parts of a call, whatever kind of engine answers it.
+pub type BoxedCallParts = Box<dyn CallParts>;
 
 /// Where the parts of a call count while they wait for the program, and of which connection the call is.
 #[derive(Debug)]
@@ -62,12 +62,12 @@ pub(crate) async fn open(
 }
 
 /// A stream that is being opened.
-pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Streaming, Failure>> + Send>>;
+pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<BoxedCallParts, Failure>> + Send>>;
 
 enum State {
     /// Nothing was sent before the first poll.
     Opening(Opening),
-    Open(Streaming),
+    Open(BoxedCallParts),
     Ended,
 }
 

@@ -1,7 +1,7 @@
 //! The answer to the items of one request, part by part.
 
 use crate::base::ledger::{Account, CountedBytes};
-use crate::engine::deployment::streams::StreamWatch;
+use crate::engine::deployment::streams::StreamTimer;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::deployment::{CancelOnDrop, Deployment};
 use crate::engine::reply::{PartValues, ReplyEvent, ReplyReceiver, UnreadParts};
@@ -33,7 +33,7 @@ pub(crate) struct AnswerParts {
     next: usize,
     /// `None` after the end.
     guard: Option<CancelOnDrop>,
-    watch: StreamWatch,
+    timer: StreamTimer,
     /// Of the slowest item that has ended.
     timing: Timing,
     /// Counts the memory of the request that the queue does not count.
@@ -50,14 +50,14 @@ impl AnswerParts {
         unread: &UnreadParts,
         held: Option<CountedBytes>,
     ) -> AnswerParts {
-        let watch = StreamWatch::new(deployment.streams.clone());
+        let timer = StreamTimer::new(deployment.streams.clone());
         let (replies, guard) = deployment.begin_parts(calls, waiting, unread);
         AnswerParts {
             deployment: deployment.clone(),
             replies: replies.into_iter().map(Some).collect(),
             next: 0,
             guard: Some(guard),
-            watch,
+            timer,
             timing: Timing::default(),
             _held: held,
         }
@@ -78,7 +78,7 @@ impl AnswerParts {
             }
             return Poll::Ready(match event {
                 ReplyEvent::Part(values) => {
-                    self.watch.part();
+                    self.timer.part();
                     PartEvent::Part(place, values)
                 }
                 ReplyEvent::End(answer) => self.item_ended(place, answer),
@@ -101,7 +101,7 @@ impl AnswerParts {
 
     /// Where the time until the first part went: `model` is the time from the launch of its item to this part. `None` before.
     pub(crate) fn until_first_part(&self) -> Option<Timing> {
-        let first_part = self.watch.first_part()?;
+        let first_part = self.timer.first_part()?;
         let (queue, batch_size) = self.replies.iter().flatten().find_map(ReplyReceiver::launch).unwrap_or_default();
         Some(Timing { queue, batch: Duration::ZERO, model: first_part.saturating_sub(queue), batch_size })
     }
@@ -141,7 +141,7 @@ impl AnswerParts {
             guard.disarm();
         }
         let items = u32::try_from(self.replies.len()).unwrap_or(u32::MAX);
-        self.watch.end(outcome);
-        self.deployment.answered(self.watch.started(), outcome, self.timing).of_items(items)
+        self.timer.end(outcome);
+        self.deployment.answered(self.timer.started(), outcome, self.timing).of_items(items)
     }
 }

@@ -226,17 +226,17 @@ async fn an_answer_may_come_in_several_frames() {
 }
 
 /// A program with a stream, and the server's end of its connection.
-struct Streaming {
+struct OpenStream {
     shared: Arc<Shared>,
-    parts: crate::engine::program_values::parts::Streaming,
+    parts: crate::engine::program_values::parts::BoxedCallParts,
     frames: FrameReader<tokio::io::ReadHalf<tokio::io::DuplexStream>>,
     writer: tokio::io::WriteHalf<tokio::io::DuplexStream>,
     id: u64,
     talking: tokio::task::JoinHandle<io::Result<()>>,
 }
 
-impl Streaming {
-    async fn new() -> Streaming {
+impl OpenStream {
+    async fn new() -> OpenStream {
         let (near, far) = tokio::io::duplex(1 << 20);
         let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
         let (far_reader, mut far_writer) = tokio::io::split(far);
@@ -249,12 +249,12 @@ impl Streaming {
         let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
         let parts = entrance.stream(Parts::new(), Terms::default());
         let frames = FrameReader::new(far_reader);
-        let mut streaming = Streaming { shared, parts, frames, writer: far_writer, id: 0, talking };
-        assert!(streaming.next().now_or_never().is_none(), "the first poll sends the call");
-        let call = call_frame::read_call(&streaming.frame(Kind::Call).await, 9).unwrap();
+        let mut stream = OpenStream { shared, parts, frames, writer: far_writer, id: 0, talking };
+        assert!(stream.next().now_or_never().is_none(), "the first poll sends the call");
+        let call = call_frame::read_call(&stream.frame(Kind::Call).await, 9).unwrap();
         assert!(call.streams);
-        streaming.id = call.id;
-        streaming
+        stream.id = call.id;
+        stream
     }
 
     async fn next(&mut self) -> ReplyEvent {
@@ -284,7 +284,7 @@ fn part(bytes: usize) -> PartValues {
 
 #[tokio::test]
 async fn a_program_says_what_it_has_taken_of_a_stream() {
-    let mut stream = Streaming::new().await;
+    let mut stream = OpenStream::new().await;
     stream.send(0, &[part(100_000), part(100_000)], None).await;
     for _ in 0..2 {
         assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
@@ -303,7 +303,7 @@ async fn a_program_says_what_it_has_taken_of_a_stream() {
 /// They take less room there, and would keep the window shut.
 #[tokio::test]
 async fn texts_that_were_put_together_are_taken_as_they_were_sent() {
-    let mut stream = Streaming::new().await;
+    let mut stream = OpenStream::new().await;
     let text = |part: PartValues| part.into_iter().map(|value| OutputPart { tag: Tag::Text, ..value }).collect();
     let parts: Vec<PartValues> = (0..900).map(|_| text(part(4))).collect();
     stream.send(0, &parts, None).await;
@@ -319,12 +319,12 @@ async fn texts_that_were_put_together_are_taken_as_they_were_sent() {
 
 #[tokio::test]
 async fn a_stream_that_is_dropped_is_hung_up_and_one_whose_server_is_lost_fails() {
-    let mut stream = Streaming::new().await;
+    let mut stream = OpenStream::new().await;
     stream.send(0, &[part(1)], None).await;
     assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
     stream.parts = Box::new(crate::engine::program_values::parts::EndedParts(None));
     assert_eq!(&stream.frame(Kind::Hangup).await.table[..], &stream.id.to_le_bytes());
-    let mut stream = Streaming::new().await;
+    let mut stream = OpenStream::new().await;
     stream.shared.lose();
     let ReplyEvent::End(answer) = stream.next().await else { panic!("no end") };
     let failure = answer.result.unwrap_err();
@@ -333,10 +333,10 @@ async fn a_stream_that_is_dropped_is_hung_up_and_one_whose_server_is_lost_fails(
 
 #[tokio::test]
 async fn parts_that_are_out_of_sequence_or_too_many_end_the_connection() {
-    let mut stream = Streaming::new().await;
+    let mut stream = OpenStream::new().await;
     stream.send(1, &[part(1)], None).await;
     assert!(stream.talking.await.unwrap().is_err());
-    let mut stream = Streaming::new().await;
+    let mut stream = OpenStream::new().await;
     let parts: Vec<PartValues> = (0..16).map(|_| part(100_000)).collect();
     stream.send(0, &parts, None).await;
     assert!(stream.talking.await.unwrap().unwrap_err().to_string().contains("more parts"));
