@@ -8,6 +8,7 @@ use crate::clients::client::entrance::RemoteEntrance;
 use crate::clients::client::sending::too_large;
 use crate::clients::gathering::Gathering;
 use crate::clients::part_frames;
+use crate::engine::program_values::parts::{BoxedCallParts, EndedParts};
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::reply::{PartValues, ReplyEvent};
 use crate::link::results_frame::ResultsWriter;
@@ -67,60 +68,74 @@ fn welcome(max_requests: u32) -> Segments {
     small_frame(Kind::Welcome, &serde_json::to_vec(&welcome).unwrap())
 }
 
+/// A program that is connected to a server which takes one request at a time, and the server's end of the connection.
+struct Connected {
+    shared: Arc<Shared>,
+    entrance: RemoteEntrance,
+    frames: FrameReader<tokio::io::ReadHalf<tokio::io::DuplexStream>>,
+    writer: tokio::io::WriteHalf<tokio::io::DuplexStream>,
+    talking: tokio::task::JoinHandle<io::Result<()>>,
+}
+
+impl Connected {
+    async fn new() -> Connected {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
+        let (far_reader, mut far_writer) = tokio::io::split(far);
+        far_writer.write_all(&welcome(1)[0]).await.unwrap();
+        let talking = tokio::spawn({
+            let shared = shared.clone();
+            async move { talk(&shared, reader, writer).await }
+        });
+        shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
+        let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
+        Connected { shared, entrance, frames: FrameReader::new(far_reader), writer: far_writer, talking }
+    }
+
+    /// The next frame of this kind that the program sends.
+    async fn frame(&mut self, kind: Kind) -> Frame {
+        loop {
+            let frame = self.frames.next().await.unwrap().unwrap();
+            if frame.kind == kind {
+                return frame;
+            }
+        }
+    }
+
+    /// The next request that the program sends.
+    async fn call(&mut self) -> call_frame::Request {
+        call_frame::read_call(&self.frame(Kind::Call).await, 9).unwrap()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_is_not_waited_for_when_its_server_has_stopped() {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
-    let (far_reader, mut far_writer) = tokio::io::split(far);
-    far_writer.write_all(&welcome(1)[0]).await.unwrap();
-    let talking = tokio::spawn({
-        let shared = shared.clone();
-        async move { talk(&shared, reader, writer).await }
-    });
-    shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
-    let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
+    let mut program = Connected::new().await;
     let (began, timeout) = (Instant::now(), Some(Duration::from_millis(50)));
-    let answers = entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() }).await;
+    let answers = program.entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() }).await;
     assert_eq!(answers[0].result.as_ref().unwrap_err().outcome, Outcome::DeadlineExceeded);
     assert!(began.elapsed() < Duration::from_secs(3), "sooner than the connection is given up");
-    let mut frames = FrameReader::new(far_reader);
-    while frames.next().await.unwrap().unwrap().kind != Kind::Hangup {}
-    assert!(!talking.is_finished(), "it may still come back");
+    program.frame(Kind::Hangup).await;
+    assert!(!program.talking.is_finished(), "it may still come back");
 }
 
 #[tokio::test]
 async fn no_more_calls_are_sent_than_the_server_takes() {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
-    let (far_reader, mut far_writer) = tokio::io::split(far);
-    far_writer.write_all(&welcome(1)[0]).await.unwrap();
-    let talking = tokio::spawn({
-        let shared = shared.clone();
-        async move { talk(&shared, reader, writer).await }
-    });
-    let mut frames = FrameReader::new(far_reader);
-    assert_eq!(frames.next().await.unwrap().unwrap().kind, Kind::Dial);
-    shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
-    let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
+    let mut program = Connected::new().await;
+    assert_eq!(program.frames.next().await.unwrap().unwrap().kind, Kind::Dial);
     let timeout = Some(Duration::from_millis(50));
     let [first, second, late] = [None, None, timeout]
-        .map(|timeout| tokio::spawn(entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() })));
-    let mut call = async || loop {
-        let frame = frames.next().await.unwrap().unwrap();
-        if frame.kind == Kind::Call {
-            return call_frame::read_call(&frame, 9).unwrap().id;
-        }
-    };
-    let id = call().await;
-    assert!(tokio::time::timeout(Duration::from_millis(100), call()).await.is_err(), "the second waits");
+        .map(|timeout| tokio::spawn(program.entrance.call(vec![Parts::new()], Terms { timeout, ..Terms::default() })));
+    let id = program.call().await.id;
+    assert!(tokio::time::timeout(Duration::from_millis(100), program.call()).await.is_err(), "the second waits");
     let answered = [Answer::failed(Failure::new(Outcome::Internal, ""))];
-    far_writer.write_all(&answer_frames::answers(id, &answered).concat()).await.unwrap();
+    program.writer.write_all(&answer_frames::answers(id, &answered).concat()).await.unwrap();
     assert_eq!(first.await.unwrap()[0].outcome(), Outcome::Internal);
-    call().await;
-    shared.lose();
+    program.call().await;
+    program.shared.lose();
     assert_eq!(second.await.unwrap()[0].outcome(), Outcome::Disconnected);
     assert!(matches!(late.await.unwrap()[0].outcome(), Outcome::Disconnected | Outcome::DeadlineExceeded));
-    talking.abort();
+    program.talking.abort();
 }
 
 /// What becomes of a program whose server sends one answer so slowly, or nothing at all.
@@ -195,63 +210,35 @@ async fn a_place_of_a_connection_that_was_lost_is_none_of_the_next() {
 
 #[tokio::test]
 async fn an_answer_may_come_in_several_frames() {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
-    let (far_reader, mut far_writer) = tokio::io::split(far);
-    far_writer.write_all(&welcome(1)[0]).await.unwrap();
-    let talking = tokio::spawn({
-        let shared = shared.clone();
-        async move { talk(&shared, reader, writer).await }
-    });
-    shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
-    let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
-    let calling = tokio::spawn(entrance.call(vec![Parts::new(), Parts::new()], Terms::default()));
-    let mut frames = FrameReader::new(far_reader);
-    let id = loop {
-        let frame = frames.next().await.unwrap().unwrap();
-        if frame.kind == Kind::Call {
-            break call_frame::read_call(&frame, 9).unwrap().id;
-        }
-    };
+    let mut program = Connected::new().await;
+    let calling = tokio::spawn(program.entrance.call(vec![Parts::new(), Parts::new()], Terms::default()));
+    let id = program.call().await.id;
     let frame = |kind, item, outcome: Outcome| {
         let mut table = ResultsWriter::new(BatchId(id), Duration::ZERO, 1);
         table.failed(ItemId(item), 0, &Failure::new(outcome, ""));
         table.finish_as(kind)
     };
-    far_writer.write_all(&frame(Kind::AnswerParts, 1, Outcome::ModelFailed)).await.unwrap();
-    far_writer.write_all(&frame(Kind::Answers, 0, Outcome::TooLarge)).await.unwrap();
+    program.writer.write_all(&frame(Kind::AnswerParts, 1, Outcome::ModelFailed)).await.unwrap();
+    program.writer.write_all(&frame(Kind::Answers, 0, Outcome::TooLarge)).await.unwrap();
     let outcomes: Vec<Outcome> = calling.await.unwrap().iter().map(Answer::outcome).collect();
     assert_eq!(outcomes, [Outcome::TooLarge, Outcome::ModelFailed]);
-    talking.abort();
+    program.talking.abort();
 }
 
 /// A program with a stream, and the server's end of its connection.
 struct OpenStream {
-    shared: Arc<Shared>,
-    parts: crate::engine::program_values::parts::BoxedCallParts,
-    frames: FrameReader<tokio::io::ReadHalf<tokio::io::DuplexStream>>,
-    writer: tokio::io::WriteHalf<tokio::io::DuplexStream>,
+    program: Connected,
+    parts: BoxedCallParts,
     id: u64,
-    talking: tokio::task::JoinHandle<io::Result<()>>,
 }
 
 impl OpenStream {
     async fn new() -> OpenStream {
-        let (near, far) = tokio::io::duplex(1 << 20);
-        let (shared, (reader, writer)) = (shared(), tokio::io::split(near));
-        let (far_reader, mut far_writer) = tokio::io::split(far);
-        far_writer.write_all(&welcome(1)[0]).await.unwrap();
-        let talking = tokio::spawn({
-            let shared = shared.clone();
-            async move { talk(&shared, reader, writer).await }
-        });
-        shared.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Connected(_))).await.unwrap();
-        let entrance = RemoteEntrance { deployment: "x".into(), shared: shared.clone() };
-        let parts = entrance.stream(Parts::new(), Terms::default());
-        let frames = FrameReader::new(far_reader);
-        let mut stream = OpenStream { shared, parts, frames, writer: far_writer, id: 0, talking };
+        let program = Connected::new().await;
+        let parts = program.entrance.stream(Parts::new(), Terms::default());
+        let mut stream = OpenStream { program, parts, id: 0 };
         assert!(stream.next().now_or_never().is_none(), "the first poll sends the call");
-        let call = call_frame::read_call(&stream.frame(Kind::Call).await, 9).unwrap();
+        let call = stream.program.call().await;
         assert!(call.streams);
         stream.id = call.id;
         stream
@@ -261,19 +248,9 @@ impl OpenStream {
         poll_fn(|cx| self.parts.poll_event(cx)).await
     }
 
-    /// The next frame of this kind that the program sends.
-    async fn frame(&mut self, kind: Kind) -> Frame {
-        loop {
-            let frame = self.frames.next().await.unwrap().unwrap();
-            if frame.kind == kind {
-                return frame;
-            }
-        }
-    }
-
     async fn send(&mut self, sequence: u32, parts: &[PartValues], end: Option<&Answer>) {
         let frame = part_frames::parts(self.id, sequence, parts, end).concat();
-        self.writer.write_all(&frame).await.unwrap();
+        self.program.writer.write_all(&frame).await.unwrap();
     }
 }
 
@@ -289,14 +266,14 @@ async fn a_program_says_what_it_has_taken_of_a_stream() {
     for _ in 0..2 {
         assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
     }
-    let taken = stream.frame(Kind::PartsTaken).await;
+    let taken = stream.program.frame(Kind::PartsTaken).await;
     assert_eq!(part_frames::read_taken(&taken.table).unwrap(), (stream.id, 2 * 100_256));
     let ended = Answer { result: Ok(part(1)), ..Answer::failed(Failure::new(Outcome::Ok, "")) };
     stream.send(2, &[part(1)], Some(&ended)).await;
     assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
     let ReplyEvent::End(answer) = stream.next().await else { panic!("no end") };
     assert_eq!(answer.outcome(), Outcome::Ok);
-    let place = tokio::time::timeout(Duration::from_secs(5), stream.shared.place()).await;
+    let place = tokio::time::timeout(Duration::from_secs(5), stream.program.shared.place()).await;
     assert!(place.expect("its place is free").is_some());
 }
 
@@ -312,7 +289,7 @@ async fn texts_that_were_put_together_are_taken_as_they_were_sent() {
         let ReplyEvent::Part(values) = stream.next().await else { panic!("no part") };
         bytes += values[0].data.len();
     }
-    let taken = tokio::time::timeout(Duration::from_secs(5), stream.frame(Kind::PartsTaken)).await.expect("it is said");
+    let taken = tokio::time::timeout(Duration::from_secs(5), stream.program.frame(Kind::PartsTaken)).await.expect("it is said");
     let (_, bytes) = part_frames::read_taken(&taken.table).unwrap();
     assert!((128 << 10..=900 * 260).contains(&bytes), "{bytes}");
 }
@@ -322,10 +299,10 @@ async fn a_stream_that_is_dropped_is_hung_up_and_one_whose_server_is_lost_fails(
     let mut stream = OpenStream::new().await;
     stream.send(0, &[part(1)], None).await;
     assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
-    stream.parts = Box::new(crate::engine::program_values::parts::EndedParts(None));
-    assert_eq!(&stream.frame(Kind::Hangup).await.table[..], &stream.id.to_le_bytes());
+    stream.parts = Box::new(EndedParts(None));
+    assert_eq!(&stream.program.frame(Kind::Hangup).await.table[..], &stream.id.to_le_bytes());
     let mut stream = OpenStream::new().await;
-    stream.shared.lose();
+    stream.program.shared.lose();
     let ReplyEvent::End(answer) = stream.next().await else { panic!("no end") };
     let failure = answer.result.unwrap_err();
     assert!(failure.outcome == Outcome::Disconnected && failure.detail.contains("while it had this call"));
@@ -335,9 +312,9 @@ async fn a_stream_that_is_dropped_is_hung_up_and_one_whose_server_is_lost_fails(
 async fn parts_that_are_out_of_sequence_or_too_many_end_the_connection() {
     let mut stream = OpenStream::new().await;
     stream.send(1, &[part(1)], None).await;
-    assert!(stream.talking.await.unwrap().is_err());
+    assert!(stream.program.talking.await.unwrap().is_err());
     let mut stream = OpenStream::new().await;
     let parts: Vec<PartValues> = (0..16).map(|_| part(100_000)).collect();
     stream.send(0, &parts, None).await;
-    assert!(stream.talking.await.unwrap().unwrap_err().to_string().contains("more parts"));
+    assert!(stream.program.talking.await.unwrap().unwrap_err().to_string().contains("more parts"));
 }
