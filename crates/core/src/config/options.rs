@@ -34,7 +34,7 @@ pub struct DeploymentOptions {
     pub max_wait_s: Option<f64>,
     /// A request's deadline when it names none.
     pub request_timeout_s: f64,
-    /// The same of an item whose answer comes in parts, from the first part on.
+    /// The deadline of a request that names none and whose answer comes in parts, from the first part on.
     pub stream_timeout_s: f64,
     /// A batch that runs longer is a hang.
     pub batch_timeout_s: f64,

@@ -26,7 +26,7 @@ pub struct Rules {
     pub boost: Duration,
     /// The deadline of an item that names none.
     pub request_timeout: Duration,
-    /// The same from the first part of its answer on, counted from its arrival.
+    /// The deadline from the first part of its answer on of an item that names none, counted from its arrival.
     pub stream_timeout: Duration,
     /// A batch that runs longer is a hang; with answers that come in parts, one that sends no part for longer. A worker whose items
     /// run side by side hangs when it reports nothing for longer.

@@ -70,7 +70,7 @@ impl CostModel {
         }
     }
 
-    /// The same, as a first guess from a similar model: measurements replace it.
+    /// What this model has learned as a first guess for a similar model: measurements replace it.
     #[must_use]
     pub fn as_a_guess(&self) -> CostModel {
         let by_units = self

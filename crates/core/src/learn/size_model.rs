@@ -132,7 +132,7 @@ impl SizeModel {
         self.fit_line();
     }
 
-    /// The same, as a first guess from a similar model: measurements replace it.
+    /// What this model has learned as a first guess for a similar model: measurements replace it.
     #[must_use]
     pub fn as_a_guess(&self) -> SizeModel {
         let mut guess = self.clone();

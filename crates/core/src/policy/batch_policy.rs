@@ -97,7 +97,7 @@ pub struct View<'a> {
     pub passes: u32,
     /// What batches take, of all groups together.
     pub size_model: &'a SizeModel,
-    /// The same of each group.
+    /// What batches take, of each group.
     pub group_models: &'a GroupModels,
     /// How requests arrive.
     pub traffic: &'a Traffic,

@@ -38,7 +38,8 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// The same of one method of a model that has several: `key` is the group key of the batches that were tried.
+    /// Batches of one method of a model that has several took this long when they were tried before serving. `key` is the group
+    /// key of these batches.
     pub fn method_profiled(
         &mut self,
         class: ReplicaClass,

@@ -87,7 +87,7 @@ impl<P: Payload> Scheduler<P> {
         Scheduler::with_policy(rules, chosen(rules.policy))
     }
 
-    /// The same with a policy that no option names.
+    /// A deployment without replicas whose policy no option names.
     pub fn with_policy(rules: Rules, policy: Box<dyn BatchPolicy>) -> Scheduler<P> {
         Scheduler {
             rules,
@@ -173,7 +173,7 @@ impl<P: Payload> Scheduler<P> {
         self.entries.len()
     }
 
-    /// Items that the replicas of a model hold that works in steps.
+    /// Items that have joined a replica and not ended there; 0 where items run in batches.
     pub fn active_items(&self) -> usize {
         self.open_sets.load().0
     }

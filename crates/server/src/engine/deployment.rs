@@ -337,7 +337,7 @@ impl Deployment {
         }
     }
 
-    /// The same without a limit of time; `None` if its engine has ended.
+    /// Resolves when its metrics are up to date, however long that takes; `None` if its engine has ended.
     pub fn showing_learned(&self) -> Option<oneshot::Receiver<()>> {
         let (reply, shown) = oneshot::channel();
         self.inbound.send(Inbound::ShowLearned(reply)).ok()?;

@@ -126,7 +126,8 @@ async fn run_with(
     (answers.map_or_else(|failure| vec![Answer::failed(failure); count], Answers::into_vec), ticket)
 }
 
-/// The same for a program that dials the server: its answers wait in the server's memory until it takes them.
+/// Runs the items of a program that dials the server. Its answers wait in the server's memory until it takes them, so items
+/// are refused while there is no room.
 pub(crate) async fn run_remote(
     deployment: &Deployment,
     items: Vec<Parts>,

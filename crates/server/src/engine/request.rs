@@ -48,7 +48,7 @@ impl RequestItems {
         RequestItems::with_asked(deployment, items, message, 0)
     }
 
-    /// The same for a request that also keeps `asked` bytes of its message until it is answered.
+    /// The items of a message of `message` bytes, of which the request keeps `asked` bytes until it is answered.
     pub(crate) fn with_asked(
         deployment: &Deployment,
         mut items: Items,
@@ -121,7 +121,8 @@ pub(crate) fn open_parts(
     open_parts_of(deployment, request, Some(ledger), &unread)
 }
 
-/// The same for a program that holds the engine: it has no connection and may use the whole queue.
+/// Hands items whose answers come in parts to their engine, for a program that holds the engine: the program has no
+/// connection and may use the whole queue.
 pub(crate) fn open_own_parts(
     deployment: &Arc<Deployment>,
     request: RequestItems,
@@ -203,7 +204,7 @@ pub(crate) fn weight(answers: &[Answer], of_part: impl Fn(&OutputPart) -> usize)
     answers.len() * ITEM_BYTES + parts.map(of_part).sum::<usize>()
 }
 
-/// The same where arrays are copied and everything else is parsed.
+/// How much work it is to write answers whose arrays are copied and whose other values are parsed, in bytes.
 pub(crate) fn join_weight(answers: &[Answer]) -> usize {
     weight(answers, |part| part.data.len() / if part.tag == Tag::Tensor { COPIED } else { 1 })
 }

@@ -87,7 +87,7 @@ pub(crate) fn receive(held: &mut CountedBytes, bytes: usize, options: &ServerOpt
     receive_within(held, bytes, options.max_receiving_bytes, options)
 }
 
-/// The same while all bodies together may have at most `most` bytes.
+/// Counts bytes of a body that is being received; refuses the body if all bodies together would have more than `most` bytes.
 pub(crate) fn receive_within(
     held: &mut CountedBytes,
     bytes: usize,

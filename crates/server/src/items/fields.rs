@@ -53,7 +53,7 @@ pub(crate) fn of_value(manifest: &DeploymentManifest, tag: Tag, data: &mut Chunk
     if asks(manifest) { evaluate(manifest, item) } else { Ok((GroupKey::default(), 1)) }
 }
 
-/// The same for an item that is arrays, one per parameter.
+/// The group key and the cost of an item that is arrays, one per parameter.
 pub(crate) fn of_arrays(manifest: &DeploymentManifest, parts: &[Part]) -> Result<(GroupKey, u64), Failure> {
     if asks(manifest) { evaluate(manifest, Item::Arrays(parts)) } else { Ok((GroupKey::default(), 1)) }
 }

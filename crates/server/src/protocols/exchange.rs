@@ -287,7 +287,7 @@ impl Computing<'_> {
         }
     }
 
-    /// The same for a protocol that answers whole.
+    /// Decodes a body, and answers it whole, for a protocol whose answers have no parts.
     pub(crate) async fn compute<D: Dialect>(
         &self,
         dialect: &D,

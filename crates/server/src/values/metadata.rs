@@ -25,12 +25,12 @@ pub struct FurtherMetadata {
 }
 
 impl Metadata {
-    /// Of a request that says nothing else.
+    /// The metadata of a request that says nothing but its id.
     pub fn of_id(request_id: CallId) -> Metadata {
         Metadata { request_id, further: None }
     }
 
-    /// The same with what else the request says.
+    /// The metadata of a request: its id, and what else it says.
     pub fn new(request_id: CallId, further: FurtherMetadata) -> Metadata {
         let is_empty = further == FurtherMetadata::default();
         Metadata { request_id, further: if is_empty { None } else { Some(Arc::new(further)) } }

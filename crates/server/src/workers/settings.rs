@@ -22,7 +22,8 @@ pub struct Settings {
     /// with each the place where, as a message says it.
     #[serde(default)]
     pub override_names: BTreeMap<String, String>,
-    /// The same for environment variables, in their spelling.
+    /// Deployments for which options were given in the environment, as environment variables spell them; with each the place
+    /// where, as a message says it.
     #[serde(default)]
     pub environment_names: BTreeMap<String, String>,
     /// `JITNEY_API_KEYS`, which no worker inherits.

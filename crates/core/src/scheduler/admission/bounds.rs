@@ -72,8 +72,8 @@ impl QueueState<'_> {
         self.batch(self.max_batch_size)
     }
 
-    /// The same, `full`, as far as it delays others. Single batches may seem far too slow while the front is busy; refusing because of
-    /// them would keep the estimate wrong.
+    /// The time by which each full batch delays those behind it: `full`, but no longer than batches took lately on average.
+    /// Single batches may seem far too slow while the front is busy; refusing because of them would keep the estimate wrong.
     fn pace(&self, full: Duration) -> Duration {
         full.min(self.size_model.at_the_rate_of_lately(self.max_batch_size).mul_f64(self.weight))
     }
@@ -88,7 +88,8 @@ pub fn predicted_wait(queue: &QueueState) -> Option<Duration> {
     wait_behind(queue, queue.full())
 }
 
-/// The same where a full batch takes `full`: to ask for it takes half of the time of this function.
+/// The predicted wait where a full batch takes `full`. Callers that know `full` pass it, because to compute it takes half of
+/// the time of this function.
 fn wait_behind(queue: &QueueState, full: Duration) -> Option<Duration> {
     if !queue.size_model.is_known() {
         return None;

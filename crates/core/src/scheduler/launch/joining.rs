@@ -1,6 +1,6 @@
-//! Open sets: which items join which replica, between two steps of its model or, where items run side by side, at any time. What waits joins as soon as a replica has
-//! room: it is never delayed, and what has joined is not interrupted for others. A batch is only the group of items that joined
-//! together; each of its items ends by itself.
+//! Open sets: which items join which replica, between two steps of its model or, where items run side by side, at any time. What
+//! waits joins as soon as a replica has room: it is never delayed, and what has joined is not interrupted for others. A batch
+//! is only the group of items that joined together; each of its items ends by itself.
 
 use crate::learn::group_models::GroupModels;
 use crate::policy::batch_policy::CloseReason;

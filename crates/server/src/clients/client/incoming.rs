@@ -22,7 +22,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// And where the caller takes it, and how much it has taken.
+    /// An answer of which nothing has come, where the caller takes it, and how much the caller has taken.
     pub(super) fn new() -> (Incoming, ReplyReceiver, Taken) {
         let (mut reply, receiver) = reply::channel();
         let taken = Taken::default();

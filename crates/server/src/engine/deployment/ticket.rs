@@ -45,7 +45,7 @@ impl OutcomeCounts {
         Arriving(Some(self))
     }
 
-    /// The same for a request that is given to another task.
+    /// A request that arrives and is given to another task.
     pub(crate) fn arrive_for_task(self: &Arc<OutcomeCounts>) -> Arriving<Arc<OutcomeCounts>> {
         Arriving(Some(self.clone()))
     }
@@ -88,7 +88,7 @@ impl Ticket {
         Some(&*self.counts.deployment).filter(|&name| name != UNKNOWN)
     }
 
-    /// The same for a request of so many items.
+    /// The ticket of a request of so many items.
     pub(crate) fn of_items(mut self, items: u32) -> Ticket {
         self.items = items;
         self

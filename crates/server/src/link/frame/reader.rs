@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(frame.and_then(Result::ok))
     }
 
-    /// The same. `grow` counts the bytes of a frame of `OWN_BYTES` and more as they arrive. When it says that there is no room
+    /// The next frame; an error if table and payload have more than `most` bytes. `grow` counts the bytes of a frame of `OWN_BYTES` and more as they arrive. When it says that there is no room
     /// for them the frame is skipped: what has arrived is freed at once, and the rest is dropped as it arrives.
     pub(crate) async fn next_counted(
         &mut self,

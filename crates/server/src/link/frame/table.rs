@@ -51,7 +51,7 @@ pub(crate) fn put_text(table: &mut Vec<u8>, text: &str) {
     put_text_bytes(table, text.as_bytes());
 }
 
-/// The same for the bytes of a string.
+/// Appends the bytes of a string with their length before them.
 pub(crate) fn put_text_bytes(table: &mut Vec<u8>, text: &[u8]) {
     table.extend_from_slice(&(text.len() as u32).to_le_bytes());
     table.extend_from_slice(text);

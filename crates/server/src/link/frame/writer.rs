@@ -22,7 +22,8 @@ pub(crate) async fn write_all<W: AsyncWrite + Unpin>(writer: W, queue: mpsc::Unb
     write_together(writer, queue, || false).await;
 }
 
-/// The same. While `more_may_come` says so, tasks that are ready run first: their frames leave in the same write.
+/// Writes every frame of the queue. While `more_may_come` says so, tasks that are ready run first: their frames leave in the
+/// same write.
 pub(crate) async fn write_together<W: AsyncWrite + Unpin>(
     mut writer: W,
     mut queue: mpsc::UnboundedReceiver<Segments>,

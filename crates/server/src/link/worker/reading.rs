@@ -111,8 +111,8 @@ impl Reading {
         self.wait_until(None, take).expect("it waits without end")
     }
 
-    /// The same; `None` when it has found nothing until the given instant, or up to a second later: what wakes it is the next
-    /// frame, and the front pings every second.
+    /// Waits until `take` finds something; `None` when it has found nothing until the given instant, or up to a second later:
+    /// what wakes it is the next frame, and the front pings every second.
     pub(super) fn wait_until<T>(&self, until: Option<Instant>, take: impl Fn(&mut Inbox) -> Option<T>) -> Option<T> {
         let mut state = self.state();
         loop {

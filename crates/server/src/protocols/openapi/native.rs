@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 pub(crate) struct Schemas {
     /// One item as a document.
     item: Value,
-    /// The same where it stands: generators of clients want a class of its own for a form.
+    /// One item as the fields of a form, for which generators of clients want a class of its own.
     form: Value,
     /// One answer as JSON has it.
     answer: Value,

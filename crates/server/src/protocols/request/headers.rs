@@ -28,7 +28,8 @@ pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>)
     Metadata::new(id.call_id(), further)
 }
 
-/// The same with the headers of these names, as far as they are there. The values of one name are joined, as proxies join them.
+/// The metadata of a request with its headers of these names, as far as they are there. The values of one name are joined, as
+/// proxies join them.
 pub(crate) fn with_headers(metadata: &Metadata, headers: &HeaderMap, names: &[String]) -> Metadata {
     if names.is_empty() {
         return metadata.clone();

@@ -77,7 +77,7 @@ impl Supervisor {
         Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))
     }
 
-    /// The same, with workers that run somewhere else.
+    /// A supervisor of workers that run in this backend.
     pub(crate) fn with_backend(
         settings: Arc<Settings>,
         state: Arc<ServerState>,
