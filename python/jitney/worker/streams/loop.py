@@ -7,7 +7,7 @@ waits for no message.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.codecs import pick
 from jitney.codecs.refusals import Verdict
@@ -24,48 +24,10 @@ from jitney.worker.streams.items import Items
 from jitney.worker.streams.replica import SIGN_OF_LIFE_S, StreamReplica
 
 if TYPE_CHECKING:
-    from jitney._core import Batch, Results
-
+    from jitney._core import Batch, Link, Results
 
 Unsent = tuple["Results", Items | None]
 """The results of a batch, and its items if they could be decoded."""
-
-
-class StepLink(Protocol):
-    """What the loop needs of the link."""
-
-    def next_batch(self, timeout_s: float | None = None) -> "Batch | None":
-        """Wait for items that may join; None is the end. TimeoutError if none has come within these seconds."""
-        ...
-
-    def take(self) -> "tuple[Batch | None, bool]":
-        """Return items that may join, if some have arrived, and whether more may come."""
-        ...
-
-    def paused(self) -> Sequence[int]:
-        """Return the ids of the items that make no step, because their clients do not read."""
-        ...
-
-    def changes(self) -> int:
-        """Return a number that grows with each message that may change what is to be computed."""
-        ...
-
-    def wait_for_change(self, changes: int, timeout_s: float) -> None:
-        """Wait until `changes` has grown beyond this number, or for so long."""
-        ...
-
-    def send_step(  # noqa: PLR0913 -- as the link has it
-        self,
-        batches: "Sequence[Results]",
-        active: int,
-        joined: int,
-        step_s: float,
-        join_s: float,
-        *,
-        out_of_memory: bool = False,
-    ) -> None:
-        """Send what a step brought."""
-        ...
 
 
 @dataclass(slots=True)
@@ -89,7 +51,7 @@ class StepLoop:
 
     def __init__(  # noqa: PLR0913 -- each is another part of the worker
         self,
-        link: StepLink,
+        link: "Link",
         functions: StepFunctions,
         replica: StreamReplica,
         *,

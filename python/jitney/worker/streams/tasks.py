@@ -6,11 +6,11 @@ task has ended. What one turn of the event loop brought is sent in one frame.
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from jitney.codecs.refusals import Verdict
 from jitney.deployments.coroutines import LOOK_EVERY_S
@@ -23,34 +23,10 @@ from jitney.worker.streams.joined import NOT_WANTED, Joined, JoinedStreams
 from jitney.worker.streams.replica import StreamReplica
 
 if TYPE_CHECKING:
-    from jitney._core import Batch, Results
+    from jitney._core import Batch, Link
 
 _SIGN_OF_LIFE_S: Final = 1.0
 """While items run, a frame is sent after this long although there is no news: it says that the event loop runs."""
-
-
-class TaskLink(Protocol):
-    """What the loop needs of the link."""
-
-    def next_batch(self, timeout_s: float | None = None) -> "Batch | None":
-        """Wait for items that join; None is the end."""
-        ...
-
-    def take(self) -> "tuple[Batch | None, bool]":
-        """Return items that join, if some have arrived, and whether more may come."""
-        ...
-
-    def paused(self) -> Sequence[int]:
-        """Return the ids of the items of which no further part is to be made: their clients do not read."""
-        ...
-
-    def changes(self) -> int:
-        """Return a number that grows with each message that may change what is to be computed."""
-        ...
-
-    def send_step(self, batches: "Sequence[Results]", active: int, joined: int, step_s: float, join_s: float) -> None:
-        """Send what a turn of the event loop brought."""
-        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -84,7 +60,7 @@ class TaskLoop:
 
     def __init__(  # noqa: PLR0913 -- each is another part of the worker
         self,
-        link: TaskLink,
+        link: "Link",
         coroutines: RunsCoroutines,
         replicas: Mapping[str, Replica],
         *,
