@@ -59,6 +59,10 @@ class Verdict(NamedTuple):
     retry_after_s: float | None = None
 
 
+NOT_WANTED: Final = Verdict("cancelled", "no request waits for this answer any more")
+"""The verdict on an item that is left out. The front knows why: it was cancelled, or its deadline passed."""
+
+
 def verdict_of(error: BaseException) -> Verdict:
     """Return the outcome of an item for which user code raised or returned this error."""
     if isinstance(error, InvalidInput):

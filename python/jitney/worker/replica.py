@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.encode.copying import CopiedResults, NotCopyable, copy_output
-from jitney.codecs.refusals import Verdict, verdict_of
+from jitney.codecs.refusals import NOT_WANTED, Verdict, verdict_of
 from jitney.config.layers import DeploymentOptions
 from jitney.context import computing
 from jitney.deployments.model import Abandoned, RunsCoroutines
@@ -129,9 +129,10 @@ class Replica:
             self._link.started(batch)
 
     def test_of(self, state: BatchState, decoded: Decoded, positions: Sequence[int]) -> Callable[[], object] | None:
-        """Return what calls `predict` with this item later on; None if it may not run again, or if there is a test.
+        """Return a function that calls `predict` with this item, as a later test of the model.
 
-        This is called before `predict` may write to the item. One item is little to keep.
+        None if there is such a test already, or if the item may not run again. This is called before `predict` may
+        write to the item. One item is little to keep.
         """
         if self._health.test is not None or len(state.ids) != 1 or not self._options.retry:
             return None
@@ -192,8 +193,7 @@ class Replica:
             if wanted[index]:
                 positions.append(position)
             else:
-                # The front knows why no request waits (cancelled, or its deadline passed): the item is left out.
-                state.verdicts[index] = Verdict("cancelled", "no request waits for this answer any more")
+                state.verdicts[index] = NOT_WANTED
         return positions
 
     def _split(self, state: BatchState, decoded: Decoded, positions: Sequence[int], *, overlapped: bool) -> Split:

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.codecs import Codec, Decoded, pick
 from jitney.codecs.encode.copying import NotCopyable, copy_output
-from jitney.codecs.refusals import Verdict
+from jitney.codecs.refusals import NOT_WANTED, Verdict
 from jitney.errors import InvalidOutput
 from jitney.types.steps import NOTHING, End
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
-
-"""The largest count that a results frame can hold."""
 
 
 class Items:
@@ -72,7 +70,7 @@ class Items:
     def leave_out_unwanted(self, positions: Sequence[int]) -> None:
         """End the items that no request waits for any more."""
         for position in self.unwanted(positions):
-            self.fail(position, Verdict("cancelled", "no request waits for this answer any more"))
+            self.fail(position, NOT_WANTED)
 
     def take(
         self, positions: Sequence[int], outcomes: Sequence[Any], failed: Callable[[int, BaseException], Verdict]

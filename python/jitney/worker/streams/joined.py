@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from jitney.codecs.refusals import Verdict
@@ -15,7 +16,16 @@ from jitney.worker.streams.replica import StreamReplica
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
 
-NOT_WANTED: Final = Verdict("cancelled", "no request waits for this answer any more")
+
+@dataclass(frozen=True, slots=True)
+class ItemTask:
+    """What the task of an item does for it."""
+
+    raise_if_cancelled: Callable[[], None]
+    has_news: Callable[[], None]
+    """Sends what was written of the item."""
+    go_on: Callable[[], Awaitable[None]]
+    """Waits while the client of the item does not read."""
 
 
 class Joined:
@@ -45,7 +55,10 @@ class Joined:
         return [position for position in self.open if not wanted[self._indices[position]]]
 
     def test_of(self) -> Callable[[], object] | None:
-        """Return what calls `predict` with these items later on, if there is no test of the model yet."""
+        """Return a function that calls `predict` with the first item, as a later test of the model.
+
+        None if there is such a test already, or if the item may not run again.
+        """
         decoded = self.state.decoded
         return None if decoded is None or not self._open else self.replica.test_of(self.state, decoded, [0])
 
@@ -53,22 +66,15 @@ class Joined:
         """Return the id of an item."""
         return self.state.ids[self._indices[position]]
 
-    async def run(
-        self,
-        position: int,
-        raise_if_cancelled: Callable[[], None],
-        has_news: Callable[[], None],
-        go_on: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Compute one item. `has_news` is called when something of it is to be sent. `go_on` waits for its client."""
-        del go_on  # a whole answer
+    async def run(self, position: int, task: ItemTask) -> None:
+        """Compute one item."""
         self._enter(position)
         assert self.state.decoded is not None
         answer = await self.replica.call(self.state.decoded, position)
-        raise_if_cancelled()
+        task.raise_if_cancelled()
         self.replica.write_answer(answer, self.state, self.state.decoded, position, self.results)
         self._open.discard(position)
-        has_news()
+        task.has_news()
 
     def fail(self, position: int, verdict: Verdict) -> None:
         """End an item without an answer, unless it has ended."""
@@ -91,7 +97,7 @@ class Joined:
 
 
 class JoinedStreams(Joined):
-    """The same of a model whose answers come in parts."""
+    """Items that came in one frame, of a model whose answers come in parts."""
 
     def __init__(self, replica: StreamReplica, batch: "Batch") -> None:
         super().__init__(replica, batch)
@@ -102,13 +108,7 @@ class JoinedStreams(Joined):
         """Return the open items for which no request waits any more."""
         return [] if self._items is None else self._items.unwanted(self.open)
 
-    async def run(
-        self,
-        position: int,
-        raise_if_cancelled: Callable[[], None],
-        has_news: Callable[[], None],
-        go_on: Callable[[], Awaitable[None]],
-    ) -> None:
+    async def run(self, position: int, task: ItemTask) -> None:
         """Run the generator of one item to the end of the item. One part of each item leaves in a turn of the loop."""
         self._enter(position)
         items = self._items
@@ -120,21 +120,21 @@ class JoinedStreams(Joined):
             if hasattr(stream, "aclose"):
                 stack.push_async_callback(stream.aclose)
             async for outcome in _iterated(stream):
-                raise_if_cancelled()
+                task.raise_if_cancelled()
                 if isinstance(outcome, (End, BaseException)):
                     last = cast("Any", outcome)
                     break
                 items.take([position], [outcome], self.verdict)
-                has_news()
+                task.has_news()
                 if not items.open([position]):
                     break
                 await asyncio.sleep(0)
-                await go_on()
-        raise_if_cancelled()
+                await task.go_on()
+        task.raise_if_cancelled()
         # The generator has ended: an item that was said to have ended takes no place any more.
         items.take([position], [last], self.verdict)
         self._open.discard(position)
-        has_news()
+        task.has_news()
 
     def fail(self, position: int, verdict: Verdict) -> None:
         """End an item without an answer, unless it has ended."""

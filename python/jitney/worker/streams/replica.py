@@ -9,10 +9,11 @@ from jitney.codecs import Decoded, pick
 from jitney.codecs.refusals import Verdict
 from jitney.context import computing
 from jitney.errors import InvalidOutput
+from jitney.types.steps import counted
 from jitney.worker.replica import BatchState, Replica
 from jitney.worker.splitting import Failure, predict_split
 from jitney.worker.streams.items import Items
-from jitney.worker.streams.whole import counted, steps, whole
+from jitney.worker.streams.whole import steps, whole
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from jitney.codecs.refusals import Verdict
+from jitney.codecs.refusals import NOT_WANTED, Verdict
 from jitney.deployments.coroutines import LOOK_EVERY_S
 from jitney.deployments.model import RunsCoroutines
 from jitney.errors import WorkerBroken
 from jitney.worker.health import Health, IdleCheck
 from jitney.worker.pipeline import guarded
 from jitney.worker.replica import Replica
-from jitney.worker.streams.joined import NOT_WANTED, Joined, JoinedStreams
+from jitney.worker.streams.joined import ItemTask, Joined, JoinedStreams
 from jitney.worker.streams.replica import StreamReplica
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class TaskLoop:
                 await asyncio.sleep(LOOK_EVERY_S)
 
         try:
-            await joined.run(running.position, running.raise_if_cancelled, has_news, go_on)
+            await joined.run(running.position, ItemTask(running.raise_if_cancelled, has_news, go_on))
         except BaseException as error:
             return error
         finally:

@@ -9,8 +9,6 @@ from jitney.codecs import Codec
 from jitney.errors import InvalidOutput
 from jitney.types.steps import NOTHING, End, counted
 
-__all__ = ["counted", "steps", "whole"]
-
 
 def whole(
     predict: Callable[..., Any], codec: Codec, *, batched: bool, on_part: Callable[[int, object], None] | None = None
