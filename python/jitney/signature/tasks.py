@@ -18,6 +18,14 @@ _NEVER_SENT: Final = {
 """Fields of the API that are not handed on to a deployment; all others that it declares are."""
 
 _RETURNS: Final = "`predict` returns jitney.Embeddings(vectors, tokens): n vectors, and how many tokens each text had"
+_ANSWERS: Final = {
+    "text": "the model writes text: annotate str, or jitney.Step[str] for parts",
+    "image": (
+        "the model makes images: annotate jitney.Image, or jitney.Step[jitney.Image, jitney.Image] for previews and "
+        "jitney.End(answer=...)"
+    ),
+}
+"""What a model of a task returns, by the kind of its answers."""
 _TAKES: Final = {
     "embedding": (
         "`predict` takes list[str], or a list of a struct with the field `input` (str, or str | list[int] if it takes "
@@ -47,10 +55,8 @@ def compile_task(name: str, task: str | None, signature: Signature, *, batched: 
     where = f'deployment `{name}`: task="{task}"'
     if task == "embedding":
         _check_vectors(where, signature, batched=batched)
-    elif task == "image":
-        _check_image(where, signature)
     else:
-        _check_text(where, signature)
+        _check_answer(where, "image" if task == "image" else "text", signature)
     if signature.input.kind == "text" and task != "chat":
         fields: dict[str, Field] = {}
     else:
@@ -71,25 +77,14 @@ def _check_vectors(where: str, signature: Signature, *, batched: bool) -> None:
         raise TargetError(f"{where}: {_RETURNS}; annotate it as `-> jitney.Embeddings`")
 
 
-def _check_text(where: str, signature: Signature) -> None:
+def _check_answer(where: str, kind: str, signature: Signature) -> None:
+    """Refuse a model whose parts or whole answers are of another kind."""
     output = signature.output
     part = output.part or output
-    if (part.kind, output.kind) == ("text", "text"):
+    if (part.kind, output.kind) == (kind, kind):
         return
-    got = f"parts are {part.kind}" if part.kind != "text" else f"the whole answer is {output.kind}"
-    raise TargetError(f"{where}: the model writes text: annotate str, or jitney.Step[str] for parts; here {got}")
-
-
-def _check_image(where: str, signature: Signature) -> None:
-    output = signature.output
-    part = output.part or output
-    if (part.kind, output.kind) == ("image", "image"):
-        return
-    got = f"parts are {part.kind}" if part.kind != "image" else f"the whole answer is {output.kind}"
-    raise TargetError(
-        f"{where}: the model makes images: annotate jitney.Image, or jitney.Step[jitney.Image, jitney.Image] for "
-        f"previews and jitney.End(answer=...); here {got}"
-    )
+    got = f"parts are {part.kind}" if part.kind != kind else f"the whole answer is {output.kind}"
+    raise TargetError(f"{where}: {_ANSWERS[kind]}; here {got}")
 
 
 def _fields(where: str, task: str, signature: Signature) -> dict[str, Field]:
