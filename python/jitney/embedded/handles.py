@@ -262,7 +262,7 @@ class Models(_Handles[Model[Any, Any]]):
 
 
 class SyncModels(_Handles[SyncModel[Any, Any]]):
-    """The same for threads: each call waits for its answer."""
+    """The models of an engine for threads: each call waits for its answer."""
 
     def __init__(self, engine: Engine) -> None:
         def make(callee: Callee, further: Callable[[str], SyncModel[Any, Any]]) -> SyncModel[Any, Any]:

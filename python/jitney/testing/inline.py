@@ -18,12 +18,11 @@ from jitney.deployments.model import LoadedModel, RunsCoroutines
 from jitney.deployments.targets import load_target
 from jitney.devices import choose_device
 from jitney.embedded.handles import SyncModels
-from jitney.embedded.values import ENDED, FAILED, NAMED
+from jitney.embedded.values import ENDED, FAILED
 from jitney.errors import NotFound
 from jitney.testing.engine import Entrance, PythonEngine, Raw
-from jitney.testing.streams import Event, PartEvents
+from jitney.testing.streams import Event, PartEvents, arrays, encoded
 from jitney.testing.tensors import Tensor
-from jitney.types.arrays import TOKENS
 from jitney.worker.health import Health
 from jitney.worker.process import replica_class, side_by_side
 
@@ -142,12 +141,10 @@ class _Method:
     def _batch(self, batch: "_Batch") -> list[Raw]:
         if self._coroutines is not None:
             self._side_by_side(self._coroutines, batch)
-            return (
-                [] if batch.is_stream else [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
-            )
-        state = self._replica.decode(cast("Any", batch))
-        self._replica.predict(state)
-        self._replica.finish(state)
+        else:
+            state = self._replica.decode(cast("Any", batch))
+            self._replica.predict(state)
+            self._replica.finish(state)
         if batch.is_stream:
             return []
         return [batch.results.raw(index, batch.request_id) for index in range(len(batch))]
@@ -287,7 +284,7 @@ class _Results:
     def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
         """Take encoded values."""
         for index, value in zip(indices, data, strict=True):
-            self._values[index] = (tag, bytes(value).decode() if tag == tags.TEXT else bytes(value), media_type)
+            self._values[index] = encoded(tag, value, media_type)
 
     def rows(self, indices: Sequence[int], name: str, dtype: str, row_shape: Sequence[int], data: Any) -> None:
         """Take rows of an array."""
@@ -304,8 +301,4 @@ class _Results:
             return (FAILED, (*self._errors[index], request_id), None)
         if index in self._values:
             return self._values[index]
-        rows = self._rows[index]
-        if "" in rows:
-            rows.pop(TOKENS, None)
-            return (tags.TENSOR, rows[""], None)
-        return (NAMED, list(rows.items()), None)
+        return arrays(self._rows[index])

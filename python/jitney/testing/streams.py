@@ -14,6 +14,16 @@ Event = tuple[int, Any, str | None]
 """A part, the end or the failure of an answer, as `embedded.streams` reads it."""
 
 
+def encoded(tag: int, value: bytes, media_type: str | None) -> Event:
+    """Return an encoded value as a part or an answer."""
+    return (tag, bytes(value).decode() if tag == tags.TEXT else bytes(value), media_type)
+
+
+def arrays(rows: dict[str, Tensor]) -> Event:
+    """Return arrays by name as a part or an answer. An array without a name is one alone."""
+    return (tags.TENSOR, rows[""], None) if "" in rows else (NAMED, list(rows.items()), None)
+
+
 class PythonStream:
     """Stands for `_core.Stream`. It reads events on the one thread of its engine.
 
@@ -57,7 +67,7 @@ class PartEvents:
     def values(self, indices: Sequence[int], tag: int, data: Sequence[bytes], media_type: str | None = None) -> None:
         """Take an encoded part of each item."""
         for index, value in zip(indices, data, strict=True):
-            self._add(index, (tag, bytes(value).decode() if tag == tags.TEXT else bytes(value), media_type))
+            self._add(index, encoded(tag, value, media_type))
 
     def rows(self, indices: Sequence[int], name: str, dtype: str, row_shape: Sequence[int], data: Any) -> None:
         """Take an array of a part of each item."""
@@ -78,5 +88,4 @@ class PartEvents:
     def _end_rows(self, index: int) -> None:
         rows = self._rows.pop(index, None)
         if rows is not None:
-            part: Event = (tags.TENSOR, rows[""], None) if "" in rows else (NAMED, list(rows.items()), None)
-            self._events.setdefault(index, []).append(part)
+            self._events.setdefault(index, []).append(arrays(rows))
