@@ -13,12 +13,14 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
+
+import pytest
 
 APPS = Path(__file__).parent / "apps"
 # Long enough for two slow, shared cores; nothing waits this long when all is well.
@@ -320,6 +322,21 @@ class Server:
                     continue
             self.process.wait()
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def serving(
+    folders: pytest.TempPathFactory,
+    *targets: str,
+    arguments: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """A server for all tests of a module, each of which leaves it as it was."""
+    server = Server(folders.mktemp("served"), [str(APPS / target) for target in targets], arguments, environment or {})
+    try:
+        yield server.wait_ready()
+    finally:
+        server.finish()
 
 
 class Serve(Protocol):

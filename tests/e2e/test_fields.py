@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from files import npy, png, text
-from harness import APPS, Serve, Server
+from harness import APPS, Serve, Server, serving
 from PIL import Image
 
 MASK = np.array([[1, 2], [3, 4]], np.uint8)
@@ -20,11 +20,8 @@ ANSWER = {"prompt": "tea", "size": [3, 2], "mask": [[2, 3], [4, 5]], "more": [],
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("fields"), [str(APPS / "pictures.py")], (), {})
-    try:
-        yield started.wait_ready()
-    finally:
-        started.finish()
+    with serving(tmp_path_factory, "pictures.py") as server:
+        yield server
 
 
 def url(server: Server, path: str) -> str:

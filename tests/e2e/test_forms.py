@@ -9,17 +9,14 @@ import jitney
 import msgspec
 import numpy as np
 import pytest
-from harness import APPS, Server
+from harness import APPS, Server, serving
 from PIL import Image
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("forms"), [str(APPS / "parcels.py")], (), {})
-    try:
-        yield started.wait_ready()
-    finally:
-        started.finish()
+    with serving(tmp_path_factory, "parcels.py") as server:
+        yield server
 
 
 def send(server: Server, route: str, files: Any, data: dict[str, Any] | None = None) -> httpx.Response:

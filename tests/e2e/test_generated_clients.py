@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from harness import APPS, Server
+from harness import Server, serving
 
 NODE = Path(__file__).resolve().parents[1] / "node"
 DEPLOYMENTS = ["catalogue", "customers", "doubled", "drawings", "orders"]
@@ -18,11 +18,8 @@ DEPLOYMENTS = ["catalogue", "customers", "doubled", "drawings", "orders"]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("nested"), [str(APPS / "nested.py")], (), {})
-    try:
-        yield started.wait_ready()
-    finally:
-        started.finish()
+    with serving(tmp_path_factory, "nested.py") as server:
+        yield server
 
 
 def described(server: Server) -> Any:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import openai
 import pytest
-from harness import APPS, Serve, Server
+from harness import Serve, Server, serving
 from langchain_openai import OpenAIEmbeddings
+from openai_clients import base_url, client_of
 from pydantic import SecretStr
 
 KEY = "a-key-for-tests"
@@ -20,17 +21,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One for all tests that leave it as it was."""
     # `eager` for the one whose batches are counted: `auto` may find smaller ones quicker while the machine is busy.
     arguments = ("--set", "words.policy=eager")
-    folder = tmp_path_factory.mktemp("openai")
-    started = Server(folder, [str(APPS / "embedders.py")], arguments, {"JITNEY_API_KEYS": KEY})
-    try:
-        yield started.wait_ready()
-    finally:
-        started.finish()
+    keys = {"JITNEY_API_KEYS": KEY}
+    with serving(tmp_path_factory, "embedders.py", arguments=arguments, environment=keys) as server:
+        yield server
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=KEY, max_retries=0) as client:
+    with client_of(server, KEY) as client:
         yield client
 
 
@@ -232,7 +230,7 @@ def test_a_deadline_is_not_tried_again(serve: Serve) -> None:
 def test_a_framework_on_top_of_the_client(server: Server) -> None:
     framework = OpenAIEmbeddings(
         model="words",
-        base_url=f"http://127.0.0.1:{server.port}/v1",
+        base_url=base_url(server),
         api_key=SecretStr(KEY),
         max_retries=0,
         check_embedding_ctx_length=False,  # or it sends tokens of a model of OpenAI's

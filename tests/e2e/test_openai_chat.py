@@ -11,10 +11,11 @@ from typing import Any
 
 import openai
 import pytest
-from harness import APPS, Serve, Server, until
+from harness import Serve, Server, serving, until
 from langchain_openai import ChatOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 from openai.types.chat.chat_completion import Choice
+from openai_clients import async_client_of, base_url, client_of
 from pydantic import SecretStr
 
 TEXT = "the bus leaves at noon"
@@ -22,21 +23,14 @@ TEXT = "the bus leaves at noon"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("chat"), [str(APPS / "chatting.py")], (), {})
-    try:
-        yield started.wait_ready()
-    finally:
-        started.finish()
+    with serving(tmp_path_factory, "chatting.py") as server:
+        yield server
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[openai.OpenAI]:
     with client_of(server) as client:
         yield client
-
-
-def client_of(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
 
 
 def user(text: Any) -> list[ChatCompletionMessageParam]:
@@ -247,8 +241,7 @@ def test_a_task_that_is_cancelled_ends_its_answer(serve: Serve, tmp_path: Path) 
             begun.set()
 
     async def leave() -> None:
-        base = f"http://127.0.0.1:{server.port}/v1"
-        async with openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0) as client:
+        async with async_client_of(server) as client:
             begun = asyncio.Event()
             task = asyncio.create_task(read(client, begun))
             await begun.wait()
@@ -285,8 +278,7 @@ def test_async_clients_at_once(server: Server) -> None:
         return said([chunk async for chunk in stream])
 
     async def all_of_them() -> list[str]:
-        base = f"http://127.0.0.1:{server.port}/v1"
-        async with openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0) as client:
+        async with async_client_of(server) as client:
             return list(await asyncio.gather(*(ask(client, number) for number in range(20))))
 
     assert asyncio.run(all_of_them()) == [f"number {number}" for number in range(20)]
@@ -305,9 +297,7 @@ def test_the_native_route_takes_the_same_item(server: Server) -> None:
 
 
 def test_a_framework_on_top_of_the_client(server: Server) -> None:
-    framework = ChatOpenAI(
-        model="echo", base_url=f"http://127.0.0.1:{server.port}/v1", api_key=SecretStr("none"), max_retries=0
-    )
+    framework = ChatOpenAI(model="echo", base_url=base_url(server), api_key=SecretStr("none"), max_retries=0)
     assert framework.invoke(TEXT).content == TEXT
     chunks = list(framework.stream(TEXT, stream_usage=True))
     assert "".join(str(chunk.content) for chunk in chunks) == TEXT

@@ -5,22 +5,19 @@ from typing import Any
 
 import openai
 import pytest
-from harness import APPS, Server
+from harness import Server, serving
+from openai_clients import client_of
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("completions"), [str(APPS / "chatting.py")], (), {})
-    try:
-        yield started.wait_ready()
-    finally:
-        started.finish()
+    with serving(tmp_path_factory, "chatting.py") as server:
+        yield server
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[openai.OpenAI]:
-    base = f"http://127.0.0.1:{server.port}/v1"
-    with openai.OpenAI(base_url=base, api_key="none", max_retries=0) as client:
+    with client_of(server) as client:
         yield client
 
 

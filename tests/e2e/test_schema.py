@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from harness import APPS, Server
+from harness import Server, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
@@ -35,20 +35,14 @@ TARGETS = ("strict.py", "arrays.py", "embedders.py", "noop.py", "images.py")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    yield from started(tmp_path_factory, TARGETS)
+    with serving(tmp_path_factory, *TARGETS) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def openai_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    yield from started(tmp_path_factory, ("chatting.py", "painting.py"))
-
-
-def started(folders: pytest.TempPathFactory, targets: tuple[str, ...]) -> Iterator[Server]:
-    server = Server(folders.mktemp("schema"), [str(APPS / target) for target in targets], (), {})
-    try:
-        yield server.wait_ready()
-    finally:
-        server.finish()
+    with serving(tmp_path_factory, "chatting.py", "painting.py") as server:
+        yield server
 
 
 def described(server: Server) -> Any:

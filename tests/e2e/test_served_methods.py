@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 
-import openai
 import pytest
-from harness import APPS, Serve, Server
+from harness import Serve, Server, serving
+from openai_clients import client_of
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One for all tests: none changes it."""
-    started = Server(tmp_path_factory.mktemp("methods"), [str(APPS / "clip.py")], (), {})
-    try:
-        yield started.wait_ready()
-    finally:
-        started.finish()
+    with serving(tmp_path_factory, "clip.py") as server:
+        yield server
 
 
 def test_each_method_has_its_route_and_its_types(server: Server) -> None:
@@ -57,7 +54,7 @@ def test_one_bad_item_fails_alone_whatever_its_method(server: Server) -> None:
 
 
 def test_a_method_with_a_task_is_a_model_of_the_openai_api(server: Server) -> None:
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="any", max_retries=0) as client:
+    with client_of(server) as client:
         assert [model.id for model in client.models.list().data] == ["clip.embed_text"]
         answer = client.embeddings.create(model="clip.embed_text", input=["abc", "d"])
         assert [vector.embedding for vector in answer.data] == [[3.0, 1.0], [1.0, 1.0]]
