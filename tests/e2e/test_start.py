@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness import Serve, until
+from slow_modules import SLOW_MODULES
 
 
 @pytest.mark.parametrize(
@@ -56,23 +57,6 @@ def test_options_without_a_name_are_refused_if_several_deployments_are_served(se
     assert "(noop, shout, mirror); write --set noop.replicas=2" in server.log()
 
 
-NOT_IN_A_WORKER = {
-    "PIL",
-    "asyncio",
-    "ctypes",
-    "difflib",
-    "email",
-    "http",
-    "importlib.metadata",
-    "logging",
-    "multiprocessing",
-    "numpy",
-    "pydantic",
-    "subprocess",
-    "tomllib",
-}
-
-
 def test_a_worker_loads_only_what_its_model_needs(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "loaded.py").write_text(
         "import sys, jitney\n@jitney.deployment\ndef loaded(texts: list[str]) -> list[str]:\n"
@@ -80,7 +64,7 @@ def test_a_worker_loads_only_what_its_model_needs(serve: Serve, tmp_path: Path) 
     )
     loaded = set(serve(str(tmp_path / "loaded.py")).post("/loaded", "x").json().split())
     assert "jitney.worker.process" in loaded
-    assert not NOT_IN_A_WORKER & loaded
+    assert not {"PIL", "ctypes", *SLOW_MODULES} & loaded
 
 
 def test_not_ready_while_loading_and_probes_never_wait(serve: Serve) -> None:

@@ -6,24 +6,12 @@ from importlib import metadata
 from pathlib import Path
 
 import jitney
+from slow_modules import SLOW_MODULES
 
 SLOW = {"PIL", "asyncio", "importlib.metadata", "inspect", "jitney._core", "msgspec", "numpy", "pydantic"}
 PUBLIC = [*jitney.__all__]
 
 
-NOT_IN_A_FRONT = {
-    "asyncio",
-    "difflib",
-    "email",
-    "http",
-    "importlib.metadata",
-    "logging",
-    "multiprocessing",
-    "numpy",
-    "pydantic",
-    "subprocess",
-    "tomllib",
-}
 PACKAGES_OF_A_FRONT = {"cli", "config", "context", "deployments", "errors", "extension", "front", "models"}
 SERVE = """
 import sys, types
@@ -65,7 +53,7 @@ def test_a_front_loads_nothing_of_other_commands_and_nothing_of_workers(tmp_path
     (tmp_path / "noop.py").write_text(NOOP)
     loaded = loaded_by(SERVE, tmp_path)
     own = {name for name in loaded if name.startswith("jitney.")}
-    assert not NOT_IN_A_FRONT & loaded
+    assert not SLOW_MODULES & loaded
     assert {name.split(".")[1] for name in own} - {"_core"} == PACKAGES_OF_A_FRONT
     assert {name for name in own if name.startswith("jitney.deployments.")} == {"jitney.deployments.fresh"}
     assert not {"jitney.cli.check", "jitney.cli.bench", "jitney_bench"} & loaded
