@@ -105,6 +105,13 @@ pub struct StreamEnd {
     pub usage: Option<Usage>,
 }
 
+impl Default for StreamEnd {
+    /// The end of an answer whose model says nothing of it.
+    fn default() -> StreamEnd {
+        StreamEnd { reason: "stop".into(), usage: None }
+    }
+}
+
 /// How a call ended. Every call gets exactly one.
 #[derive(Clone, Debug)]
 pub struct Answer {

@@ -2,7 +2,7 @@
 
 use crate::engine::request::Answers;
 use crate::protocols::openai::generation::api::Api;
-use crate::values::answer::{Answer, Failure, OutputPart, StreamEnd, Usage};
+use crate::values::answer::{Answer, Failure, OutputPart, Usage};
 use crate::values::tensor::Tag;
 use jitney_core::tables::outcome::Outcome;
 
@@ -86,7 +86,7 @@ pub(super) fn write(title: &Title, choices: usize, answers: Answers) -> Result<V
     for (index, answer) in answers.into_iter().enumerate() {
         let Answer { result, end, .. } = answer;
         let values = result.map_err(|failure| in_place(title.api, failure, index / choices, count / choices))?;
-        let end = end.unwrap_or_else(|| Box::new(StreamEnd { reason: "stop".into(), usage: None }));
+        let end = end.unwrap_or_default();
         tokens.add(index, end.usage);
         let comma = if index > 0 { "," } else { "" };
         let before = match title.api {

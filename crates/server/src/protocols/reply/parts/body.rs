@@ -5,7 +5,7 @@ use crate::engine::request::parts::{AnswerParts, PartEvent};
 use crate::protocols::reply::failure_log;
 use crate::protocols::reply::parts::form::PartsForm;
 use crate::protocols::reply::payload::{Ending, Reply, ReplyBody};
-use crate::values::answer::{Answer, Failure, StreamEnd};
+use crate::values::answer::{Answer, Failure};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::Response;
@@ -106,7 +106,7 @@ impl PartsBody {
     /// An item has ended, and with a ticket the request.
     fn end(&mut self, out: &mut Vec<u8>, item: usize, answer: Answer, ticket: Option<Ticket>) {
         let written = answer.result.and_then(|values| {
-            let end = answer.end.unwrap_or_else(|| Box::new(StreamEnd { reason: "stop".into(), usage: None }));
+            let end = answer.end.unwrap_or_default();
             self.form.end(out, item, &values, &end)
         });
         let Some(mut ticket) = ticket else {
