@@ -272,8 +272,7 @@ impl Deployment {
         guard: &mut CancelOnDrop,
     ) -> Vec<Answer> {
         guard.ids = calls.iter().rev().map(|call| call.id).collect();
-        let (items, replies): (Vec<_>, Vec<_>) =
-            calls.into_iter().map(|call| with_reply(call, waiting, None)).unzip();
+        let (items, replies): (Vec<_>, Vec<_>) = calls.into_iter().map(|call| with_reply(call, waiting, None)).unzip();
         let mut answers = Vec::with_capacity(replies.len());
         // An engine that has ended has dropped the senders: each receiver says so.
         let _ = self.inbound.send(Inbound::SubmitMany { items, continues });

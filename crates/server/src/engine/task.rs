@@ -10,8 +10,8 @@ mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
-use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::deployment::published::Published;
+use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::reply::ReplySender;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, rounded};

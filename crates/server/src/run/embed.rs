@@ -6,7 +6,7 @@
 use crate::base::fatal::{Doing, Fatal};
 use crate::engine::deployment::Deployment;
 use crate::engine::program_values;
-use crate::engine::program_values::parts::{EndedParts, OpenedByPoll, OwnParts, Reader, BoxedCallParts, open};
+use crate::engine::program_values::parts::{BoxedCallParts, EndedParts, OpenedByPoll, OwnParts, Reader, open};
 use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms};
 use crate::engine::readiness::Readiness;
 use crate::engine::reply::UnreadParts;

@@ -5,7 +5,7 @@ use crate::clients::client::calls::{Awaited, Shared};
 use crate::clients::client::parts;
 use crate::clients::client::sending::{Request, send};
 use crate::clients::gathering::Gathering;
-use crate::engine::program_values::parts::{OpenedByPoll, BoxedCallParts};
+use crate::engine::program_values::parts::{BoxedCallParts, OpenedByPoll};
 use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms, only};
 use crate::values::answer::{Answer, Failure};
 use futures_util::FutureExt;

@@ -5,7 +5,7 @@ use crate::clients::client::calls::{Awaited, Shared};
 use crate::clients::client::incoming::{Incoming, Taken};
 use crate::clients::client::sending::{Request, SentCall, send};
 use crate::clients::part_frames::WINDOW;
-use crate::engine::program_values::parts::{CallParts, BoxedCallParts};
+use crate::engine::program_values::parts::{BoxedCallParts, CallParts};
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::reply::{ReplyEvent, ReplyReceiver};
 use crate::values::answer::Failure;

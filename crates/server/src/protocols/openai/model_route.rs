@@ -78,13 +78,7 @@ impl<R: ModelRoute> Dialect for R {
         request::weight(answers, |part| part.data.len())
     }
 
-    fn write(
-        &self,
-        (): &(),
-        asked: R::Asked,
-        answers: Answers,
-        _timing: &Timing,
-    ) -> Result<Written<Vec<u8>>, Failure> {
+    fn write(&self, (): &(), asked: R::Asked, answers: Answers, _timing: &Timing) -> Result<Written<Vec<u8>>, Failure> {
         self.write_body(asked, answers).map(Written::ok)
     }
 

@@ -73,9 +73,12 @@ fn no_model(state: &ServerState, model: &str, task: Option<TaskKind>) -> Failure
     let capable = callable.filter(|(.., said)| task.is_none_or(|task| said.kind() == task));
     let names: Vec<String> = capable.map(|(name, ..)| name).collect();
     let known = state.deployment(model);
-    let (asked, said) = (quoted(model.as_bytes()), task.map_or("a task".to_owned(), |task| format!("task=\"{}\"", task.name())));
+    let (asked, said) =
+        (quoted(model.as_bytes()), task.map_or("a task".to_owned(), |task| format!("task=\"{}\"", task.name())));
     let what = match known.map(|deployment| deployment.manifest.task) {
-        Some(Some(other)) => format!("the model {asked} has task=\"{}\", and this route needs {said}", other.kind().name()),
+        Some(Some(other)) => {
+            format!("the model {asked} has task=\"{}\", and this route needs {said}", other.kind().name())
+        }
         Some(None) => format!("the model {asked} has no task, and this route needs {said}"),
         None => format!("there is no model {asked}"),
     };

@@ -53,8 +53,7 @@ pub(crate) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
 /// The deployments that have this task.
 pub(super) fn models_for(state: &ServerState, task: TaskKind) -> Vec<String> {
     let deployments = state.deployments();
-    let capable =
-        deployments.iter().filter(|deployment| deployment.manifest.task.map(Task::kind) == Some(task));
+    let capable = deployments.iter().filter(|deployment| deployment.manifest.task.map(Task::kind) == Some(task));
     capable.map(|deployment| deployment.manifest.name.clone()).collect()
 }
 

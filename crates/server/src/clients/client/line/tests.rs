@@ -289,7 +289,8 @@ async fn texts_that_were_put_together_are_taken_as_they_were_sent() {
         let ReplyEvent::Part(values) = stream.next().await else { panic!("no part") };
         bytes += values[0].data.len();
     }
-    let taken = tokio::time::timeout(Duration::from_secs(5), stream.program.frame(Kind::PartsTaken)).await.expect("it is said");
+    let taken =
+        tokio::time::timeout(Duration::from_secs(5), stream.program.frame(Kind::PartsTaken)).await.expect("it is said");
     let (_, bytes) = part_frames::read_taken(&taken.table).unwrap();
     assert!((128 << 10..=900 * 260).contains(&bytes), "{bytes}");
 }
