@@ -53,7 +53,7 @@ pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
 }
 
 /// Waits for a call, gives back what it was lent, and returns its answer as Python has it.
-pub(crate) fn answer<'py>(py: Python<'py>, calling: Calling) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn answer(py: Python<'_>, calling: Calling) -> PyResult<Bound<'_, PyAny>> {
     let reply = wait(py, calling)?;
     give_back();
     to_python(py, reply)

@@ -109,7 +109,7 @@ impl Task {
     }
 }
 
-/// The kinds of tasks. Each has a route of its own in the `OpenAI` API.
+/// The kinds of tasks. The `OpenAI` API has a route for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskKind {
     /// Texts to vectors.

@@ -106,7 +106,7 @@ pub struct StreamEnd {
 }
 
 impl Default for StreamEnd {
-    /// The end of an answer whose model says nothing of it.
+    /// The end of an answer whose model does not say why it ended.
     fn default() -> StreamEnd {
         StreamEnd { reason: "stop".into(), usage: None }
     }

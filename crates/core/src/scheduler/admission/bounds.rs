@@ -72,7 +72,7 @@ impl QueueState<'_> {
         self.batch(self.max_batch_size)
     }
 
-    /// The time by which each full batch delays those behind it: `full`, but no longer than batches took lately on average.
+    /// The time by which each full batch delays those behind it: `full`, but no longer than recent batches took on average.
     /// Single batches may seem far too slow while the front is busy; refusing because of them would keep the estimate wrong.
     fn pace(&self, full: Duration) -> Duration {
         full.min(self.size_model.at_the_rate_of_lately(self.max_batch_size).mul_f64(self.weight))

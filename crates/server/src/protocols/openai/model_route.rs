@@ -25,7 +25,7 @@ const NO_MODEL: Duration = Duration::from_secs(60);
 
 /// A route that computes items. Each is a `Dialect`.
 pub(crate) trait ModelRoute: Send + Sync {
-    /// What a request asks for beside its items.
+    /// What a request asks for in addition to its items.
     type Asked: Send;
 
     /// The server.
