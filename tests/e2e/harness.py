@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -330,7 +330,7 @@ def serving(
     *targets: str,
     arguments: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
-) -> Iterator[Server]:
+) -> Generator[Server]:
     """A server for all tests of a module, each of which leaves it as it was."""
     server = Server(folders.mktemp("served"), [str(APPS / target) for target in targets], arguments, environment or {})
     try:
