@@ -70,7 +70,7 @@ async fn pieces(headers: &HeaderMap, body: Chunks) -> Result<Vec<Piece>, Failure
     let stream = futures_util::stream::iter(body.0.into_iter().map(Ok::<Bytes, Infallible>));
     let mut form = Multipart::new(stream, boundary);
     let mut pieces = Vec::new();
-    while let Some(part) = form.next_field().await.map_err(|error| malformed(&error))? {
+    while let Some(mut part) = form.next_field().await.map_err(|error| malformed(&error))? {
         if pieces.len() == MOST_PARTS {
             return Err(Failure::new(Outcome::TooLarge, format!("a form may have {MOST_PARTS} parts; send fewer")));
         }
@@ -83,8 +83,12 @@ async fn pieces(headers: &HeaderMap, body: Chunks) -> Result<Vec<Piece>, Failure
         };
         let is_file = part.file_name().is_some();
         let is_json = part.content_type().is_some_and(|kind| kind.subtype() == "json");
-        let data = part.bytes().await.map_err(|error| malformed(&error))?;
-        pieces.push(Piece { name, is_file, is_json, data });
+        // The whole body was read before, so a part is one chunk of it: nothing is copied.
+        let mut data = Chunks::default();
+        while let Some(chunk) = part.chunk().await.map_err(|error| malformed(&error))? {
+            data.0.push(chunk);
+        }
+        pieces.push(Piece { name, is_file, is_json, data: data.contiguous().clone() });
     }
     Ok(pieces)
 }
