@@ -72,6 +72,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("benchmarks/policies.py", "strangers"): NAMES,
     ("benchmarks/scenarios.py", "beside"): NAMES,
     ("benchmarks/stories/beside.py", "beside"): NAMES,
+    ("crates/core/tests/batching/stories.rs", "strangers"): "names of the cases of benchmarks/policies.py",
     ("benchmarks/peers/loads.py", "nobody"): "a text that is sent to every server",
     ("benchmarks/peers/loads.py", "those who"): "a text that is sent to every server",
 }
@@ -85,7 +86,7 @@ BUDGETS = {
     "bench": 0,
     "scripts": 0,
     "python": 0,
-    "crates": 268,
+    "crates": 248,
     "tests": 26,
 }
 SUFFIXES = {".md", ".py", ".rs"}

@@ -23,7 +23,7 @@ pub struct DeploymentManifest {
     /// Set if the deployment serves several methods: which one this describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// A path of its own beside `/NAME`, as in `/v1/predict`.
+    /// A second path of the deployment, in addition to `/NAME`. Example: `/v1/predict`.
     #[serde(default)]
     pub route: Option<String>,
     /// The first paragraph of its docstring, may be empty.

@@ -8,7 +8,7 @@ use crate::request::GroupId;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// Groups that have a model of their own; of more, the one that was not seen for longest is forgotten.
+/// Most groups that have their own cost model. Beyond it, the group that was used least recently is forgotten.
 const MOST_GROUPS: usize = 32;
 
 /// The models of a deployment: one of all groups together, and one of each group.
@@ -19,9 +19,9 @@ pub struct GroupModels {
     only: Option<GroupId>,
     groups: FxHashMap<GroupId, Group>,
     learned: u64,
-    /// Beside what steps take, for a model that works in steps.
+    /// How long one step takes, for a model that works in steps.
     pub steps: StepModel,
-    /// For how long items stay, of a model whose items run side by side.
+    /// How long one item stays in the model, for a model whose items run side by side.
     pub stays: StayModel,
 }
 
@@ -51,8 +51,8 @@ impl GroupModels {
         self.all.learn(load, length);
     }
 
-    /// Learns what was measured of one group before any of it was served. What is known of the group already says more:
-    /// then this changes nothing.
+    /// Learns batches of one group that were measured before the deployment served requests. Does nothing if the group
+    /// has its own cost model already: batches of real requests say more.
     pub fn profiled_of(&mut self, group: GroupId, batches: impl IntoIterator<Item = (BatchCost, Duration)>) {
         if self.own(group).is_some() {
             return;
@@ -64,7 +64,7 @@ impl GroupModels {
         }
     }
 
-    /// Gives the one group seen so far a model of its own: another group follows.
+    /// Gives the only group so far its own cost model, because a second group has arrived.
     fn keep_the_only_one(&mut self) {
         if let (Some(only), true) = (self.only, self.groups.is_empty()) {
             self.groups.insert(only, Group { cost_model: self.all.clone(), seen: 0, batches: self.learned });

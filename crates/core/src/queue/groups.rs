@@ -13,8 +13,8 @@ const MOST_IN_USE: usize = 2048;
 /// There are two generations. A group that is used moves to the younger one; when that is full it becomes the older one,
 /// and the older one is dropped. A group that comes back after that gets a new number.
 ///
-/// The maps are keyed at random (the standard library's hasher), so that no client can make them slow. The empty key, which
-/// is that of all items of a deployment without `group_by`, has a number of its own and is not looked up.
+/// The maps use the standard library's hasher, which is seeded at random, so that no client can make them slow. The
+/// empty key is the key of all items of a deployment without `group_by`. It has a fixed number and is not looked up.
 #[derive(Debug, Default)]
 pub struct Groups {
     younger: HashMap<GroupKey, GroupId>,

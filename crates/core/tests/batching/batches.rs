@@ -84,8 +84,8 @@ fn mean_latency_is_within_a_tenth_of_the_best_hand_tuned_cell_in_every_scenario(
 /// The first hundred requests of some scenarios.
 pub(crate) fn cold_scenarios() -> Vec<Scenario> {
     const COLD: [&str; 5] = [
-        "strangers a/b=50, load 0.6",
-        "strangers a/b=1, load 0.9",
+        "Poisson arrivals, a/b=50, load 0.6",
+        "Poisson arrivals, a/b=1, load 0.9",
         "LLM, 40 users",
         "diffusion, 8 users",
         "fan-out 16 in 2 ms",

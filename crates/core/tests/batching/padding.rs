@@ -87,13 +87,15 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             all.push(scenario);
         };
         for load in [0.2, 0.4, 0.6, 0.8] {
-            add(&format!("strangers, load {load}"), &|s| s.open = Some(poisson(load * capacity)));
+            add(&format!("Poisson arrivals, load {load}"), &|s| s.open = Some(poisson(load * capacity)));
         }
         for count in [8, 64, 200] {
             add(&format!("{count} users"), &|s| s.users = Some(users(count)));
         }
-        add("strangers, load 0.6, R=2", &|s| (s.open, s.replicas) = (Some(poisson(1.2 * capacity)), 2));
-        add("strangers, load 0.6, noise 0.3", &|s| {
+        add("Poisson arrivals, load 0.6, R=2", &|s| {
+            (s.open, s.replicas) = (Some(poisson(1.2 * capacity)), 2);
+        });
+        add("Poisson arrivals, load 0.6, noise 0.3", &|s| {
             (s.open, s.service.cv) = (Some(poisson(0.6 * capacity)), 0.3);
         });
     }

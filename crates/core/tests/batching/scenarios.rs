@@ -44,14 +44,14 @@ pub(crate) fn batch_scenarios() -> Vec<Scenario> {
     ] {
         for &load in loads {
             let open = at_load(&service, load, 1);
-            add(&format!("strangers {name}, load {load}"), service, &|s| s.open = Some(open));
+            add(&format!("Poisson arrivals, {name}, load {load}"), service, &|s| s.open = Some(open));
         }
     }
     for (replicas, name, service, load) in
         [(2, "a/b=50", LAUNCH, 0.5), (4, "a/b=50", LAUNCH, 0.3), (4, "a/b=5", MIXED, 0.6), (4, "a/b=1", LINEAR, 0.8)]
     {
         let open = at_load(&service, load, replicas);
-        let name = format!("strangers {name}, load {load}, R={replicas}");
+        let name = format!("Poisson arrivals, {name}, load {load}, R={replicas}");
         add(&name, service, &|s| (s.open, s.replicas) = (Some(open), replicas));
     }
     let slow = |count| Users { rtt: 0.05, ..users(count) };
@@ -74,11 +74,13 @@ pub(crate) fn batch_scenarios() -> Vec<Scenario> {
     add("fan-out 4 in 2 ms", LAUNCH, &|s| s.open = fanout(10.0, 4));
     add("on/off 300/5 per s", LAUNCH, &|s| s.open = Some(Open::OnOff { rates: (300.0, 5.0), means: (0.3, 1.0) }));
     add("ramp 10..350 per s", LAUNCH, &|s| s.open = Some(Open::Ramp { low: 10.0, high: 350.0, period: 20.0 }));
-    add("LLM, 20 users + 60 strangers/s", LLM, &|s| {
+    add("LLM, 20 users + 60 Poisson arrivals/s", LLM, &|s| {
         (s.users, s.open, s.max_batch) = (Some(users(20)), Some(poisson(60.0)), 50);
     });
     let noisy = |service| Service { cv: 0.5, ..service };
-    add("250 strangers/s, noise 0.5", noisy(LAUNCH), &|s| (s.open, s.max_batch) = (Some(poisson(250.0)), 64));
+    add("250 Poisson arrivals/s, noise 0.5", noisy(LAUNCH), &|s| {
+        (s.open, s.max_batch) = (Some(poisson(250.0)), 64);
+    });
     let forty = |s: &mut Scenario| (s.users, s.max_batch) = (Some(users(40)), 50);
     add("LLM, 40 users, noise 0.5", noisy(LLM), &forty);
     add("LLM, 40 users, 2% slow x10", Service { slow: (0.02, 10.0), ..LLM }, &forty);
