@@ -61,7 +61,7 @@ fn merge_histograms(encoded: Vec<String>) -> PyResult<String> {
     let mut merged = Durations::default();
     for one in encoded {
         let decoded = Durations::decode(&one);
-        merged.merge(&decoded.ok_or_else(|| PyValueError::new_err("this is no histogram of jitney bench"))?);
+        merged.merge(&decoded.ok_or_else(|| PyValueError::new_err("this is not a histogram of jitney bench"))?);
     }
     Ok(text(&(merged.count(), merged.quantiles(), merged.curve())))
 }

@@ -162,8 +162,8 @@ pub(crate) struct Payload {
     capacity: usize,
 }
 
-// SAFETY: it owns its memory as a `Vec` does. Who writes to it holds the interpreter lock, or is code of a model's that
-// shares its own arrays between threads.
+// SAFETY: `Payload` owns its memory, as a `Vec` does. A thread that writes to the memory holds the interpreter lock, or
+// runs code of the model, which shares its own arrays between threads.
 unsafe impl Send for Payload {}
 // SAFETY: as above.
 unsafe impl Sync for Payload {}
@@ -175,7 +175,7 @@ impl Payload {
         Payload { start: bytes.as_mut_ptr(), len: bytes.len(), capacity: bytes.capacity() }
     }
 
-    /// The bytes of a part that is no array: only arrays are lent to Python.
+    /// The bytes of a part that is not an array. Arrays are lent to Python, so Rust has no reference to them.
     pub(crate) fn of_value(&self, part: &ReceivedPart) -> &[u8] {
         if part.tensor.is_some() || part.offset + part.len > self.len {
             return &[];

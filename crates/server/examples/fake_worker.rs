@@ -41,7 +41,7 @@ fn main() {
     }
     match does {
         "die while loading" => std::process::exit(3),
-        "load for ever" => return hang(),
+        "load without end" => return hang(),
         _ => link.control(Kind::Ready, b"{}").unwrap(),
     }
     while let Some(delivered) = link.next_batch() {

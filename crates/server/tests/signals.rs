@@ -60,7 +60,7 @@ fn terminate() {
 fn a_signal_ends_it_in_order_and_a_second_one_at_once() {
     let directory = tempfile::tempdir().unwrap();
 
-    let loading = Server::start(directory.path(), "load for ever", 0.0);
+    let loading = Server::start(directory.path(), "load without end", 0.0);
     loading.until("/a", "loading");
     let begin = Instant::now();
     terminate();

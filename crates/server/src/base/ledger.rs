@@ -47,7 +47,7 @@ impl ConnectionParts {
         if let Some(part) = parts.iter().find(|part| Arc::ptr_eq(&part.whole().0, &whole.0)) {
             return part.clone();
         }
-        // A part that nobody else has counts nothing, and its deployment may have been replaced.
+        // A part that only this list refers to counts nothing, and its deployment may have been replaced.
         parts.retain(|part| Arc::strong_count(&part.0) > 1);
         let part = whole.part();
         parts.push(part.clone());

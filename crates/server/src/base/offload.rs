@@ -20,7 +20,7 @@ pub(crate) const COPIED: usize = 8;
 static PLACES: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
 
-/// Whether so much work holds up nobody.
+/// Whether work on this many bytes is short enough for the current thread: it does not delay other requests.
 pub(crate) fn is_light(bytes: usize) -> bool {
     bytes < HEAVY_BYTES
 }

@@ -14,8 +14,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Longest string that may be part of a group key, in bytes. A key is kept once per item and once per lane, beside what
-/// the queue counts; what people group by is a name, not a document.
+/// Longest string that may be part of a group key, in bytes. Each item and each lane stores its key, and the queue does
+/// not count these bytes. Users group by names, not by documents.
 const KEY_BYTES: usize = 1024;
 
 /// The item as far as terms can ask about it.
@@ -23,7 +23,7 @@ const KEY_BYTES: usize = 1024;
 pub enum Item<'a> {
     /// A document that has to be looked into. The flag says that a string in it stands for bytes, as base64.
     Document(Document<'a>, bool),
-    /// Text as it is.
+    /// Plain text.
     Text(&'a str),
     /// So many bytes.
     Bytes(usize),
@@ -212,7 +212,7 @@ fn kind_of(value: &Scalar) -> &'static str {
 /// What was found of what was looked for.
 struct Found<'m> {
     names: SmallVec<[&'m str; 4]>,
-    /// Beside their names; the last of duplicates, as the workers' decoders have it.
+    /// The value of each of `names`. Of duplicate fields the last one counts, as in the decoders of the workers.
     fields: SmallVec<[Option<Seen>; 4]>,
     whole: Seen,
 }

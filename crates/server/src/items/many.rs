@@ -153,7 +153,7 @@ fn skip(bytes: &[u8], mut at: usize) -> Option<usize> {
                 };
                 let length = number(bytes, at, width)?;
                 at += width;
-                // An extension has its type beside its bytes.
+                // An extension has one byte for its type, in addition to its data.
                 (0, length + u64::from(matches!(marker, 0xc7..=0xc9)))
             }
             0xdc..=0xdf => {

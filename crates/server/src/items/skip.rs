@@ -1,4 +1,5 @@
-//! Reads past a value that nobody needs. Unlike serde's own it counts depth everywhere, through the parser's limit.
+//! Skips a value that the server does not read. It counts the depth everywhere, so that the parser's limit holds;
+//! serde's own type does not.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;

@@ -129,7 +129,7 @@ fn add(columns: &mut [Column], parts: &[OutputPart], row: u64) -> Result<(), Str
     let document: Option<Value> = match columns.first().map(|column| &column.source) {
         Some(Source::Document(_) | Source::Field(_)) => {
             let part = parts.first().filter(|part| part.tag == Tag::Json).ok_or_else(|| different(row))?;
-            Some(serde_json::from_slice(&part.data).map_err(|error| format!("the answer is no JSON: {error}"))?)
+            Some(serde_json::from_slice(&part.data).map_err(|error| format!("the answer is not JSON: {error}"))?)
         }
         _ => None,
     };

@@ -151,7 +151,7 @@ fn rows(signature: &Signature, given: &[Given], most: usize) -> Result<u64, Fail
         return Ok(1);
     }
     let Some(first) = given.first() else {
-        return Err(refused("the request has no input, so nobody knows how many rows it has; send at least one"));
+        return Err(refused("the request has no input, so its number of rows is unknown; send at least one input"));
     };
     let rows = first.tensor.shape[0];
     if let Some(other) = given.iter().find(|other| other.tensor.shape[0] != rows) {

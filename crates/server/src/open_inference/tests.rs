@@ -171,7 +171,7 @@ fn what_does_not_fit_is_named() {
     let two = manifest(arrays(&[("a", "int16", json!([2])), ("b", "uint8", json!([null]))]), anything(), json!({}));
     let a = || tensor("a", "INT16", &[1, 2], vec![0; 4]);
     let b = |shape: &[u64], length| tensor("b", "UINT8", shape, vec![0; length]);
-    for (given, told) in [
+    for (given, message) in [
         (vec![a()], "input `b` is missing"),
         (vec![a(), a()], "input `a` is there twice"),
         (vec![tensor("c", "UINT8", &[1], vec![0])], "no input `c`; the inputs are a, b"),
@@ -185,7 +185,7 @@ fn what_does_not_fit_is_named() {
         (vec![], "input `a` is missing"),
     ] {
         let failure = calls(&two, given).unwrap_err();
-        assert!(failure.contains(told), "{failure}");
+        assert!(failure.contains(message), "{failure}");
     }
     let free = manifest(arrays(&[("a", "uint8", json!([0]))]), anything(), json!({}));
     assert!(calls(&free, vec![tensor("a", "UINT8", &[1 << 19, 0], vec![])]).unwrap_err().contains("at most 1000"));

@@ -264,7 +264,7 @@ async fn callers_of_an_engine_that_ends_are_told() {
     assert_eq!(rig.ended(Outcome::Draining), 4);
 }
 
-/// The share of a connection is one of the queue: items that a worker has are no part of it.
+/// A connection's share of the queue counts only items that wait. It does not count items that a worker has.
 #[tokio::test(start_paused = true)]
 async fn an_item_counts_as_waiting_until_its_batch_is_launched() {
     let mut rig = Rig::running(|_| {});

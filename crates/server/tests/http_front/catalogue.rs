@@ -36,7 +36,7 @@ async fn a_request_in_flight_keeps_its_version_and_the_next_one_gets_the_new_ver
     assert!(old_engine.try_recv().is_err() && !old_engine.is_closed(), "its request still waits");
     echo(waiting);
     assert_eq!(early.reply().await.unwrap().text(), "\"early\"");
-    assert!(old_engine.recv().await.is_none(), "nobody holds the old version any more");
+    assert!(old_engine.recv().await.is_none(), "no request holds the old version any more");
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ async fn a_client_that_leaves_at_once() {
     }
     assert_eq!(count(&front, "text", "ok"), 0);
     assert!(count(&front, "text", "cancelled") >= REQUESTS);
-    // A page is no call, however early its client leaves.
+    // A page does not count as a call, even if its client leaves early.
     let before = all(&front);
     send_and_leave(&front, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n");
     front.send("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;

@@ -150,7 +150,7 @@ fn the_time_of_an_item_runs_while_its_batch_is_on_the_way() {
     let (worker, mut front, _ended) = over_tcp(None);
     let frame = batch(1, REMAINING);
     front.write_all(&frame[..HEADER_LEN]).unwrap();
-    until("read as far as it came", || format!("{worker:?}").contains("stream: taken"));
+    until("read what has arrived", || format!("{worker:?}").contains("stream: taken"));
     let header_came = Instant::now();
     until("late", || header_came.elapsed() > 2 * REMAINING);
     front.write_all(&frame[HEADER_LEN..]).unwrap();

@@ -88,7 +88,7 @@ async fn a_first_load_that_fails_says_why() {
 async fn a_load_that_takes_longer_than_it_may_is_ended() {
     // Of the worker that imported the target too.
     let begin = Instant::now();
-    let fatal = Running::start(vec![target("a", &["load for ever"], json!({"load_timeout_s": 0.5}))]).fatal().await;
+    let fatal = Running::start(vec![target("a", &["load without end"], json!({"load_timeout_s": 0.5}))]).fatal().await;
     assert!(fatal.text.contains("(load_timeout): it did not load within load_timeout_s = 0.5;"), "{fatal:?}");
     assert!(begin.elapsed().as_secs_f64() >= 0.5);
 }
@@ -108,10 +108,10 @@ async fn a_worker_that_dies_is_replaced_and_lost_once() {
 
 #[tokio::test]
 async fn a_stop_while_loading_does_not_wait_for_the_load() {
-    for does in ["load for ever", "say nothing"] {
+    for does in ["load without end", "say nothing"] {
         let running = Running::start(vec![target("a", &[does], json!({}))]);
         running.until("started", |_| true).await;
-        if does == "load for ever" {
+        if does == "load without end" {
             running.until("imported", |state| state.catalogue().is_some()).await;
         }
         let begin = Instant::now();

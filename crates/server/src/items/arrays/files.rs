@@ -44,7 +44,7 @@ fn open_npy(mut file: Chunks) -> Result<(TensorType, Chunks), Failure> {
         _ => npy::parse(&front(&file, npy::HEADER_BYTES)).map_err(|what| malformed(&what))?,
     };
     drop(file.split_to(start));
-    // Of all rows together, if they are items of their own.
+    // If each row is an item, this is the shape of all rows together.
     check_shape(&array.shape).map_err(|what| invalid("$", &what))?;
     let Some(expected) = array.byte_len() else {
         return Err(invalid("$", &format!("expected an array that memory can hold, got {}", describe(&array))));

@@ -96,7 +96,7 @@ impl<'a> Filler<'a> {
     fn at_rank<E: Error>(&mut self, depth: usize) -> Result<(), E> {
         match self.rank {
             Some(rank) if rank == depth => Ok(()),
-            Some(_) => Err(self.refuse("expected lists of equal length at each depth, got a number beside a list")),
+            Some(_) => Err(self.refuse("expected lists of equal length at each depth, got a number next to a list")),
             None => {
                 self.rank = Some(depth);
                 Ok(())
@@ -259,7 +259,7 @@ impl<'de> Visitor<'de> for Level<'_, '_> {
             return Err(filler.refuse(&format!("expected at most {AXES} axes, got more")));
         }
         if filler.rank.is_some_and(|rank| rank <= depth) {
-            return Err(filler.refuse("expected lists of equal length at each depth, got a list beside a number"));
+            return Err(filler.refuse("expected lists of equal length at each depth, got a list next to a number"));
         }
         let mut length = 0;
         while access.next_element_seed(Level { filler: &mut *filler, depth: depth + 1 })?.is_some() {
