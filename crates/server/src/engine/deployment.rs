@@ -40,7 +40,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// An engine that is alive answers in microseconds; nobody who looks is kept waiting for one that is not.
+/// Longest wait for an answer of the engine about its state. An engine that is alive answers in microseconds.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 /// A later piece of a request that finds no room tries again after this long, or earlier.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -60,7 +60,7 @@ pub enum Inbound {
     SubmitMany {
         /// The items.
         items: Vec<Submission>,
-        /// The first items of the same request were let in before.
+        /// The engine has admitted the first items of the same request before.
         continues: bool,
     },
     /// The caller went away.
@@ -75,11 +75,11 @@ pub enum Inbound {
     Up(ReplicaId, Link),
     /// A replica is to finish what it holds and to end.
     Retire(ReplicaId),
-    /// A replica is gone.
+    /// A replica does not exist any more.
     Lost(ReplicaId, Loss),
-    /// The server ends: nothing new is let in.
+    /// The server ends: no further item is admitted.
     Drain,
-    /// The workers keep dying: what waits ends, and nothing is let in until a replica is up.
+    /// The workers keep dying. Items that wait are ended, and none is admitted until a replica is up.
     CrashLooping,
     /// Somebody wants to know what was learned and decided.
     Explain(oneshot::Sender<Explanation>),
@@ -113,7 +113,7 @@ pub struct Deployment {
     large_requests: Arc<LargeRequests>,
     /// Counts the items that wait in its queue or on the way there, and their bytes. Each connection has a part of it.
     pub waiting: Account,
-    /// For its clock: whoever polls a call may be no thread of it.
+    /// The runtime whose clock is used: a call may be polled by a thread outside of the runtime.
     runtime: Handle,
 }
 
@@ -209,17 +209,18 @@ impl Deployment {
         self.large_requests.hold(items, bytes, asked, self.first_piece())
     }
 
-    /// Items of the first piece of a large request, at the least: all items of a request up to that enter at once.
+    /// Least number of items in the first piece of a large request. Up to this number, all items of a request enter at
+    /// once.
     pub(crate) fn first_piece(&self) -> usize {
         let limits = BatchLimits::from(&self.manifest.options);
         let alike = self.manifest.group_by.is_empty() && limits.max_cost == u64::MAX;
         Pieces::first(limits, self.published.replicas(), alike)
     }
 
-    /// Runs the items of one request: they are admitted together, or all refused; they may ride in different batches and
-    /// fail one by one. A large request goes to the engine in pieces, one after the other. Answers come in the order of
-    /// `calls`. Dropping the future cancels what has not been answered. The items that the engine has and no worker count in
-    /// `waiting`, a part of the account of the deployment.
+    /// Runs the items of one request. They are admitted together, or all are refused. They may be in different batches,
+    /// and each may fail without the others. A large request goes to the engine in pieces, one after the other. Answers
+    /// come in the order of `calls`. Dropping the future cancels the items that have no answer yet. Items that the
+    /// engine has and no worker has count in `waiting`, a part of the account of the deployment.
     pub async fn open_many(&self, calls: Vec<Call>, waiting: &Account) -> (Result<Vec<Answer>, Failure>, Ticket) {
         let started = Instant::now();
         let mut guard = CancelOnDrop::new(self, SmallVec::new());
@@ -283,8 +284,8 @@ impl Deployment {
         answers
     }
 
-    /// Submits a later piece of a request that began at `started`, when it is its turn. The request was let in, so a piece
-    /// that finds no room tries again for as long as the request has time.
+    /// Submits a later piece of a request that began at `started`, when it is its turn. The request was admitted
+    /// already. So a piece that finds no room tries again until the time of the request is over.
     async fn submit_later(
         &self,
         started: Instant,
@@ -308,7 +309,7 @@ impl Deployment {
                 answers.iter_mut().for_each(|answer| answer.timing.queue += waited);
                 return answers;
             };
-            // Others may be let in meanwhile, those of a higher class for one.
+            // Other items may be admitted during the wait, such as those of a higher class.
             drop(turn);
             let wait = after.min(AGAIN_AFTER).min(longest);
             // A task of the runtime, because this may be polled from outside, and after the runtime has ended.
@@ -316,9 +317,9 @@ impl Deployment {
         }
     }
 
-    /// Lets nothing new in: the server, or the program that holds the engine, is ending.
+    /// Stops admitting items: the server, or the program that holds the engine, is ending.
     pub fn close(&self) {
-        // An engine that has ended lets nobody in either.
+        // An engine that has ended admits nothing, so the message may be lost.
         let _ = self.inbound.send(Inbound::Drain);
     }
 
@@ -388,11 +389,12 @@ pub(super) fn open<D: Deref<Target = Deployment>>(
     }
 }
 
-/// When to come back, if these answers are the refusal of a request for which there is no room. What would be late may have
-/// been let in and be refused after all, one by one: at the door all are.
+/// When to try again, if these answers say that admission refused the request because there is no room. `WouldBeLate`
+/// has two causes: admission refuses all items of a request, but an item that was admitted may also be refused later,
+/// without the others.
 fn no_room(answers: &[Answer]) -> Option<Duration> {
     let first = answers.first()?;
-    // What rode in a batch was let in: a model may say the same of what it needs itself.
+    // An item that was in a batch was admitted. Then the failure comes from the model, which may use the same outcomes.
     let failure = first.result.as_ref().err().filter(|_| first.timing.batch_size == 0)?;
     let is_full = match failure.outcome {
         Outcome::QueueFull | Outcome::QueueBytesFull | Outcome::WaitTooLong => true,
@@ -423,7 +425,7 @@ impl CancelOnDrop {
 
     pub(super) fn cancel(&self) {
         for &id in &self.ids {
-            // The engine may be gone; then nobody computes the item either.
+            // The engine may have ended. Then it computes nothing, and nothing is left to cancel.
             let _ = self.inbound.send(Inbound::Cancel(id));
         }
     }

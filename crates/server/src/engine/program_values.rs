@@ -40,7 +40,7 @@ pub type Answering = Pin<Box<dyn Future<Output = Vec<Answer>> + Send>>;
 /// The answer to a request of one item; dropping it cancels the item.
 pub type AnsweringOne = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// What a caller says beside the items.
+/// What a caller says about a request, in addition to its items.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// From now; `None` is the deployment's `request_timeout_s`.

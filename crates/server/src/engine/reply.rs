@@ -58,7 +58,7 @@ pub enum PartSent {
     Filled,
     /// There is no room for it, although the item was to be paused.
     Full,
-    /// The receiver was dropped: nobody waits for this item.
+    /// The receiver was dropped: no client waits for this item.
     NobodyWaits,
 }
 
@@ -154,7 +154,8 @@ impl Channel {
     }
 }
 
-/// The engine's end. Dropping it without an end tells the receiver that the engine is gone.
+/// The engine's end of the channel of one item. If it is dropped without an end, the receiver knows that the engine has
+/// ended.
 #[derive(Debug)]
 pub struct ReplySender {
     /// `None` once the end has been sent.
@@ -193,7 +194,7 @@ impl ReplySender {
         self.unread.as_ref().and_then(UnreadParts::patience)
     }
 
-    /// Sends a part, unless there is no room for it or nobody waits for the item.
+    /// Sends a part, unless there is no room for it or no client waits for the item.
     pub fn try_part(&mut self, mut part: PartValues) -> PartSent {
         let Some(channel) = &self.channel else { return PartSent::NobodyWaits };
         let mut state = channel.lock();
@@ -233,7 +234,7 @@ impl ReplySender {
         self.channel.as_ref().is_some_and(|channel| channel.lock().resume_at.is_some())
     }
 
-    /// Sends the end. Returns false if nobody waits for the item.
+    /// Sends the end. Returns false if no client waits for the item.
     pub fn end(mut self, answer: Answer) -> bool {
         // Before the caller knows: its next request may come at once.
         self.waiting = None;
@@ -273,7 +274,7 @@ fn wake(mut state: MutexGuard<'_, State>) {
     }
 }
 
-/// The caller's end. Dropping it says that nobody waits for the item any more.
+/// The caller's end of the channel of one item. If it is dropped, no client waits for the item any more.
 #[derive(Debug)]
 pub struct ReplyReceiver {
     channel: Arc<Channel>,

@@ -32,7 +32,7 @@ pub(crate) type Items = SmallVec<[Result<Call, Failure>; 1]>;
 /// The answers to the items of a request, in their order.
 pub(crate) type Answers = SmallVec<[Answer; 1]>;
 
-/// The decoded items of one request, and the memory that it takes beside the queue until it is answered.
+/// The decoded items of one request, and the memory that the request takes outside of the queue until it is answered.
 #[derive(Debug)]
 pub(crate) struct RequestItems {
     items: Items,

@@ -26,7 +26,7 @@ pub struct ServerState {
     pub options: ServerOptions,
     /// Where each of them came from.
     pub option_sources: BTreeMap<String, String>,
-    /// Who may call; `None` if everybody may.
+    /// The API keys that may call; `None` if no key is needed.
     pub keys: Option<Arc<Keys>>,
     /// `None` if no request has a line in it.
     pub access_log: Option<Arc<AccessLog>>,
@@ -107,7 +107,7 @@ impl ServerState {
         catalogue.as_ref()?.at(path).cloned()
     }
 
-    /// Serves what is in this catalogue from now on. Requests that are in flight keep the deployment that they have.
+    /// Serves the deployments of this catalogue from now on. A request in flight keeps the deployment that it has.
     pub fn serve(&self, catalogue: Catalogue) {
         *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(catalogue));
     }
@@ -134,13 +134,14 @@ impl ServerState {
         self.readiness.send_replace(Arc::new(readiness));
     }
 
-    /// What a client is told that asks for a deployment before all targets have been imported; `advice` says what to do.
+    /// The failure of a request for a deployment that arrives before all targets have been imported. `advice` says what
+    /// to do.
     pub fn loading(&self, advice: &str) -> Failure {
         let failure = Failure::new(Outcome::Loading, format!("the targets are still being imported; {advice}"));
         Failure { retry_after: Some(self.loading_retry_after()), ..failure }
     }
 
-    /// How long a client that was told 503 should wait.
+    /// How long a client should wait that got 503 because targets are still being imported.
     pub fn loading_retry_after(&self) -> Duration {
         Duration::from_secs(2)
     }

@@ -127,7 +127,7 @@ impl Engine {
                 biased;
                 Some(read) = self.lost_inputs.next() => self.inputs_read(self.clock.now(), read),
                 count = self.inbound.recv_many(&mut messages, MESSAGES_AT_ONCE) => if count == 0 { return },
-                // A timer that has rung would be ready at once, for ever, until it is set again.
+                // A timer that has rung stays ready until it is set again, and this loop would never sleep.
                 () = &mut timer, if armed.0 != u64::MAX => armed = Time(u64::MAX),
             }
             let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! What the engine of a deployment says of its state, for those who are not its engine.
+//! What the engine of a deployment publishes about its state: protocols and pages read it without asking the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -57,7 +57,7 @@ impl OutcomeCounts {
 pub(crate) struct Arriving<C: AsRef<OutcomeCounts>>(Option<C>);
 
 impl<C: AsRef<OutcomeCounts>> Arriving<C> {
-    /// It has arrived: whoever has it now counts it.
+    /// The request has arrived. From now on the code that took it over counts it.
     pub(crate) fn end(mut self) {
         self.0 = None;
     }

@@ -1,5 +1,5 @@
-//! A large request goes to the engine in pieces. All of it at once would fill the queue many times over, and everybody
-//! else would be refused until it is done.
+//! A large request goes to the engine in pieces. All of it at once would fill the queue many times over, and other
+//! requests would be refused until it is done.
 
 use crate::values::call::Call;
 use jitney_core::config::limits::BatchLimits;
@@ -8,12 +8,14 @@ use rustc_hash::FxHashMap;
 use std::time::Duration;
 use std::vec::IntoIter;
 
-/// A piece is as many batches per replica, one that runs and one that is next: no replica waits for items, and the door
-/// lets others wait for more than that even under overload …
+/// Least batches of a piece, per replica: one that runs and one that is next, so that no replica waits for items.
+/// Admission lets items wait for longer than that, even during overload.
 const BATCHES_PER_REPLICA: usize = 2;
-/// … and twice as many each time that a piece was answered within this, because a quick model waits for its items …
+/// If a piece is answered within this time, the next piece has twice as many batches: a quick model would wait for
+/// items.
 const QUICK: Duration = Duration::from_millis(100);
-/// … until pieces take longer than this: the door lets others wait for half a second, whatever the model.
+/// If a piece takes longer than this, the next piece has half as many batches. Admission lets items of any model wait
+/// for half a second.
 const SLOW: Duration = Duration::from_millis(200);
 /// A piece takes at most this part of the queue.
 const PART_OF_QUEUE: usize = 8;
@@ -48,7 +50,8 @@ impl Pieces {
         self.part_of_queue.max(self.least * self.limits.max_items)
     }
 
-    /// Items of the first piece at the least: each may be a batch of its own, unless all are `alike`.
+    /// Least items of the first piece. Items of one group with no cost limit (`alike`) fill batches; else each item may
+    /// be a batch.
     pub fn first(limits: BatchLimits, replicas: usize, alike: bool) -> usize {
         Pieces::least(replicas) * if alike { limits.max_items } else { 1 }
     }
@@ -58,7 +61,7 @@ impl Pieces {
         BATCHES_PER_REPLICA * replicas.max(1)
     }
 
-    /// The next piece; empty when nothing is left. Items of different groups ride in different batches.
+    /// The next piece; empty when nothing is left. Items of different groups are never in one batch.
     pub fn cut(&mut self) -> Vec<Call> {
         let (mut piece, mut batches, most) = (Vec::new(), 0, self.most());
         // The items and the cost of the last batch of each.
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_ride_in_batches_of_their_own_count_as_batches() {
+    fn items_of_different_groups_count_as_batches() {
         let mut pieces = Pieces::new(calls(0..100), TEN, 1, 4096);
         assert_eq!([pieces.cut().len(), pieces.cut().len()], [2, 2]);
         let mut pieces = Pieces::new(calls((0..100).map(|n| n % 3)), TEN, 1, 4096);

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What an item of a request takes beside its bytes: as a call, and then as an answer.
+/// Bytes that an item of a request takes in addition to its values: as a call, and then as an answer.
 pub(crate) const ITEM_BYTES: usize = 600;
 /// So few items of so few bytes are not counted, and neither are so few bytes that are kept for the answer.
 const FEW: usize = 1024;
 const SMALL: usize = 1 << 20;
-/// Pieces of large requests that one deployment has in its queue: while one is answered the next waits there. With one for
-/// each request, ten requests filled the queue, and nobody else came in.
+/// Pieces of large requests that one deployment has in its queue: while one is answered, the next waits there. With one
+/// piece for each request, ten requests filled the queue, and all other requests were refused.
 const TURNS: usize = 2;
 /// When to come back if there is no room for another large request.
 const COME_BACK: Duration = Duration::from_secs(1);
@@ -34,9 +34,9 @@ impl LargeRequests {
         LargeRequests { account, most: max_queued_bytes, turns: Arc::new(Semaphore::new(TURNS)) }
     }
 
-    /// Counts a request of so many items, bytes of them all, and bytes that it keeps for its answer, until this is dropped; or
-    /// refuses it. A single one always finds room, and what fits into a first piece, which has so many items at the least,
-    /// is counted by the queue.
+    /// Counts a request until the returned value is dropped, or refuses it. `items` is its number of items, `bytes`
+    /// their size, and `asked` the bytes that the request keeps for its answer. One request alone always finds room.
+    /// The queue counts a request that fits into the first piece, which has at least `piece` items.
     pub(crate) fn hold(
         &self,
         items: usize,

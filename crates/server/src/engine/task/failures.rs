@@ -90,7 +90,7 @@ impl Engine {
                 let refusal = self.scheduler.refusal_of_late(now);
                 self.refused(refusal)
             }
-            // Its like was convicted while it waited.
+            // While this item waited, the same input killed workers and was put into quarantine.
             Outcome::Quarantined => self.refused(Refusal::never(outcome)),
             Outcome::DeadlineUnreachable => {
                 Failure::new(outcome, format!("{} cannot answer before the deadline of this request", self.deployment))

@@ -16,12 +16,12 @@ const SAMPLES: usize = 16;
 /// Bytes of one piece.
 const SAMPLE_BYTES: usize = 256;
 
-/// An item in the engine: what to compute, and whom to tell.
+/// An item in the engine: what to compute, and the channel for its answer.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) call: Box<Call>,
     pub(super) reply: ReplySender,
-    /// Entries of results frames that came of it.
+    /// Number of entries of results frames that belonged to this item.
     pub(super) sequence: u32,
 }
 
