@@ -4,7 +4,7 @@ use crate::values::answer::{Failure, OutputPart};
 use jitney_core::tables::outcome::Outcome;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a frame beside the values of its items: names, shapes, messages of failures.
+/// Bytes of a frame in addition to the values of its items: names, shapes and messages of failures.
 const TABLE_BYTES: u64 = 16 << 20;
 
 /// The limit of one link; none until its worker has a deployment.

@@ -1,4 +1,4 @@
-//! The end of a batch: a message of its own, because its results may come in several frames.
+//! The end of a batch. It is a separate message, because the results of a batch may come in several frames.
 //!
 //! ```text
 //! batch u64 | decode, predict, encode: microseconds u32 each | how it ran u8

@@ -133,7 +133,7 @@ fn put_metadata(table: &mut Vec<u8>, metadata: &Metadata) {
     }
 }
 
-/// Puts small pieces next to each other and leaves large ones as they are.
+/// Joins small pieces that are neighbours, and leaves large pieces unchanged.
 pub(crate) fn gather<'a>(first: Vec<u8>, pieces: impl Iterator<Item = &'a Bytes>) -> Segments {
     let (mut segments, mut small) = (Segments::new(), first);
     for piece in pieces {
@@ -178,7 +178,7 @@ pub struct ReceivedItem {
     pub streams: bool,
     /// A number of its group key, of a model that works in steps; 0 for all others.
     pub key: u64,
-    /// What its request says beside the values.
+    /// What its request says in addition to the values.
     pub metadata: Option<Metadata>,
     /// Its values.
     pub parts: SmallVec<[ReceivedPart; 1]>,

@@ -62,8 +62,8 @@ impl Life {
 pub(crate) struct Watched<S> {
     stream: S,
     life: Life,
-    /// Whether the last write found the socket full: then only the other end can have made room. A write that fits into
-    /// the socket at once says nothing of the other end.
+    /// Whether the last write found the socket full. Then only the other end can have made room, so it is alive. A
+    /// write that fits into the socket immediately does not show that.
     was_full: bool,
 }
 

@@ -216,7 +216,7 @@ pub fn decode(table: &[u8], payload: &Payload) -> Result<ReceivedResults, FrameE
     read(&mut TableReader(table), &mut |offset, len| payload.slice(range(offset, len, payload.len())?))
 }
 
-/// Where in a payload of `len` bytes the large values are: they are received into memory of their own.
+/// Finds the large values in a payload of `len` bytes. Each is received into separate memory.
 pub(crate) fn cuts(table: &[u8], len: usize) -> Result<Vec<Range<usize>>, FrameError> {
     let mut large: Vec<Range<usize>> = Vec::new();
     read(&mut TableReader(table), &mut |offset, size| {

@@ -87,7 +87,7 @@ impl Header {
     }
 }
 
-/// A whole frame, ready to be written: pieces in order, the large ones as they came.
+/// A whole frame, ready to be written: its pieces in order. Large pieces were not copied.
 pub type Segments = Vec<Bytes>;
 
 /// A frame without payload region: control messages, whose table is JSON or a few numbers.

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The payload region of a frame. What is large has memory of its own, so that it can be kept without its neighbours.
+/// The payload region of a frame. A large value has separate memory, so that it can be kept without its neighbours.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     /// In order, each with the place at which it begins.

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 pub(crate) const AT_ONCE: usize = 64 << 20;
 /// Bytes of the buffer that a reader keeps between frames.
 const STANDING: usize = 64 << 10;
-/// A value from this size on has memory of its own: it can be kept without its neighbours, and is not copied.
+/// A value of this many bytes or more has separate memory: it can be kept without its neighbours, and is not copied.
 pub(crate) const OWN_BYTES: usize = 64 << 10;
 
 /// The same bytes without the frame of a worker that they are a slice of: a short value shares its memory with all short values
@@ -21,7 +21,7 @@ pub(crate) fn detached(data: Bytes) -> Bytes {
     if data.len() >= OWN_BYTES || data.is_unique() { data } else { Bytes::copy_from_slice(&data) }
 }
 
-/// The ranges of a payload, ascending, that get memory of their own, read from the table.
+/// Reads from the table which ranges of a payload get separate memory, in ascending order.
 pub(crate) type Cuts = fn(kind: Kind, table: &[u8], payload: usize) -> Result<Vec<Range<usize>>, FrameError>;
 
 /// Most bytes of the table that is returned of a frame that was skipped before its table had arrived.
@@ -175,7 +175,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(payload)
     }
 
-    /// The next bytes, in memory of their own.
+    /// The next bytes, in separate memory.
     async fn piece(&mut self, len: usize, left: &mut usize, grow: &mut Grow<'_>) -> Result<Bytes, Stop> {
         let mut piece = BytesMut::with_capacity(len.min(AT_ONCE));
         let here = self.buffer.len().min(len);
@@ -399,7 +399,7 @@ mod tests {
             reader.cut_by(|_, _, _| Ok(vec![100..1 << 20, 1 << 20..2 << 20]));
             (reader.next().await.unwrap().unwrap(), reader.next().await.unwrap().unwrap())
         });
-        // Nobody else holds what a value was read into, once the frame itself is gone.
+        // After the frame is dropped, each value is the only user of its memory.
         let Frame { payload, .. } = large;
         let values =
             [0..100, 100..1 << 20, 1 << 20..2 << 20, 2 << 20..8 << 20].map(|range| payload.slice(range).unwrap());

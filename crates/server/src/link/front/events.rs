@@ -24,6 +24,6 @@ pub enum BatchEvent {
 
 /// Gets what workers say of their batches.
 pub trait BatchListener: Send + Sync + 'static {
-    /// An error ends the link: nobody wants its results any more.
+    /// An error ends the link: its results are not needed any more.
     fn batch_event(&self, worker: ReplicaId, event: BatchEvent) -> io::Result<()>;
 }

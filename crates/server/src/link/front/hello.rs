@@ -16,7 +16,7 @@ const LONGEST_HELLO: usize = 4 << 10;
 pub struct Hello {
     /// The version of jitney that it runs.
     pub version: String,
-    /// What its front gave it, to be let in once.
+    /// The secret that its front gave it. It admits one connection.
     pub token: String,
     /// The machine that it runs on.
     pub host: String,

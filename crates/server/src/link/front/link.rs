@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 /// The engine whose batches the worker has, once that is known.
 pub(crate) type Attached = Arc<OnceLock<Box<dyn BatchListener>>>;
 
-/// A handle to a worker's link; cheap to share. Sending never waits: the scheduler bounds what is under way (one batch
-/// that runs, one ahead).
+/// A handle to a worker's link; cheap to share. Sending never waits, because the scheduler bounds what is in flight:
+/// one batch that runs and one that is next.
 #[derive(Clone)]
 pub struct Link {
     outgoing: mpsc::UnboundedSender<Segments>,
@@ -98,7 +98,7 @@ impl Link {
         self.send(small_frame(Kind::Assign, assignment));
     }
 
-    /// Tells the worker to finish and exit.
+    /// Asks the worker to finish and exit.
     pub fn shutdown(&self) {
         self.send(small_frame(Kind::Shutdown, b""));
     }

@@ -53,7 +53,7 @@ pub(super) struct Inbox {
     pub(super) paused: FxHashSet<ItemId>,
     /// Messages that have arrived and that may change what is to be computed.
     pub(super) changes: u64,
-    /// The front is gone.
+    /// The connection to the front has ended.
     pub(super) is_closed: bool,
 }
 
@@ -95,13 +95,13 @@ impl Inbox {
         Ok(false)
     }
 
-    /// The next control message; `Shutdown` once the front is gone.
+    /// The next control message; `Shutdown` after the connection to the front has ended.
     pub(super) fn control(&mut self) -> Option<Control> {
         let control = self.controls.pop_front();
         control.or_else(|| self.is_closed.then_some(Control::Shutdown))
     }
 
-    /// The next batch. There are none after a shutdown, or after the front is gone.
+    /// The next batch. There is none after a shutdown, or after the connection to the front has ended.
     pub(super) fn take(&mut self) -> Taken {
         match self.batches.pop_front() {
             Some(batch) => Taken::Batch(batch),
@@ -110,7 +110,7 @@ impl Inbox {
         }
     }
 
-    /// Inputs of this batch that were asked for again; an error once the front is gone.
+    /// The inputs of this batch that the worker asked for again; an error after the connection to the front has ended.
     pub(super) fn take_inputs(&mut self, batch: BatchId) -> Option<io::Result<ReceivedBatch>> {
         let inputs = self.inputs.take_if(|inputs| inputs.id == batch);
         inputs.map(Ok).or_else(|| self.is_closed.then(|| Err(io::ErrorKind::ConnectionAborted.into())))

@@ -31,8 +31,9 @@ pub struct WorkerLink {
 }
 
 impl WorkerLink {
-    /// Connects to the front (`unix:PATH`) and says hello, with a token that is good for once. When the front has gone away, `on_end` is called by the thread that
-    /// notices. On one machine the kernel reports that, so a front that was only stopped is waited for.
+    /// Connects to the front (`unix:PATH`) and says hello, with a token that is valid once. When the front has ended,
+    /// the thread that notices it calls `on_end`. On one machine the kernel reports the end of the front, so a front
+    /// that is only stopped (SIGSTOP) does not count as ended.
     pub fn connect(address: &str, token: &str, on_end: impl FnOnce() + Send + 'static) -> io::Result<WorkerLink> {
         let path = address.strip_prefix("unix:").ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: a worker dials unix:PATH"))
@@ -63,7 +64,7 @@ impl WorkerLink {
         self.reading.write(&[&frame[0]])
     }
 
-    /// Waits for a control message; `Shutdown` also when the front is gone.
+    /// Waits for a control message; `Shutdown` also after the connection to the front has ended.
     pub fn receive(&self) -> Control {
         self.reading.wait(Inbox::control)
     }

@@ -1,7 +1,8 @@
-//! Who reads the socket. The thread that waits for a message reads it itself; others that wait follow that thread. When
-//! nobody reads the link's own thread does: it receives, answers pings and files cancels while the model computes. It knows
-//! nothing of Python and waits for no lock that Python code holds for long. It only watches the socket, and takes the
-//! stream when something has come, so that the model's thread finds the stream free.
+//! Decides which thread reads the socket. A thread that waits for a message reads the socket itself; further threads
+//! that wait follow that thread. When no such thread reads, the link's own thread does: it receives frames, answers
+//! pings and files cancels while the model computes. It uses no Python and waits for no lock that Python code holds for
+//! long. It only watches the socket, and takes the stream when bytes have arrived. So the model's thread finds the
+//! stream free.
 
 use crate::link::frame::header::small_frame;
 use crate::link::frame::kind::Kind;
@@ -12,8 +13,8 @@ use std::io::{self, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The link's own thread watches when nobody else has read for this long. A model that takes less pays for no switch of
-/// threads; one that takes more has its next batch received meanwhile.
+/// The link's own thread watches the socket when no other thread has read for this long. A model that takes less time
+/// pays for no switch of threads. While a model that takes more time computes, its next batch is received.
 const TICK: Duration = Duration::from_millis(1);
 /// After this many ticks in which another thread was reading, the link's own thread sleeps until it is woken.
 const TICKS_AWAKE: u32 = 8;
@@ -22,7 +23,7 @@ const BUFFER: usize = 64 << 10;
 
 type Stream = BufReader<Box<dyn ByteStream>>;
 
-/// What is to be done when the front has gone away.
+/// What to do when the connection to the front has ended.
 type OnEnd = Box<dyn FnOnce() + Send>;
 
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ pub(super) struct State {
     followers: u32,
     /// The link's own thread watches the socket; a thread that begins to read ends that with the bell.
     is_watched: bool,
-    /// The link's own thread waits to be told that nobody reads any more.
+    /// The link's own thread sleeps until another thread has stopped reading and wakes it.
     is_asleep: bool,
     /// Where frames come from; a thread that reads takes it along.
     stream: Turn,
@@ -61,7 +62,7 @@ pub(super) struct Reading {
     socket: Box<dyn ByteStream>,
     /// Longest silence of the front; `None` where the kernel reports its end.
     silence: Option<Duration>,
-    /// A byte in this pipe tells the link's own thread that another thread reads.
+    /// A byte in this pipe wakes the link's own thread from its watch, because another thread reads now.
     bell: (PipeReader, PipeWriter),
     on_end: Mutex<Option<OnEnd>>,
 }
@@ -172,7 +173,8 @@ impl Reading {
         Ok(true)
     }
 
-    /// The front has gone. Called by the thread that notices, at once: the worker must not end of its own accord before.
+    /// Notes that the connection to the front has ended. The thread that notices it calls this immediately, before the
+    /// worker can end for another reason.
     fn end<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.inbox.is_closed = true;
         self.wake.notify_one();
@@ -181,8 +183,8 @@ impl Reading {
         state
     }
 
-    /// Waits until something has come that nobody reads (true), or another thread reads (false). The stream stays free
-    /// meanwhile: a thread that waited in `read` would have to hand over the batch that it reads.
+    /// Waits until bytes have arrived that no thread reads (true), or until another thread reads (false). The stream
+    /// stays free during the wait: a thread that waited in `read` would have to hand over the batch that it reads.
     fn watch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
         if state.stream.0.as_ref().is_some_and(|stream| !stream.buffer().is_empty()) {
             return (state, true);
@@ -206,7 +208,8 @@ impl Reading {
         (state, has_come && !is_rung)
     }
 
-    /// The life of the link's own thread: reads whenever no other thread does, until the front has gone.
+    /// What the link's own thread runs: it reads while no other thread does, until the connection to the front has
+    /// ended.
     pub(super) fn stand_in(&self) {
         let mut state = self.state();
         let (mut frames, mut ticks) = (0, 0);

@@ -14,8 +14,8 @@ pub trait ByteStream: Read + Write + AsFd + Send + Sync {
     /// Another handle to the same socket.
     fn duplicate(&self) -> io::Result<Box<dyn ByteStream>>;
 
-    /// A read or a write that makes no progress for this time fails. The front pings every second, so a silence this long
-    /// means that it is gone, or the network to it.
+    /// Makes a read or a write fail that has no progress for this time. The front pings every second. So such a silence
+    /// means that the front or the network to it has failed.
     fn limit_silence(&self, limit: Duration) -> io::Result<()>;
 }
 
@@ -61,7 +61,7 @@ pub(super) fn receive(reader: &mut impl Read) -> io::Result<Option<ReceivedFrame
     Ok(Some(ReceivedFrame { kind: header.kind, table, payload, arrived }))
 }
 
-/// Reads into fresh memory, which is not cleared before; what is huge gets its memory as it comes.
+/// Reads into fresh memory, which is not cleared before. The memory of a huge frame grows as its bytes arrive.
 fn read_exactly(reader: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len.min(AT_ONCE));
     reader.take(len as u64).read_to_end(&mut bytes)?;
