@@ -56,7 +56,7 @@ impl EngineHost {
         self.stop.send_replace(how);
     }
 
-    /// Replaces all workers by new ones, which read the files of their targets as they are now.
+    /// Replaces all workers by new ones, which import the present files of their targets.
     pub fn renew(&self) {
         let _ = self.events.send(WorkerEvent::FilesChanged);
     }

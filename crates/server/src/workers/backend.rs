@@ -20,7 +20,7 @@ pub trait Backend: std::fmt::Debug + Send {
 pub struct WorkerSpec {
     /// The address that it connects to.
     pub address: String,
-    /// What it says to be let in, once.
+    /// The secret that it sends to the front. It admits one connection.
     pub token: String,
     /// Its number, for logs.
     pub worker: u32,

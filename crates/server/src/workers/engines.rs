@@ -75,7 +75,7 @@ impl Engines {
         self.served.get(deployment)
     }
 
-    /// Tells an engine what happened to one of its workers.
+    /// Reports to an engine what happened to one of its workers.
     pub(crate) fn send(&self, deployment: &str, message: Inbound) {
         if let Some(served) = self.served.get(deployment) {
             // An engine that has ended is noticed by `failed`.

@@ -50,7 +50,7 @@ struct Shared {
     relays: Arc<Relays>,
 }
 
-/// A process stays in here until it is about to be reaped: the numbers in here belong to nobody else.
+/// Processes that have not been reaped. Until then the kernel gives their process ids to no other process.
 #[derive(Debug, Default)]
 struct Alive {
     processes: HashMap<ReplicaId, Process>,
@@ -221,7 +221,8 @@ fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path, log: WorkerLog) -> std:
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own: Ctrl-C does not reach it, and whatever the model forks dies with it.
+        // A separate process group: Ctrl-C does not reach it, and all processes that the model forks are killed with
+        // it.
         .process_group(0)
         .spawn()
 }
@@ -237,7 +238,7 @@ fn wait(shared: &Shared, worker: ReplicaId, mut child: Child) {
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     }
     alive.processes.remove(&worker);
-    // Most workers end before anybody asks for it.
+    // The file exists only if the worker was asked for its stacks.
     let _ = std::fs::remove_file(shared.stacks_file(worker));
     let status = child.wait();
     drop(alive);
@@ -276,7 +277,7 @@ fn kill_group(pid: Pid) {
     let _ = rustix::process::kill_process(pid, Signal::KILL);
 }
 
-/// Whether this process is a worker, or what one has started: workers are children that lead groups of their own.
+/// Whether this process is a worker or was started by one. A worker is a child that leads its process group.
 pub fn belongs_to_a_worker(pid: i32) -> bool {
     let parent_of_leader = |(_, group): (u32, u32)| parent_and_group(&group.to_string()).map(|(parent, _)| parent);
     parent_and_group(&pid.to_string()).and_then(parent_of_leader) == Some(std::process::id())

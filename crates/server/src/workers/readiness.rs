@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Replicas {
     /// Those that should exist.
     pub(crate) planned: usize,
-    /// Those that are loaded and get batches. One that was told to end is not among them.
+    /// Those that are loaded and get batches. A replica that is being ended does not count.
     pub(crate) up: usize,
     /// Those with which the deployment counts as ready once it has been ready, as configured. It may be more than there should
     /// be now; then all of these are needed.
@@ -20,7 +20,8 @@ pub(crate) struct Replicas {
 
 /// The readiness of a server with these deployments; `was_ready` says that all replicas have been up together before.
 ///
-/// Anybody may read the reasons, without a key. So they name the kind of a failure; what an exception says is in the log.
+/// The reasons are public: no key is needed to read them. So they name only the kind of a failure; the log has the text
+/// of the exception.
 pub(crate) fn readiness(deployments: &BTreeMap<String, Replicas>, was_ready: bool) -> Readiness {
     let mut found = Readiness { ready: true, ..Readiness::default() };
     if deployments.is_empty() {

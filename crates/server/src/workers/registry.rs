@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 /// After this a socket that cannot accept is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Lets workers in that were started by this server: each says hello with a token of its own, which is good for once.
+/// Admits the connections of workers that this server started. Each says hello with its own token, which is valid once.
 #[derive(Debug)]
 pub(crate) struct Registry {
     address: String,

@@ -39,13 +39,14 @@ pub struct Settings {
     pub python: String,
     /// Cores that this server may use.
     pub cores: u32,
-    /// Folders in which workers find modules beside those that their interpreter knows: a program's own `sys.path`.
+    /// Further folders in which workers look for modules, after those of their interpreter: the program's own
+    /// `sys.path`.
     #[serde(default)]
     pub path: Vec<String>,
     /// The engine is part of a program, whose log has what workers log.
     #[serde(skip)]
     pub is_in_program: bool,
-    /// The workers that this process runs itself; without it each is a process of its own.
+    /// The workers that this process runs itself. Without it, each worker is a separate process.
     #[serde(skip)]
     pub inline: Option<Arc<InlineWorkers>>,
 }

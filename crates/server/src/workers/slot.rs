@@ -83,7 +83,7 @@ impl Slot {
         }
     }
 
-    /// Whether its replica gets batches: a worker that was told to end gets none, although it is still there.
+    /// Whether its replica gets batches. A worker that is being ended still exists, but its replica gets none.
     pub(crate) fn is_serving(&self) -> bool {
         self.life.is_up() && !self.life.is_outdated()
     }

@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 /// The engine whose batches the worker has, once that is known.
 pub(crate) type Attached = Arc<OnceLock<Box<dyn BatchListener>>>;
 
-/// A handle to a worker's link; cheap to share. Sending never waits, because the scheduler bounds what is in flight:
-/// one batch that runs and one that is next.
+/// A handle to a worker's link; cheap to share. Sending never waits, because the scheduler bounds the batches in flight:
+/// one that runs and one that is next.
 #[derive(Clone)]
 pub struct Link {
     outgoing: mpsc::UnboundedSender<Segments>,

@@ -2,7 +2,7 @@
 
 use crate::workers::placement::plan::Assignment;
 
-/// A worker that has been started to import a target, and that is no replica yet.
+/// A worker that was started to import a target and has no replica number yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unassigned {
     /// Its slot.

@@ -1,5 +1,5 @@
-//! A worker that comes later imports its target anew, and the file may have changed since. Clients, engine and routes know
-//! what was said first.
+//! Compares two manifests of one target. A worker that starts later imports its target again, and the file may have
+//! changed since. Clients, engine and routes know only the first manifest.
 
 use jitney_core::config::manifest::{DeploymentManifest, Manifest};
 use serde_json::Value;
@@ -7,13 +7,14 @@ use serde_json::Value;
 /// Parts that only people read.
 const FOR_READING: [&str; 2] = ["doc", "examples"];
 
-/// What a worker says of its target. One that cannot be read is of another version of jitney, installed beside this server.
+/// Parses the manifest that a worker sent. If it cannot be read, the worker has another version of jitney than this
+/// server, because jitney was installed again while the server ran.
 pub(crate) fn read(manifest: &[u8]) -> Result<Manifest, String> {
     serde_json::from_slice(manifest).map_err(|error| format!("a manifest is damaged: {error}; restart the server"))
 }
 
-/// What is not as it was, in words: of one deployment, or with `all` of everything that the target holds. `None` if the
-/// new worker does what the old one did, as far as others can tell.
+/// Describes the first difference between two manifests: of one deployment, or with `all` of all deployments of the
+/// target. `None` if clients cannot see a difference.
 pub(crate) fn find(was: &Manifest, is: &Manifest, deployment: &str, all: bool) -> Option<String> {
     let names = |manifest: &Manifest| manifest.deployments.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
     if all && names(was) != names(is) {

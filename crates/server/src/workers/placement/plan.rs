@@ -81,7 +81,7 @@ impl Plan {
             for called in further {
                 let fits = (1..=256).contains(&called.len()) && !called.chars().any(char::is_control);
                 if !fits {
-                    return Err(format!("{name}: openai_names: {called:?} is no name; 1 to 256 bytes are allowed"));
+                    return Err(format!("{name}: openai_names: {called:?} is not a name; 1 to 256 bytes are allowed"));
                 }
                 let owner = names.get(&**called).copied();
                 if let Some(owner) = owner.or_else(|| owners.insert(called, name)) {
@@ -92,8 +92,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses options for deployments that are not there: `given` as they are, `spelled` as environment variables do.
-    /// With each name comes the place where its options were given.
+    /// Refuses options for deployments that do not exist. Names in `given` are exact; names in `spelled` are written as
+    /// in environment variables. The value of each name is the place where its options were set, for the message.
     pub fn check_names(
         &self,
         given: &BTreeMap<String, String>,

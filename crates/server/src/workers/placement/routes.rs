@@ -1,4 +1,4 @@
-//! Paths that deployments have as their own, beside their names: each leads to one deployment and to no page.
+//! Paths that deployments have in addition to their names. Each leads to one deployment, and never to a page.
 
 use jitney_core::config::manifest::DeploymentManifest;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn check_one(route: &str) -> Result<(), String> {
     };
     if !route.starts_with('/') || route.len() > LONGEST || !segments.iter().all(fits) {
         return Err(format!(
-            "is no path: write /a or /a/b, with A-Z a-z 0-9 . _ ~ - between slashes, at most {LONGEST} bytes"
+            "is not a path: write /a or /a/b, with A-Z a-z 0-9 . _ ~ - between slashes, at most {LONGEST} bytes"
         ));
     }
     if segments.last() == Some(&"batch") {

@@ -1,4 +1,4 @@
-//! What a worker measured before it was ready: the first that is known of what batches take.
+//! The durations of batches that a worker measured before it was ready. A new server knows no others.
 
 use crate::items::document::Document;
 use crate::items::fields::{Item, evaluate};

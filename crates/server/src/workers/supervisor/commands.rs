@@ -68,7 +68,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A worker is gone and will be replaced.
+    /// Notes that a worker has ended and will be replaced.
     pub(super) fn lost(&mut self, index: usize, cause: Cause) {
         let (name, why) = (self.name(index), self.why(index, cause));
         let slot = &mut self.slots[index];
@@ -80,7 +80,7 @@ impl Supervisor {
                 deployment,
                 replica,
                 reason,
-                "{name}: its worker has ended; the next one reads the files as they are now"
+                "{name}: its worker has ended; the next one imports the changed files"
             );
         } else {
             let next = if slot.life.awaits_change() {

@@ -89,7 +89,7 @@ impl Supervisor {
         Slot::new(target, Some(assignment), load_timeout, self.settings.renews)
     }
 
-    /// Tells a worker which replica it is, as soon as that is known and its link is there.
+    /// Sends a worker the number of its replica, as soon as that is known and its link exists.
     pub(super) fn assign(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let (Some(assignment), Some(link)) = (&slot.assignment, &slot.link) else { return };

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 /// How often the rules are asked what time alone commands.
 const TICK: Duration = Duration::from_millis(100);
-/// Workers that were told to end may take this long.
+/// Longest time that workers may take to end after they were asked to.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the socket of the workers is called.
 pub(crate) const SOCKET: &str = "workers";
@@ -118,11 +118,11 @@ impl Supervisor {
         self.events_tx.clone()
     }
 
-    /// Runs until something fatal happens, or until it is told to stop.
+    /// Runs until a fatal error, or until `stop` says to end.
     pub async fn run(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<(), Fatal> {
         let result = self.run_until(stop).await;
         if result.is_err() {
-            // It takes a while until all workers have ended. Nobody is to send anything meanwhile.
+            // It takes a while until all workers have ended. Clients must send nothing during that time.
             self.state.set_readiness(Readiness::ending("the server has failed and is ending; see the log"));
             self.engines.close();
         }
@@ -142,7 +142,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells all workers to end, waits unless there is no time for that, and kills those that have not.
+    /// Asks all workers to end, waits for them unless there is no time, and kills those that have not ended.
     pub async fn end(&mut self, stop: &mut watch::Receiver<Stop>) {
         for slot in &self.slots {
             match &slot.link {

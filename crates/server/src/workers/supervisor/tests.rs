@@ -64,7 +64,8 @@ impl Backend for FakeBackend {
     }
 }
 
-/// A supervisor of one worker that is up; the other end of its link; what its engine and its backend are told.
+/// A supervisor of one worker that is up, with the other end of its link and with what its engine and its backend
+/// receive.
 struct Rig {
     supervisor: Supervisor,
     backend: FakeBackend,
@@ -134,7 +135,7 @@ impl Rig {
     /// Its worker is the one that imports this target, and has no deployment yet.
     fn import(&mut self, target: &str) {
         let target = Target { target: target.into(), overrides: serde_json::Value::Null, workers: 1 };
-        let settings = Arc::get_mut(&mut self.supervisor.settings).expect("nobody else has the settings");
+        let settings = Arc::get_mut(&mut self.supervisor.settings).expect("the supervisor alone has the settings");
         settings.targets.push(target);
         self.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60), false);
     }
