@@ -148,6 +148,6 @@ mod tests {
         }
         let own = Bytes::from(vec![7; 100]);
         let place = own.as_ptr();
-        assert_eq!(detached(own).as_ptr(), place, "what nobody else has is not copied");
+        assert_eq!(detached(own).as_ptr(), place, "bytes with a single user are not copied");
     }
 }

@@ -82,7 +82,7 @@ mod tests {
             start.elapsed()
         };
         let mut one = DiscardTurns::begin().unwrap();
-        assert_eq!(waits(&mut one).await, Duration::ZERO, "nobody waits for himself");
+        assert_eq!(waits(&mut one).await, Duration::ZERO, "a single connection has none to wait for");
         let mut all: Vec<DiscardTurns> = std::iter::from_fn(DiscardTurns::begin).collect();
         assert_eq!(all.len() + 1, DROPPING_MOST as usize);
         let longest = waits(&mut one).await;

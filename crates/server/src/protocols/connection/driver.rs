@@ -54,7 +54,7 @@ pub(crate) async fn run<S: Services>(
     let io = TokioIo::new(socket);
     let service = services.of_connection(own_host, activity.clone());
     let driver = Driver::new(limits, activity, protocol);
-    // An error here is the peer's doing (it left, it broke the protocol) and is of no use to anybody.
+    // The peer causes the errors here: it left, or it broke the protocol. Logging them would help no operator.
     let _ = match protocol {
         HttpVersion::Http1 => {
             let connection = Http1::<S>::Open(http1_builder().serve_connection(io, service));
@@ -100,8 +100,8 @@ trait Connection: Future<Output = hyper::Result<()>> {
     fn close_gracefully(self: Pin<&mut Self>);
 }
 
-/// An HTTP/1 connection that shuts its socket itself: hyper leaves that out once a request has offered an upgrade, taken
-/// or not, as those of Java's client do; then nobody would linger.
+/// An HTTP/1 connection that shuts its socket itself. After a request that offered an upgrade, accepted or not, hyper
+/// does not shut the socket, and then the connection would not linger. Java's client sends such requests.
 #[allow(clippy::large_enum_variant, reason = "it is boxed, and larger than what follows all its life")]
 enum Http1<S: Services> {
     Open(http1::Connection<TokioIo<Socket>, S::Service>),
@@ -177,14 +177,14 @@ struct Driver {
     activity: Arc<Activity>,
     protocol: HttpVersion,
     seen: Seen,
-    /// Since when nobody has asked anything, or since when the head that is coming in has been coming in.
+    /// When the last request ended, or when the head that is arriving began.
     waiting_since: Instant,
     /// Since when the peer has taken no byte.
     blocked_since: Instant,
     /// Since when the peer has taken none of the answers that are there; in HTTP/2 it can refuse them without refusing bytes.
     /// More of them do not set this back.
     replying_since: Instant,
-    /// Since when the connection has been told to end.
+    /// When the connection was asked to end.
     closing_since: Option<Instant>,
     /// Since when everything has been written, and at which rate the peer still sends.
     lingering: Option<(Instant, LeastRate)>,
@@ -254,7 +254,7 @@ impl Driver {
         .await
     }
 
-    /// Tells the connection to end, and gives it a turn to say so.
+    /// Asks the connection to end, and gives it a turn to send that to the peer.
     fn close<C: Connection>(
         &mut self,
         mut connection: Pin<&mut C>,
@@ -290,15 +290,15 @@ impl Driver {
         }
     }
 
-    /// Told to end, and nothing is left to wait for.
+    /// Whether the connection was asked to end and nothing is left to wait for.
     fn is_over(&self) -> bool {
         let Seen { active, head_started, write_blocked, lingering, .. } = self.seen;
         let idle = !active && !head_started && !write_blocked && !lingering;
         self.closing_since.is_some() && idle && self.protocol == HttpVersion::Http1
     }
 
-    /// Whether the time that is over is that of an idle HTTP/2 connection. A client whose call crosses the end must be told
-    /// that it was never looked at, else he cannot send it again by himself.
+    /// Whether an idle HTTP/2 connection has reached its time-out. The server then sends GOAWAY: a client whose request
+    /// crosses it learns that the server never saw the request, and can send it again by itself.
     fn may_say_goodbye(&self) -> bool {
         let Seen { write_blocked, replying, .. } = self.seen;
         self.protocol == HttpVersion::Http2 && self.closing_since.is_none() && !write_blocked && replying == 0
@@ -311,7 +311,7 @@ impl Driver {
 
     fn deadline(&self) -> Instant {
         let waiting = if let Some((since, rate)) = &self.lingering {
-            // Nobody waits longer for it who wants to end.
+            // While the server ends, a lingering connection gets less time.
             let end = *since + if self.closing_since.is_some() { LINGER } else { LINGER_MOST };
             Some(end.min(rate.end()))
         } else if self.seen.active {

@@ -1,5 +1,5 @@
-//! The least rate at which a client must go on sending. A time-out that every byte sets back would let one byte now and then
-//! hold a connection for ever.
+//! The least rate at which a client must continue to send. With a time-out that every byte resets, a client could hold
+//! a connection without end by sending a byte now and then.
 
 use crate::base::clock;
 use crate::protocols::connection::limits::LEAST_RATE;

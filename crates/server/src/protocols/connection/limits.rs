@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-/// HTTP/1: bytes of one request head. Most proxies stop at 8 KiB per line; four of them leave room for cookies that
-/// a shared domain adds. hyper's own bound of 100 header lines stays as it is: setting it costs an allocation a request.
+/// HTTP/1: bytes of one request head. Most proxies allow 8 KiB per line; four times that leaves room for cookies that a
+/// shared domain adds. hyper's default limit of 100 header lines is not changed: setting it costs one allocation per
+/// request.
 pub(crate) const H1_HEAD_BYTES: usize = 32 * 1024;
 
 /// HTTP/1: most that one connection buffers in either direction; bodies move in pieces of at most this.
 pub(crate) const H1_BUFFER_BYTES: usize = 256 * 1024;
 
-/// The first read of a connection, from which its protocol is told; most heads fit.
+/// Bytes of the first read of a connection, which decides between HTTP/1 and HTTP/2. Most heads fit.
 pub(crate) const SNIFF_BYTES: usize = 1024;
 
 /// HTTP/1: what a client that waits for an answer has sent beyond its request is read up to this, to see whether it leaves.
@@ -21,10 +22,10 @@ pub(crate) const H2_STREAMS: u32 = 256;
 /// HTTP/2: streams that the peer opened and reset before they were accepted (rapid reset); above it the connection ends.
 pub(crate) const H2_PENDING_RESETS: usize = 32;
 
-/// HTTP/2: streams that we reset because the peer broke the rules (`MadeYouReset`), in the whole life of a connection;
-/// above it the connection ends. Streams above `H2_STREAMS` count too, and so does each frame of a body that follows one
-/// of them: an honest client that opens a thousand before it has read our settings makes about 750 such streams, with
-/// two or three frames each. What a peer can gain with as many is little: a reset cancels the request that it meets.
+/// HTTP/2: streams that the server resets because the peer broke the rules (`MadeYouReset`), in the whole life of a
+/// connection. Above this number the connection ends. Streams above `H2_STREAMS` count too. Each frame of a body on such
+/// a stream also counts. A correct client that opens a thousand streams before it has read the server's settings makes
+/// about 750 of them, with two or three frames each. A peer gains little with this many: a reset cancels its own request.
 pub(crate) const H2_LOCAL_RESETS: usize = 4096;
 
 /// HTTP/2: decoded size of one header list; also what bounds CONTINUATION frames.
@@ -67,27 +68,30 @@ pub(crate) const COPY_BELOW: usize = 8 * 1024;
 /// buffers anyway.
 pub(crate) const COUNTED_BYTES: usize = 1024;
 
-/// The rate, in bytes per second, at which a body must at least come in, averaged over `body_timeout_s`: half of what the
-/// slowest mobile networks carry. Without it one byte now and then would hold a connection for ever.
+/// Least rate at which a body must arrive, in bytes per second, averaged over `body_timeout_s`: half of what the
+/// slowest mobile networks carry. Without it, a client could hold a connection without end by sending a byte now and
+/// then.
 pub(crate) const LEAST_RATE: u64 = 512;
 
-/// A client that is refused while it sends may not look for the answer before it has sent all; closing at once would
-/// make its kernel throw the answer away. What it sends is read and dropped until it pauses for so long …
+/// How long a client that still sends after a refusal may pause before its connection is closed. Such a client may look
+/// for the answer only after it has sent everything, and a connection that is closed immediately makes its kernel drop
+/// the answer. So what it sends is read and dropped.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
-/// … and at most for so long, which is less than an idle connection may stay. How much it sends meanwhile is not bounded:
-/// whoever wants us to read much can open connections for it.
+/// Longest time for which the server reads and drops what a refused client sends. It is shorter than the time of an
+/// idle connection. The number of bytes has no limit: a client that wants the server to read much can open more
+/// connections.
 pub(crate) const LINGER_MOST: Duration = Duration::from_secs(30);
 
-/// What asks the server itself, and no model, has no more bytes, nor inflated: some of it is answered without a key.
+/// Most bytes of a request to the server itself, not to a model. The limit also holds after decompression. Some of these
+/// requests need no key.
 pub(crate) const QUESTION_BYTES: u64 = 64 * 1024;
 
-/// Of what is dropped meanwhile, so much is read at once …
+/// Bytes of dropped bodies that are read in one turn of a connection.
 pub(crate) const DROPPED_AT_ONCE: u64 = 64 * 1024;
-/// … and then nothing for so long for each other one of which the same is done: half a gigabyte a second of them all, an
-/// eighth of what a core could.
+/// Pause between two such turns of a connection, for each other connection whose body is dropped. All of them together
+/// are read at half a gigabyte per second, an eighth of what one core could read.
 pub(crate) const DROP_PAUSE: Duration = Duration::from_micros(125);
-/// Of so many at once; each may keep a quarter of a megabyte in the kernel.
-pub(crate) const DROPPING_MOST: u32 = 1024;
+/// Most connections whose bodies are dropped at one time. Each may keep 256 KiB in the kernel.
 
 /// What is left of a body that is as good as here.
 pub(crate) const SMALL_BYTES: u64 = 256 * 1024;
@@ -95,5 +99,6 @@ pub(crate) const SMALL_BYTES: u64 = 256 * 1024;
 /// Body of a refused request that is read and dropped so that the connection can be used again.
 pub(crate) const DRAIN_BYTES: u64 = 64 * 1024;
 
-/// Longest `retry-after`: whoever should wait longer should ask again before it relies on our estimate.
+/// Longest `retry-after`, in seconds. The estimate of a longer wait is not reliable, so the client should ask again
+/// earlier.
 pub(crate) const RETRY_AFTER_MOST_S: u64 = 30;

@@ -1,4 +1,4 @@
-//! Where the server listens, and how connections are let in.
+//! Binds the addresses where the server listens, and accepts connections.
 
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::driver;
@@ -144,7 +144,7 @@ async fn bind_unix(address: &str, path: &Path) -> Result<Listener, String> {
     }
     let socket = UnixSocket::new_stream().map_err(|error| wrong(error, "cannot be made"))?;
     socket.bind(path).map_err(|error| wrong(error, "cannot be bound"))?;
-    // Before it listens: nobody can have come in by then.
+    // Set before the socket listens, so no other user can have connected.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
         .map_err(|error| wrong(error, "cannot be made private"))?;
     let listener = socket.listen(BACKLOG).map_err(|error| wrong(error, "cannot be listened on"))?;
@@ -196,8 +196,9 @@ impl Drop for Open {
     }
 }
 
-/// Accepts until told to stop, then closes idle connections at once and the others after the answer to the request that
-/// they have in flight. Returns when all are gone; dropped before that, it leaves the rest to the end of the runtime.
+/// Accepts connections until `stop_accepting`. Then it closes idle connections immediately, and each other connection
+/// after the answer to its request in flight. Returns when all are closed. If it is dropped before, the rest ends with
+/// the runtime.
 pub(crate) async fn serve(
     listeners: Vec<Listener>,
     state: Arc<ServerState>,
@@ -207,13 +208,13 @@ pub(crate) async fn serve(
     let most = state.options.max_connections.max(1);
     let places = Arc::new(Semaphore::new(most as usize));
     let closing = Arc::new(Closing { flag: AtomicBool::new(false), signal: watch::Sender::new(false) });
-    let mut doors = JoinSet::new();
+    let mut accepting = JoinSet::new();
     for listener in listeners {
-        doors.spawn(admit(listener, state.clone(), services.clone(), places.clone(), closing.clone()));
+        accepting.spawn(admit(listener, state.clone(), services.clone(), places.clone(), closing.clone()));
     }
-    // A sender that is gone can no longer say stop: whoever held it has ended.
+    // An error means that the sender was dropped. Its owner has ended, so this ends too.
     let _ = stop_accepting.wait_for(|stop| *stop).await;
-    doors.shutdown().await;
+    accepting.shutdown().await;
     closing.flag.store(true, Ordering::Release);
     closing.signal.send_replace(true);
     let _ = places.acquire_many(most).await;

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// What happens on a connection, for whoever watches its time-outs.
+/// What happens on a connection, as numbers that its driver compares with the time-outs.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     /// Requests whose answer has not been handed to the protocol yet.

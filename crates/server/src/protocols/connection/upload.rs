@@ -1,4 +1,4 @@
-//! The body of a request while it comes in, and what becomes of one that nobody reads.
+//! The body of a request while it arrives, and what happens to a body that no handler reads.
 
 use crate::base::ledger::Account;
 use crate::protocols::connection::discard::DiscardTurns;
@@ -39,7 +39,7 @@ impl Upload {
         self.counter = Some(counter);
     }
 
-    /// The body as a value of its own, for a call that goes on after its head was sent; an empty one stays.
+    /// Moves the body out, for a call that continues after its head was sent. An empty body is left here.
     pub(crate) fn take(&mut self) -> Upload {
         Upload {
             incoming: self.incoming.take(),
