@@ -33,9 +33,9 @@ use std::time::Duration;
 
 /// How a protocol reads one kind of request and writes its answer.
 pub(crate) trait Dialect: Send + Sync {
-    /// What the head of a request says, beside its terms.
+    /// What the head of a request says, in addition to its terms.
     type Head: Send + Sync;
-    /// What a request asks for beside its items.
+    /// What a request asks for, in addition to its items.
     type Asked: Send;
     /// An answer, written.
     type Output: Send;
@@ -166,7 +166,8 @@ impl<'r> Exchange<'r> {
         }
     }
 
-    /// The cheapest checks first: the head, then the declared length, then the body, then what is in it.
+    /// Answers a request. The cheapest checks come first: the head, the declared length, the body, and then its
+    /// content.
     async fn compute<D: Dialect>(
         &self,
         dialect: &D,
@@ -208,7 +209,7 @@ impl<'r> Exchange<'r> {
     }
 }
 
-/// What is known of a request whose body has arrived: of HTTP, or one message of a stream.
+/// The facts that are known about a request when its body, or its message in a stream, has arrived.
 pub(crate) struct Computing<'r> {
     pub(crate) state: &'r ServerState,
     /// The accounts of its connection.

@@ -40,16 +40,16 @@ pub(crate) fn prefix(prefix: [u8; PREFIX]) -> Result<(bool, usize), Failure> {
     let [flag, length @ ..] = prefix;
     match flag {
         0 | 1 => Ok((flag == 1, u32::from_be_bytes(length) as usize)),
-        _ => Err(malformed(&format!("its first byte is {flag}, which is no flag of gRPC"))),
+        _ => Err(malformed(&format!("its first byte is {flag}; gRPC allows 0 and 1"))),
     }
 }
 
 /// The number of `raw_input_contents`.
 const RAW_INPUTS: u32 = 7;
 
-/// Fields of a request, and bytes of it beside its raw tensors. Read, a field of two bytes is a struct of a hundred.
+/// Most fields of a request. A field of two bytes becomes a struct of a hundred when it is read.
 const MOST_FIELDS: usize = 8192;
-/// See `MOST_FIELDS`.
+/// Most bytes of a request without its raw tensors.
 const MOST_HEAD: usize = 16 << 20;
 
 /// A message that can be decoded.
@@ -174,7 +174,7 @@ pub(crate) fn framed(mut message: Vec<u8>, large: &[Bytes]) -> Result<MessagePie
     head.append(&mut message);
     let mut pieces = MessagePieces::new();
     for piece in large {
-        // Short pieces cost more as frames of their own than copied.
+        // A separate frame for a short piece costs more than a copy of it.
         if piece.len() < COPY_BELOW {
             head.extend_from_slice(piece);
         } else {

@@ -13,10 +13,10 @@ use std::time::Duration;
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The name of the protocol's service.
 pub(crate) const SERVICE: &str = "inference.GRPCInferenceService";
-/// How long a request may take to arrive that no model is there for.
+/// How long a request may take to arrive if it is not for a model.
 pub(crate) const NOBODY: Duration = Duration::from_secs(10);
 
-/// Refuses what is not gRPC as it is spoken here.
+/// Refuses requests that are not gRPC over HTTP/2 with protobuf messages.
 pub(crate) fn check(version: Version, headers: &HeaderMap) -> Result<(), Failure> {
     if version != Version::HTTP_2 {
         return Err(Failure::new(Outcome::InvalidRequest, "gRPC needs HTTP/2; this connection speaks HTTP/1"));

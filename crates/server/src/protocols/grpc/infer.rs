@@ -88,7 +88,7 @@ pub(crate) struct InferMessage {
 pub(crate) struct GrpcAsked {
     signature: Arc<Signature>,
     outputs: Vec<Box<str>>,
-    /// The answer as far as it is known.
+    /// The fields of the answer that are known before the outputs.
     response: ModelInferResponse,
 }
 
@@ -273,7 +273,7 @@ fn tensor(input: InferInputTensor, raw: Option<Chunks>) -> Result<Tensor, Failur
     Ok(Tensor { name: name.into(), datatype, shape, data })
 }
 
-/// Elements of typed contents, as they are in raw ones.
+/// Converts elements of typed contents to the bytes that raw contents have.
 fn typed(datatype: Datatype, contents: &InferTensorContents) -> Result<Bytes, String> {
     let InferTensorContents {
         bool_contents,

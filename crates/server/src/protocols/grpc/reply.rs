@@ -88,7 +88,7 @@ pub(crate) fn message(pieces: MessagePieces) -> Reply {
     reply(ReplyBody::stream(Box::pin(whole)))
 }
 
-/// An answer that comes in pieces, and whoever makes them: they end together.
+/// An answer that comes in pieces. If the client leaves, the task that makes the pieces is aborted.
 pub(crate) fn stream(pieces: mpsc::Receiver<Piece>, maker: AbortHandle) -> Reply {
     reply(ReplyBody::stream(Box::pin(Stream { pieces, maker, is_ended: false })))
 }
@@ -158,7 +158,7 @@ impl Body for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Nobody waits for the rest.
+        // The client has left, so the remaining pieces are not needed.
         self.maker.abort();
     }
 }

@@ -78,7 +78,7 @@ pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<
 
 fn unknown(path: &str) -> Problem {
     let shown = headers::quoted(path.as_bytes());
-    let what = format!("{shown} is no method here; {SERVICE}, {} and reflection are served", health::SERVICE);
+    let what = format!("{shown} is not a method here; {SERVICE}, {} and reflection are served", health::SERVICE);
     Problem::new(Outcome::MethodNotAllowed, what)
 }
 

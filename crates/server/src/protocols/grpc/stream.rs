@@ -1,4 +1,4 @@
-//! Streams: messages as they come, and `ModelStreamInfer`, which answers each of them in their order.
+//! Streams of gRPC: how messages arrive, and `ModelStreamInfer`, which answers each message in order.
 
 use crate::base::access_log::line::AccessLine;
 use crate::base::clock;
@@ -57,7 +57,7 @@ pub(crate) struct Bounds {
     pub(crate) allowed: Duration,
 }
 
-/// A message as it came, which may be compressed.
+/// A message before it is decompressed. It may also be uncompressed.
 pub(crate) struct Packed {
     message: Chunks,
     coding: Option<Coding>,
@@ -161,7 +161,7 @@ impl<'a> Messages<'a> {
             }
             let upload = &mut self.body;
             let frame = poll_fn(|cx| Pin::new(&mut *upload).poll_frame(cx));
-            // Between messages a stream may be silent for as long as it likes.
+            // Between messages a stream may be silent for any time.
             let frame = if self.buffer.is_empty() {
                 frame.await
             } else {
@@ -270,7 +270,7 @@ pub(crate) fn answer(
                 match result {
                     Ok(message) => {
                         for piece in message {
-                            // If nobody listens any more, this task is about to be aborted.
+                            // An error means that the client has left. Then this task will be aborted.
                             let _ = pieces.send(Piece::Counted(piece)).await;
                         }
                     }
@@ -279,7 +279,7 @@ pub(crate) fn answer(
             }
             None
         };
-        // A failure of the stream is told when the answers before it have been.
+        // The failure of a stream is sent after the answers that come before it.
         let (mut read, mut write) = (std::pin::pin!(read), std::pin::pin!(write));
         let ended = tokio::select! {
             written = &mut write => written,

@@ -71,7 +71,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// The piece itself; whoever takes it over counts it as well.
+    /// The piece, without a copy. The connection that gets it counts it again.
     pub(crate) fn piece(&self) -> Bytes {
         self.piece.clone()
     }

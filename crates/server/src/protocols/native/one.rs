@@ -67,7 +67,7 @@ pub(crate) struct OneHead {
 }
 
 impl One<'_> {
-    /// Of a body whose type nobody names, the types that there are.
+    /// Adds the types that the deployment takes to the failure of a body that has no content type.
     fn explained(&self, failure: Failure) -> Failure {
         input::unsaid(self.headers, input::accepted(&self.deployment.manifest.input), failure)
     }

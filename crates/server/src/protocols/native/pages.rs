@@ -99,7 +99,7 @@ pub(crate) fn say_unready(answer: &mut Reply, state: &ServerState) {
 
 /// `GET /metrics`, in the Prometheus text format unless the scraper prefers `OpenMetrics`.
 pub(crate) async fn metrics(state: &ServerState, headers: &HeaderMap) -> Reply {
-    // What fades when nobody comes is as of now.
+    // Estimates of arrivals fade with time, so each engine computes its metrics now.
     let deployments = state.deployments();
     join_all(deployments.iter().map(|deployment| deployment.show_learned())).await;
     let (text, accept) = (state.telemetry.text(), Accept::of(headers));

@@ -53,8 +53,8 @@ pub fn is_ready(state: &ServerState, deployment: &Deployment) -> bool {
     state.readiness().is_ready_for(deployment.manifest.deployment())
 }
 
-/// What is said of a tensor's elements. What only an answer tells is said to be what a bare array is that comes in, because
-/// clients take no other word than the name of a type.
+/// The datatype that the description gives for a tensor. Clients expect the name of a type. If only an answer will show
+/// the type, this is `FP32`, the type that a bare array has as input.
 fn said(slot: &TensorSlot) -> Datatype {
     slot.datatype().unwrap_or(Datatype::Fixed(Dtype::Float32))
 }

@@ -26,7 +26,7 @@ const READ: &str = "GET, HEAD";
 /// Answers one request of this protocol.
 pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
     let Exchange { state, head, active, .. } = exchange;
-    // What is no text is the name of nothing.
+    // A segment that is not UTF-8 becomes `%`, which no model is called.
     let decode = |piece| decoded(piece).unwrap_or(Cow::Borrowed("%"));
     let pieces: Vec<Cow<str>> = head.uri.path().split('/').skip(2).map(decode).collect();
     let pieces: Vec<&str> = pieces.iter().map(AsRef::as_ref).filter(|piece| !piece.is_empty()).collect();

@@ -12,7 +12,7 @@ use crate::values::tensor::{Tag, TensorType};
 use jitney_core::tables::outcome::Outcome;
 use std::io::Write as _;
 
-/// What stands in an answer beside its tensors.
+/// The fields of an answer in addition to its tensors.
 pub(crate) struct AnswerHead<'a> {
     pub(crate) model: &'a str,
     pub(crate) version: &'a str,
@@ -127,7 +127,7 @@ fn data(out: &mut Vec<u8>, mut tensor: Tensor) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    // Null would make NaN of infinities; nobody should have to guess which of them it was.
+    // JSON has null for both, so the client could not distinguish NaN from an infinity.
     if let Some(place) = not_finite(dtype, &data) {
         let what = format!("element {place} is NaN or infinite");
         return Err(unsayable(&tensor.name, &what));
