@@ -3,24 +3,12 @@
 import json
 import os
 import signal
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from http.client import HTTPResponse
 from pathlib import Path
 
+from event_streams import EVENTS, failure, stream
 from harness import Reply, Serve, Server, until
-
-EVENTS = "text/event-stream"
-
-
-def stream(server: Server, item: object, **headers: str) -> HTTPResponse:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}/talk",
-        json.dumps(item).encode(),
-        {"accept": EVENTS, "content-type": "application/json", **headers},
-    )
-    return urllib.request.urlopen(request, timeout=60)
 
 
 def talk(server: Server, text: str) -> Reply:
@@ -55,7 +43,7 @@ def test_parts_and_whole_answers(serve: Serve) -> None:
 def test_an_item_joins_while_another_runs_and_ends_long_before_it(serve: Serve, tmp_path: Path) -> None:
     server = serve("talking.py:Talk")
     gate = tmp_path / "gate"
-    with stream(server, {"text": "long one", "gate": str(gate)}) as first:
+    with stream(server, "/talk", {"text": "long one", "gate": str(gate)}) as first:
         assert first.readline() == b'data: "l"\n', "it runs, and waits before its second letter"
         for number in range(20):
             assert talk(server, f"short {number}").json() == f"short {number}"
@@ -70,18 +58,17 @@ def test_a_failing_item_fails_alone(serve: Serve) -> None:
         answers = list(threads.map(partial(talk, server), ["abcd", "ab!", "efgh", "!jkl"]))
     assert [answer.status for answer in answers] == [200, 500, 200, 500]
     assert [answers[place].json() for place in (0, 2)] == ["abcd", "efgh"]
-    with stream(server, {"text": "ab!"}) as reply:
-        *_, name, data = reply.read().decode().strip().splitlines()
-    assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "model_failed")
+    with stream(server, "/talk", {"text": "ab!"}) as reply:
+        assert failure(reply) == "model_failed"
 
 
 def test_a_client_that_leaves_in_mid_stream_ends_its_generator(serve: Serve, tmp_path: Path) -> None:
     server = serve("talking.py:Talk")
     gate = tmp_path / "gate"
-    with stream(server, {"text": "gone", "gate": str(gate)}) as reply:
+    with stream(server, "/talk", {"text": "gone", "gate": str(gate)}) as reply:
         assert reply.readline() == b'data: "g"\n'
     endless = "x" * 200_000
-    with stream(server, {"text": endless}) as reply:
+    with stream(server, "/talk", {"text": endless}) as reply:
         assert reply.readline() == b'data: "x"\n'
     until(lambda: {"gone", endless} <= {*ends(server)}, "both have ended")
     assert {"gone", endless} <= {call.items[0] for call in server.calls("left")}, "before their last letters"
@@ -92,24 +79,22 @@ def test_a_client_that_leaves_in_mid_stream_ends_its_generator(serve: Serve, tmp
 def test_a_deadline_of_the_clients_ends_its_generator(serve: Serve, tmp_path: Path) -> None:
     server = serve("talking.py:Talk")
     late = {"text": "late", "gate": str(tmp_path / "gate")}
-    with stream(server, late, **{"x-request-timeout-ms": "300"}) as reply:
-        *_, name, data = reply.read().decode().strip().splitlines()
-    assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "deadline_exceeded")
+    with stream(server, "/talk", late, **{"x-request-timeout-ms": "300"}) as reply:
+        assert failure(reply) == "deadline_exceeded"
     until(lambda: "late" in ends(server), "its generator was closed")
 
 
 def test_a_killed_worker_ends_streams_with_an_error_and_runs_the_others_again(serve: Serve, tmp_path: Path) -> None:
     server = serve("talking.py:Talk")
     gate = tmp_path / "gate"
-    with stream(server, {"text": "first", "gate": str(gate)}) as reply:
+    with stream(server, "/talk", {"text": "first", "gate": str(gate)}) as reply:
         assert reply.readline() == b'data: "f"\n'
         whole = server.submit("/talk", {"text": "whole", "gate": str(gate)})
         until(lambda: any(call.items == ["whole"] for call in server.calls("begin")), "it runs")
         [worker] = server.workers()
         os.kill(worker, signal.SIGKILL)
         gate.touch()
-        name, data, *_ = reply.read().decode().strip().splitlines()
-        assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "worker_lost")
+        assert failure(reply) == "worker_lost"
     answer = whole.result()
     assert (answer.status, answer.json()) == (200, "whole"), "no part of it had left"
 

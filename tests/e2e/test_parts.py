@@ -2,33 +2,12 @@
 
 import json
 import time
-import urllib.request
-from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
 
-from harness import Serve, Server, until
+from event_streams import EVENTS, events, stream
+from harness import Serve, until
 
-EVENTS, LINES = "text/event-stream", "application/x-ndjson"
-
-
-def events(body: str) -> list[tuple[str, Any]]:
-    """Return the name and the data of each event; every event is complete."""
-    blocks = body.split("\n\n")
-    assert blocks.pop() == ""
-    found = list[tuple[str, Any]]()
-    for block in blocks:
-        fields = dict(line.split(": ", 1) for line in block.split("\n"))
-        found.append((fields.get("event", ""), json.loads(fields["data"])))
-    return found
-
-
-def stream(server: Server, path: str, item: Any) -> HTTPResponse:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}{path}", json.dumps(item).encode(), {"accept": EVENTS}
-    )
-    request.add_header("content-type", "application/json")
-    return urllib.request.urlopen(request, timeout=60)
+LINES = "application/x-ndjson"
 
 
 def test_parts_are_events_and_lines_and_one_answer(serve: Serve) -> None:

@@ -1,26 +1,13 @@
 """Models that work in steps: items join and leave a running model, over HTTP."""
 
-import json
 import os
 import signal
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from http.client import HTTPResponse
 from pathlib import Path
 
+from event_streams import EVENTS, failure, stream
 from harness import Reply, Serve, Server, until
-
-EVENTS = "text/event-stream"
-
-
-def stream(server: Server, item: object) -> HTTPResponse:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}/write",
-        json.dumps(item).encode(),
-        {"accept": EVENTS, "content-type": "application/json"},
-    )
-    return urllib.request.urlopen(request, timeout=60)
 
 
 def write(server: Server, text: str) -> Reply:
@@ -43,7 +30,7 @@ def test_parts_and_whole_answers(serve: Serve) -> None:
 def test_an_item_joins_while_another_runs(serve: Serve, tmp_path: Path) -> None:
     server = serve("stepping.py")
     gate = tmp_path / "gate"
-    with stream(server, {"text": "long one", "gate": str(gate)}) as first:
+    with stream(server, "/write", {"text": "long one", "gate": str(gate)}) as first:
         assert first.readline() == b'data: "l"\n', "it runs, and waits before its second letter"
         names = [entry.split(";")[0] for entry in first.headers["server-timing"].split(", ")]
         assert (names, first.headers["x-jitney-batch-size"]) == (["queue", "first-part"], "1")
@@ -66,7 +53,7 @@ def test_a_failing_state_fails_alone(serve: Serve) -> None:
 def test_a_client_that_leaves_ends_its_item(serve: Serve, tmp_path: Path) -> None:
     server = serve("stepping.py")
     gate = tmp_path / "gate"
-    with stream(server, {"text": "x" * 1_000_000, "gate": str(gate)}) as reply:
+    with stream(server, "/write", {"text": "x" * 1_000_000, "gate": str(gate)}) as reply:
         assert reply.readline() == b'data: "x"\n'
     gate.touch()
     until(lambda: "holds 0" in server.log() + server.stdout(), "its state is released")
@@ -76,15 +63,14 @@ def test_a_client_that_leaves_ends_its_item(serve: Serve, tmp_path: Path) -> Non
 def test_a_worker_that_dies_ends_streams_with_an_error_and_runs_the_others_again(serve: Serve, tmp_path: Path) -> None:
     server = serve("stepping.py")
     gate = tmp_path / "gate"
-    with stream(server, {"text": "first", "gate": str(gate)}) as reply:
+    with stream(server, "/write", {"text": "first", "gate": str(gate)}) as reply:
         assert reply.readline() == b'data: "f"\n'
         whole = server.submit("/write", {"text": "whole"})
         until(lambda: server.metric("jitney_batches_total", deployment="write", reason="joined") == 2, "it was sent")
         [worker] = server.workers()
         os.kill(worker, signal.SIGKILL)
         gate.touch()
-        name, data, *_ = reply.read().decode().strip().splitlines()
-        assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "worker_lost")
+        assert failure(reply) == "worker_lost"
         answer = whole.result()
         assert (answer.status, answer.json()) == (200, "whole"), "no part of it had left"
 
@@ -96,7 +82,7 @@ def test_steps_are_measured(serve: Serve, tmp_path: Path) -> None:
     def metric(name: str) -> float:
         return server.metric(f"jitney_{name}", deployment="write")
 
-    with stream(server, {"text": "long", "gate": str(gate)}) as reply:
+    with stream(server, "/write", {"text": "long", "gate": str(gate)}) as reply:
         assert reply.readline() == b'data: "l"\n'
         assert metric("active_items") == 1
         gate.touch()
@@ -121,9 +107,8 @@ def test_items_that_do_not_fit_into_the_memory_wait_and_fewer_join(serve: Serve)
 
 def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error(serve: Serve, tmp_path: Path) -> None:
     server = serve("stepping.py", arguments=("--drain-timeout-s", "1", "--drain-grace-s", "0"))
-    with stream(server, {"text": "long one", "gate": str(tmp_path / "gate")}) as reply:
+    with stream(server, "/write", {"text": "long one", "gate": str(tmp_path / "gate")}) as reply:
         assert reply.readline() == b'data: "l"\n', "its second letter never comes"
         server.process.send_signal(signal.SIGTERM)
-        name, data = reply.read().decode().strip().splitlines()
-    assert (name, json.loads(data.removeprefix("data: "))["reason"]) == ("event: error", "draining")
+        assert failure(reply) == "draining"
     assert server.process.wait(60) == 1
