@@ -448,11 +448,7 @@ def test_a_program_that_does_not_read_its_stream_holds_the_model_up(serve: Serve
         async with jitney.connect(serve.place) as models:
             async with models.showing.flood.stream(100_000) as parts:
                 await anext(parts)
-                made, seen = 0, -1
-                while made != seen:  # until the model makes no more
-                    seen = made
-                    await asyncio.sleep(0.5)
-                    made = len(witness.calls())
+                made = await witness.calls_at_rest()
                 assert 1 < made < 200, "the model is held up"
                 assert await models.spell("other calls go on") == "other calls go on"
                 for number in range(1, made + 20):

@@ -45,6 +45,15 @@ class Witness:
             return []
         return [json.loads(line)["items"] for line in self.calls_file.read_text().split("\n")[:-1]]
 
+    async def calls_at_rest(self) -> int:
+        """Wait until the model makes no more calls; returns how many it made."""
+        made, seen = 0, -1
+        while made != seen:
+            seen = made
+            await asyncio.sleep(0.5)
+            made = len(self.calls())
+        return made
+
     def computed(self) -> list[str]:
         return [item for items in self.calls() for item in items]
 

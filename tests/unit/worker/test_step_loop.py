@@ -315,24 +315,21 @@ def test_a_broken_model_ends_the_worker() -> None:
         run(Broken(), {0: [Keyed(1, ["ab"])]})
 
 
-def test_too_little_memory_is_met_with_smaller_steps() -> None:
-    class Small(Spell):
-        def step(self, states: list[State]) -> list[jitney.Step[str]]:
-            if len(states) > 2:
-                raise OutOfMemory("only two fit")
-            return super().step(states)
+class Small(Spell):
+    """A model of which no more than two items fit into the memory of the device."""
 
+    def step(self, states: list[State]) -> list[jitney.Step[str]]:
+        if len(states) > 2:
+            raise OutOfMemory("only two fit")
+        return super().step(states)
+
+
+def test_too_little_memory_is_met_with_smaller_steps() -> None:
     link = run(Small(), {0: [Keyed(1, ["ab", "cd", "ef", "gh"])]})
     assert link.reasons() == [["ok"] * 4]
 
 
 def test_items_that_are_too_many_for_the_memory_are_reported_and_the_newest_is_given_back() -> None:
-    class Small(Spell):
-        def step(self, states: list[State]) -> list[jitney.Step[str]]:
-            if len(states) > 2:
-                raise OutOfMemory("only two fit")
-            return super().step(states)
-
     model = Small()
     link = run(model, {0: [Keyed(1, ["abcd", "efgh", "ijkl", "mnop"], takes_parts=set())]})
     assert link.reasons() == [["ok", "ok", "later", "later"]]
