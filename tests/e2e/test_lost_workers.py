@@ -121,6 +121,16 @@ def test_a_hang_is_reported_with_its_limit_and_with_where_it_hung(serve: Serve) 
     assert "poison.py" in stacks and "in predict" in stacks, "where it hung is written before the worker is killed"
 
 
+def test_an_input_that_hangs_alone_hangs_once(serve: Serve) -> None:
+    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1"))
+    reply = server.post("/poison", "hang")
+    assert (reply.status, reply.reason, reply.headers["x-should-retry"]) == (502, "worker_lost", "false")
+    assert "alone for longer than batch_timeout_s = 1" in reply.json()["detail"]
+    assert server.post("/poison", "fine").json() == "enif"
+    assert server.computed()["hang"] == 1
+    assert server.metric("jitney_workers_lost_total", deployment="poison", cause="hung") == 1
+
+
 def test_a_hang_is_one_line_of_a_json_log_with_deployment_replica_and_requests(serve: Serve) -> None:
     server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1", "--log-format", "json"))
     assert server.post("/poison", "hang", {"x-request-id": "mine-1"}).status == 502

@@ -3,7 +3,7 @@
 /// How a replica was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The worker crashed, ended or hung by itself. An item that was alone in it is the cause.
+    /// The worker crashed or ended by itself, or was killed because it hung. A suspect that was alone in it is the cause.
     Crashed,
     /// Something killed the worker: the model, the kernel (out of memory) or an operator. One such loss does not prove that an
     /// item is the cause: the item must have been alone in two workers that were killed.

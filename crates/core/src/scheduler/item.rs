@@ -86,6 +86,8 @@ pub struct EndedItem<P> {
     pub launched: Option<Time>,
     /// Items in its batch at the launch.
     pub batch_size: u32,
+    /// It failed because its batch ran for longer than `batch_timeout_s` when no other item was left in it.
+    pub hung_alone: bool,
 }
 
 /// Where an item is.

@@ -1,11 +1,13 @@
 //! What is due: the next action, and when to look again.
 
-use crate::request::{ItemId, ReplicaId};
+use crate::replicas::held_items::HeldItem;
+use crate::request::{BatchId, ItemId, ReplicaId};
 use crate::scheduler::action::Action;
 use crate::scheduler::item::{EndedItem, Payload};
 use crate::scheduler::state::Scheduler;
 use crate::tables::outcome::Outcome;
 use crate::time::Time;
+use smallvec::SmallVec;
 use std::time::Duration;
 
 impl<P: Payload> Scheduler<P> {
@@ -101,6 +103,7 @@ impl<P: Payload> Scheduler<P> {
             return self.hang(now);
         }
         let replica = batch.replica;
+        self.fail_hung(replica, id);
         self.replicas.condemn(replica);
         self.open_sets.condemn(replica);
         // In an open set all batches of the replica run. It is killed once.
@@ -110,5 +113,21 @@ impl<P: Payload> Scheduler<P> {
             }
         }
         Some(Action::Kill(replica))
+    }
+
+    /// Ends the item of a batch that hangs, if it is the only one that the model still computes: it would hang again, and cost
+    /// another worker. Of several items each may be the one that hangs.
+    fn fail_hung(&mut self, replica: ReplicaId, batch: BatchId) {
+        let Some(held) = self.replicas.items(replica) else { return };
+        // In an open set all items run.
+        let is_running = |held: &HeldItem<P::Input>| self.rules.joins || held.batch == batch;
+        let running: SmallVec<[ItemId; 2]> =
+            held.iter().filter(|(_, held)| is_running(held)).map(|(id, _)| id).take(2).collect();
+        let [id] = running[..] else { return };
+        self.depart(id);
+        if let Some(ended) = self.end(id) {
+            self.pending.push_back(Action::Forget(replica, id));
+            self.pending.push_back(Action::Fail(EndedItem { hung_alone: true, ..ended }, Outcome::WorkerLost));
+        }
     }
 }

@@ -273,7 +273,7 @@ impl<P: Payload> Scheduler<P> {
         }
         let launched = runs_since.or(entry.launched);
         let Entry { batch_size, payload, waiting, .. } = entry;
-        Some(EndedItem { id, payload, arrival: waiting.arrival, launched, batch_size })
+        Some(EndedItem { id, payload, arrival: waiting.arrival, launched, batch_size, hung_alone: false })
     }
 
     /// No client waits for an item any more. A worker that has it keeps its input in mind: if the worker is lost, the item may be

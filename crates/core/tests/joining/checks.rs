@@ -48,6 +48,12 @@ impl World {
                 let replica = self.replicas.get_mut(&id).expect("it is up");
                 let is_first = !replica.is_killed;
                 (replica.is_killed, replica.is_condemned) = (true, true);
+                if let [hung] = &replica.held[..]
+                    && self.items.contains_key(&hung.id)
+                {
+                    // It runs nowhere again.
+                    self.foreseen.insert(hung.id, Outcome::WorkerLost);
+                }
                 self.hold(is_first, || format!("{id:?} was killed twice"));
             }
         }

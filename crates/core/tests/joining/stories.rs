@@ -189,3 +189,21 @@ fn items_that_run_side_by_side_are_learned_one_by_one_and_a_worker_that_reports_
     }
     assert!(matches!(scheduler.poll(now + timeout), Some(Action::Kill(ReplicaId(0)))));
 }
+
+#[test]
+fn only_an_item_that_was_alone_in_its_replica_when_that_hung_does_not_run_again() {
+    for items in 1..=2 {
+        let mut scheduler = scheduler(4, None, 1);
+        let timeout = Duration::from_secs_f64(DeploymentOptions::for_test().batch_timeout_s);
+        for id in 1..=items {
+            assert!(scheduler.submit(Time(0), NewItem { timeout: Some(10 * timeout), ..item(id, 1) }).is_ok());
+            launched(&mut scheduler, Time(0));
+        }
+        let hung = Time(0) + timeout;
+        let failed = std::iter::from_fn(|| scheduler.poll(hung))
+            .filter(|action| matches!(action, Action::Fail(ended, Outcome::WorkerLost) if ended.hung_alone));
+        assert_eq!(failed.count(), usize::from(items == 1), "{items} items");
+        scheduler.replica_lost(hung, ReplicaId(0), Loss::Crashed);
+        assert_eq!(scheduler.queued_items(), if items == 1 { 0 } else { 2 });
+    }
+}

@@ -171,3 +171,49 @@ fn a_batch_that_sends_parts_does_not_hang_until_it_sends_no_more() {
     assert_eq!(scheduler.next_wake(), Some(Time(0) + hang));
     assert!(matches!(scheduler.poll(Time(0) + hang), Some(Action::Kill(ReplicaId(1)))));
 }
+
+/// What fails because the model hung on it alone.
+fn failed_alone(scheduler: &mut Scheduler<Input>, at: Time) -> Vec<u64> {
+    let actions = std::iter::from_fn(|| scheduler.poll(at));
+    let failed = actions.filter_map(|action| match action {
+        Action::Fail(ended, Outcome::WorkerLost) if ended.hung_alone => Some(ended.id.0),
+        Action::Fail(..) | Action::Launch(_) => panic!("{action:?}"),
+        Action::Forget(..) | Action::Kill(_) => None,
+    });
+    failed.collect()
+}
+
+#[test]
+fn an_item_that_hangs_alone_runs_once_and_an_equal_one_runs_alone_later() {
+    let (mut scheduler, input) = (scheduler(), Input::default());
+    let patient = |id| NewItem { timeout: Some(1000 * MINUTE), ..new_item(id, &input) };
+    assert!(scheduler.submit(Time(0), patient(1)).is_ok());
+    launched(&mut scheduler);
+    let hung = Time(0) + 10 * MINUTE;
+    assert_eq!(failed_alone(&mut scheduler, hung), [1]);
+    scheduler.replica_lost(hung, ReplicaId(1), Loss::Crashed);
+    assert!(scheduler.is_empty());
+    scheduler.replica_up(hung, ReplicaId(2), ReplicaClass::default());
+    for id in [2, 3] {
+        assert!(scheduler.submit(hung, patient(id)).is_ok(), "one hang may be this worker's own");
+    }
+    assert_eq!(launched(&mut scheduler).items, [ItemId(2)], "an equal input may hang too, so it runs alone");
+}
+
+#[test]
+fn of_several_items_in_a_batch_that_hangs_each_runs_again_and_the_last_one_that_is_left_does_not() {
+    for answered in 0..=2 {
+        let (mut scheduler, input) = (scheduler(), Input::default());
+        for id in 1..=3 {
+            let item = NewItem { timeout: Some(1000 * MINUTE), ..new_item(id, &input) };
+            assert!(scheduler.submit(Time(0), item).is_ok());
+        }
+        let batch = launched(&mut scheduler).batch;
+        (1..=answered).for_each(|id| assert!(scheduler.item_ended(batch, ItemId(id)).is_some()));
+        let hung = Time(0) + 10 * MINUTE;
+        let failed: &[u64] = if answered == 2 { &[3] } else { &[] };
+        assert_eq!(failed_alone(&mut scheduler, hung), failed, "{answered} of 3 were answered");
+        scheduler.replica_lost(hung, ReplicaId(1), Loss::Crashed);
+        assert_eq!(scheduler.queued_items() as u64, if answered == 2 { 0 } else { 3 - answered });
+    }
+}

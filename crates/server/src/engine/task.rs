@@ -71,6 +71,8 @@ pub struct Engine {
     joins: bool,
     /// They run side by side there, and the model makes no steps.
     side_by_side: bool,
+    /// A batch that runs longer is a hang.
+    batch_timeout: Duration,
     scheduler: Scheduler<Pending>,
     links: BTreeMap<ReplicaId, Link>,
     /// Replicas in which a suspect runs alone.
@@ -102,6 +104,7 @@ impl Engine {
             clock,
             joins: rules.joins,
             side_by_side: rules.side_by_side,
+            batch_timeout: rules.batch_timeout,
             scheduler: Scheduler::new(rules),
             links: BTreeMap::new(),
             trials: BTreeSet::new(),

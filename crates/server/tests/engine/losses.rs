@@ -197,6 +197,27 @@ async fn a_time_in_which_the_engine_itself_did_not_run_is_no_hang() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_item_that_hangs_alone_fails_at_its_time_out_and_costs_one_worker() {
+    let mut rig = Rig::running(|options| (options.batch_timeout_s, options.request_timeout_s) = (30.0, 600.0));
+    let mut worker = rig.worker().await;
+    let hangs = rig.call("hangs");
+    worker.batch().await;
+    let failure = hangs.await.unwrap().result.unwrap_err();
+    assert_eq!(failure.outcome, Outcome::WorkerLost);
+    let detail = "d computed this input alone for longer than batch_timeout_s = 30, so its worker is replaced; the input is \
+                  not tried again";
+    assert_eq!(failure.detail, detail);
+    rig.lose(worker, Loss::Crashed).await;
+    rig.assert_empty().await;
+    let mut other = rig.worker().await;
+    let later = rig.call("later");
+    let batch = other.batch().await;
+    assert_eq!(texts(&batch)[0].1, "later", "the input that hung is not computed again");
+    other.answer(&batch).await;
+    assert_eq!(text(&later.await.unwrap()), right("later"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_retry_what_had_started_fails() {
     let mut rig = Rig::running(|options| options.retry = false);
     let (mut worker, batch, calls) = loaded(&mut rig).await;

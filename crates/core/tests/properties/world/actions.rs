@@ -32,6 +32,21 @@ impl World {
             !replica.batches.is_empty() && replica.runs_since + limit == now
         });
         self.hold(Promise::Wakes, holds, || format!("{id:?} was killed although its batch was not at its limit"));
+        self.foresee_hung(id);
+    }
+
+    /// The last item of a batch that hangs runs nowhere again.
+    fn foresee_hung(&mut self, id: ReplicaId) {
+        let Some(&running) = self.replicas.get(&id).and_then(|replica| replica.batches.first()) else { return };
+        let batch = &self.batches[&running];
+        let is_live = |item: &ItemId| self.items.get(item).is_some_and(|item| item.place == Place::Batch(running));
+        let live: Vec<ItemId> = batch.items.iter().copied().filter(is_live).collect();
+        if let [hung] = live[..]
+            && batch.left.is_empty()
+        {
+            self.foreseen.insert(hung, Outcome::WorkerLost);
+            self.leaves(hung);
+        }
     }
 
     fn failed(&mut self, ended: &EndedItem<Input>, outcome: Outcome, forgotten: Option<(ReplicaId, ItemId)>) {

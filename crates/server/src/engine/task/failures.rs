@@ -73,7 +73,13 @@ impl Engine {
             }
             Outcome::WorkerLost => {
                 let name = &self.deployment;
-                let detail = if ended.payload.sequence > 0 {
+                let detail = if ended.hung_alone {
+                    let limit = self.batch_timeout.as_secs_f64();
+                    format!(
+                        "{name} computed this input alone for longer than batch_timeout_s = {limit}, so its worker is replaced; \
+                         the input is not tried again"
+                    )
+                } else if ended.payload.sequence > 0 {
                     format!("the worker of {name} died or hung after it had sent a part of this answer")
                 } else if ended.batch_size <= 1 {
                     format!(
