@@ -17,9 +17,11 @@ ENDLESS = 1_000_000_000
 class Stalled:
     """A stream that is read only when the test says so."""
 
-    def __init__(self, server: Server, path: str, parts: int, letters: int = 10_000) -> None:
+    def __init__(
+        self, server: Server, path: str, parts: int, letters: int = 10_000, *, receive_buffer: int = 4096
+    ) -> None:
         self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.settimeout(60)
         self._socket.connect(("127.0.0.1", server.port))
         body = json.dumps({"parts": parts, "letters": letters}).encode()
@@ -37,6 +39,15 @@ class Stalled:
                 body += file.read(size)
                 file.readline()
         return body.decode().splitlines()
+
+    def read_slowly(self, at_once: int, pause_s: float) -> bytes:
+        """Read so many bytes after each pause, to the end."""
+        found = bytearray()
+        with self._socket:
+            while data := self._socket.recv(at_once):
+                found += data
+                time.sleep(pause_s)
+        return bytes(found)
 
     def close(self) -> None:
         self._socket.close()
@@ -134,3 +145,13 @@ def test_a_client_that_reads_nothing_for_too_long_is_too_slow(serve: Serve, path
     until(lambda: server.metric("jitney_running_items", deployment=path) == 0, "its worker is free")
     assert server.post(f"/{path}", {"parts": 2, "letters": 1}).status == 200
     stalled.close()
+
+
+def test_a_client_that_reads_slowly_and_steadily_gets_everything(serve: Serve) -> None:
+    server = serve("flowing.py", arguments=("--body-timeout-s", "1"))
+    # So fast that it is far above the least rate, and so slow that the kernel's own buffer would hide what it reads.
+    reader = Stalled(server, "/steps", 500, receive_buffer=64 << 10)
+    found = reader.read_slowly(14_000, 0.02)
+    assert found.endswith(b"0\r\n\r\n"), "the connection was not closed before the end"
+    assert found.count(b'{"part":') == 500
+    until(lambda: server.metric("jitney_streams_total", deployment="steps", outcome="ok") == 1, "the count")

@@ -3,11 +3,12 @@
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::driver;
 use crate::protocols::connection::driver::Closing;
-use crate::protocols::connection::limits::{ACCEPT_PAUSE, BACKLOG, WARN_EVERY};
+use crate::protocols::connection::limits::{ACCEPT_PAUSE, BACKLOG, UNSENT_BYTES, WARN_EVERY};
 use crate::protocols::connection::services::Services;
 use crate::protocols::connection::socket::Stream;
 use jitney_core::tables::metrics;
 use prometheus::IntGauge;
+use socket2::SockRef;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -126,6 +127,8 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     // A restart must not wait for the last connections of its predecessor to be forgotten.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
+    // Accepted sockets inherit it. A kernel that does not know it can serve all the same.
+    let _ = SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES);
     socket.listen(BACKLOG)
 }
 
