@@ -65,7 +65,7 @@ pub(crate) fn not_read(body: &[u8], error: &serde_json::Error) -> Failure {
 }
 
 impl<'a> Body<'a> {
-    /// Reads the document; what is in `input` is read by `inputs`.
+    /// Reads the document. `inputs` reads the value of `input` later.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
         let read: Result<Object<Body>, _> = serde_json::from_slice(bytes);
         read.map(|Object(body)| body).map_err(|error| not_read(bytes, &error))

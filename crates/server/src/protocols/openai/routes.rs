@@ -75,7 +75,7 @@ fn predict_of_kserve(path: &str, model: &str) -> Problem {
 /// Whether this is what OpenAI's clients ask for when their base URL does not end with the version.
 pub(crate) fn lacks_version(path: &str) -> bool {
     let path = path.strip_prefix('/').unwrap_or_default();
-    // Azure's have routes of their own.
+    // Azure's clients ask for paths below `openai/`.
     path.starts_with("openai/")
         || matches!(
             path,

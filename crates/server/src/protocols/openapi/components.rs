@@ -48,8 +48,8 @@ impl Components {
         with_shared_refs(&schema, &prefix)
     }
 
-    /// Like `adopt`, for a schema that is worth a name of its own: an object with a title becomes a component too, so
-    /// that generated clients have one class for it wherever it stands.
+    /// Like `adopt`, but an object with a title becomes a component too, under its title. So generated clients have one
+    /// class for it, however often it is used.
     pub(crate) fn adopt_by_name(&mut self, deployment: &str, mut schema: Value) -> Value {
         let name = schema["title"].as_str().map(str::to_owned);
         let Some(name) = name.filter(|name| schema["properties"].is_object() && schema["$defs"].get(name).is_none())

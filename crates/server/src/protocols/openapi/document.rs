@@ -44,7 +44,7 @@ pub(crate) fn page(state: &ServerState) -> Reply {
         "info": {
             "title": "jitney",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "One item per request, or many on /batch; items are batched by the server. JSON has no NaN and no infinities: in answers they are null, and null in a list of floats is NaN. A client that closes its side of the connection is taken to be gone.",
+            "description": "One item per request, or many on /batch; items are batched by the server. JSON has no NaN and no infinities: in answers they are null, and null in a list of floats is NaN. A client that closes its side of the connection counts as disconnected.",
         },
         "paths": paths,
         "components": {

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 pub(crate) struct Schemas {
     /// One item as a document.
     item: Value,
-    /// One item as the fields of a form, for which generators of clients want a class of its own.
+    /// One item as the fields of a form. Generators of clients need a separate class for it.
     form: Value,
     /// One answer as JSON has it.
     answer: Value,

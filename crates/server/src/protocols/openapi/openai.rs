@@ -71,7 +71,7 @@ fn request(models: &[String]) -> Value {
     let text = json!({ "type": "string" });
     json!({
         "type": "object",
-        "description": "Fields that the model's own input has besides go with each input; others are passed over.",
+        "description": "Further fields of the model's own input go with each item of input; unknown fields are ignored.",
         "required": ["model", "input"],
         "properties": {
             "model": { "type": "string", "enum": models },

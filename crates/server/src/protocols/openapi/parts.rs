@@ -18,7 +18,7 @@ pub(crate) fn problem_schema() -> Value {
             "reason": { "type": "string", "enum": reasons, "description": "Stable; also in the header x-jitney-reason." },
             "detail": { "type": "string" },
             "request_id": { "type": "string" },
-            "field": { "type": "string", "description": "The part of the input that is to blame, such as $.width." },
+            "field": { "type": "string", "description": "The part of the input that is wrong, such as $.width." },
         },
     })
 }
@@ -28,7 +28,7 @@ pub(crate) fn answer_headers() -> Value {
     json!({
         "RequestId": header("The caller's x-request-id, or a new one.", "string"),
         "ServerTiming": header("Milliseconds in the queue, around the model, and in it.", "string"),
-        "BatchSize": header("Items in the batch that this item rode in; 0 if it never rode.", "integer"),
+        "BatchSize": header("Number of items in the batch of this item; 0 if the item was in no batch.", "integer"),
         "Failed": header("How many items of the request failed.", "integer"),
         "Reason": header("The reason of the problem, for programs.", "string"),
         "RetryAfter": header("Whole seconds to wait before another try, at most 30.", "integer"),
@@ -62,7 +62,7 @@ pub(crate) fn problems(
 ) -> Map<String, Value> {
     let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for &outcome in Outcome::ALL {
-        // A caller that has gone away sees no answer.
+        // A client that has disconnected sees no answer.
         if said(outcome) && !matches!(outcome, Outcome::Ok | Outcome::Cancelled) {
             by_status.entry(status(outcome)).or_default().push(outcome.reason());
         }
@@ -82,7 +82,7 @@ pub(crate) fn parameters() -> Value {
     json!({
         "RequestId": header("x-request-id", "Names the request in logs. Of 1 to 128 visible ASCII characters; another one is replaced.", json!({ "type": "string" })),
         "Timeout": header("x-request-timeout-ms", "How long the caller waits; after that the item is dropped.", json!({ "type": "integer", "minimum": 1, "maximum": u64::MAX })),
-        "Priority": header("x-priority", "A head start over the next class, not a world of its own.", json!({ "type": "string", "enum": ["high", "normal", "low"], "default": "normal" })),
+        "Priority": header("x-priority", "The class of the request. Each class has a head start in the queue over the next class.", json!({ "type": "string", "enum": ["high", "normal", "low"], "default": "normal" })),
     })
 }
 

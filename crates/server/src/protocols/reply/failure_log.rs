@@ -1,12 +1,12 @@
-//! From what a client was told back to the log: a failed request by its id.
+//! Logs failed requests with their id, so that an operator finds the cause of an answer.
 
 use crate::values::answer::Failure;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many faults are told in a window; a model that fails on every item must not flood the log.
-const TOLD_PER_WINDOW: u32 = 10;
+/// Most failures that are logged in a window. A model that fails on every item must not flood the log.
+const LINES_PER_WINDOW: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(10);
 
 static THROTTLE: Mutex<Throttle> = Mutex::new(Throttle::new());
@@ -39,25 +39,26 @@ fn is_fault(outcome: Outcome) -> bool {
 #[derive(Debug)]
 struct Throttle {
     since: Option<Instant>,
-    told: u32,
+    lines: u32,
     untold: u32,
 }
 
 impl Throttle {
     const fn new() -> Throttle {
-        Throttle { since: None, told: 0, untold: 0 }
+        Throttle { since: None, lines: 0, untold: 0 }
     }
 
-    /// How many were left out since the last one that was told, or nothing if this one is left out too.
+    /// Decides whether a failure is logged. Returns how many were left out since the last one that was logged; `None`
+    /// if this one is left out too.
     fn pass(&mut self, now: Instant) -> Option<u32> {
         if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
-            (self.since, self.told) = (Some(now), 0);
+            (self.since, self.lines) = (Some(now), 0);
         }
-        if self.told == TOLD_PER_WINDOW {
+        if self.lines == LINES_PER_WINDOW {
             self.untold += 1;
             return None;
         }
-        self.told += 1;
+        self.lines += 1;
         Some(std::mem::take(&mut self.untold))
     }
 }
@@ -69,8 +70,8 @@ mod tests {
     #[test]
     fn a_flood_is_counted_and_told_with_the_next_window() {
         let (mut throttle, start) = (Throttle::new(), Instant::now());
-        let told = (0..50).filter(|_| throttle.pass(start).is_some()).count();
-        assert_eq!(told, TOLD_PER_WINDOW as usize);
+        let lines = (0..50).filter(|_| throttle.pass(start).is_some()).count();
+        assert_eq!(lines, LINES_PER_WINDOW as usize);
         assert_eq!(throttle.pass(start + WINDOW), Some(40));
         assert_eq!(throttle.pass(start + WINDOW), Some(0));
     }

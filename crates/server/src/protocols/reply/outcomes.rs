@@ -35,8 +35,8 @@ pub(crate) fn offers(kind: &str) -> &'static [&'static str] {
     if matches!(kind, "array" | "any") { ALL } else { &ALL[..2] }
 }
 
-/// The outcomes in the most welcome type. As one array they can only be written if all are there and alike; a client
-/// that takes nothing else is told so.
+/// Writes the outcomes in the type that the client prefers. One array is possible only if all items have answers of one
+/// type and shape. If the client takes nothing else, this fails and says so.
 pub(crate) fn write(
     mut items: Vec<ItemValues>,
     accept: &Accept,

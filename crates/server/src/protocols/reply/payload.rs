@@ -151,7 +151,7 @@ impl ReplyBody {
         }
     }
 
-    /// Bytes of an answer in one piece; of a stream nobody knows.
+    /// Bytes of an answer in one piece; `None` for a stream, whose length is not known.
     pub(crate) fn len(&self) -> Option<usize> {
         match &self.content {
             Content::Whole(data) => Some(data.as_ref().map_or(0, Bytes::len)),

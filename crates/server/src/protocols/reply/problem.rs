@@ -1,4 +1,4 @@
-//! Failures as answers: what all protocols say of them alike, and the form that jitney's own routes give them.
+//! Failures as answers: what all protocols say about them, and the form that jitney's own routes give them.
 
 use crate::protocols::connection::limits::RETRY_AFTER_MOST_S;
 use crate::protocols::connection::upload::Upload;
@@ -34,7 +34,7 @@ pub(crate) struct ProblemDocument<'a> {
 }
 
 impl<'a> ProblemDocument<'a> {
-    /// What a client is told of this failure.
+    /// The document that describes this failure to a client.
     pub(crate) fn of(failure: &'a Failure, request_id: &'a str) -> ProblemDocument<'a> {
         ProblemDocument {
             r#type: "about:blank",
@@ -113,7 +113,7 @@ impl Problem {
         &self.failure.detail
     }
 
-    /// The field of the input that is to blame.
+    /// The field of the input that caused the failure.
     pub(crate) fn field(&self) -> Option<&str> {
         self.failure.field.as_deref()
     }
@@ -123,8 +123,8 @@ impl Problem {
         chosen_status(&self.failure)
     }
 
-    /// The answer, in the form of a protocol. What all protocols say alike (`retry-after`, `x-jitney-reason`, …) is not the
-    /// form's business. The log names the deployment.
+    /// The answer, in the form of a protocol. This function writes what all protocols have in common (`retry-after`,
+    /// `x-jitney-reason`, …); `form` writes the rest. The log names the deployment.
     pub(crate) fn reply(self, deployment: Option<&str>, form: ProblemForm, id: &RequestId) -> Reply {
         let id_text = id.text();
         failure_log::tell(&id_text, deployment, &self.failure);

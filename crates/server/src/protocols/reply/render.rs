@@ -99,8 +99,9 @@ fn rendered(media: &'static str, body: impl Into<Bytes>) -> Rendered {
     Rendered { media: HeaderValue::from_static(media), body: body.into() }
 }
 
-/// A value as it came. A small one is a slice of what its batch gave, which would stay alive with it until a slow client
-/// has taken it; so it is copied, which costs less than the write that follows. A large one has memory of its own.
+/// The bytes of a value, unchanged. A small value is a slice of the results of its batch, which would stay in memory
+/// until a slow client has taken the answer. So it is copied, which costs less than the write that follows. A large
+/// value has separate memory.
 fn as_it_came(part: &OutputPart, alone: bool) -> Bytes {
     let is_own = alone || part.data.len() >= OWN_BYTES;
     if is_own { part.data.clone() } else { Bytes::copy_from_slice(&part.data) }

@@ -53,8 +53,9 @@ impl RequestId {
         }
     }
 
-    /// Writes the id, where the time went and how many rode along: one allocation for all values. What was refused before
-    /// it waited or rode says so with zeros. `is_first_part` says that `model` of the timing ends with the first part of the answer.
+    /// Writes the headers with the id, the times and the size of the batch, with one allocation for all values. A
+    /// request that was refused before it was queued or was in a batch has zeros. `is_first_part` says that `model` of
+    /// the timing ends with the first part of the answer.
     pub(crate) fn write_headers(&self, headers: &mut HeaderMap, timing: &Timing, is_first_part: bool) {
         let mut text = Vec::with_capacity(96);
         if let RequestId::Fresh(number) = self {

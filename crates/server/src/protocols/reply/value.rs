@@ -42,7 +42,7 @@ pub(crate) fn base64_f32(body: &mut Vec<u8>, part: &OutputPart) -> Result<(), Fa
     Ok(())
 }
 
-/// The place of the first element that JSON has no word for: NaN or an infinity.
+/// The index of the first element that JSON cannot write: NaN or an infinity.
 pub(crate) fn not_finite(dtype: Dtype, data: &[u8]) -> Option<usize> {
     match dtype {
         Dtype::Float16 => {

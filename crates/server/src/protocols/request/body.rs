@@ -197,8 +197,9 @@ async fn slow(
             if received > most {
                 return Err(too_large("more", most, state));
             }
-            // Whoever begins with a large body leaves half of it to those who are under way: before they are at their ends they will need twice
-            // what they hold. Else all would come half-way, and nobody to the end.
+            // A large body that begins may take only half of the bytes. The other half is for the bodies that are
+            // already in progress: each may need twice what it holds before it ends. Otherwise all would come half-way,
+            // and none would end.
             let all = options.max_receiving_bytes;
             let is_new = received == bytes.len() as u64 && !is_small;
             let most_held = if is_new { all.div_ceil(2).max(received).min(all) } else { all };
@@ -216,7 +217,7 @@ async fn slow(
     }
 }
 
-/// Pieces as they came, except that short ones are joined.
+/// The pieces of a body in order. Short pieces are joined, the others are not copied.
 #[derive(Default)]
 struct Gathered {
     chunks: Chunks,
@@ -250,7 +251,7 @@ fn too_large(got: &str, most: u64, state: &ServerState) -> Problem {
     Problem::new(Outcome::TooLarge, detail).close()
 }
 
-/// What helps whoever has sent more than these bytes.
+/// The advice to a client that has sent more than `most` bytes.
 pub(crate) fn remedy(most: u64, state: &ServerState) -> &'static str {
     if most < state.options.max_body_bytes { "send less" } else { "send less, or raise max_body_bytes" }
 }

@@ -1,4 +1,5 @@
-//! Compression of bodies, in both directions. What comes in is inflated up to the limit of a body, and not a byte beyond.
+//! Compression of bodies, in both directions. The body of a request is inflated up to the limit of a body, and not
+//! further.
 
 use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
@@ -23,7 +24,7 @@ use std::time::Duration;
 const PIECE: usize = 16 * 1024;
 /// Inflated bytes between two looks at the limits.
 const STEP: u64 = 64 * 1024;
-/// What a compressed byte may become at the most, when it stands for zeros.
+/// Most bytes that one compressed byte can become. It does so when it stands for zeros.
 const RATIO: usize = 1032;
 
 /// How bytes are compressed.
@@ -242,7 +243,7 @@ fn is_worth(spent: Duration, bytes: usize) -> bool {
     spent <= FREE + Duration::from_secs_f64(bytes as f64 / LEAST_RATE)
 }
 
-/// The time that this thread has had a core, since whenever: a machine that is busy with others is nobody's fault.
+/// Processor time that this thread has used. Unlike clock time, it does not grow while other programs use the core.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()

@@ -153,7 +153,7 @@ fn object(schema: &Schema, pieces: Vec<Piece>) -> Chunks {
 /// type has it. What does not fit is left as text for the deployment to refuse, by the name of the field.
 fn value(document: &mut Document, field: Option<&Schema>, piece: &Piece) {
     let text = std::str::from_utf8(&piece.data).ok();
-    // Of a field that is not known only the form says what it is: what is in a file must not make it text or bytes.
+    // If the field is unknown, only the form decides: the content of a file must not turn the file into text.
     let is_text = field.map_or(!piece.is_file, |field| allows(field, "string") && !holds_bytes(field));
     // A JSON string that is not said to be one is text that happens to have quotes.
     let is_json = piece.is_json || !(piece.is_file || is_text || quoted_text(&piece.data));

@@ -28,8 +28,8 @@ pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>)
     Metadata::new(id.call_id(), further)
 }
 
-/// The metadata of a request with its headers of these names, as far as they are there. The values of one name are joined, as
-/// proxies join them.
+/// The metadata of a request, together with those of its headers that have these names. Values of one name are joined,
+/// as proxies do.
 pub(crate) fn with_headers(metadata: &Metadata, headers: &HeaderMap, names: &[String]) -> Metadata {
     if names.is_empty() {
         return metadata.clone();

@@ -33,7 +33,7 @@ pub(crate) enum Reading {
     Form,
 }
 
-/// One row: a media type as it is shown, what a body may say of itself to be meant by it, and how it is then read.
+/// A media type as messages show it, the content types that select it, and how such a body is read.
 type Row = (&'static str, &'static [BodyType], Reading);
 
 const JSON: Row = ("application/json", &[BodyType::Json], Reading::As(Tag::Json));
@@ -219,7 +219,7 @@ pub(crate) fn arrays_taken(manifest: &DeploymentManifest, parts: SmallVec<[Part;
     Ok(DecodedItem { parts, group, cost })
 }
 
-/// What a body that is no JSON may be instead. The worker says the same of those that only it looks into.
+/// Adds what a body that is not JSON may be. The worker gives the same hints for bodies that only the worker reads.
 fn hinted(failure: Failure, kind: InputKind, tag: Tag, body: &Chunks) -> Failure {
     let start = body.0.first().map_or(&[][..], |first| first.trim_ascii_start());
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-%".contains(byte);

@@ -79,7 +79,7 @@ fn classify(essence: &str) -> BodyType {
     }
 }
 
-/// The type of a request's body as it is written; empty if nothing is said.
+/// The content type of a request, exactly as the client wrote it; empty if the client sent none.
 pub(crate) fn content_type(headers: &HeaderMap) -> &[u8] {
     headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes())
 }
@@ -89,10 +89,10 @@ pub(crate) fn check_content_encoding(headers: &HeaderMap) -> Result<(), Failure>
     check_encoding(headers, &CONTENT_ENCODING, "identity")
 }
 
-/// Refuses transfer codings beside `chunked`, which is undone below. Of transfer codings hyper refuses those whose last is
-/// not `chunked`, and undoes only that one; what stands before it is left to us. A `content-length` beside a
-/// `transfer-encoding` cannot be seen here: hyper drops it before, reads the body as chunked, and ends the connection after
-/// the answer, as RFC 9112 (6.3) has it.
+/// Refuses all transfer codings except `chunked`. hyper undoes a final `chunked` and refuses codings that do not end
+/// with it; this function refuses codings that stand before it. A request that has both `content-length` and
+/// `transfer-encoding` cannot be seen here: hyper drops the `content-length`, reads the body as chunked, and ends the
+/// connection after the answer, as RFC 9112 (6.3) demands.
 pub(crate) fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), Failure> {
     check_encoding(headers, &TRANSFER_ENCODING, "chunked")
 }
@@ -129,7 +129,8 @@ pub(crate) fn image_came_as_form(headers: &HeaderMap, failure: Failure) -> Failu
     Failure { detail: format!("{}; {why}", failure.detail), ..failure }
 }
 
-/// Says of a body that is no JSON that it came as a form. `curl -d` says this of every body unless it has another type.
+/// Adds to the failure of a body that is not JSON that its content type is a form. `curl -d` sends this type by
+/// default.
 pub(crate) fn came_as_form(headers: &HeaderMap, failure: Failure) -> Failure {
     if !is_form(headers) || failure.outcome != Outcome::MalformedBody {
         return failure;

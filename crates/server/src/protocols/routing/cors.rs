@@ -10,7 +10,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 
-/// How long a browser may remember what it was told, in seconds; Chrome's own bound.
+/// How long a browser may remember the answer to a preflight request, in seconds. Chrome allows no more.
 const MAX_AGE: &str = "7200";
 const METHODS: &str = "GET, HEAD, POST, OPTIONS";
 const HEADERS: &str = "authorization, content-type, x-api-key, x-priority, x-request-id, x-request-timeout-ms";
@@ -29,7 +29,7 @@ impl Origins<'_> {
         self.0.iter().any(matches)
     }
 
-    /// The answer to a browser that asks before it sends; `None` if this is no such question. It carries no key.
+    /// The answer to a preflight request of a browser, which carries no key; `None` for all other requests.
     pub(crate) fn preflight(self, head: &Parts) -> Option<Reply> {
         let origin = head.headers.get(ORIGIN)?;
         let asks = head.method == Method::OPTIONS && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
@@ -40,7 +40,7 @@ impl Origins<'_> {
         *reply.status_mut() = StatusCode::NO_CONTENT;
         let headers = reply.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-        // Clients send headers of their own (`x-stainless-os`, …): which of them does not matter to us.
+        // Clients send further headers (`x-stainless-os`, …). All headers are allowed.
         let wanted = head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.unwrap_or(HeaderValue::from_static(HEADERS)));
         headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));

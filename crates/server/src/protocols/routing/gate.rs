@@ -17,7 +17,7 @@ pub(crate) enum GateStop {
     Refused(Problem),
 }
 
-/// Lets a request through or not. `own_host` as `origin::check` has it; `None` if everybody may come.
+/// Lets a request through, or stops it. `own_host` is that of `origin::check`; `None` if all hosts are allowed.
 pub(crate) fn pass(
     state: &ServerState,
     own_host: Option<&str>,

@@ -9,8 +9,8 @@ use hyper::http::{Uri, Version};
 use jitney_core::tables::outcome::Outcome;
 use std::net::IpAddr;
 
-/// Refuses a request that names several hosts, and one of HTTP/1.1 that names none (RFC 9112, 3.2): whoever stands between
-/// may have read another one than we would.
+/// Refuses a request that names several hosts, and a request of HTTP/1.1 that names none (RFC 9112, 3.2). A proxy in
+/// front of the server may have read another host than the server would.
 pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let detail = match headers.get_all(HOST).iter().count() {
         0 if version == Version::HTTP_11 => "the request has no Host header; send one, such as `Host: localhost`",
@@ -23,7 +23,8 @@ pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Pr
 /// Refuses what was meant for another host, or comes from a page of another that was not allowed by name. `own` is the
 /// host that was bound.
 pub(crate) fn check(own: &str, uri: &Uri, headers: &HeaderMap, allowed: Origins<'_>) -> Result<(), Problem> {
-    // Whoever names no host is no browser. An address is no name that somebody else could give to us.
+    // A request without a host does not come from a browser. A host that is an IP address is safe: no other page can
+    // give its name to that address.
     let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
     for host in hosts.chain(uri.authority().map(|authority| authority.as_str().as_bytes())) {
         let name = name(host);

@@ -49,7 +49,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a route answers also those who have no key: load balancers and supervisors do not have one.
+    /// Whether a route also answers clients that have no key, such as load balancers and supervisors.
     pub(crate) fn is_open(self, path: &str, options: &ServerOptions) -> bool {
         match self {
             // The docs are the same page everywhere, and ask for a key themselves: a browser cannot send one for a page.

@@ -188,7 +188,7 @@ async fn page(state: &ServerState, head: &Parts) -> Result<Reply, Problem> {
     };
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     let reply = match &*name {
-        // Asked of the server as a whole, by those who look whether it is there.
+        // `OPTIONS *` asks about the server as a whole. Monitors use it to check that the server is up.
         "*" if head.method == Method::OPTIONS => pages::options(),
         "" | "livez" | "readyz" | "metrics" | "config" | "docs" | "openapi.json" if !is_read => {
             return Err(Problem::wrong_method(head, READ));

@@ -1,5 +1,5 @@
-//! The fields of a request that are not the API's own but the deployment's: each of its inputs gets them, and they are
-//! checked where those of its own route are.
+//! The fields of a request that are not part of the OpenAI API. They belong to the deployment: each input gets them,
+//! and they are checked like fields of a request to the deployment itself.
 
 use crate::protocols::openai::input::not_read;
 use crate::protocols::request::schema::property;
@@ -129,7 +129,7 @@ mod tests {
     fn a_short_request_does_not_become_a_long_one() {
         let body = format!(r#"{{"input_type": "{}"}}"#, "x".repeat(1000));
         let extra = read(&body, None).unwrap();
-        assert!(extra.check_room(256, 0).is_ok(), "a quarter of a MB is little for anybody");
+        assert!(extra.check_room(256, 0).is_ok(), "256 KiB are always allowed");
         let failure = extra.check_room(300, 60_000).unwrap_err();
         assert_eq!(failure.outcome, Outcome::TooLarge);
         assert!(failure.detail.contains("300 inputs"), "{}", failure.detail);
