@@ -20,7 +20,7 @@ from peers import environments
 from peers.catalog import SERVERS, Server
 from peers.environments import NotInstalledError
 from peers.generator import Generator, named
-from peers.loads import LOADS
+from peers.loads import EVERY, LOADS, STREAMS
 from peers.measure import USED_UP, Run
 from peers.plan import POINTS, SAME, Plan, choose, estimate_s
 from peers.report import Report
@@ -31,7 +31,7 @@ RESULTS = run.HERE / "results"
 def arguments_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default="", help=f"only these, and jitney: {','.join(SERVERS)} (fastapi: all three)")
-    parser.add_argument("--loads", default="", help=f"only these: {','.join(LOADS)}")
+    parser.add_argument("--loads", default="", help=f"only these: {','.join(EVERY)} (default: {','.join(LOADS)})")
     parser.add_argument(
         "--points", default="", help=f"only these: {','.join([*POINTS, *SAME])} (default: without `same`)"
     )
@@ -68,6 +68,16 @@ def points_of(text: str, generator: Generator) -> tuple[str, ...]:
             "POINTS: an open loop offers a share of what the closed ones showed; add one, such as `closed 64`"
         )
     return points
+
+
+def loads_of(text: str) -> tuple[str, ...]:
+    """The loads in a list with commas. Answers in parts are another table, so they are measured alone."""
+    loads = tuple(words(text, list(EVERY), "LOADS") if text else LOADS)
+    if 0 < sum(load in STREAMS for load in loads) < len(loads):
+        raise SystemExit(
+            f"LOADS: {', '.join(STREAMS)} are measured in a separate run; name only these, or none of them"
+        )
+    return loads
 
 
 def commit() -> str:
@@ -134,7 +144,7 @@ def describe(plan: Plan, generator: Generator, arguments: argparse.Namespace) ->
         "notes": notes,
     }
     return {
-        "kind": "peers",
+        "kind": "stream-peers" if plan.loads[0] in STREAMS else "peers",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": run.machine(),
         "versions": {
@@ -150,7 +160,11 @@ def main() -> int:
     arguments = arguments_of()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are ended and the file is closed
     chosen = words(arguments.peers, [name for name in SERVERS if name != "jitney"], "PEERS")
-    servers = [SERVERS["jitney"], *(SERVERS[name] for name in chosen)]
+    resumed = json.loads(arguments.resume.read_text())["method"]["loads"] if arguments.resume else None
+    loads = tuple(resumed or loads_of(arguments.loads))
+    listed = [SERVERS["jitney"], *(SERVERS[name] for name in chosen)]
+    # A server with a separate entry for answers in parts is only one row of each table.
+    servers = [one for one in listed if set(one.loads) & set(loads) or one.missing.keys() & set(loads)]
     if arguments.install_only:
         install(servers, arguments.max_download_gb, None)  # what could not be installed has been said
         return 0
@@ -173,7 +187,7 @@ def main() -> int:
         head = describe(plan, generator, arguments) | {"method": method | {"notes": notes}}
     else:
         asked = Plan(
-            tuple(words(arguments.loads, list(LOADS), "LOADS")),
+            loads,
             points_of(arguments.points, generator),
             arguments.repetitions,
             arguments.seconds,

@@ -104,7 +104,14 @@ def quantile(values: list[float], share: float) -> float:
     return statistics.quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]
 
 
-PROGRAMS = {"alone": alone, "at_once": at_once, "batches": at_once, "beside": beside}
+async def smollm2(variant: str, seconds: float) -> dict[str, float]:
+    """A language model: its engine alone, or behind HTTP."""
+    import smollm2  # noqa: PLC0415  imports the model's package
+
+    return smollm2.measure(variant, seconds)
+
+
+PROGRAMS = {"smollm2": smollm2, "alone": alone, "at_once": at_once, "batches": at_once, "beside": beside}
 PROGRAM = sys.argv[1] if len(sys.argv) > 1 else ""
 
 if __name__ == "__main__":

@@ -17,11 +17,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import scenarios
 import servers
+import smollm2
+import streaming
 from peers.environments import is_installed, version
-from scenarios import SCENARIOS, TARGETS, Figures, Scenario, Settings, in_program, start
+from scenarios import Figures, Scenario, Settings, in_program, start
 from summary import summary
 
+SCENARIOS = [*scenarios.SCENARIOS, *streaming.SCENARIOS]
+TARGETS = [*scenarios.TARGETS, *streaming.TARGETS]
 HERE = Path(__file__).resolve().parent
 Samples = dict[str, dict[str, list[dict[str, float]]]]
 
@@ -137,6 +142,9 @@ def main() -> int:
         if skipped and not shutil.which(generator):
             chosen = [scenario for scenario in chosen if scenario.needs != generator]
             missing.append(f"{generator}: not on PATH (the package {package}), skipped: {'; '.join(skipped)}")
+    if not smollm2.is_installed() and any(scenario.program == "smollm2" for scenario in chosen):
+        chosen = [scenario for scenario in chosen if scenario.program != "smollm2"]
+        missing.append("SmolLM2: not installed (make chat installs it)")
     for line in missing:
         print(f"not measured: {line}", file=sys.stderr)
 

@@ -18,7 +18,10 @@ from peers.catalog import SERVED, SERVERS, Place
 from peers.environments import is_installed, python_of
 
 HERE = Path(__file__).resolve().parent
-APPS = {"sleepy": "sleepy.py", "grouped": "sleepy.py", "rows": "tensors.py", "echo": "vectors.py"}
+STREAMS = {name: f"streams.py:{name.capitalize()}" for name in ("parts", "stamps", "steps", "batches")}
+APPS = STREAMS | {"sleepy": "sleepy.py", "grouped": "sleepy.py", "rows": "tensors.py", "echo": "vectors.py"}
+ECHO = {"sleepy": ("64",), "parts": ("stream",)}
+"""What the bare hyper server is to do in place of a constant answer."""
 TICKS = os.sysconf("SC_CLK_TCK")
 # The other servers serve the models of `make bench-peers`, at the settings that their files take without any.
 PEERS = {"mosec": SERVERS["mosec"], "fastapi": SERVERS["fastapi-batched"]}
@@ -156,7 +159,7 @@ def start(
             [sys.executable, "-m", "jitney", "serve", str(app), "--port", str(port), *(arguments or [])],
             f"/{model}",
         ),
-        "hyper": ([str(echo_binary()), str(port), *(["64"] if model == "sleepy" else [])], "/"),
+        "hyper": ([str(echo_binary()), str(port), *ECHO.get(model, ())], "/"),
     }
     command, path = commands[name]
     return Running(name, command, port, path, environment)

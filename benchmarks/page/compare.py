@@ -9,8 +9,8 @@ from peers.plan import SAME
 
 OURS = "jitney"
 # What is compared, and whether less is better.
-COMPARED = {"rps": False, "p50_ms": True, "p95_ms": True}
-SHOWN = ("rps", "p50_ms", "p95_ms", "p99_ms", "memory_mb")
+COMPARED = {"rps": False, "p50_ms": True, "p95_ms": True, "parts_s": False, "first_p50_ms": True, "gap_p99_ms": True}
+SHOWN = ("rps", "p50_ms", "p95_ms", "p99_ms", "parts_s", "first_p50_ms", "gap_p99_ms", "memory_mb")
 # A server that fails more than this share of its requests wins no comparison, ours loses it; but under overload all may
 # refuse, and then the latencies of those are compared that refuse about as much.
 MAX_FAILED = 0.01
@@ -108,7 +108,7 @@ def is_sound(ours: Entry, other: Entry, metric: str, is_overload: bool) -> bool:
     """Whether the other's figure may be held against ours."""
     if not is_overload:
         return other.failed <= MAX_FAILED
-    return metric == "rps" or abs(other.failed - ours.failed) <= ALIKE
+    return metric in ("rps", "parts_s") or abs(other.failed - ours.failed) <= ALIKE
 
 
 def is_worse(mine: Spread, theirs: Spread, is_less_better: bool) -> bool:
@@ -158,7 +158,7 @@ def rows_of(document: dict[str, Any]) -> list[Row]:
             verdicts: dict[str, Verdict] = {}
             for metric in COMPARED if ours else ():
                 assert ours
-                if metric == "rps" and point in OFFERED:
+                if metric in ("rps", "parts_s") and point in OFFERED:
                     continue  # each answers what it is asked for, or not: the closed loops have said what it can do
                 if verdict := judge(ours, entries, metric, point == "open 150%"):
                     verdicts[metric] = verdict

@@ -1,7 +1,7 @@
 """The page as Markdown: its parts, one after the other."""
 
 from page.compare import lost, rows_of
-from page.peers import headline, peers
+from page.peers import headline, peers, streams
 from page.results import Sources
 from page.stories import stories
 from page.targets import score, targets
@@ -30,6 +30,7 @@ def page(sources: Sources) -> str:
         "measure again, run `make bench`, `make bench-peers` and `make bench-stories`, then `make bench-page`.",
         "",
         *peers(sources.peers),
+        *streams(sources.streams),
         *stories(sources.stories),
         *targets(sources),
     ]

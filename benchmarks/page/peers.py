@@ -13,6 +13,8 @@ LOAD_TITLES = {
     "minilm": "MiniLM, texts of mixed lengths",
     "grouped": "5 ms + 0.1 ms per item, two group keys alternating",
     "bytes": "1 MB in and out",
+    "stream-noop": "64 parts of 4 letters, a model that does nothing",
+    "stream-sleepy": "steps of 8 ms + 0.2 ms per item (it sleeps), 10 to 500 parts",
 }
 POINT_TITLES = {
     "closed 1": "1 user",
@@ -58,16 +60,21 @@ def verdict_table(document: dict[str, Any], rows: list[Row]) -> list[str]:
     cells: list[list[str]] = []
     for row in rows:
         line = [f"{LOAD_TITLES[row.load]}, {POINT_TITLES[row.point]}"]
-        for metric in ("rps", "p50_ms", "p95_ms"):
+        for metric in judged(rows):
             found = row.verdicts.get(metric)
             word = f"**{found.outcome}**" if found and found.outcome == "lost" else found.outcome if found else "alone"
             line.append(f"{word} · {number(found.ratio)} of {names[found.best]}" if found else word)
         cells.append(line)
-    return table(["row", "requests/s", "p50", "p95"], cells)
+    return table(["row", *(COLUMNS[metric].removesuffix(", ms") for metric in judged(rows))], cells)
 
 
-def entry_cells(names: dict[str, str], entry: Entry, is_open: bool) -> list[str]:
-    shown = [*(["offered_rps"] if is_open else []), *SHOWN]
+def judged(rows: list[Row]) -> list[str]:
+    """The figures that are compared in these rows: those of the parts, where answers come in parts."""
+    has_parts = any("parts_s" in entry.metrics for row in rows for entry in row.entries)
+    return ["parts_s", "first_p50_ms", "gap_p99_ms", "p50_ms"] if has_parts else ["rps", "p50_ms", "p95_ms"]
+
+
+def entry_cells(names: dict[str, str], entry: Entry, shown: list[str]) -> list[str]:
     metrics = [spread(entry.metrics[name]) if name in entry.metrics else "" for name in shown]
     failed = "0" if entry.failed == 0 else f"{max(entry.failed * 100, 0.01):.2g} %"
     limit = "the generator" if entry.generator_was_limit else ""
@@ -76,11 +83,14 @@ def entry_cells(names: dict[str, str], entry: Entry, is_open: bool) -> list[str]
 
 def row_table(document: dict[str, Any], row: Row) -> list[str]:
     names, is_open = titles(document), row.point.startswith("open")
-    shown = [*(["offered_rps"] if is_open else []), *SHOWN]
+    shown = [
+        *(["offered_rps"] if is_open else []),
+        *(name for name in SHOWN if any(name in e.metrics for e in row.entries)),
+    ]
     header = ["server", "settings", *(COLUMNS[name] for name in shown), "failed", "limited by"]
     best = sorted(row.entries, key=lambda entry: -entry.metrics["rps"].median if "rps" in entry.metrics else 0)
     drop = all(not entry.generator_was_limit for entry in row.entries)
-    lines = [entry_cells(names, entry, is_open) for entry in best]
+    lines = [entry_cells(names, entry, shown) for entry in best]
     lost_in = [COLUMNS[metric] for metric, verdict in row.verdicts.items() if verdict.outcome == "lost"]
     text = [f"#### {POINT_TITLES[row.point]}", ""]
     if lost_in:
@@ -112,15 +122,20 @@ def repetitions(method: dict[str, Any], rows: list[Row]) -> str:
     return text if least == most == method["repetitions"] else f"{text} ({method['repetitions']} were planned)"
 
 
-def peers(found: Found | None) -> list[str]:
+def streams(found: Found | None) -> list[str]:
+    """The same for answers that come in parts."""
+    return peers(found, "## Other servers, answers in parts", "make bench-peers LOADS=stream")
+
+
+def peers(found: Found | None, title: str = "## Other servers", command: str = "make bench-peers") -> list[str]:
     if found is None:
-        return ["## Other servers", "", "Not measured yet: `make bench-peers`.", ""]
+        return [title, "", f"Not measured yet: `{command}`.", ""]
     document, rows = found.document, rows_of(found.document)
     method, names = document["method"], titles(document)
     lines = [
-        "## Other servers",
+        title,
         "",
-        f"`make bench-peers`, {document['date']}, {commit(document)}{age(document)}, "
+        f"`{command}`, {document['date']}, {commit(document)}{age(document)}, "
         f"[{found.name}](results/{found.name}): "
         f"{repetitions(method, rows)} of "
         f"{method['seconds']:g} s, medians (least to most). "

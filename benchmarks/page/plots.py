@@ -4,7 +4,7 @@ import html
 from typing import Any
 
 from page.compare import OURS, Row, Spread, behind, lost, rows_of
-from page.peers import LOAD_TITLES, POINT_TITLES, headline, titles
+from page.peers import LOAD_TITLES, POINT_TITLES, headline, judged, titles
 from page.results import Found, Sources
 from page.text import COLUMNS, measured, number
 
@@ -86,20 +86,20 @@ def of_row(names: dict[str, str], row: Row, metric: str) -> str:
         for entry in row.entries
         if metric in entry.metrics
     ]
-    values.sort(key=lambda bar: bar[1].median, reverse=metric == "rps")
+    values.sort(key=lambda bar: bar[1].median, reverse=metric in ("rps", "parts_s"))
     verdict = row.verdicts.get(metric)
     mark = "lost" if verdict and verdict.outcome == "lost" else ""
     return bars(f"{COLUMNS[metric]}, {POINT_TITLES[row.point]}", values, mark)
 
 
-def peers(found: Found | None) -> list[str]:
+def peers(found: Found | None, title: str = "Other servers") -> list[str]:
     if found is None:
         return []
     document, rows = found.document, rows_of(found.document)
     names = titles(document)
     score = "\n".join(f"<li>{html.escape(line[2:])}</li>" for line in headline(document, rows) if line.startswith("- "))
     parts = [
-        "<h2>Other servers</h2>",
+        f"<h2>{title}</h2>",
         f"<ul>{score}</ul>",
         f"<p>{len(lost(rows))} comparisons lost. Each is marked.</p>",
     ]
@@ -107,7 +107,7 @@ def peers(found: Found | None) -> list[str]:
         of_load = [row for row in rows if row.load == load]
         if of_load:
             parts.append(f"<h3>{html.escape(LOAD_TITLES[load])}</h3>")
-            parts += [of_row(names, row, metric) for row in of_load for metric in ("rps", "p50_ms", "p95_ms")]
+            parts += [of_row(names, row, metric) for row in of_load for metric in judged(of_load)]
             last = of_load[-1]
             parts.append(of_row(names, last, "memory_mb"))
     return parts
@@ -131,6 +131,14 @@ def stories(runs: list[Found]) -> list[str]:
     return parts
 
 
+TITLES = {
+    **COLUMNS,
+    "resident_mb": "memory, MB",
+    "of_ceiling": "share of the ceiling",
+    "part_cpu_us": "CPU of the front per part, µs",
+}
+
+
 def targets(sources: Sources) -> list[str]:
     parts = ["<h2>make bench</h2>"] if sources.scenarios else []
     failed = [target.row for target in sources.targets if target.row["verdict"] == "FAIL"]
@@ -140,10 +148,10 @@ def targets(sources: Sources) -> list[str]:
     for scenario, run in sources.scenarios.items():
         of, worse = run.document["medians"][scenario], behind(run.document, scenario)
         parts.append(f"<h3>{html.escape(scenario)}</h3>")
-        for metric in ("rps", "p50_ms", "p99_ms", "resident_mb", "of_ceiling"):
+        for metric in ("rps", "p50_ms", "p99_ms", "parts_s", "part_cpu_us", "resident_mb", "of_ceiling"):
             having = {server: figures[metric] for server, figures in of.items() if metric in figures}
             if having:
-                title = {**COLUMNS, "resident_mb": "memory, MB", "of_ceiling": "share of the ceiling"}[metric]
+                title = TITLES[metric]
                 mark = next((f"behind: {one.outcome}" for one in worse if one.metric == metric), "")
                 parts.append(bars(title, [(name, Spread(v, v, v), name == OURS) for name, v in having.items()], mark))
     return parts
@@ -151,7 +159,12 @@ def targets(sources: Sources) -> list[str]:
 
 def report(sources: Sources) -> str:
     """benchmarks/report.html."""
-    body = [*peers(sources.peers), *stories(sources.stories), *targets(sources)]
+    body = [
+        *peers(sources.peers),
+        *peers(sources.streams, "Other servers, answers in parts"),
+        *stories(sources.stories),
+        *targets(sources),
+    ]
     return "\n".join(
         [
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>jitney: benchmark report</title>',

@@ -29,6 +29,8 @@ class Sources:
     """Everything that the page shows."""
 
     peers: Found | None = None
+    streams: Found | None = None
+    """The run with other servers whose answers come in parts."""
     stories: list[Found] = field(default_factory=list[Found])
     """The runs, the newest first, each with those stories alone that are shown from it."""
     targets: list[TargetRow] = field(default_factory=list[TargetRow])
@@ -41,7 +43,9 @@ def read(folder: Path) -> Sources:
     benches = [
         run for run in found if "targets" in run.document and "medians" in run.document and "quick" not in run.name
     ]
-    return Sources(newest(found, "peers"), stories(found), targets(benches), scenarios(benches))
+    return Sources(
+        newest(found, "peers"), newest(found, "stream-peers"), stories(found), targets(benches), scenarios(benches)
+    )
 
 
 def newest(found: list[Found], kind: str) -> Found | None:

@@ -11,6 +11,9 @@ COLUMNS = {
     "p50_ms": "p50, ms",
     "p95_ms": "p95, ms",
     "p99_ms": "p99, ms",
+    "parts_s": "parts/s",
+    "first_p50_ms": "p50 of the first part, ms",
+    "gap_p99_ms": "p99 of the gaps, ms",
     "memory_mb": "memory, MB",
     "offered_rps": "offered, requests/s",
 }

@@ -3,11 +3,11 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from peers.loads import LOADS, Item
+from peers.loads import LOADS, STREAMS, Item, joined
 
 HERE = Path(__file__).resolve().parent
 SERVED = HERE / "served"
@@ -69,7 +69,7 @@ class Server:
     """Loads that it cannot serve, each with the reason."""
     request: Callable[[str, Item], Request] = field(default=lambda load, item: simple(load, item))  # noqa: PLW0108  defined below
     answer: Callable[[str, bytes, dict[str, str]], Any] = field(
-        default=lambda load, body, _: body if load == "bytes" else json.loads(body)
+        default=lambda load, body, _: plain(load, body)  # defined below
     )
     download_gb: float = 0.2
     """About what its environment fetches; more than `MAX_DOWNLOAD_GB` is not fetched unasked."""
@@ -85,6 +85,13 @@ def simple(load: str, item: Item, path: str = "/inference") -> Request:
     return Request(path, item, RAW) if load == "bytes" else Request(path, json.dumps(item).encode())
 
 
+def plain(load: str, body: bytes) -> Any:
+    """The bytes, the document, or the text of a stream."""
+    if load in STREAMS:
+        return joined(body)
+    return body if load == "bytes" else json.loads(body)
+
+
 def script(name: str) -> Callable[[Place, Cell], list[str]]:
     return lambda place, _: [str(place.python), str(SERVED / name)]
 
@@ -97,10 +104,14 @@ JITNEY = {"bytes": "raw", "minilm": "Minilm"}
 
 def jitney_command(place: Place, _: Cell) -> list[str]:
     target = f"{SERVED / 'jitney_app.py'}:{JITNEY.get(place.load, place.load)}"
+    if place.load in STREAMS:
+        target = str(SERVED / "streams/jitney_steps.py")
     return [sys.executable, "-m", "jitney", "serve", target, "--port", str(place.port)]
 
 
 def jitney_request(load: str, item: Item) -> Request:
+    if load in STREAMS:
+        return replace(simple(load, item, "/streamed"), headers=("accept: text/event-stream",))
     return simple(load, item, f"/{JITNEY.get(load, load).lower()}")
 
 
@@ -190,7 +201,68 @@ def one_of(key: str, *values: Any) -> tuple[Cell, ...]:
     return tuple(Cell({key: value}) for value in values)
 
 
-SERVERS: dict[str, Server] = {
+def streamed(whole: dict[str, Server]) -> dict[str, Server]:
+    """The servers with answers in parts, in the environments that they have. Their scripts are in `served/streams`."""
+
+    def of(name: str, base: str, title: str, source: str, command: str, *cells: Cell) -> Server:
+        def filled(place: Place, _: Cell) -> list[str]:
+            at = SERVED / "streams"
+            return [word.format(python=place.python, bin=place.bin, at=at, port=place.port) for word in command.split()]
+
+        return replace(
+            whole[base],
+            name=name,
+            title=title,
+            source=source,
+            command=filled,
+            cells=cells or (Cell(),),
+            loads=tuple(STREAMS),
+            missing={},
+            request=simple,
+            answer=lambda load, body, _: plain(load, body),
+        )
+
+    def queues(variant: str) -> list[Cell]:
+        return [Cell({"variant": variant, "fast_queue": is_fast}) for is_fast in (False, True)]
+
+    litserve = ("https://lightning.ai/docs/litserve/features/streaming", "{python} {at}/litserve_streams.py")
+    address = "--host 127.0.0.1 --port {port}"
+    servers = (
+        of("litserve-loop", "litserve", "LitServe, its loop", *litserve, *queues("loop")),
+        of("litserve-batch", "litserve", "LitServe, batches that yield", *litserve, *queues("batches")),
+        of(
+            "ray-stream",
+            "ray",
+            "Ray Serve, batches that yield",
+            "https://docs.ray.io/en/latest/serve/advanced-guides/dyn-req-batch.html",
+            "{python} {at}/ray_generator.py",
+        ),
+        of(
+            "bentoml-stream",
+            "bentoml",
+            "BentoML, a generator per request",
+            "https://docs.bentoml.com/en/latest/build-with-bentoml/streaming.html",
+            f"{{bin}}/bentoml serve bentoml_generator:Served --working-dir {{at}} {address}",
+        ),
+        of(
+            "mosec-stream",
+            "mosec",
+            "Mosec, events",
+            "https://mosecorg.github.io/mosec/examples/sse.html",
+            "{python} {at}/mosec_events.py --address 127.0.0.1 --port {port} --timeout 60000",
+        ),
+        of(
+            "fastapi-stream",
+            "fastapi-naive",
+            "FastAPI, steps in a task",
+            "https://fastapi.tiangolo.com/advanced/custom-response/",
+            f"{{python}} -m uvicorn --app-dir {{at}} fastapi_loop:app {address} --log-level warning --no-access-log",
+        ),
+    )
+    return {server.name: server for server in servers}
+
+
+WHOLE: dict[str, Server] = {
     server.name: server
     for server in (
         Server(
@@ -199,6 +271,7 @@ SERVERS: dict[str, Server] = {
             source="docs/guide.md",
             package="jitney",
             command=jitney_command,
+            loads=(*ALL, *STREAMS),
             request=jitney_request,
             start_s=2,
         ),
@@ -310,3 +383,4 @@ SERVERS: dict[str, Server] = {
         fastapi("batched", "FastAPI, batched by hand", {"wait_ms": 1}, {"wait_ms": 5}, {"wait_ms": 10}),
     )
 }
+SERVERS = WHOLE | streamed(WHOLE)

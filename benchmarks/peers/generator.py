@@ -22,6 +22,8 @@ class Offer:
 
     port: int
     requests: list[Request]
+    is_streamed: bool = False
+    """Whether answers come in parts."""
 
     @property
     def url(self) -> str:
@@ -62,6 +64,8 @@ class Wrk:
 
     def closed(self, offer: Offer, users: int, seconds: float) -> Figures:
         first = offer.requests[0]
+        if offer.is_streamed:
+            raise RuntimeError("wrk counts no parts; leave GENERATOR=wrk away")
         with tempfile.TemporaryDirectory() as folder:
             command = [
                 "wrk", "--threads", "1", "--connections", str(users), "--duration", f"{max(1, round(seconds))}s",
@@ -97,8 +101,9 @@ class JitneyBench:
             report = Path(folder) / "report.json"
             command = [
                 sys.executable, "-m", "jitney", "bench", offer.url, *load, "--duration", str(seconds),
-                "--warmup", "0.3", "--timeout", "10", "--input", str(offer.write(folder)), "--json", str(report),
-                "--content-type", first.content_type, *headers,
+                "--warmup", "0.3", "--timeout", "60" if offer.is_streamed else "10",
+                "--input", str(offer.write(folder)), "--json", str(report),
+                "--content-type", first.content_type, *headers, *(["--stream"] if offer.is_streamed else []),
             ]  # fmt: skip
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if not report.exists():
@@ -109,8 +114,14 @@ class JitneyBench:
 def read(document: dict[str, object]) -> Figures:
     """The figures of a document of `jitney bench` (docs/design/0011-load-generator.md)."""
     (run,) = document["runs"]  # pyright: ignore[reportGeneralTypeIssues]
-    latency = run["latency_ms"] or {}
+    latency, parts = run["latency_ms"] or {}, run["parts"]
+    of_parts = {
+        "parts_s": parts["rate_per_s"],
+        "first_p50_ms": (parts["first_ms"] or {}).get("p50"),
+        "gap_p99_ms": (parts["gap_ms"] or {}).get("p99"),
+    } if parts else {}  # fmt: skip
     return {
+        **of_parts,
         "rps": run["rate_per_s"],
         "p50_ms": latency.get("p50"),
         "p95_ms": latency.get("p95"),

@@ -1,6 +1,8 @@
 """What is sent in each load, and what must come back."""
 
+import json
 import os
+import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,6 +68,34 @@ LOADS: dict[str, Load] = {
 }
 
 
+def chat_lengths(count: int) -> list[int]:
+    """How many parts answers have, as those of a chat: most are short, and a few are very long."""
+    draw = random.Random(1)
+    return [min(500, max(10, round(draw.lognormvariate(4.1, 0.7)))) for _ in range(count)]
+
+
+STREAMS: dict[str, Load] = {
+    load.name: load
+    for load in (
+        Load("stream-noop", lambda: [{"text": "abcd", "parts": 64}], lambda n: {"text": f"a{n:03}", "parts": 20 + n}),
+        Load(
+            "stream-sleepy",
+            lambda: [{"text": "abcd", "parts": parts} for parts in chat_lengths(256)],
+            lambda n: {"text": f"a{n:03}", "parts": 10 + n},
+        ),
+    )
+}
+"""Loads whose answers come in parts. They are measured when they are named."""
+EVERY = LOADS | STREAMS
+
+
+def joined(body: bytes) -> str:
+    """The text of a stream: its events of strings, whatever else its server says of them."""
+    data = [line.removeprefix("data:").strip() for line in body.decode().splitlines() if line.startswith("data:")]
+    texts = [one for one in data if one and one[0] not in "[{"]
+    return "".join(json.loads(one) if one.startswith('"') else one for one in texts)
+
+
 @cache
 def minilm() -> models.MiniLM:
     return models.MiniLM()
@@ -73,6 +103,8 @@ def minilm() -> models.MiniLM:
 
 def is_right(load: str, item: Item, answer: Any) -> bool:
     """Whether the answer is what the model gives to this item alone."""
+    if load in STREAMS:
+        return answer == item["text"] * item["parts"]
     if load != "minilm":
         return answer == item
     vector = np.asarray(answer, np.float32)

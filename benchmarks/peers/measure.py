@@ -12,7 +12,7 @@ from typing import Any
 from peers import environments
 from peers.catalog import SERVED, Cell, Place, Server
 from peers.generator import Figures, Generator, Offer
-from peers.loads import LOADS, is_right
+from peers.loads import EVERY, STREAMS, is_right
 from peers.plan import SAME, SAME_SHARE, TUNED_AT, WARM_RESTARTED_S, WARM_S, Plan, tuning_load
 from peers.process import Process, free_port, send
 from peers.report import Report, cell_named
@@ -73,8 +73,8 @@ def start(server: Server, load: str, cell: Cell) -> Standing:
         **cell.environment,
     }
     process = Process(server.command(place, cell), place.port, environment, SERVED)
-    requests = [server.request(load, item) for item in LOADS[load].items()]
-    standing = Standing(server, load, cell, process, Offer(place.port, requests))
+    requests = [server.request(load, item) for item in EVERY[load].items()]
+    standing = Standing(server, load, cell, process, Offer(place.port, requests, is_streamed=load in STREAMS))
     try:
         process.wait_ready(requests[0], max(30, 8 * server.start_s))
         check(standing)
@@ -87,7 +87,7 @@ def start(server: Server, load: str, cell: Cell) -> Standing:
 def check(standing: Standing) -> None:
     """Different items at once: each must get its own answer."""
     server, load = standing.server, standing.load
-    items = [LOADS[load].distinct(number) for number in range(CHECKED)]
+    items = [EVERY[load].distinct(number) for number in range(CHECKED)]
 
     def ask(item: Any) -> str | None:
         status, body, headers = send(standing.offer.port, server.request(load, item), 30)

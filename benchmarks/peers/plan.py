@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from peers.catalog import Server
+from peers.loads import STREAMS
 
 POINTS = ("closed 1", "closed 64", "closed 256", "open 60%", "open 150%")
 # At these all servers are asked for the same: a share of what one can do. They take more than the ninety minutes.
@@ -44,7 +45,9 @@ class Plan:
 
 def tuning_load(plan: Plan, server: Server, load: str) -> str:
     """Which load decides about the settings that a server has in `load`."""
-    return plan.tuned_on if plan.tuned_on and plan.tuned_on in server.loads else load
+    # Settings of whole answers say nothing about those of answers in parts.
+    is_of_kind = plan.tuned_on in server.loads and load not in STREAMS
+    return plan.tuned_on if plan.tuned_on and is_of_kind else load
 
 
 def estimate_s(plan: Plan, servers: Iterable[Server], tuned: frozenset[tuple[str, str]] = frozenset()) -> float:

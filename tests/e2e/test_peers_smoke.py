@@ -53,6 +53,23 @@ def test_one_cell_of_jitney_and_fastapi_is_measured_and_written(tmp_path: Path) 
     assert all(run.is_done("noop", server) for server in servers), "a second run has nothing left to do"
 
 
+@pytest.mark.skipif(not FASTAPI, reason="FastAPI and uvicorn are not installed here")
+@pytest.mark.timeout(180)
+def test_parts_of_jitney_and_fastapi_are_measured_and_written(tmp_path: Path) -> None:
+    servers = [catalog.SERVERS["jitney"], catalog.SERVERS["fastapi-stream"]]
+    report = reports.Report(tmp_path / "peers.json")
+    tiny = plan.Plan(("stream-noop", "stream-sleepy"), ("closed 1",), repetitions=1, seconds=0.5)
+    measure.Run(tiny, servers, generator.named("bench"), report).everything()
+    written = json.loads(report.path.read_text())
+    assert written["problems"] == []
+    assert {(sample["server"], sample["load"]) for sample in written["samples"]} == {
+        (server.name, load) for server in servers for load in tiny.loads
+    }
+    for sample in written["samples"]:
+        assert sample["figures"]["parts_s"] > 0 and sample["figures"]["first_p50_ms"] > 0
+        assert sample["figures"]["broken"] == 0
+
+
 @pytest.mark.timeout(180)
 def test_a_server_that_answers_wrongly_is_not_measured(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"

@@ -42,6 +42,28 @@ def test_a_plan_fits_its_budget_and_says_what_it_left_out(minutes: int) -> None:
     assert (f"measurements of {chosen.seconds:g} s" in chosen.left_out) == (chosen.seconds != EVERYTHING.seconds)
 
 
+def test_answers_in_parts_are_measured_when_they_are_named_and_alone() -> None:
+    assert command.loads_of("") == tuple(loads.LOADS)
+    assert command.loads_of("stream") == ("stream-noop", "stream-sleepy")
+    with pytest.raises(SystemExit, match="in a separate run"):
+        command.loads_of("noop,stream-noop")
+    streams = plan.Plan(tuple(loads.STREAMS))
+    assert plan.estimate_s(streams, SERVERS) <= 90 * 60
+    for server in SERVERS:
+        assert plan.tuning_load(plan.Plan(("stream-noop",), tuned_on="sleepy"), server, "stream-noop") == "stream-noop"
+
+
+def test_the_text_of_a_stream_is_joined_and_its_end_is_not_part_of_it() -> None:
+    native = b'data: "ab"\n\ndata: "c"\n\nevent: end\ndata: {"reason":"stop"}\n\n'
+    assert loads.joined(native) == "abc"
+    assert loads.joined(b"event: message\r\ndata: ab\r\n\r\ndata: [DONE]\r\n\r\n") == "ab"
+    item = loads.STREAMS["stream-noop"].distinct(3)
+    assert loads.is_right("stream-noop", item, item["text"] * item["parts"])
+    assert not loads.is_right("stream-noop", item, item["text"])
+    lengths = loads.chat_lengths(256)
+    assert lengths == loads.chat_lengths(256) and min(lengths) >= 10 and max(lengths) <= 500
+
+
 def test_more_time_never_measures_less() -> None:
     found = [plan.choose(EVERYTHING, SERVERS, minutes * 60) for minutes in range(5, 95, 5)]
     for less, more in itertools.pairwise(found):
@@ -71,7 +93,8 @@ def test_every_grid_has_at_most_three_cells_with_names_of_their_own() -> None:
 
 def test_every_server_serves_a_load_or_says_why_not() -> None:
     for server in SERVERS:
-        assert set(server.loads) | set(server.missing) == set(loads.LOADS)
+        known = set(server.loads) | set(server.missing)
+        assert known in (set(loads.LOADS), set(loads.STREAMS), set(loads.EVERY))
         assert all(server.missing.values())
 
 
@@ -82,6 +105,8 @@ def test_names_may_be_families() -> None:
         "fastapi-naive",
         "fastapi-threads",
         "fastapi-batched",
+        "mosec-stream",
+        "fastapi-stream",
     ]
     assert command.words("", known, "PEERS") == known
     with pytest.raises(SystemExit, match="there is no 'mosek'"):
@@ -239,11 +264,16 @@ def test_figures_of_the_generator_are_read_from_its_document() -> None:
         "latency_ms": {"p50": 1.0, "p95": 2.0, "p99": 3.0},
         "requests": {"due": 10, "answered": 7, "refused": 2, "failed": 1},
         "client": {"is_limit": True},
+        "parts": None,
     }
     figures = generator.read({"runs": [run]})
     assert (figures["rps"], figures["p95_ms"], figures["is_generator_limit"]) == (100.0, 2.0, 1.0)
     assert (figures["answered"], figures["refused"], figures["broken"]) == (7, 2, 1)
     assert generator.read({"runs": [{**run, "latency_ms": None}]})["p50_ms"] is None
+    assert "parts_s" not in figures
+    parts = {"rate_per_s": 6400.0, "first_ms": {"p50": 0.5}, "gap_ms": None}
+    figures = generator.read({"runs": [{**run, "parts": parts}]})
+    assert (figures["parts_s"], figures["first_p50_ms"], figures["gap_p99_ms"]) == (6400.0, 0.5, None)
 
 
 def test_what_all_are_asked_for_alike_comes_when_each_was_asked_for_its_own() -> None:

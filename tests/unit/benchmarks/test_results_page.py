@@ -167,6 +167,22 @@ def test_the_readme_says_how_many_targets_are_not_reached_and_how_many_rows_are_
     assert "1 of the project's own 1 targets are not reached" in shown
 
 
+def test_answers_in_parts_are_another_table_with_the_figures_of_parts() -> None:
+    ours, theirs = ([figures(9, 5, parts_s=parts, first_p50_ms=2, gap_p99_ms=3)] * 3 for parts in (9000, 400))
+    found = document({"jitney": ours, "mosec": theirs})
+    found["method"]["loads"] = ["stream-noop"]
+    for sample in found["samples"]:
+        sample["load"] = "stream-noop"
+    whole = document({"jitney": [figures(100, 5)] * 3, "mosec": [figures(50, 1)] * 3})
+    sources = results.Sources(peers=results.Found("p.json", whole), streams=results.Found("s.json", found))
+    shown = markdown.page(sources)
+    (before, after) = shown.split("## Other servers, answers in parts")
+    assert "parts/s" not in before and "| row | parts/s | p50 of the first part | p99 of the gaps | p50 |" in after
+    assert "won · 22.5 of Mosec" in after and "64 parts of 4 letters" in after
+    assert "parts/s, 64 users" in plots.report(sources)
+    assert "Not measured yet: `make bench-peers LOADS=stream`" in markdown.page(results.Sources())
+
+
 def test_better_beyond_the_spread_is_won_and_worse_is_lost() -> None:
     ours = [figures(100, 5), figures(110, 6), figures(120, 7)]
     theirs = [figures(50, 1), figures(60, 2), figures(99, 3)]
@@ -207,7 +223,7 @@ def test_the_page_says_how_many_repetitions_there_were() -> None:
 
 def test_every_load_every_point_and_every_story_has_a_name_on_the_page() -> None:
     assert set(peers_page.POINT_TITLES) == {*plan.POINTS, *plan.SAME}
-    assert set(peers_page.LOAD_TITLES) == set(importlib.import_module("peers.loads").LOADS)
+    assert set(peers_page.LOAD_TITLES) == set(importlib.import_module("peers.loads").EVERY)
     told = importlib.import_module("stories.__main__")
     settings = importlib.import_module("stories.story").Settings(1.0, Path())
     every = {story.key: story.name for module in told.MODULES for story in module.stories(settings)}
