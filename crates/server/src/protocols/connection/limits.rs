@@ -99,6 +99,7 @@ pub(crate) const DROPPED_AT_ONCE: u64 = 64 * 1024;
 /// are read at half a gigabyte per second, an eighth of what one core could read.
 pub(crate) const DROP_PAUSE: Duration = Duration::from_micros(125);
 /// Most connections whose bodies are dropped at one time. Each may keep 256 KiB in the kernel.
+pub(crate) const DROPPING_MOST: u32 = 1024;
 
 /// What is left of a body that is as good as here.
 pub(crate) const SMALL_BYTES: u64 = 256 * 1024;
