@@ -29,9 +29,10 @@ def test_each_line_has_the_name_of_its_replica(serve: Serve) -> None:
 
 
 def test_lines_of_two_workers_are_never_mixed(serve: Serve) -> None:
-    server = serve("printing.py", arguments=("--replicas", "2"))
+    # All of them may wait, also on a machine that is so busy that they wait for long.
+    server = serve("printing.py", arguments=("--replicas", "2", "--set", "printing.max_wait_s=60"))
     answers = [server.submit("/printing", f"t{number}") for number in range(300)]
-    assert all(answer.result().status == 200 for answer in answers)
+    assert [answer.result().body for answer in answers if answer.result().status != 200] == []
     whole = re.compile(r"printing/([01]) \| (t\d+) (\2 )*")
 
     def printed() -> list[str]:
