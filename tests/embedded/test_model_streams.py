@@ -294,3 +294,17 @@ def test_an_asynchronous_generator_has_a_stream_and_is_closed_with_it(witness: W
 
     asyncio.run(main())
     assert witness.computed() == ["closed", "closed"]
+
+
+def test_a_stream_that_a_program_leaves_unread_ends_in_time_and_frees_its_replica(witness: Witness) -> None:
+    async def main() -> None:
+        async with jitney.run(app("showing"), options={"showing.stream_timeout_s": 3}) as models:
+            unread = models.showing.flood.stream(100_000)
+            await anext(unread)
+            # The only replica computes one item at a time, and its generator waits for a reader.
+            assert await models.showing.words("a") == [{"text": "a", "place": 0}]
+            with pytest.raises(jitney.DeadlineExceeded):
+                await texts(unread)
+
+    asyncio.run(main())
+    assert len(witness.calls()) < 20, "the model made no parts that no program read"
