@@ -315,7 +315,7 @@ def test_the_first_part_of_an_answer_moves_its_deadline_so_the_worker_goes_on() 
     assert texts(link.outcomes[1]) == ["cancelled", "cancelled", None]
 
 
-@pytest.mark.parametrize("part", ["1234", b"1234", {"step": 1}, np.zeros(4, np.uint8), [{"text": "1"}]])
+@pytest.mark.parametrize("part", ["", b"", "1234", b"1234", {"step": 1}, np.zeros(4, np.uint8), [{"text": "1"}]])
 def test_parts_that_wait_for_the_end_have_at_most_the_bytes_of_an_answer(part: Any) -> None:
     steps: list[int] = []
 

@@ -13,6 +13,9 @@ from jitney.types.steps import NOTHING, End
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
 
+PART_BYTES: Final = 64
+"""Bytes that a part which waits takes next to its values: an answer of empty parts must have an end too."""
+
 
 class Items:
     """What was sent of each item, and the parts that wait for the end of an item whose caller takes a whole answer.
@@ -138,13 +141,13 @@ class Items:
                 self._has_begun[position] = self.has_news = True
 
     def _wait(self, position: int, part: Any, failed: Callable[[int, BaseException], Verdict]) -> None:
-        self._waiting_bytes[position] += self._codec.size(part)
+        self._waiting_bytes[position] += PART_BYTES + self._codec.size(part)
         if self._waiting_bytes[position] <= self._most_bytes:
             self._waiting[position].append(_own(part))
             return
         detail = (
-            f"the parts of this answer have more bytes than the {self._most_bytes} that an answer may have "
-            "(max_answer_bytes); yield less, or raise it"
+            f"the parts of this answer, with {PART_BYTES} bytes more for each of them, have more bytes than the "
+            f"{self._most_bytes} that an answer may have (max_answer_bytes); yield less, or raise it"
         )
         self.fail(position, failed(position, InvalidOutput(detail)))
 
