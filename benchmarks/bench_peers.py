@@ -22,9 +22,10 @@ from peers.environments import NotInstalledError
 from peers.generator import Generator, named
 from peers.loads import EVERY, LOADS, STREAMS
 from peers.measure import USED_UP, Run
-from peers.plan import POINTS, SAME, Plan, choose, estimate_s
+from peers.plan import POINTS, SAME, STREAM_POINTS, STREAM_SECONDS, Plan, choose, estimate_s
 from peers.report import Report
 
+SECONDS = 5
 RESULTS = run.HERE / "results"
 
 
@@ -33,10 +34,17 @@ def arguments_of() -> argparse.Namespace:
     parser.add_argument("--peers", default="", help=f"only these, and jitney: {','.join(SERVERS)} (fastapi: all three)")
     parser.add_argument("--loads", default="", help=f"only these: {','.join(EVERY)} (default: {','.join(LOADS)})")
     parser.add_argument(
-        "--points", default="", help=f"only these: {','.join([*POINTS, *SAME])} (default: without `same`)"
+        "--points",
+        default="",
+        help=f"only these: {','.join([*POINTS, *SAME])} (default: without `same`; for answers in parts "
+        f"{','.join(STREAM_POINTS)})",
     )
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="length of one measurement (default: %(default)s)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"length of one measurement (default: {SECONDS}; {STREAM_SECONDS} for answers in parts)",
+    )
     parser.add_argument("--budget-minutes", type=float, default=90, help="measure what fits (default: %(default)s)")
     parser.add_argument("--generator", choices=("bench", "wrk"), default="bench", help="default: %(default)s")
     parser.add_argument("--tuned", type=Path, help="take the best settings from this file of an earlier run")
@@ -59,9 +67,10 @@ def words(text: str, known: list[str], what: str) -> list[str]:
     return [name for name in known if not chosen or any(is_meant(name, word) for word in chosen)]
 
 
-def points_of(text: str, generator: Generator) -> tuple[str, ...]:
+def points_of(text: str, generator: Generator, *, are_streams: bool = False) -> tuple[str, ...]:
     """The points in a list with commas that the generator can do; a first word stands for all of its kind."""
-    asked = words(text, [*POINTS, *SAME], "POINTS") if text else list(POINTS)
+    known = dict.fromkeys([*POINTS, *STREAM_POINTS, *SAME])
+    asked = words(text, list(known), "POINTS") if text else list(STREAM_POINTS if are_streams else POINTS)
     points = tuple(point for point in asked if generator.open or point.startswith("closed"))
     if not any(point.startswith("closed") for point in points):
         raise SystemExit(
@@ -162,6 +171,7 @@ def main() -> int:
     chosen = words(arguments.peers, [name for name in SERVERS if name != "jitney"], "PEERS")
     resumed = json.loads(arguments.resume.read_text())["method"]["loads"] if arguments.resume else None
     loads = tuple(resumed or loads_of(arguments.loads))
+    are_streams = loads[0] in STREAMS
     listed = [SERVERS["jitney"], *(SERVERS[name] for name in chosen)]
     # A server with a separate entry for answers in parts is only one row of each table.
     servers = [one for one in listed if set(one.loads) & set(loads) or one.missing.keys() & set(loads)]
@@ -188,9 +198,9 @@ def main() -> int:
     else:
         asked = Plan(
             loads,
-            points_of(arguments.points, generator),
+            points_of(arguments.points, generator, are_streams=are_streams),
             arguments.repetitions,
-            arguments.seconds,
+            arguments.seconds or (STREAM_SECONDS if are_streams else SECONDS),
         )
         plan = choose(asked, usable, arguments.budget_minutes * 60, report.tuned())
         head = describe(plan, generator, arguments)

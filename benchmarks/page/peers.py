@@ -18,6 +18,7 @@ LOAD_TITLES = {
 }
 POINT_TITLES = {
     "closed 1": "1 user",
+    "closed 16": "16 users",
     "closed 64": "64 users",
     "closed 256": "256 users",
     "open 60%": "arrivals at 60 % of its own capacity",

@@ -186,7 +186,7 @@ class Run:
                 reasons.append(f"{cell.name}: {error}")
                 say(f"    {cell.name}: {error}")
                 continue
-            say(f"    {cell.name}: {rps[cell.name]:,.0f} requests/s")
+            say(f"    {cell.name}: {rps[cell.name]:,.0f}/s")
         if not rps:
             raise WrongAnswerError("; ".join(reasons))
         best = max(rps, key=lambda name: rps[name])
@@ -196,11 +196,12 @@ class Run:
         return cell_named(server, best)
 
     def tried(self, server: Server, load: str, cell: Cell) -> float:
-        """Answers per second with these settings."""
+        """Answers per second with these settings; parts per second, if answers come in parts."""
         one = start(server, load, cell)
         try:
             self.measure(one, TUNED_AT, WARM_S, {})
-            return self.measure(one, TUNED_AT, self.plan.tune_seconds, {})["rps"] or 0.0
+            figures = self.measure(one, TUNED_AT, self.plan.tune_seconds, {})
+            return figures.get("parts_s") or figures["rps"] or 0.0
         finally:
             one.process.stop()
 

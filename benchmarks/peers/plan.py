@@ -8,6 +8,9 @@ from peers.catalog import Server
 from peers.loads import STREAMS
 
 POINTS = ("closed 1", "closed 64", "closed 256", "open 60%", "open 150%")
+# Of answers in parts: a server that computes batches to their end answers too rarely to know its capacity.
+STREAM_POINTS = ("closed 1", "closed 16", "closed 64")
+STREAM_SECONDS = 15
 # At these all servers are asked for the same: a share of what one can do. They take more than the ninety minutes.
 SAME = {"same slowest": min, "same best": max}
 SAME_SHARE = 0.6

@@ -116,7 +116,9 @@ def test_names_may_be_families() -> None:
 def test_points_may_be_kinds_and_are_those_that_the_generator_can_do() -> None:
     bench, wrk = generator.JitneyBench(), object.__new__(generator.Wrk)
     assert command.points_of("", bench) == plan.POINTS
-    assert command.points_of("", wrk) == command.points_of("closed", bench) == plan.POINTS[:3]
+    assert command.points_of("", bench, are_streams=True) == ("closed 1", "closed 16", "closed 64")
+    assert command.points_of("closed 16", bench) == ("closed 16",)
+    assert command.points_of("", wrk) == plan.POINTS[:3]
     assert command.points_of("closed 64, open", bench) == ("closed 64", "open 60%", "open 150%")
     for alone, by in (("open", bench), ("open 60%", wrk)):
         with pytest.raises(SystemExit, match="add one"):

@@ -222,7 +222,7 @@ def test_the_page_says_how_many_repetitions_there_were() -> None:
 
 
 def test_every_load_every_point_and_every_story_has_a_name_on_the_page() -> None:
-    assert set(peers_page.POINT_TITLES) == {*plan.POINTS, *plan.SAME}
+    assert set(peers_page.POINT_TITLES) == {*plan.POINTS, *plan.STREAM_POINTS, *plan.SAME}
     assert set(peers_page.LOAD_TITLES) == set(importlib.import_module("peers.loads").EVERY)
     told = importlib.import_module("stories.__main__")
     settings = importlib.import_module("stories.story").Settings(1.0, Path())

@@ -65,7 +65,7 @@ class InBatches(litserve.LitAPI):
     def unbatch(self, output: Iterator[list[str]]) -> Iterator[list[str]]:
         yield from output
 
-    def encode_response(self, output: Iterator[list[str]]) -> Iterator[list[str]]:
+    def encode_response(self, output: Iterator[list[str]]):  # LitServe makes a schema of a declared type
         for made in output:
             yield [parts.event(part) if part else "" for part in made]
 
