@@ -6,7 +6,7 @@
 use crate::base::fatal::{Doing, Fatal};
 use crate::engine::deployment::Deployment;
 use crate::engine::program_values;
-use crate::engine::program_values::parts::{BoxedCallParts, EndedParts, OpenedByPoll, OwnParts, Reader, open};
+use crate::engine::program_values::parts::{BoxedCallParts, CallingProgram, EndedParts, LazyParts, OwnParts, open};
 use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms};
 use crate::engine::readiness::Readiness;
 use crate::engine::reply::UnreadParts;
@@ -57,13 +57,13 @@ impl LocalEntrance {
     pub fn stream(&self, item: Parts, terms: Terms) -> BoxedCallParts {
         let Some(inside) = self.inside.upgrade() else { return Box::new(EndedParts(Some(ended()))) };
         let UnreadParts { account, .. } = &self.unread;
-        let reader = Reader::Own(UnreadParts { account: account.part(), ..self.unread.clone() });
+        let program = CallingProgram::Own(UnreadParts { account: account.part(), ..self.unread.clone() });
         let deployment = self.deployment.clone();
         let opening = async move {
-            let parts = open(deployment, item, terms, 0, reader).await.map_err(|refused| refused.0)?;
+            let parts = open(deployment, item, terms, 0, program).await.map_err(|refused| refused.0)?;
             Ok(Box::new(OwnParts(parts)) as BoxedCallParts)
         };
-        Box::new(OpenedByPoll::new(Box::pin(opening), inside))
+        Box::new(LazyParts::new(Box::pin(opening), inside))
     }
 }
 

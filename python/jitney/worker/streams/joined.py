@@ -28,7 +28,7 @@ class ItemTask:
     """Waits while the client of the item does not read."""
 
 
-class Joined:
+class JoinedItems:
     """Items that came in one frame. Each of them runs and ends on its own, with a whole answer.
 
     An item is named by its position among the items that could be decoded. It is open until it has ended.
@@ -96,7 +96,7 @@ class Joined:
         computing_alone([self.state.ids[index]], self.state.batch, [index])
 
 
-class JoinedStreams(Joined):
+class JoinedStreams(JoinedItems):
     """Items that came in one frame, of a model whose answers come in parts."""
 
     def __init__(self, replica: StreamReplica, batch: "Batch") -> None:

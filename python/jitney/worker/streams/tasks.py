@@ -19,7 +19,7 @@ from jitney.errors import WorkerBroken
 from jitney.worker.health import Health, IdleCheck
 from jitney.worker.pipeline import guarded
 from jitney.worker.replica import Replica
-from jitney.worker.streams.joined import ItemTask, Joined, JoinedStreams
+from jitney.worker.streams.joined import ItemTask, JoinedItems, JoinedStreams
 from jitney.worker.streams.replica import StreamReplica
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ _SIGN_OF_LIFE_S: Final = 1.0
 
 
 @dataclass(eq=False, slots=True)
-class Running:
+class RunningItem:
     """An item whose task has not ended."""
 
-    joined: Joined
+    joined: JoinedItems
     """The items with which it joined."""
     position: int
     news_at: float
@@ -80,8 +80,8 @@ class TaskLoop:
         self._check: Final = check
         self._crash: Final = crash
         self._clock: Final = clock
-        self._running: Final[set[Running]] = set()
-        self._unsent: Final[dict[Joined, None]] = {}
+        self._running: Final[set[RunningItem]] = set()
+        self._unsent: Final[dict[JoinedItems, None]] = {}
         """Items of which something may have to be sent."""
         self._is_flush_due = self._is_looking = False
         self._newcomers = 0
@@ -166,14 +166,14 @@ class TaskLoop:
         replica = self._replicas.get(batch.method) or self._first
         replica.begin(batch)
         # What decoding the items takes is theirs: their clients have been promised nothing else.
-        joined = JoinedStreams(replica, batch) if isinstance(replica, StreamReplica) else Joined(replica, batch)
+        joined = JoinedStreams(replica, batch) if isinstance(replica, StreamReplica) else JoinedItems(replica, batch)
         for position in joined.unwanted():
             joined.fail(position, NOT_WANTED)
         if batch.has_left_out or len(joined.open) < len(batch):
             self._has_news(joined)
         test = joined.test_of()
         for position in joined.open:
-            running = Running(joined, position, self._clock(), test)
+            running = RunningItem(joined, position, self._clock(), test)
             running.task = self._loop.create_task(self._compute(running))
             running.task.add_done_callback(lambda task, of=running: self._safely(self._ended, of, task))
             self._running.add(running)
@@ -186,7 +186,7 @@ class TaskLoop:
         self._ends = True
         self._interrupt.set()
 
-    async def _compute(self, running: Running) -> BaseException | None:
+    async def _compute(self, running: RunningItem) -> BaseException | None:
         """Run an item; returns what it raised. A SystemExit that left the task would end the event loop."""
         joined = running.joined
 
@@ -215,7 +215,7 @@ class TaskLoop:
 
     # ------------------------------------------------------------------------------------------ leaving
 
-    def _ended(self, running: Running, task: "asyncio.Task[BaseException | None]") -> None:
+    def _ended(self, running: RunningItem, task: "asyncio.Task[BaseException | None]") -> None:
         self._running.discard(running)
         joined, position = running.joined, running.position
         error = asyncio.CancelledError() if task.cancelled() else task.result()
@@ -238,7 +238,7 @@ class TaskLoop:
     def _look(self) -> None:
         """Cancel what no request waits for and what hangs; say that the event loop runs."""
         now = self._clock()
-        by_items: dict[Joined, dict[int, Running]] = {}
+        by_items: dict[JoinedItems, dict[int, RunningItem]] = {}
         for running in self._running:
             by_items.setdefault(running.joined, {})[running.position] = running
         for joined, all_running in by_items.items():
@@ -254,7 +254,7 @@ class TaskLoop:
         if self._is_looking:
             self._loop.call_later(LOOK_EVERY_S, self._safely, self._look)
 
-    def _hangs(self, running: Running, now: float) -> None:
+    def _hangs(self, running: RunningItem, now: float) -> None:
         """Cancel an item that said nothing for too long. If that does not end it, its place is lost."""
         limit = f"{self._batch_timeout_s:g} s (batch_timeout_s)"
         if running.verdict is not None:
@@ -264,7 +264,7 @@ class TaskLoop:
 
     # ------------------------------------------------------------------------------------------ sending
 
-    def _has_news(self, joined: Joined) -> None:
+    def _has_news(self, joined: JoinedItems) -> None:
         """Send what was written of these items when the others of this turn have had theirs."""
         self._unsent[joined] = None
         if not self._is_flush_due:

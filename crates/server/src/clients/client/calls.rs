@@ -89,35 +89,35 @@ pub(super) struct Calls {
 
 /// The answer that a call waits for.
 #[derive(Debug)]
-pub(super) enum Awaited {
+pub(super) enum AwaitedAnswer {
     /// All answers at once.
     Whole(oneshot::Sender<Vec<Answer>>, Gathering),
     /// One answer, part by part.
     Parts(Box<Incoming>),
 }
 
-impl Awaited {
+impl AwaitedAnswer {
     /// Takes entries of the items of the call.
     fn add(&mut self, entries: Vec<ItemResult>) -> Result<(), FrameError> {
         match self {
-            Awaited::Whole(_, answers) => answers.add(entries),
-            Awaited::Parts(incoming) => incoming.add(entries),
+            AwaitedAnswer::Whole(_, answers) => answers.add(entries),
+            AwaitedAnswer::Parts(incoming) => incoming.add(entries),
         }
     }
 
     /// The call has ended with the entries that came. The caller may have been dropped.
     fn finish(self) {
         match self {
-            Awaited::Whole(reply, answers) => drop(reply.send(answers.finish())),
-            Awaited::Parts(incoming) => incoming.finish(),
+            AwaitedAnswer::Whole(reply, answers) => drop(reply.send(answers.finish())),
+            AwaitedAnswer::Parts(incoming) => incoming.finish(),
         }
     }
 
     /// The call has ended with this failure.
     fn fail(self, failure: Failure) {
         match self {
-            Awaited::Whole(reply, answers) => drop(reply.send(vec![Answer::failed(failure); answers.len()])),
-            Awaited::Parts(incoming) => incoming.fail(failure),
+            AwaitedAnswer::Whole(reply, answers) => drop(reply.send(vec![Answer::failed(failure); answers.len()])),
+            AwaitedAnswer::Parts(incoming) => incoming.fail(failure),
         }
     }
 }
@@ -125,7 +125,7 @@ impl Awaited {
 /// A call that the server has, or that is on its way there.
 #[derive(Debug)]
 struct PendingCall {
-    answer: Awaited,
+    answer: AwaitedAnswer,
     /// When it is not waited for any longer; `None` if the deployment decides.
     end: Option<Instant>,
 }
@@ -172,7 +172,7 @@ impl Shared {
         end: Option<Instant>,
         place: &Place,
         frame: Segments,
-        awaited: impl FnOnce() -> Option<Awaited>,
+        awaited: impl FnOnce() -> Option<AwaitedAnswer>,
     ) -> Sent {
         let mut calls = self.calls();
         let Some(line) = &calls.line else { return Sent::NoLine };

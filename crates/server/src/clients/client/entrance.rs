@@ -1,11 +1,11 @@
 //! One deployment of a server, as a program calls it.
 
 use crate::clients::call_frame;
-use crate::clients::client::calls::{Awaited, Shared};
+use crate::clients::client::calls::{AwaitedAnswer, Shared};
 use crate::clients::client::parts;
 use crate::clients::client::sending::{Request, send};
 use crate::clients::gathering::Gathering;
-use crate::engine::program_values::parts::{BoxedCallParts, OpenedByPoll};
+use crate::engine::program_values::parts::{BoxedCallParts, LazyParts};
 use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms, only};
 use crate::values::answer::{Answer, Failure};
 use futures_util::FutureExt;
@@ -37,14 +37,14 @@ impl RemoteEntrance {
     /// Runs one item whose answer comes in parts. The first poll sends the item to the server.
     pub fn stream(&self, item: Parts, terms: Terms) -> BoxedCallParts {
         let opening = parts::open(self.shared.clone(), self.deployment.clone(), item, terms);
-        Box::new(OpenedByPoll::new(Box::pin(opening), ()))
+        Box::new(LazyParts::new(Box::pin(opening), ()))
     }
 }
 
 async fn call(shared: Arc<Shared>, deployment: &str, items: Vec<Parts>, terms: Terms) -> Result<Vec<Answer>, Failure> {
     let count = items.len();
     let (reply, answers) = oneshot::channel();
-    let mut awaited = Some(Awaited::Whole(reply, Gathering::new(count)));
+    let mut awaited = Some(AwaitedAnswer::Whole(reply, Gathering::new(count)));
     let frame = |id, terms: &Terms| call_frame::call(id, deployment, items.clone(), terms);
     let request = Request { deployment, items: &items, terms };
     let _sent = send(shared.clone(), request, frame, || awaited.take()).await?;

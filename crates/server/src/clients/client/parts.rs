@@ -1,7 +1,7 @@
 //! An answer in parts from a server, as its caller reads it.
 
 use crate::clients::call_frame;
-use crate::clients::client::calls::{Awaited, Shared};
+use crate::clients::client::calls::{AwaitedAnswer, Shared};
 use crate::clients::client::incoming::{Incoming, Taken};
 use crate::clients::client::sending::{Request, SentCall, send};
 use crate::clients::part_frames::WINDOW;
@@ -30,7 +30,7 @@ pub(super) async fn open(
     terms: Terms,
 ) -> Result<BoxedCallParts, Failure> {
     let (incoming, receiver, taken) = Incoming::new();
-    let mut awaited = Some(Awaited::Parts(Box::new(incoming)));
+    let mut awaited = Some(AwaitedAnswer::Parts(Box::new(incoming)));
     let frame = |id, terms: &Terms| call_frame::stream(id, &deployment, item.clone(), terms);
     let request = Request { deployment: &deployment, items: std::slice::from_ref(&item), terms };
     let call = send(shared, request, frame, || awaited.take()).await?;

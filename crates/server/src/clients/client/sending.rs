@@ -2,7 +2,7 @@
 
 use crate::clients::answer_frames::until_written;
 use crate::clients::call_frame;
-use crate::clients::client::calls::{Awaited, LATE, Place, Sent, Shared, Standing};
+use crate::clients::client::calls::{AwaitedAnswer, LATE, Place, Sent, Shared, Standing};
 use crate::clients::greeting::Welcome;
 use crate::engine::program_values::{Parts, Terms};
 use crate::link::frame::header::Segments;
@@ -26,7 +26,7 @@ pub(super) async fn send(
     shared: Arc<Shared>,
     Request { deployment, items, terms }: Request<'_>,
     frame: impl Fn(u64, &Terms) -> Segments,
-    mut awaited: impl FnMut() -> Option<Awaited>,
+    mut awaited: impl FnMut() -> Option<AwaitedAnswer>,
 ) -> Result<SentCall, Failure> {
     let began = Instant::now();
     let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();

@@ -8,7 +8,7 @@ use crate::clients::server::under_way::RequestKey;
 use crate::clients::server::window::Window;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::Ticket;
-use crate::engine::program_values::parts::{Reader, open};
+use crate::engine::program_values::parts::{CallingProgram, open};
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::reply::{PartValues, bytes_of};
 use crate::engine::request::parts::{AnswerParts, PartEvent};
@@ -70,8 +70,8 @@ impl StreamRequest {
             let ticket = self.deployment.refuse(failure.outcome);
             return Err(Box::new((failure, ticket)));
         }
-        let reader = Reader::Remote(ledger.clone(), options.max_receiving_bytes, options.body_timeout());
-        open(self.deployment.clone(), item, self.terms.clone(), message, reader).await
+        let program = CallingProgram::Remote(ledger.clone(), options.max_receiving_bytes, options.body_timeout());
+        open(self.deployment.clone(), item, self.terms.clone(), message, program).await
     }
 
     /// Waits until the program may get more; returns false if the engine gives up the item before.

@@ -25,9 +25,9 @@ pub trait CallParts: Send {
 /// The parts of a call, whatever kind of engine answers it.
 pub type BoxedCallParts = Box<dyn CallParts>;
 
-/// Where the parts of a call count while they wait for the program, and of which connection the call is.
+/// The program that a call is from: it decides where parts count while they wait.
 #[derive(Debug)]
-pub(crate) enum Reader {
+pub(crate) enum CallingProgram {
     /// The program holds the engine and may use its whole queue.
     Own(UnreadParts),
     /// The program dials the server, whose clients may leave so many bytes unread, and read nothing for so long.
@@ -40,7 +40,7 @@ pub(crate) async fn open(
     item: Parts,
     terms: Terms,
     message: usize,
-    reader: Reader,
+    program: CallingProgram,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
     let arriving = deployment.outcomes.arrive();
     let weight = weight(&deployment.manifest, &item);
@@ -53,33 +53,33 @@ pub(crate) async fn open(
         let ticket = deployment.refuse(failure.outcome);
         Box::new((failure, ticket))
     })?;
-    match reader {
-        Reader::Own(unread) => request::open_own_parts(&deployment, items, &unread),
-        Reader::Remote(ledger, most_unread, silence) => {
+    match program {
+        CallingProgram::Own(unread) => request::open_own_parts(&deployment, items, &unread),
+        CallingProgram::Remote(ledger, most_unread, silence) => {
             request::open_parts(&deployment, items, &ledger, most_unread, silence)
         }
     }
 }
 
 /// A stream that is being opened.
-pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<BoxedCallParts, Failure>> + Send>>;
+pub(crate) type OpenFuture = Pin<Box<dyn Future<Output = Result<BoxedCallParts, Failure>> + Send>>;
 
 enum State {
     /// Nothing was sent before the first poll.
-    Opening(Opening),
+    Opening(OpenFuture),
     Open(BoxedCallParts),
     Ended,
 }
 
 /// An answer in parts that its first poll opens. It keeps `K` until its end.
-pub(crate) struct OpenedByPoll<K> {
+pub(crate) struct LazyParts<K> {
     state: State,
     kept: Option<K>,
 }
 
-impl<K> OpenedByPoll<K> {
-    pub(crate) fn new(opening: Opening, kept: K) -> OpenedByPoll<K> {
-        OpenedByPoll { state: State::Opening(opening), kept: Some(kept) }
+impl<K> LazyParts<K> {
+    pub(crate) fn new(opening: OpenFuture, kept: K) -> LazyParts<K> {
+        LazyParts { state: State::Opening(opening), kept: Some(kept) }
     }
 
     fn end(&mut self, answer: Answer) -> ReplyEvent {
@@ -89,7 +89,7 @@ impl<K> OpenedByPoll<K> {
     }
 }
 
-impl<K: Send> CallParts for OpenedByPoll<K> {
+impl<K: Send> CallParts for LazyParts<K> {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             match &mut self.state {

@@ -4,8 +4,8 @@ use crate::engine::server_state::ServerState;
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
 use crate::protocols::openai::embeddings::route::Embeddings;
-use crate::protocols::openai::generation::api::Api;
 use crate::protocols::openai::generation::route::Generation;
+use crate::protocols::openai::generation::text_route::TextRoute;
 use crate::protocols::openai::images::route::Images;
 use crate::protocols::openai::models;
 use crate::protocols::reply::payload::Reply;
@@ -32,13 +32,13 @@ pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<
     let Some(route) = path.strip_prefix("/v1/").map(|route| route.trim_end_matches('/')) else {
         return Err(no_route(state, path).instead_of(body));
     };
-    let generation = |api| Generation { state, id, api };
+    let generation = |route| Generation { state, id, route };
     let page = match route {
         _ if is_call(path) && head.method != Method::POST => Err(Problem::wrong_method(head, "POST")),
         "embeddings" => return Ok(exchange.answer(&Embeddings { state }, body).await),
         // On the heap: more than the others, and their answers take longer than an allocation.
-        "chat/completions" => return Ok(Box::pin(exchange.answer(&generation(Api::Chat), body)).await),
-        "completions" => return Ok(Box::pin(exchange.answer(&generation(Api::Completions), body)).await),
+        "chat/completions" => return Ok(Box::pin(exchange.answer(&generation(TextRoute::Chat), body)).await),
+        "completions" => return Ok(Box::pin(exchange.answer(&generation(TextRoute::Completions), body)).await),
         "images/generations" => return Ok(Box::pin(exchange.answer(&Images { state }, body)).await),
         "models" => read_only(head).and_then(|()| models::list(state)),
         _ => match route.strip_prefix("models/") {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::clients::call_frame;
 use crate::clients::client::calls::Address;
-use crate::clients::client::calls::{Awaited, Sent};
+use crate::clients::client::calls::{AwaitedAnswer, Sent};
 use crate::clients::client::entrance::RemoteEntrance;
 use crate::clients::client::sending::too_large;
 use crate::clients::gathering::Gathering;
@@ -201,7 +201,7 @@ async fn a_place_of_a_connection_that_was_lost_is_none_of_the_next() {
     let (second, mut queue) = line();
     shared.calls().line = Some(second);
     let frame = small_frame(Kind::Call, b"");
-    let awaited = || Some(Awaited::Whole(tokio::sync::oneshot::channel().0, Gathering::new(1)));
+    let awaited = || Some(AwaitedAnswer::Whole(tokio::sync::oneshot::channel().0, Gathering::new(1)));
     assert!(matches!(shared.send(1, "x", None, &place, frame.clone(), awaited), Sent::OtherLine));
     assert!(queue.try_recv().is_err(), "nothing was sent without a place");
     let place = shared.place().await.unwrap();

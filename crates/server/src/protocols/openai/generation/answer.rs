@@ -1,15 +1,15 @@
 //! Answers in one piece, and what the answers of both kinds have in common: texts, counts of tokens.
 
 use crate::engine::request::Answers;
-use crate::protocols::openai::generation::api::Api;
+use crate::protocols::openai::generation::text_route::TextRoute;
 use crate::values::answer::{Answer, Failure, OutputPart, Usage};
 use crate::values::tensor::Tag;
 use jitney_core::tables::outcome::Outcome;
 
 /// What all chunks of an answer have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Title {
-    pub(crate) api: Api,
+pub(crate) struct Envelope {
+    pub(crate) route: TextRoute,
     pub(crate) id: String,
     /// Seconds since 1970.
     pub(crate) created: u64,
@@ -17,12 +17,12 @@ pub(crate) struct Title {
     pub(crate) model: String,
 }
 
-impl Title {
+impl Envelope {
     /// The beginning of an answer, or of a chunk, up to its choices.
     pub(super) fn begin(&self, is_chunk: bool) -> Vec<u8> {
         let mut out = b"{\"id\":".to_vec();
         string(&mut out, &self.id);
-        let (object, created) = (self.api.object(is_chunk), self.created);
+        let (object, created) = (self.route.object(is_chunk), self.created);
         out.extend_from_slice(format!(",\"object\":\"{object}\",\"created\":{created},\"model\":").as_bytes());
         string(&mut out, &self.model);
         out.extend_from_slice(b",\"choices\":[");
@@ -79,24 +79,24 @@ pub(super) fn text(values: &[OutputPart]) -> Result<&str, Failure> {
 }
 
 /// The whole answer, if every item has a text.
-pub(super) fn write(title: &Title, choices: usize, answers: Answers) -> Result<Vec<u8>, Failure> {
+pub(super) fn write(envelope: &Envelope, choices: usize, answers: Answers) -> Result<Vec<u8>, Failure> {
     let count = answers.len();
     let mut tokens = Tokens::new(choices);
-    let mut out = title.begin(false);
+    let mut out = envelope.begin(false);
     for (index, answer) in answers.into_iter().enumerate() {
         let Answer { result, end, .. } = answer;
-        let values = result.map_err(|failure| in_place(title.api, failure, index / choices, count / choices))?;
+        let values = result.map_err(|failure| in_place(envelope.route, failure, index / choices, count / choices))?;
         let end = end.unwrap_or_default();
         tokens.add(index, end.usage);
         let comma = if index > 0 { "," } else { "" };
-        let before = match title.api {
-            Api::Chat => "\"message\":{\"role\":\"assistant\",\"content\":",
-            Api::Completions => "\"text\":",
+        let before = match envelope.route {
+            TextRoute::Chat => "\"message\":{\"role\":\"assistant\",\"content\":",
+            TextRoute::Completions => "\"text\":",
         };
         out.extend_from_slice(format!("{comma}{{\"index\":{index},{before}").as_bytes());
         string(&mut out, text(&values)?);
-        let after = if title.api == Api::Chat { ",\"refusal\":null}" } else { "" };
-        let reason = title.api.finish_reason(&end.reason);
+        let after = if envelope.route == TextRoute::Chat { ",\"refusal\":null}" } else { "" };
+        let reason = envelope.route.finish_reason(&end.reason);
         out.extend_from_slice(format!("{after},\"logprobs\":null,\"finish_reason\":\"{reason}\"}}").as_bytes());
     }
     out.push(b']');
@@ -106,13 +106,13 @@ pub(super) fn write(title: &Title, choices: usize, answers: Answers) -> Result<V
 }
 
 /// Says which of several inputs failed.
-fn in_place(api: Api, failure: Failure, index: usize, inputs: usize) -> Failure {
+fn in_place(route: TextRoute, failure: Failure, index: usize, inputs: usize) -> Failure {
     let is_input = matches!(failure.outcome, Outcome::InvalidInput | Outcome::MalformedBody);
     if !is_input || inputs == 1 {
         return failure;
     }
-    let place = format!("{}[{index}]", api.input());
+    let place = format!("{}[{index}]", route.input());
     let detail = format!("{place}: {}", failure.detail);
-    let field = failure.field.filter(|field| field.strip_prefix("$.").is_some_and(|field| field != api.input()));
+    let field = failure.field.filter(|field| field.strip_prefix("$.").is_some_and(|field| field != route.input()));
     Failure { detail, field: Some(field.unwrap_or(place)), ..failure }
 }

@@ -1,15 +1,15 @@
 //! Answers in parts: chunks as server-sent events without names or ids, and `[DONE]` as the last.
 
 use crate::protocols::openai::error;
-use crate::protocols::openai::generation::answer::{Title, Tokens, string, text};
-use crate::protocols::openai::generation::api::Api;
+use crate::protocols::openai::generation::answer::{Envelope, Tokens, string, text};
+use crate::protocols::openai::generation::text_route::TextRoute;
 use crate::protocols::reply::parts::form::PartsForm;
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 
 /// The form of one answer.
 #[derive(Debug)]
 pub(super) struct ChunkForm {
-    api: Api,
+    route: TextRoute,
     /// How each event begins, up to its choices.
     begin: Vec<u8>,
     /// How each chunk ends, behind its choices.
@@ -29,10 +29,10 @@ struct Sent {
 
 impl ChunkForm {
     /// `choices` is how many each input has.
-    pub(super) fn new(title: &Title, choices: usize, includes_usage: bool) -> ChunkForm {
+    pub(super) fn new(envelope: &Envelope, choices: usize, includes_usage: bool) -> ChunkForm {
         ChunkForm {
-            api: title.api,
-            begin: [b"data: ", &title.begin(true)[..]].concat(),
+            route: envelope.route,
+            begin: [b"data: ", &envelope.begin(true)[..]].concat(),
             end: if includes_usage { "],\"usage\":null}\n\n" } else { "]}\n\n" },
             tokens: Tokens::new(choices),
             includes_usage,
@@ -65,7 +65,7 @@ impl ChunkForm {
     /// Chats begin with who speaks.
     fn role(&mut self, out: &mut Vec<u8>, item: usize) {
         let is_first = !std::mem::replace(&mut self.sent(item).role, true);
-        if is_first && self.api == Api::Chat {
+        if is_first && self.route == TextRoute::Chat {
             self.chunk(out, item, None, |out| {
                 out.extend_from_slice(b",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
             });
@@ -78,9 +78,9 @@ impl ChunkForm {
             return;
         }
         self.sent(item).text = true;
-        let (before, after) = match self.api {
-            Api::Chat => (",\"delta\":{\"content\":", "}"),
-            Api::Completions => (",\"text\":", ""),
+        let (before, after) = match self.route {
+            TextRoute::Chat => (",\"delta\":{\"content\":", "}"),
+            TextRoute::Completions => (",\"text\":", ""),
         };
         self.chunk(out, item, None, |out| {
             out.extend_from_slice(before.as_bytes());
@@ -102,11 +102,11 @@ impl PartsForm for ChunkForm {
         let whole = if answer.is_empty() || self.sent(item).text { "" } else { text(answer)? };
         self.text(out, item, whole);
         self.tokens.add(item, end.usage);
-        let empty = match self.api {
-            Api::Chat => ",\"delta\":{}",
-            Api::Completions => ",\"text\":\"\"",
+        let empty = match self.route {
+            TextRoute::Chat => ",\"delta\":{}",
+            TextRoute::Completions => ",\"text\":\"\"",
         };
-        let reason = self.api.finish_reason(&end.reason);
+        let reason = self.route.finish_reason(&end.reason);
         self.chunk(out, item, Some(reason), |out| out.extend_from_slice(empty.as_bytes()));
         Ok(())
     }
@@ -138,9 +138,9 @@ mod tests {
         [OutputPart { name: "".into(), tag: Tag::Text, tensor: None, media_type: None, data }]
     }
 
-    fn form(api: Api, choices: usize, includes_usage: bool) -> ChunkForm {
-        let title = Title { api, id: "id".into(), created: 7, model: "a \"model\"".into() };
-        ChunkForm::new(&title, choices, includes_usage)
+    fn form(route: TextRoute, choices: usize, includes_usage: bool) -> ChunkForm {
+        let envelope = Envelope { route, id: "id".into(), created: 7, model: "a \"model\"".into() };
+        ChunkForm::new(&envelope, choices, includes_usage)
     }
 
     fn end(reason: &str, usage: Option<Usage>) -> StreamEnd {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_chat_begins_with_its_role_and_ends_with_its_reason() {
-        let (mut form, mut out) = (form(Api::Chat, 1, false), Vec::new());
+        let (mut form, mut out) = (form(TextRoute::Chat, 1, false), Vec::new());
         form.part(&mut out, 0, &part("a\n")).unwrap();
         form.part(&mut out, 0, &part("")).unwrap();
         form.part(&mut out, 0, &part("b")).unwrap();
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_model_without_parts_has_one_chunk_of_text() {
-        let (mut form, mut out) = (form(Api::Completions, 1, false), Vec::new());
+        let (mut form, mut out) = (form(TextRoute::Completions, 1, false), Vec::new());
         form.end(&mut out, 0, &part("whole"), &end("stop", None)).unwrap();
         form.close(&mut out);
         assert_eq!(events(&out), [r#"0 "whole" null"#, r#"0 "" "stop""#, "[DONE]"]);
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn choices_alternate_and_their_input_counts_once() {
-        let (mut form, mut out) = (form(Api::Chat, 2, true), Vec::new());
+        let (mut form, mut out) = (form(TextRoute::Chat, 2, true), Vec::new());
         let counts = Some(Usage { input: 5, output: 2 });
         form.part(&mut out, 1, &part("x")).unwrap();
         form.part(&mut out, 0, &part("y")).unwrap();
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_an_event_of_its_own() {
-        let (mut form, mut out) = (form(Api::Chat, 1, false), Vec::new());
+        let (mut form, mut out) = (form(TextRoute::Chat, 1, false), Vec::new());
         form.failure(&mut out, &Failure::new(Outcome::WorkerLost, "its worker\nended"), "r");
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("data: {\"error\":{\"message\":\"its worker\\nended\"") && text.ends_with("}\n\n"));

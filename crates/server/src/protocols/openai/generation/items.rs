@@ -2,8 +2,8 @@
 
 use crate::engine::deployment::Deployment;
 use crate::engine::request::RequestItems;
-use crate::protocols::openai::generation::api::Api;
 use crate::protocols::openai::generation::fields::Fields;
+use crate::protocols::openai::generation::text_route::TextRoute;
 use crate::protocols::openai::input;
 use crate::protocols::openai::input::{Input, MOST_INPUTS, wrong};
 use crate::protocols::request::input::{Reading, take};
@@ -19,8 +19,8 @@ use jitney_core::tables::outcome::Outcome;
 /// Most answers to one input, as OpenAI has it.
 pub(crate) const MOST_CHOICES: usize = 128;
 
-/// What the items of a request are made of.
-pub(crate) struct Asked<'a> {
+/// What the items of a request have in common.
+pub(crate) struct ItemTemplate<'a> {
     pub(crate) model: &'a str,
     pub(crate) fields: &'a Fields<'a>,
     /// The field of an item that has its input.
@@ -41,14 +41,19 @@ pub(crate) enum ItemInput {
 }
 
 /// The inputs of a request for texts.
-pub(super) fn inputs(api: Api, model: &str, fields: &Fields, takes_tokens: bool) -> Result<Vec<ItemInput>, Failure> {
-    let name = api.input();
-    let missing = || match api {
-        Api::Chat => wrong(name, "is missing; send a list of messages"),
-        Api::Completions => wrong(name, "is missing; send a string"),
+pub(super) fn inputs(
+    route: TextRoute,
+    model: &str,
+    fields: &Fields,
+    takes_tokens: bool,
+) -> Result<Vec<ItemInput>, Failure> {
+    let name = route.input();
+    let missing = || match route {
+        TextRoute::Chat => wrong(name, "is missing; send a list of messages"),
+        TextRoute::Completions => wrong(name, "is missing; send a string"),
     };
     let raw = fields.get(name).ok_or_else(missing)?;
-    if api == Api::Chat {
+    if route == TextRoute::Chat {
         return Ok(vec![ItemInput::Json(raw.as_bytes().to_vec())]);
     }
     let read = |input| match input {
@@ -59,7 +64,7 @@ pub(super) fn inputs(api: Api, model: &str, fields: &Fields, takes_tokens: bool)
     input::inputs(name, raw)?.into_iter().map(read).collect()
 }
 
-impl Asked<'_> {
+impl ItemTemplate<'_> {
     /// The items of so many answers to each input. Those to one input are next to each other.
     pub(crate) fn items(
         &self,

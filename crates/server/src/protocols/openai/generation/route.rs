@@ -5,12 +5,12 @@ use crate::engine::request::{Answers, RequestItems};
 use crate::engine::server_state::ServerState;
 use crate::protocols::exchange::{Decoded, RefusedBody};
 use crate::protocols::openai::generation::answer;
-use crate::protocols::openai::generation::answer::Title;
-use crate::protocols::openai::generation::api::Api;
+use crate::protocols::openai::generation::answer::Envelope;
 use crate::protocols::openai::generation::chunks::ChunkForm;
 use crate::protocols::openai::generation::fields::Fields;
 use crate::protocols::openai::generation::items;
-use crate::protocols::openai::generation::items::{Asked, MOST_CHOICES};
+use crate::protocols::openai::generation::items::{ItemTemplate, MOST_CHOICES};
+use crate::protocols::openai::generation::text_route::TextRoute;
 use crate::protocols::openai::input::wrong;
 use crate::protocols::openai::model_route::{ModelRoute, decoded, unix_seconds};
 use crate::protocols::openai::names::find_for;
@@ -25,12 +25,12 @@ use std::time::SystemTime;
 pub(crate) struct Generation<'a> {
     pub(crate) state: &'a ServerState,
     pub(crate) id: &'a RequestId,
-    pub(crate) api: Api,
+    pub(crate) route: TextRoute,
 }
 
 /// How its answer is written.
 pub(crate) struct TextsAsked {
-    title: Title,
+    envelope: Envelope,
     /// How many texts are asked for each input.
     choices: usize,
     is_streamed: bool,
@@ -45,16 +45,17 @@ impl Generation<'_> {
         takes_tokens: bool,
         fields: &Fields,
     ) -> Result<(RequestItems, TextsAsked), Failure> {
-        let api = self.api;
+        let route = self.route;
         let (is_streamed, includes_usage) = streaming(fields)?;
         let most = self.state.options.max_body_len();
-        let inputs = items::inputs(api, &model, fields, takes_tokens)?;
+        let inputs = items::inputs(route, &model, fields, takes_tokens)?;
         let choices = fields.count("n", MOST_CHOICES)?;
-        let asked = Asked { model: &model, fields, input: api.input(), read: &[], added: String::new(), most };
-        let items = asked.items(deployment, inputs, choices)?;
-        let id = format!("{}{}", api.id_prefix(), self.id.text());
-        let title = Title { api, id, created: unix_seconds(SystemTime::now()), model };
-        Ok((items, TextsAsked { title, choices, is_streamed, includes_usage }))
+        let template =
+            ItemTemplate { model: &model, fields, input: route.input(), read: &[], added: String::new(), most };
+        let items = template.items(deployment, inputs, choices)?;
+        let id = format!("{}{}", route.id_prefix(), self.id.text());
+        let envelope = Envelope { route, id, created: unix_seconds(SystemTime::now()), model };
+        Ok((items, TextsAsked { envelope, choices, is_streamed, includes_usage }))
     }
 }
 
@@ -77,24 +78,24 @@ impl ModelRoute for Generation<'_> {
     }
 
     fn task(&self) -> TaskKind {
-        self.api.task()
+        self.route.task()
     }
 
     fn decode_now(&self, mut body: Chunks) -> Result<Decoded<TextsAsked>, RefusedBody> {
         let fields = Fields::read(body.contiguous())?;
         let model = fields.model()?;
-        let takes_tokens = |task| self.api.takes_tokens(task);
+        let takes_tokens = |task| self.route.takes_tokens(task);
         let (deployment, takes_tokens) = find_for(self.state, &model, self.task(), takes_tokens)?;
         let read = self.items(&deployment, model, takes_tokens, &fields);
         decoded(deployment, read)
     }
 
     fn parts_form(&self, asked: &TextsAsked) -> Option<Box<dyn PartsForm>> {
-        let form = || ChunkForm::new(&asked.title, asked.choices, asked.includes_usage);
+        let form = || ChunkForm::new(&asked.envelope, asked.choices, asked.includes_usage);
         asked.is_streamed.then(|| Box::new(form()) as Box<dyn PartsForm>)
     }
 
     fn write_body(&self, asked: TextsAsked, answers: Answers) -> Result<Vec<u8>, Failure> {
-        answer::write(&asked.title, asked.choices, answers)
+        answer::write(&asked.envelope, asked.choices, answers)
     }
 }

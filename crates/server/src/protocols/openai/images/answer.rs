@@ -8,7 +8,7 @@ use jitney_core::tables::outcome::Outcome;
 
 /// What is said of all images of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct ImageTitle {
+pub(crate) struct ImageEnvelope {
     /// Seconds since 1970.
     pub(super) created: u64,
     /// As the client wrote it, or `auto`.
@@ -44,7 +44,7 @@ pub(super) fn usage(usage: Usage) -> String {
 }
 
 /// The whole answer, if every item has an image.
-pub(super) fn write(images: &ImageTitle, answers: Answers) -> Result<Vec<u8>, Failure> {
+pub(super) fn write(images: &ImageEnvelope, answers: Answers) -> Result<Vec<u8>, Failure> {
     let mut out = format!("{{\"created\":{},\"data\":[", images.created).into_bytes();
     let (mut format, mut sum) = (String::new(), None);
     for (index, answer) in answers.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Images in parts: an event for each preview, and one for the image.
 
 use crate::protocols::openai::error;
-use crate::protocols::openai::images::answer::{ImageTitle, file, usage, write_file};
+use crate::protocols::openai::images::answer::{ImageEnvelope, file, usage, write_file};
 use crate::protocols::reply::parts::events::event;
 use crate::protocols::reply::parts::form::PartsForm;
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
@@ -9,14 +9,14 @@ use crate::values::answer::{Failure, OutputPart, StreamEnd};
 /// The form of one answer.
 #[derive(Debug)]
 pub(super) struct ImageEvents {
-    images: ImageTitle,
+    images: ImageEnvelope,
     /// Previews that the client takes.
     most: usize,
     sent: usize,
 }
 
 impl ImageEvents {
-    pub(super) fn new(images: ImageTitle, most: usize) -> ImageEvents {
+    pub(super) fn new(images: ImageEnvelope, most: usize) -> ImageEvents {
         ImageEvents { images, most, sent: 0 }
     }
 

@@ -6,7 +6,7 @@ use crate::engine::server_state::ServerState;
 use crate::protocols::exchange::{Decoded, RefusedBody};
 use crate::protocols::openai::generation::fields::Fields;
 use crate::protocols::openai::generation::items;
-use crate::protocols::openai::generation::items::Asked;
+use crate::protocols::openai::generation::items::ItemTemplate;
 use crate::protocols::openai::images::answer;
 use crate::protocols::openai::images::events::ImageEvents;
 use crate::protocols::openai::images::size;
@@ -32,7 +32,7 @@ pub(crate) struct Images<'a> {
 
 /// How its answer is written.
 pub(crate) struct ImagesAsked {
-    images: answer::ImageTitle,
+    images: answer::ImageEnvelope,
     /// How many previews the client takes, if the answer comes in events.
     previews: Option<usize>,
 }
@@ -60,10 +60,10 @@ impl Images<'_> {
             &["response_format", "size", "width", "height"]
         };
         let most = self.state.options.max_body_len();
-        let asked = Asked { model, fields, input: "prompt", read, added, most };
-        let items = asked.items(deployment, vec![items::ItemInput::Text(prompt)], count)?;
+        let template = ItemTemplate { model, fields, input: "prompt", read, added, most };
+        let items = template.items(deployment, vec![items::ItemInput::Text(prompt)], count)?;
         let created = unix_seconds(SystemTime::now());
-        let images = answer::ImageTitle { created, size: size.unwrap_or_else(|| "auto".to_owned()) };
+        let images = answer::ImageEnvelope { created, size: size.unwrap_or_else(|| "auto".to_owned()) };
         Ok((items, ImagesAsked { images, previews: is_streamed.then_some(previews) }))
     }
 }

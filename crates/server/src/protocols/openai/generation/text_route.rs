@@ -4,27 +4,27 @@ use jitney_core::config::manifest::{Task, TaskKind};
 
 /// One of the routes for texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Api {
+pub(crate) enum TextRoute {
     /// `POST /v1/chat/completions`
     Chat,
     /// `POST /v1/completions`
     Completions,
 }
 
-impl Api {
+impl TextRoute {
     /// What a deployment says that this route can call.
     pub(crate) fn task(self) -> TaskKind {
         match self {
-            Api::Chat => TaskKind::Chat,
-            Api::Completions => TaskKind::Completion,
+            TextRoute::Chat => TaskKind::Chat,
+            TextRoute::Completions => TaskKind::Completion,
         }
     }
 
     /// Of a task for this route whether it takes tokens in place of a text; `None` of other tasks.
     pub(crate) fn takes_tokens(self, task: Task) -> Option<bool> {
         match (self, task) {
-            (Api::Chat, Task::Chat) => Some(false),
-            (Api::Completions, Task::Completion { takes_tokens }) => Some(takes_tokens),
+            (TextRoute::Chat, Task::Chat) => Some(false),
+            (TextRoute::Completions, Task::Completion { takes_tokens }) => Some(takes_tokens),
             _ => None,
         }
     }
@@ -32,25 +32,25 @@ impl Api {
     /// The field that has what is to be answered.
     pub(crate) fn input(self) -> &'static str {
         match self {
-            Api::Chat => "messages",
-            Api::Completions => "prompt",
+            TextRoute::Chat => "messages",
+            TextRoute::Completions => "prompt",
         }
     }
 
     /// How ids of answers begin.
     pub(crate) fn id_prefix(self) -> &'static str {
         match self {
-            Api::Chat => "chatcmpl-",
-            Api::Completions => "cmpl-",
+            TextRoute::Chat => "chatcmpl-",
+            TextRoute::Completions => "cmpl-",
         }
     }
 
     /// What an answer, or a chunk of one, is called.
     pub(crate) fn object(self, is_chunk: bool) -> &'static str {
         match (self, is_chunk) {
-            (Api::Chat, false) => "chat.completion",
-            (Api::Chat, true) => "chat.completion.chunk",
-            (Api::Completions, _) => "text_completion",
+            (TextRoute::Chat, false) => "chat.completion",
+            (TextRoute::Chat, true) => "chat.completion.chunk",
+            (TextRoute::Completions, _) => "text_completion",
         }
     }
 
@@ -59,8 +59,8 @@ impl Api {
         match (reason, self) {
             ("length", _) => "length",
             ("content_filter", _) => "content_filter",
-            ("tool_calls", Api::Chat) => "tool_calls",
-            ("function_call", Api::Chat) => "function_call",
+            ("tool_calls", TextRoute::Chat) => "tool_calls",
+            ("function_call", TextRoute::Chat) => "function_call",
             _ => "stop",
         }
     }
@@ -75,9 +75,9 @@ mod tests {
         for (reason, chat, completion) in
             [("stop", "stop", "stop"), ("length", "length", "length"), ("tool_calls", "tool_calls", "stop")]
         {
-            assert_eq!(Api::Chat.finish_reason(reason), chat);
-            assert_eq!(Api::Completions.finish_reason(reason), completion);
+            assert_eq!(TextRoute::Chat.finish_reason(reason), chat);
+            assert_eq!(TextRoute::Completions.finish_reason(reason), completion);
         }
-        assert_eq!(Api::Chat.finish_reason("end of sequence"), "stop");
+        assert_eq!(TextRoute::Chat.finish_reason("end of sequence"), "stop");
     }
 }
