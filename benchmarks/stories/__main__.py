@@ -18,12 +18,12 @@ from typing import Any
 
 import run
 
-from stories import beside, images, replicas, steady, tokens
+from stories import beside, drawing, images, replicas, steady, tokens
 from stories.starting import ROOT
 from stories.story import Sample, Settings, Story, Variant, report
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-MODULES = (tokens, steady, images, beside, replicas)
+MODULES = (tokens, steady, images, drawing, beside, replicas)
 PACKAGES = ("fastapi", "uvicorn", "locust", "ray", "ctranslate2", "onnxruntime", "numpy", "msgspec")
 MOST_REPETITIONS = 5
 

@@ -22,6 +22,7 @@ class Talk(NamedTuple):
     """The body of the n-th request; no two are the same."""
     is_answer: Callable[[int, bytes], bool]
     """Whether this is the answer to the n-th request."""
+    accept: str = "*/*"
 
 
 class Connection(asyncio.Protocol):
@@ -31,6 +32,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.first_at: float | None = None
+        """The instant at which the first event of the last answer was there, if the answer is a stream of events."""
 
     @classmethod
     async def open(cls, port: int) -> "Connection":
@@ -44,19 +47,22 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+    async def post(self, path: str, body: bytes, accept: str = "*/*") -> tuple[int, bytes]:
         """Send; the status and the body of the answer. Raises `ConnectionError` if the connection ends before."""
         if self._transport is None:
             raise ConnectionError("closed")
         self._answer = asyncio.get_running_loop().create_future()
         head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        head += f"content-length: {len(body)}\r\n\r\n"
+        head += f"accept: {accept}\r\ncontent-length: {len(body)}\r\n\r\n"
         self._received.clear()
+        self.first_at = None
         self._transport.write(head.encode() + body)
         return await self._answer
 
     def data_received(self, data: bytes) -> None:
         self._received += data
+        if self.first_at is None and b"\n\n" in self._received:  # the end of an event; the head ends otherwise
+            self.first_at = time.perf_counter()
         head, is_whole, rest = bytes(self._received).partition(b"\r\n\r\n")
         if not is_whole or self._answer is None:
             return
@@ -102,6 +108,8 @@ class Outcome:
     answered_ms: list[float] = field(default_factory=list[float])
     done_s: list[float] = field(default_factory=list[float])
     """When answers came in the window."""
+    first_ms: list[float] = field(default_factory=list[float])
+    """Times to the first event of those answers that are streams of events."""
     wrong: int = 0
     """Answers with another status, or that were not the answer to what was asked, in the window or before."""
     missing: int = 0
@@ -154,7 +162,7 @@ class Load:
         """Whether the connection can be used again."""
         number, self._asked = self._asked, self._asked + 1
         try:
-            status, answer = await connection.post(self._talk.path, self._talk.question(number))
+            status, answer = await connection.post(self._talk.path, self._talk.question(number), self._talk.accept)
         except OSError:
             self.outcome.missing += 1
             return False
@@ -167,6 +175,8 @@ class Load:
             self.outcome.done_s.append(now)
         if self._concerns(due, now):
             self.outcome.answered_ms.append((now - due) * 1e3)
+            if connection.first_at is not None:
+                self.outcome.first_ms.append((connection.first_at - due) * 1e3)
         return True
 
     def _concerns(self, due: float, ended: float) -> bool:

@@ -22,9 +22,9 @@ ROOT = HERE.parents[1]
 DEPLOYED_WITHIN_S = 180
 
 
-def importing() -> str:
-    """PYTHONPATH under which the stories and jitney are found."""
-    own = [str(HERE.parent), str(ROOT / "python")]
+def importing(*folders: Path) -> str:
+    """PYTHONPATH under which the stories, jitney and the modules of these folders are found."""
+    own = [str(HERE.parent), str(ROOT / "python"), *map(str, folders)]
     return os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
@@ -48,22 +48,36 @@ class Door(NamedTuple):
 @contextmanager
 def fastapi(name: str, door: Door, environment: Mapping[str, str]) -> Iterator[servers.Running]:
     """`baselines/NAME.py` under uvicorn, answering."""
+    with uvicorn(f"stories.baselines.{name}:app", door, environment) as running:
+        yield running
+
+
+@contextmanager
+def uvicorn(application: str, door: Door, environment: Mapping[str, str]) -> Iterator[servers.Running]:
+    """The application `MODULE:NAME` under uvicorn, answering."""
     port = servers.free_port()
     command = [
-        sys.executable, "-m", "uvicorn", f"stories.baselines.{name}:app", "--port", str(port),
+        sys.executable, "-m", "uvicorn", application, "--port", str(port),
         "--log-level", "warning", "--no-access-log", "--timeout-keep-alive", "75",
     ]  # fmt: skip
-    with _running(f"FastAPI {name}", command, port, door, environment) as running:
+    with _running(f"FastAPI {application}", command, port, door, environment) as running:
         yield running
 
 
 @contextmanager
 def jitney(name: str, door: Door, environment: Mapping[str, str], *options: str) -> Iterator[servers.Running]:
     """`served/NAME.py` under `jitney serve`, answering."""
+    with serve(HERE / "served" / f"{name}.py", door, environment, *options) as running:
+        yield running
+
+
+@contextmanager
+def serve(file: Path, door: Door, environment: Mapping[str, str], *options: str) -> Iterator[servers.Running]:
+    """The deployments of a file under `jitney serve`, answering."""
     port = servers.free_port()
-    command = [sys.executable, "-m", "jitney", "serve", str(HERE / "served" / f"{name}.py"), "--port", str(port)]
+    command = [sys.executable, "-m", "jitney", "serve", str(file), "--port", str(port)]
     command += [part for option in options for part in ("--set", option)]
-    with _running(f"jitney {name}", command, port, door, environment) as running:
+    with _running(f"jitney {file.stem}", command, port, door, environment) as running:
         while not _is_ready(port):  # the first answer came from one replica; the others may still be loading
             time.sleep(0.05)
         yield running
@@ -102,7 +116,7 @@ def ray(name: str, door: Door, replicas: int) -> Iterator[servers.Running]:
 def _running(
     name: str, command: list[str], port: int, door: Door, environment: Mapping[str, str]
 ) -> Iterator[servers.Running]:
-    running = servers.Running(name, command, port, door.path, {**environment, "PYTHONPATH": importing()})
+    running = servers.Running(name, command, port, door.path, {"PYTHONPATH": importing(), **environment})
     try:
         running.wait_ready(door.first, "application/json")
         yield running

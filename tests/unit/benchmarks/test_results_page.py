@@ -390,7 +390,7 @@ def test_a_story_says_what_it_rests_on_and_which_others_are_missing() -> None:
     for shown in (told(ours=1), told(ours=3, theirs=1)):
         assert "| rps | >= 1 | 1 | pass, of one repetition |" in shown
         assert "it can only lose" in shown
-        assert "Not measured: text to image, 8 users; I/O of 5 ms beside a model that sleeps; " in shown
+        assert "Not measured: text to image, 8 users; text to image with a model that computes, 8 users; " in shown
         assert "replicas; the same with a model that computes; 250 requests" in shown, (
             "a story without a figure is not measured"
         )

@@ -124,6 +124,8 @@ def test_who_waits_through_the_whole_window_counts() -> None:
     told: list[float] = []
 
     class Waiting:
+        first_at = None
+
         async def post(self, *_: object) -> tuple[int, bytes]:
             await asyncio.sleep(told.pop())
             return 200, b""
