@@ -9,7 +9,8 @@ from peers.plan import SAME
 
 OURS = "jitney"
 # What is compared, and whether less is better.
-COMPARED = {"rps": False, "p50_ms": True, "p95_ms": True, "parts_s": False, "first_p50_ms": True, "gap_p99_ms": True}
+# The gaps between parts are shown and not compared: a server that holds parts back until the end has the smallest gaps.
+COMPARED = {"rps": False, "p50_ms": True, "p95_ms": True, "parts_s": False, "first_p50_ms": True}
 SHOWN = ("rps", "p50_ms", "p95_ms", "p99_ms", "parts_s", "first_p50_ms", "gap_p99_ms", "memory_mb")
 # A server that fails more than this share of its requests wins no comparison, ours loses it; but under overload all may
 # refuse, and then the latencies of those are compared that refuse about as much.

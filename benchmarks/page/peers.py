@@ -72,7 +72,7 @@ def verdict_table(document: dict[str, Any], rows: list[Row]) -> list[str]:
 def judged(rows: list[Row]) -> list[str]:
     """The figures that are compared in these rows: those of the parts, where answers come in parts."""
     has_parts = any("parts_s" in entry.metrics for row in rows for entry in row.entries)
-    return ["parts_s", "first_p50_ms", "gap_p99_ms", "p50_ms"] if has_parts else ["rps", "p50_ms", "p95_ms"]
+    return ["parts_s", "first_p50_ms", "p50_ms"] if has_parts else ["rps", "p50_ms", "p95_ms"]
 
 
 def entry_cells(names: dict[str, str], entry: Entry, shown: list[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Figures, tables and lines that all parts of the page have in common."""
 
+import math
 from typing import Any
 
 from page.age import age
@@ -21,6 +22,8 @@ COLUMNS = {
 
 def number(value: float) -> str:
     """Three digits, as much as such a measurement is worth."""
+    if math.isinf(value):
+        return "∞"
     if abs(value) >= 1000:
         digits = len(str(int(abs(value)))) - 3
         return f"{round(value, -digits):,.0f}"
