@@ -16,9 +16,10 @@ HEADS = 4
 class Attention(nn.Module):
     """Each token looks at tokens of the context. The three kinds compute the same."""
 
-    def __init__(self, width: int, context: int) -> None:
+    def __init__(self, width: int, context: int, heads: int = HEADS) -> None:
         super().__init__()
         self.kind: AttentionKind = "plain"
+        self.heads = heads
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(context, width, bias=False)
         self.value = nn.Linear(context, width, bias=False)
@@ -28,7 +29,7 @@ class Attention(nn.Module):
         n, length, width = tokens.shape
 
         def heads(x: Tensor) -> Tensor:
-            return x.reshape(n, -1, HEADS, width // HEADS).transpose(1, 2)
+            return x.reshape(n, -1, self.heads, width // self.heads).transpose(1, 2)
 
         query, key, value = heads(self.query(tokens)), heads(self.key(context)), heads(self.value(context))
         if self.kind == "fused":
