@@ -19,6 +19,7 @@ from stories import starting
 
 JSON, RAW = "application/json", "application/octet-stream"
 BODY = json.dumps({"text": "a body of fifty-seven characters, as every server here gets"})
+CHAT = {"model": "chunks", "messages": [{"role": "user", "content": "Write."}], "stream": True}
 ONE_MB = "size:1000000"
 FULL_BATCH_S = 0.005 + 64 * 0.0001
 ALL = ("jitney", "hyper", "mosec", "fastapi")
@@ -293,7 +294,7 @@ TARGETS: list[Target] = [
 def start(scenario: Scenario, server: str) -> Running:
     arguments = list(scenario.arguments) if server == "jitney" else []
     running = servers.start(server, scenario.model, arguments, dict(scenario.environment))
-    bodies = {"raw": (b"x", RAW), "rows": (b"[0.5]", JSON)}
+    bodies = {"raw": (b"x", RAW), "rows": (b"[0.5]", JSON), "chunks": (json.dumps(CHAT).encode(), JSON)}
     body, content_type = bodies.get(scenario.model, (BODY.encode(), JSON))
     running.wait_ready(body, content_type)
     return running

@@ -18,10 +18,12 @@ from peers.catalog import SERVED, SERVERS, Place
 from peers.environments import is_installed, python_of
 
 HERE = Path(__file__).resolve().parent
-STREAMS = {name: f"streams.py:{name.capitalize()}" for name in ("parts", "stamps", "steps", "batches")}
+STREAMS = {name: f"streams.py:{name.capitalize()}" for name in ("parts", "chunks", "stamps", "steps", "batches")}
 APPS = STREAMS | {"sleepy": "sleepy.py", "grouped": "sleepy.py", "rows": "tensors.py", "echo": "vectors.py"}
-ECHO = {"sleepy": ("64",), "parts": ("stream",)}
+ECHO = {"sleepy": ("64",), "parts": ("stream",), "chunks": ("chunks",)}
 """What the bare hyper server is to do in place of a constant answer."""
+ROUTES = {"chunks": "/v1/chat/completions"}
+"""Models whose route is not their name."""
 TICKS = os.sysconf("SC_CLK_TCK")
 # The other servers serve the models of `make bench-peers`, at the settings that their files take without any.
 PEERS = {"mosec": SERVERS["mosec"], "fastapi": SERVERS["fastapi-batched"]}
@@ -157,9 +159,9 @@ def start(
     commands: dict[str, tuple[list[str], str]] = {
         "jitney": (
             [sys.executable, "-m", "jitney", "serve", str(app), "--port", str(port), *(arguments or [])],
-            f"/{model}",
+            ROUTES.get(model, f"/{model}"),
         ),
-        "hyper": ([str(echo_binary()), str(port), *ECHO.get(model, ())], "/"),
+        "hyper": ([str(echo_binary()), str(port), *ECHO.get(model, ())], ROUTES.get(model, "/")),
     }
     command, path = commands[name]
     return Running(name, command, port, path, environment)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scenarios import Figures, Measure, Scenario, Settings, Target, between, figure, of_program, ratio
+from scenarios import CHAT, Figures, Measure, Scenario, Settings, Target, between, figure, of_program, ratio
 from servers import Running
 
 STEP_S, ITEM_S, USERS = 0.008, 0.0002, 64
@@ -61,10 +61,10 @@ def figures_of(run: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def noop(users: int) -> Measure:
+def noop(users: int, items: list[Any]) -> Measure:
     def measure(running: Running, settings: Settings) -> dict[str, float]:
         cpu = running.front_cpu_s()
-        run = streams(running.url, users, settings.seconds, NOOP)
+        run = streams(running.url, users, settings.seconds, items)
         part_cpu_us = (running.front_cpu_s() - cpu) / max(run["parts"]["count"], 1) * 1e6
         return figures_of(run) | {"part_cpu_us": part_cpu_us}
 
@@ -107,11 +107,13 @@ def delays_ms(running: Running, seconds: float) -> Iterator[float]:
 
 NOOP_64, NOOP_1, SOCKET = "parts: no-op, 64 streams", "parts: no-op, 1 stream", "parts: from a step to the socket"
 STEPS, BATCHES = "parts: 8 ms + 0.2 ms per item, in steps", "parts: 8 ms + 0.2 ms per item, in batches"
+CHUNKS_64 = "parts: no-op, 64 streams, OpenAI chat"
 SMOLLM2 = "parts: SmolLM2, 8 users"
 
 SCENARIOS = [
-    Scenario(NOOP_64, "parts", noop(64), ("jitney", "hyper"), needs=None),
-    Scenario(NOOP_1, "parts", noop(1), ("jitney", "hyper"), needs=None),
+    Scenario(NOOP_64, "parts", noop(64, NOOP), ("jitney", "hyper"), needs=None),
+    Scenario(NOOP_1, "parts", noop(1, NOOP), ("jitney", "hyper"), needs=None),
+    Scenario(CHUNKS_64, "chunks", noop(64, [CHAT]), ("jitney", "hyper"), needs=None),
     Scenario(SOCKET, "stamps", to_the_socket, ("jitney",), needs=None),
     Scenario(STEPS, "steps", sleepy, ("jitney",), needs=None),
     Scenario(BATCHES, "batches", sleepy, ("jitney",), needs=None),
@@ -127,6 +129,8 @@ def mean_of_batches(figures: Figures) -> float | None:
 TARGETS = [
     Target("parts/s, 64 streams", 100_000, False, figure(NOOP_64, "parts_s")),
     Target("CPU of the front per part at 64 streams / bare hyper", 2, True, ratio(NOOP_64, "part_cpu_us", "hyper")),
+    Target("CPU of the front per chunk of a chat, 64 streams, µs", 8, True, figure(CHUNKS_64, "part_cpu_us")),
+    Target("CPU of the front per chunk of a chat / bare hyper", 2, True, ratio(CHUNKS_64, "part_cpu_us", "hyper")),
     Target("parts/s, 1 stream", 10_000, False, figure(NOOP_1, "parts_s")),
     Target("from a step to the client's socket, p50, ms", 0.15, True, figure(SOCKET, "socket_p50_ms")),
     Target("steps of a sleeping model, of the ceiling", 0.98, False, figure(STEPS, "of_ceiling")),

@@ -46,6 +46,14 @@ class Parts(Writer):
     """Computes nothing: what is left is the server."""
 
 
+@jitney.deployment(task="chat", max_batch_size=64)
+class Chunks(Writer):
+    """The same as a chat: 64 parts, each of which is a chunk in OpenAI's API."""
+
+    def admit(self, chats: list[jitney.Chat]) -> list[Writing]:
+        return [Writing("abcd", 64) for _ in chats]
+
+
 @jitney.deployment(max_batch_size=64)
 class Stamps(Writer):
     """Each part is the instant at which `step` returned, in nanoseconds of the monotonic clock."""

@@ -3,8 +3,9 @@
 //! `echo PORT` answers JSON with a constant of the size of the no-op model's answer, and anything else with its own body.
 //! `echo PORT 64` answers in batches of 64, each after 5 ms and 0.1 ms per item, in this process and without a value being
 //! read or written: the most that this machine leaves of such a model's ceiling, whatever the server.
-//! `echo PORT stream` answers with 64 server-sent events and the event of the end, as jitney writes them. Each event is
-//! one write to the socket: what a part costs a server that has parts one by one.
+//! `echo PORT stream` answers with 64 server-sent events and the event of the end, as jitney writes them, and `echo PORT chunks`
+//! with those of a chat in OpenAI's API. Each event is one write to the socket: what a part costs a server that has parts one
+//! by one.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full};
@@ -26,8 +27,13 @@ use tokio::sync::oneshot;
 const ANSWER: &[u8] = br#"{"text":"a body of fifty-seven characters, as every server here gets"}"#;
 
 const EVENTS: u32 = 64;
-const EVENT: &[u8] = b"data: \"abcd\"\n\n";
-const END: &[u8] = b"event: end\ndata: {\"reason\":\"stop\"}\n\n";
+const NATIVE: Events = Events { event: b"data: \"abcd\"\n\n", end: b"event: end\ndata: {\"reason\":\"stop\"}\n\n" };
+const CHAT: Events = Events {
+    event: b"data: {\"id\":\"chatcmpl-0123456789abcdef0123456789abcdef\",\"object\":\"chat.completion.chunk\",\
+        \"created\":1790000000,\"model\":\"chunks\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"abcd\"},\
+        \"logprobs\":null,\"finish_reason\":null}]}\n\n",
+    end: b"data: [DONE]\n\n",
+};
 
 /// How long a batch that is not full waits for the rest: users who were answered are back sooner.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -61,8 +67,16 @@ async fn compute(model: Option<Model>) {
     }
 }
 
+/// What a stream consists of.
+#[derive(Clone, Copy)]
+struct Events {
+    event: &'static [u8],
+    end: &'static [u8],
+}
+
 /// A body of events. After each it is not ready once, so that hyper writes the event alone.
 struct Stream {
+    events: Events,
     left: u32,
     has_written: bool,
 }
@@ -80,8 +94,8 @@ impl Body for Stream {
             return Poll::Pending;
         }
         let Some(left) = self.left.checked_sub(1) else { return Poll::Ready(None) };
-        *self = Stream { left, has_written: true };
-        let event = if left == 0 { END } else { EVENT };
+        (self.left, self.has_written) = (left, true);
+        let event = if left == 0 { self.events.end } else { self.events.event };
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(event)))))
     }
 
@@ -92,9 +106,9 @@ impl Body for Stream {
 
 type Answer = Response<Either<Full<Bytes>, Stream>>;
 
-async fn events(request: Request<Incoming>) -> Result<Answer, hyper::Error> {
+async fn stream_events(request: Request<Incoming>, events: Events) -> Result<Answer, hyper::Error> {
     request.into_body().collect().await?;
-    let mut response = Response::new(Either::Right(Stream { left: EVENTS + 1, has_written: false }));
+    let mut response = Response::new(Either::Right(Stream { events, left: EVENTS + 1, has_written: false }));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     Ok(response)
 }
@@ -114,8 +128,12 @@ async fn answer(request: Request<Incoming>, model: Option<Model>) -> Result<Answ
 async fn main() -> Result<(), Box<dyn Error>> {
     let port: u16 = std::env::args().nth(1).unwrap_or_else(|| "0".into()).parse()?;
     let mode = std::env::args().nth(2);
-    let is_stream = mode.as_deref() == Some("stream");
-    let model = mode.filter(|_| !is_stream).map(|size| size.parse()).transpose()?.map(|size| {
+    let events = mode.as_deref().and_then(|mode| match mode {
+        "stream" => Some(NATIVE),
+        "chunks" => Some(CHAT),
+        _ => None,
+    });
+    let model = mode.filter(|_| events.is_none()).map(|size| size.parse()).transpose()?.map(|size| {
         let (calls, called) = channel();
         thread::spawn(move || model(&called, size));
         calls
@@ -134,7 +152,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     TokioIo::new(stream),
                     service_fn(move |request| {
                         let model = model.clone();
-                        async move { if is_stream { events(request).await } else { answer(request, model).await } }
+                        async move {
+                            match events {
+                                Some(events) => stream_events(request, events).await,
+                                None => answer(request, model).await,
+                            }
+                        }
                     }),
                 );
             // A time-out around the whole connection, as an idle time-out costs: one timer each.
