@@ -40,7 +40,7 @@ def run_of(rate: float = 1000.0, ms: float = 10.0, **changes: Any) -> dict[str, 
         "outcomes": [{"status": 200, "reason": "ok", "kind": "answered", "requests": 10}],
         "rate_per_s": rate, "items_per_s": rate, "latency_ms": times, "refused_latency_ms": None,
         "latency_curve": [[0.0, ms / 2], [0.5, ms], [1.0, ms]], "latency_histogram_us": "",
-        "server_ms": {"queue": times, "batch": times, "model": times}, "batch_sizes": {"3": 10},
+        "server_ms": {"queue": times, "batch": times, "model": times, "first_part": None}, "batch_sizes": {"3": 10},
         "closed_by": {"full": 3}, "parts": None, "series": [point], "client": client, "server": server,
     }  # fmt: skip
     for name, value in changes.items():

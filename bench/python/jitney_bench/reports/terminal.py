@@ -152,7 +152,12 @@ def _part_rows(parts: Mapping[str, Any] | None, answered: int) -> Iterable[tuple
 
 
 def _server_rows(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for name, what in (("queue", "in the queue"), ("batch", "around the model"), ("model", "in the model")):
+    for name, what in (
+        ("queue", "in the queue"),
+        ("batch", "around the model"),
+        ("model", "in the model"),
+        ("first_part", "to the first part"),
+    ):
         if run["server_ms"] and run["server_ms"][name]:
             yield what, quantiles(run["server_ms"][name])
     sizes = run["batch_sizes"]

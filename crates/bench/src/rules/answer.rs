@@ -62,10 +62,12 @@ pub struct Answer {
 pub struct Timing {
     /// Until its batch ran.
     pub queue_us: u64,
-    /// Around the model.
-    pub batch_us: u64,
-    /// In the model.
-    pub model_us: u64,
+    /// Around the model; `None` of an answer in parts.
+    pub batch_us: Option<u64>,
+    /// In the model; `None` of an answer in parts.
+    pub model_us: Option<u64>,
+    /// From the queue to the first part of an answer in parts.
+    pub first_part_us: Option<u64>,
 }
 
 /// The end of the body, if it is known.
@@ -258,19 +260,23 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// `queue;dur=1.234, batch;dur=0.100, model;dur=5.000`; `None` unless all three are there.
+/// `queue;dur=1.234, batch;dur=0.100, model;dur=5.000`, or `queue;dur=1.234, first-part;dur=5.000` of an answer in parts. `None`
+/// unless the queue and what follows it are there.
 fn timing(text: &[u8]) -> Option<Timing> {
-    let mut found = (None, None, None);
+    let mut found = (None, None, None, None);
     for metric in std::str::from_utf8(text).ok()?.split(',') {
         let (name, length_us) = metric.trim().split_once(";dur=").map(|(name, text)| (name, microseconds(text)))?;
         match name {
             "queue" => found.0 = length_us,
             "batch" => found.1 = length_us,
             "model" => found.2 = length_us,
+            "first-part" => found.3 = length_us,
             _ => {}
         }
     }
-    Some(Timing { queue_us: found.0?, batch_us: found.1?, model_us: found.2? })
+    let timing = Timing { queue_us: found.0?, batch_us: found.1, model_us: found.2, first_part_us: found.3 };
+    let is_complete = timing.first_part_us.is_some() || (timing.batch_us.is_some() && timing.model_us.is_some());
+    is_complete.then_some(timing)
 }
 
 /// Milliseconds with decimals, as a whole number of microseconds: cheaper than a float, and exact.
@@ -298,7 +304,7 @@ mod tests {
     #[test]
     fn jitneys_headers_are_read() {
         let read = whole(JITNEY).unwrap().unwrap();
-        let timing = Timing { queue_us: 1_500, batch_us: 100, model_us: 5_000_000 };
+        let timing = Timing { queue_us: 1_500, batch_us: Some(100), model_us: Some(5_000_000), first_part_us: None };
         let answer = Answer { status: 200, batch_size: Some(64), timing: Some(timing), ..Answer::default() };
         assert_eq!(read, Read { answer, is_last: false });
     }
@@ -362,7 +368,8 @@ mod tests {
         {
             assert_eq!(timing(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(timing(b"queue;dur=1, db;dur=2, batch;dur=0.25, model;dur=2.0009").unwrap().batch_us, 250);
+        assert_eq!(timing(b"queue;dur=1, db;dur=2, batch;dur=0.25, model;dur=2.0009").unwrap().batch_us, Some(250));
+        assert_eq!(timing(b"queue;dur=1, first-part;dur=2.5").unwrap().first_part_us, Some(2_500));
     }
 
     proptest! {

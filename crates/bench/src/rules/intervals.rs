@@ -55,7 +55,8 @@ pub struct Interval {
     pub first_part: Durations,
     /// Parts that came.
     pub parts: PartCounts,
-    /// Of those with a `server-timing`: how many, and the sums of two of its lengths.
+    /// Of those with a `server-timing`: how many, and the sums of two of its lengths. Of an answer in parts the second one is
+    /// the time to its first part.
     pub timed: u64,
     /// See `timed`.
     pub queue_us: u64,
@@ -85,7 +86,7 @@ impl Interval {
         if let Some(timing) = answer.timing {
             self.timed += 1;
             self.queue_us += timing.queue_us;
-            self.model_us += timing.model_us;
+            self.model_us += timing.model_us.or(timing.first_part_us).unwrap_or_default();
         }
         if let Some(size) = answer.batch_size {
             self.batched += 1;

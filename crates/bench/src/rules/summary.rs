@@ -57,6 +57,7 @@ struct Split {
     queue: Option<Quantiles>,
     batch: Option<Quantiles>,
     model: Option<Quantiles>,
+    first_part: Option<Quantiles>,
 }
 
 /// Answers that came in parts.
@@ -158,8 +159,12 @@ impl Summary {
             let reason = if *kind == Kind::Answered && reason.is_empty() { "ok".to_owned() } else { reason.clone() };
             Outcome { status: *status, reason, kind: *kind, requests }
         });
-        let split =
-            Split { queue: totals.queue.quantiles(), batch: totals.batch.quantiles(), model: totals.model.quantiles() };
+        let split = Split {
+            queue: totals.queue.quantiles(),
+            batch: totals.batch.quantiles(),
+            model: totals.model.quantiles(),
+            first_part: totals.first_part_in_server.quantiles(),
+        };
         Summary {
             window_s: seconds,
             requests: Requests { due: answered + refused + failed, answered, refused, failed },

@@ -86,6 +86,7 @@ pub struct Totals {
     pub(super) queue: Durations,
     pub(super) batch: Durations,
     pub(super) model: Durations,
+    pub(super) first_part_in_server: Durations,
     pub(super) batch_sizes: BTreeMap<u32, u64>,
     pub(super) ends: BTreeMap<(Kind, u16, String), u64>,
 }
@@ -122,8 +123,13 @@ impl Totals {
         self.items_failed += u64::from(failed);
         if let Some(timing) = answer.timing {
             self.queue.record_us(timing.queue_us);
-            self.batch.record_us(timing.batch_us);
-            self.model.record_us(timing.model_us);
+            for (durations, length_us) in [
+                (&mut self.batch, timing.batch_us),
+                (&mut self.model, timing.model_us),
+                (&mut self.first_part_in_server, timing.first_part_us),
+            ] {
+                length_us.into_iter().for_each(|length_us| durations.record_us(length_us));
+            }
         }
         if let Some(streamed) = &answer.streamed {
             streamed.first_part_ns.into_iter().for_each(|first_ns| self.first_part.record_ns(first_ns));
@@ -158,6 +164,7 @@ impl Totals {
             (&mut self.batch, &other.batch),
             (&mut self.model, &other.model),
             (&mut self.first_part, &other.first_part),
+            (&mut self.first_part_in_server, &other.first_part_in_server),
         ] {
             ours.merge(theirs);
         }

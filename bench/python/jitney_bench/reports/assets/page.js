@@ -81,8 +81,9 @@
       plot(`Parts over time${label}`, "parts that came, of all streams together", "s", "parts/s", [line("parts", (point) => point.parts_per_s)], { x });
     }
     if (run.server_ms) {
-      plot(`Time in the server${label}`, "means of each interval: waiting for a batch, and in the model", "s", "ms",
-        [line("queue", (point) => point.queue_mean_ms), line("model", (point) => point.model_mean_ms)], { x });
+      const then = run.server_ms.model ? "in the model" : "from there to the first part";
+      plot(`Time in the server${label}`, `means of each interval: waiting for a batch, and ${then}`, "s", "ms",
+        [line("queue", (point) => point.queue_mean_ms), line(run.server_ms.model ? "model" : "first part", (point) => point.model_mean_ms)], { x });
     }
     plot(`The client's own core${label}`, "near 1 the client is what was measured", "s", "share of a core",
       [line("computed", (point) => point.client_cpu), line("waited for a core", (point) => point.client_waited)], { x });
