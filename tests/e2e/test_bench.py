@@ -302,7 +302,7 @@ def test_a_sweep_finds_a_knee_and_draws_it(tmp_path: Path) -> None:
 
 
 def test_what_is_no_histogram_is_not_merged() -> None:
-    with pytest.raises(ValueError, match="no histogram"):
+    with pytest.raises(ValueError, match="not a histogram"):
         _generator.merge_histograms(["nonsense"])
     count, quantiles, curve = json.loads(_generator.merge_histograms([]))
     assert (count, quantiles, curve) == (0, None, [])
