@@ -325,7 +325,7 @@ WRONG: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
     ("POST", "/v2/models/simple/infer", b"{}", {"content-encoding": "gzip"}, 400, "is not gzip"),
     ("GET", "/v2/models/simple/infer", b"", {}, 405, "use POST"),
     ("POST", "/v2/models/simple", b"", {}, 405, "use GET"),
-    ("POST", "/v2/models/simple/generate", b"{}", {}, 404, "not a route"),
+    ("POST", "/v2/models/simple/generates", b"{}", {}, 404, "not a route"),
     ("GET", "/v2/models/simple/versions/two", b"", {}, 404, "no version `two`"),
     ("GET", "/v2/systemsharedmemory/status", b"", {}, 404, "shared memory is not offered"),
     ("GET", "/v2/%ff", b"", {}, 404, "not a route"),

@@ -44,6 +44,14 @@ where
         .collect()
 }
 
+/// The tensors of one part of an answer: those of `wanted` that a part has, or all.
+pub fn part_tensors(signature: &Signature, wanted: &[Box<str>], values: &[OutputPart]) -> Result<Vec<Tensor>, Failure> {
+    let mut columns = begin(signature, values, true);
+    add(&mut columns, values, 0).map_err(|what| Failure::new(Outcome::InvalidOutput, what))?;
+    let tensors = columns.into_iter().map(|column| column.finish(signature.batched, 1));
+    Ok(tensors.filter(|tensor| wanted.is_empty() || wanted.contains(&tensor.name)).collect())
+}
+
 /// Outputs that one request may name: each is compared with all others, and no model has so many.
 const MOST_OUTPUTS: usize = 1024;
 
@@ -53,9 +61,10 @@ pub fn check_wanted(signature: &Signature, wanted: &[Box<str>]) -> Result<(), Fa
         let detail = format!("the request names {} outputs, at most {MOST_OUTPUTS} are taken", wanted.len());
         return Err(Failure::new(Outcome::TooLarge, detail));
     }
+    let gives_anything = signature.gives_anything || signature.part.as_ref().is_some_and(|part| part.gives_anything);
     for (place, name) in wanted.iter().enumerate() {
-        if !signature.gives_anything && !signature.outputs.iter().any(|slot| slot.name == *name) {
-            return Err(unknown(name, signature.outputs.iter().map(|slot| &*slot.name)));
+        if !gives_anything && !signature.named_outputs().any(|slot| slot.name == *name) {
+            return Err(unknown(name, signature.named_outputs().map(|slot| &*slot.name)));
         }
         if wanted[..place].contains(name) {
             let detail = format!("output {} is asked for twice; ask once", quoted(name));

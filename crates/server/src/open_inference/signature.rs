@@ -4,7 +4,7 @@ use crate::base::offload::COPIED;
 use crate::open_inference::datatype::Datatype;
 use crate::values::tensor::Dtype;
 use jitney_core::config::manifest::serde_json_value::Value;
-use jitney_core::config::manifest::{ArraySpec, DeploymentManifest, InputKind};
+use jitney_core::config::manifest::{ArraySpec, DeploymentManifest, InputKind, Output};
 
 /// What a result without a name, and an input whose parameter has none, is called.
 const OUTPUT: &str = "output";
@@ -78,6 +78,8 @@ pub struct Signature {
     pub gives_anything: bool,
     /// Whether the first axis of every tensor is the batch's.
     pub batched: bool,
+    /// What a part of an answer gives, of a model that answers in parts. It takes nothing.
+    pub part: Option<Box<Signature>>,
 }
 
 /// A row takes its time whatever it is made of; from so many bytes on that is little compared with copying them.
@@ -96,6 +98,13 @@ impl Signature {
         if self.inputs.iter().all(is_large) { bytes / COPIED } else { bytes }
     }
 
+    /// What an answer or a part of it may have under each name. A part comes first: clients of such models read parts.
+    pub fn named_outputs(&self) -> impl Iterator<Item = &TensorSlot> {
+        let parts = self.part.as_ref().map_or(&[][..], |part| &part.outputs);
+        let others = self.outputs.iter().filter(|slot| parts.iter().all(|part| part.name != slot.name));
+        parts.iter().chain(others)
+    }
+
     /// That of a deployment.
     pub fn of(manifest: &DeploymentManifest) -> Signature {
         let input = &manifest.input;
@@ -109,7 +118,13 @@ impl Signature {
             InputKind::Arrays => input.arrays.iter().map(|spec| array(spec, INPUT)).collect(),
             InputKind::Object => taken.unwrap_or_else(|| one(Form::Value(value(&input.schema, &input.schema)))),
         };
-        let output = &manifest.output;
+        let batched = manifest.options.batched;
+        let part = manifest.output.part.as_ref().map(|part| Box::new(Signature::giving(part, batched)));
+        Signature { inputs, takes_fields, part, ..Signature::giving(&manifest.output, batched) }
+    }
+
+    /// One that takes nothing and gives this.
+    fn giving(output: &Output, batched: bool) -> Signature {
         let given = fields(&output.schema, End::Output).filter(|_| output.kind == "object");
         let gives_fields = given.is_some();
         let single = |form| vec![TensorSlot { name: OUTPUT.into(), form, is_optional: false }];
@@ -122,7 +137,7 @@ impl Signature {
             _ => given.unwrap_or_else(|| single(Form::Value(value(&output.schema, &output.schema)))),
         };
         let gives_anything = output.kind == "any";
-        Signature { inputs, outputs, takes_fields, gives_fields, gives_anything, batched: manifest.options.batched }
+        Signature { inputs: vec![], outputs, takes_fields: false, gives_fields, gives_anything, batched, part: None }
     }
 }
 
@@ -285,6 +300,7 @@ mod tests {
                 gives_fields: false,
                 gives_anything: false,
                 batched: true,
+                part: None,
             };
             flags.weight(1 << 20)
         };

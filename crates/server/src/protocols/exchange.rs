@@ -10,8 +10,7 @@ use crate::engine::server_state::ServerState;
 use crate::engine::{request, room};
 use crate::protocols::connection::socket::Active;
 use crate::protocols::connection::upload::Upload;
-use crate::protocols::reply::parts::body as parts;
-use crate::protocols::reply::parts::body::Recipient;
+use crate::protocols::reply::parts::body::{OpenAnswer, Recipient};
 use crate::protocols::reply::parts::form::PartsForm;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::{Problem, ProblemForm};
@@ -127,11 +126,11 @@ pub(crate) struct Computed<Output> {
     pub(crate) ticket: Ticket,
 }
 
-/// How a request was answered.
-enum Answered<Output> {
+/// How a request is answered.
+pub(crate) enum Answered<Output> {
     Whole(Computed<Output>),
     /// Each part is sent when it is made.
-    InParts(Reply),
+    InParts(Box<OpenAnswer>),
 }
 
 /// One request of HTTP without its body, as the routes of all protocols have it.
@@ -151,19 +150,22 @@ impl<'r> Exchange<'r> {
 
     /// Answers the request.
     pub(crate) async fn answer<D: Dialect>(&self, dialect: &D, body: &mut Upload) -> Reply {
-        match self.compute(dialect, body).await {
-            Ok(Answered::InParts(reply)) => reply,
+        let (problem, ticket) = match self.compute(dialect, body).await {
             Ok(Answered::Whole(Computed { output, ticket })) => {
                 let mut reply = dialect.reply(output);
                 reply.body_mut().count_with(ticket);
-                reply
+                return reply;
             }
-            Err((problem, ticket)) => {
-                let mut reply = problem.reply(ticket.deployment(), D::FORM, self.id);
-                reply.body_mut().count_with(ticket);
-                reply
-            }
-        }
+            // On the heap: whole answers are the most frequent.
+            Ok(Answered::InParts(answer)) => match Box::pin(answer.reply()).await {
+                Ok(reply) => return reply,
+                Err((failure, ticket)) => (failure.into(), ticket),
+            },
+            Err(refused) => refused,
+        };
+        let mut reply = problem.reply(ticket.deployment(), D::FORM, self.id);
+        reply.body_mut().count_with(ticket);
+        reply
     }
 
     /// Answers a request. The cheapest checks come first: the head, the declared length, the body, and then its
@@ -225,7 +227,7 @@ pub(crate) struct Computing<'r> {
 impl Computing<'_> {
     /// Decodes a body, and answers it whole or in parts. `received` is what the body counts for until it has been decoded.
     /// The ticket of a failure counts it, and has the timing of what was computed for it.
-    async fn answer<D: Dialect>(
+    pub(crate) async fn answer<D: Dialect>(
         &self,
         dialect: &D,
         head: &D::Head,
@@ -260,9 +262,8 @@ impl Computing<'_> {
                 active.body_is_read();
             }
             if let Some(form) = dialect.parts(head, &asked) {
-                // On the heap: whole answers are the most frequent.
-                let parts = Box::pin(self.in_parts(deployment, items, has_own_timeout, form));
-                return parts.await.map(Answered::InParts);
+                let parts = self.in_parts(&deployment, items, has_own_timeout, form);
+                return parts.map(Answered::InParts).map_err(|refused| *refused);
             }
             request::run(&*deployment, items, Some(self.ledger))
         };
@@ -288,42 +289,23 @@ impl Computing<'_> {
         }
     }
 
-    /// Decodes a body, and answers it whole, for a protocol whose answers have no parts.
-    pub(crate) async fn compute<D: Dialect>(
+    fn in_parts(
         &self,
-        dialect: &D,
-        head: &D::Head,
-        body: Chunks,
-        received: Option<CountedBytes>,
-        terms: RequestTerms,
-    ) -> Result<Computed<D::Output>, (Failure, Ticket)> {
-        match self.answer(dialect, head, body, received, terms).await? {
-            Answered::Whole(computed) => Ok(computed),
-            Answered::InParts(_) => {
-                let failure = Failure::new(Outcome::Internal, "a message of a stream has no answer in parts");
-                let ticket = self.state.counts(dialect.deployment()).refuse(failure.outcome);
-                Err((failure, ticket))
-            }
-        }
-    }
-
-    async fn in_parts(
-        &self,
-        deployment: Arc<Deployment>,
+        deployment: &Arc<Deployment>,
         mut items: RequestItems,
         has_own_timeout: bool,
         form: Box<dyn PartsForm>,
-    ) -> Result<Reply, (Failure, Ticket)> {
+    ) -> Result<Box<OpenAnswer>, Box<(Failure, Ticket)>> {
         if !has_own_timeout {
             // What a slow body has left of the deployment's time-out is not the client's: the first part ends it.
             items.calls_mut().for_each(|call| call.timeout = None);
         }
         let options = &self.state.options;
         let (most_unread, silence) = (options.max_receiving_bytes, options.body_timeout());
-        let parts = request::open_parts(&deployment, items, self.ledger, most_unread, silence);
-        let parts = parts.map_err(|refused| *refused)?;
+        let parts = request::open_parts(deployment, items, self.ledger, most_unread, silence)?;
         let request_id = self.metadata.request_id.text().into_owned();
-        parts::reply(parts, form, Recipient { request_id, shows_errors: options.show_errors }).await
+        let recipient = Recipient { request_id, shows_errors: options.show_errors };
+        Ok(Box::new(OpenAnswer { parts, form, recipient }))
     }
 
     /// Answers as this client may see them, if it still takes answers: that may have changed while they were computed.

@@ -11,7 +11,7 @@ const JSON: &str = "content-type: application/json\r\n";
 const GRPC: &str = "content-type: application/grpc\r\n";
 const UNKNOWN: &str = "(unknown)";
 /// A call in each protocol, and the deployment that is known before its body has been read.
-const CALLS: [(&str, &str, &str); 9] = [
+const CALLS: [(&str, &str, &str); 11] = [
     ("text", JSON, "text"),
     ("text/batch", JSON, "text"),
     ("v1/embeddings", JSON, UNKNOWN),
@@ -20,6 +20,8 @@ const CALLS: [(&str, &str, &str); 9] = [
     ("v1/images/generations", JSON, UNKNOWN),
     ("v2/models/text/infer", JSON, "text"),
     ("v2/models/text/versions/1/infer", JSON, "text"),
+    ("v2/models/text/generate", JSON, "text"),
+    ("v2/models/text/versions/1/generate_stream", JSON, "text"),
     ("inference.GRPCInferenceService/ModelInfer", GRPC, UNKNOWN),
 ];
 
@@ -63,7 +65,7 @@ async fn a_call_for_another_host() {
 #[tokio::test]
 async fn a_call_that_is_too_large() {
     let front = Front::echo().await;
-    for (path, headers, deployment) in &CALLS[..8] {
+    for (path, headers, deployment) in &CALLS[..10] {
         let before = (count(&front, deployment, "too_large"), all(&front));
         let mut client = front.connect().await;
         client
@@ -78,7 +80,7 @@ async fn a_call_that_is_too_large() {
 #[tokio::test]
 async fn a_client_that_leaves_while_it_sends() {
     let front = Front::echo().await;
-    for (path, headers, deployment) in &CALLS[..8] {
+    for (path, headers, deployment) in &CALLS[..10] {
         let before = (count(&front, deployment, "cancelled"), all(&front));
         let mut client = front.connect().await;
         client.write(&post(path, headers, vec![b' '; 1000])[..200]).await;
@@ -139,6 +141,7 @@ async fn a_call_of_a_deployment_that_is_not_there() {
         ("none/batch", "[]"),
         ("v1/embeddings", r#"{"model": "none", "input": "a"}"#),
         ("v2/models/none/infer", "{}"),
+        ("v2/models/none/generate", "{}"),
     ] {
         let before = (count(&front, UNKNOWN, "not_found"), all(&front));
         let reply = front.post(path, JSON, body).await;

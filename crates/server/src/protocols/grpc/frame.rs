@@ -161,13 +161,15 @@ pub(crate) fn malformed(what: &str) -> Failure {
     Failure::new(Outcome::MalformedBody, format!("the gRPC message cannot be read: {what}"))
 }
 
+fn too_long(length: usize) -> Failure {
+    let detail = format!("the answer has {length} bytes; a gRPC message holds 4 GiB at most");
+    Failure::new(Outcome::InvalidOutput, detail)
+}
+
 /// A message that ends with large pieces, ready to be sent. Large ones are not copied.
 pub(crate) fn framed(mut message: Vec<u8>, large: &[Bytes]) -> Result<MessagePieces, Failure> {
     let length = message.len() + large.iter().map(Bytes::len).sum::<usize>();
-    let length32 = u32::try_from(length).map_err(|_| {
-        let detail = format!("the answer has {length} bytes; a gRPC message holds 4 GiB at most");
-        Failure::new(Outcome::InvalidOutput, detail)
-    })?;
+    let length32 = u32::try_from(length).map_err(|_| too_long(length))?;
     let mut head = Vec::with_capacity(PREFIX + message.len());
     head.push(0);
     head.extend_from_slice(&length32.to_be_bytes());
@@ -186,6 +188,17 @@ pub(crate) fn framed(mut message: Vec<u8>, large: &[Bytes]) -> Result<MessagePie
         pieces.push(head.into());
     }
     Ok(pieces)
+}
+
+/// Appends a message, ready to be sent, to others.
+pub(crate) fn append(out: &mut Vec<u8>, message: &impl Message) -> Result<(), Failure> {
+    let length = message.encoded_len();
+    let length32 = u32::try_from(length).map_err(|_| too_long(length))?;
+    out.push(0);
+    out.extend_from_slice(&length32.to_be_bytes());
+    // A Vec takes every byte.
+    let _ = message.encode(out);
+    Ok(())
 }
 
 /// A message, ready to be sent.

@@ -8,7 +8,7 @@ use crate::protocols::grpc::frame;
 use crate::protocols::grpc::head::SERVICE as INFERENCE;
 use crate::protocols::grpc::reply;
 use crate::protocols::grpc::reply::Piece;
-use crate::protocols::grpc::stream::looks;
+use crate::protocols::grpc::stream::messages::looks;
 use crate::protocols::open_inference::describe;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::request::api_key;

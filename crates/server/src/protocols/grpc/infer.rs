@@ -13,7 +13,6 @@ use crate::open_inference::infer::Inference;
 use crate::open_inference::join::join;
 use crate::open_inference::messages::inference::infer_parameter::ParameterChoice;
 use crate::open_inference::messages::inference::model_infer_request::InferInputTensor;
-use crate::open_inference::messages::inference::model_infer_response::InferOutputTensor;
 use crate::open_inference::messages::inference::{
     InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse,
 };
@@ -26,8 +25,10 @@ use crate::protocols::grpc::frame;
 use crate::protocols::grpc::frame::{MessagePieces, PlainMessage, tear};
 use crate::protocols::grpc::head;
 use crate::protocols::grpc::head::longest_allowed;
+use crate::protocols::grpc::parts::{PartMessages, output, set_final};
 use crate::protocols::grpc::reply;
 use crate::protocols::open_inference::describe;
+use crate::protocols::reply::parts::form::PartsForm;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::request::compression::Coding;
@@ -49,20 +50,26 @@ const RAW_OUTPUTS: u32 = 6;
 /// The number of `infer_response` in the messages of a stream.
 const INFER_RESPONSE: u32 = 2;
 
-/// What clients that read streams look for in the last answer to a request.
-const FINAL: &str = "triton_final_response";
-
 /// A request of the protocol over gRPC.
 pub(crate) struct GrpcInfer<'a> {
     pub(crate) state: &'a ServerState,
     /// The account of its connection for what is being received.
     pub(crate) received: &'a Account,
-    /// `None` unless it is one of a stream: its body is then one message, and its answer a field of another.
-    pub(crate) of_stream: Option<&'a OnceLock<ModelAndId>>,
+    /// `None` unless it is one of a stream: its body is then one message, and its answer a field of others.
+    pub(crate) of_stream: Option<&'a OfStream>,
+}
+
+/// A request among others of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct OfStream {
+    /// Which request it is, once that is known.
+    pub(crate) whose: OnceLock<ModelAndId>,
+    /// Where a failure in the middle of an answer is left if it ends the stream; `None` if it is a message.
+    pub(crate) failure: Option<Arc<OnceLock<Failure>>>,
 }
 
 /// The model and the id of a request, which an error in a stream repeats: clients keep several requests in the air.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct ModelAndId {
     pub(crate) model: String,
     pub(crate) id: String,
@@ -90,6 +97,9 @@ pub(crate) struct GrpcAsked {
     outputs: Vec<Box<str>>,
     /// The fields of the answer that are known before the outputs.
     response: ModelInferResponse,
+    /// The answer is a message for each part.
+    is_in_parts: bool,
+    has_empty_final: bool,
 }
 
 impl GrpcInfer<'_> {
@@ -104,19 +114,21 @@ impl GrpcInfer<'_> {
         let most_rows = room::most_items_of(&self.state.options, bytes);
         let inference = read(request, raw).and_then(|request| Inference::new(manifest, signature, request, most_rows));
         let Inference { calls, outputs, id, wishes } = inference.map_err(refused)?;
+        // A part does not say of which row it is, so a request of several rows is answered whole.
+        let is_in_parts = self.of_stream.is_some() && signature.part.is_some() && calls.len() == 1;
         let calls = calls.into_iter().map(Ok).collect();
         let ids = if self.of_stream.is_some() { 2 } else { 1 };
         let asked = id.len() * ids + wishes.bytes();
         let items = RequestItems::with_asked(&deployment, calls, bytes, asked).map_err(refused)?;
         let mut parameters = write_parameters(&wishes.kept);
-        if wishes.empty_final_response {
-            let choice = ParameterChoice::BoolParam(true);
-            parameters.insert(FINAL.into(), InferParameter { parameter_choice: Some(choice) });
+        if self.of_stream.is_some() {
+            set_final(&mut parameters, true);
         }
         let (model_name, model_version) = (manifest.name.clone(), deployment.version.clone());
         let response =
             ModelInferResponse { model_name, model_version, id, parameters, ..ModelInferResponse::default() };
-        let asked = GrpcAsked { signature: signature.clone(), outputs, response };
+        let has_empty_final = wishes.empty_final_response;
+        let asked = GrpcAsked { signature: signature.clone(), outputs, response, is_in_parts, has_empty_final };
         Ok(Decoded { deployment, items, timeout: wishes.timeout, priority: wishes.priority, asked })
     }
 }
@@ -156,11 +168,23 @@ impl Dialect for GrpcInfer<'_> {
         let (head, raw) = offload::run(bytes / COPIED, || tear(message)).await?;
         let request: ModelInferRequest = offload::run(head.len(), || frame::decode(head.into())).await?;
         if let Some(of_stream) = self.of_stream {
-            of_stream.get_or_init(|| ModelAndId { model: request.model_name.clone(), id: request.id.clone() });
+            of_stream.whose.get_or_init(|| ModelAndId { model: request.model_name.clone(), id: request.id.clone() });
         }
         let deployment = describe::find(self.state, &request.model_name, &request.model_version)?;
         let weight = deployment.signature.weight(bytes);
         offload::run(weight, || self.decode_now(deployment, InferMessage { request, raw, bytes })).await
+    }
+
+    fn parts(&self, _: &Option<Coding>, asked: &GrpcAsked) -> Option<Box<dyn PartsForm>> {
+        let of_stream = self.of_stream.filter(|_| asked.is_in_parts)?;
+        Some(Box::new(PartMessages {
+            signature: asked.signature.clone(),
+            outputs: asked.outputs.clone(),
+            response: asked.response.clone(),
+            has_empty_final: asked.has_empty_final,
+            failure: of_stream.failure.clone(),
+            next: None,
+        }))
     }
 
     fn write_weight(&self, _: &Option<Coding>, _asked: &GrpcAsked, answers: &[Answer]) -> usize {
@@ -174,10 +198,10 @@ impl Dialect for GrpcInfer<'_> {
         answers: Answers,
         timing: &Timing,
     ) -> Result<Written<MessagePieces>, Failure> {
-        let GrpcAsked { signature, outputs, mut response } = asked;
+        let GrpcAsked { signature, outputs, mut response, .. } = asked;
         let is_shared = timing.batch_size > 1;
         let tensors = join(&signature, &outputs, answers)?;
-        let (outputs, raw) = tensors.into_iter().map(|tensor| alone(tensor, is_shared)).unzip();
+        let (outputs, raw) = tensors.into_iter().map(|tensor| output(tensor, is_shared)).unzip();
         response.outputs = outputs;
         let (response, tensors) = (response.encode_to_vec(), fields(raw));
         let mut head = Vec::with_capacity(12 + response.len());
@@ -193,19 +217,6 @@ impl Dialect for GrpcInfer<'_> {
     fn reply(&self, pieces: MessagePieces) -> Reply {
         reply::message(pieces)
     }
-}
-
-/// What a message says of a tensor, and its bytes in one piece.
-fn alone(mut tensor: Tensor, is_shared: bool) -> (InferOutputTensor, Bytes) {
-    let output = InferOutputTensor {
-        name: tensor.name.to_string(),
-        datatype: tensor.datatype.name().into(),
-        shape: tensor.shape.iter().map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX)).collect(),
-        ..InferOutputTensor::default()
-    };
-    let data = tensor.data.contiguous();
-    // A slice of what others of its batch got too would keep theirs until a slow client has taken its own.
-    (output, if is_shared { Bytes::copy_from_slice(data) } else { data.clone() })
 }
 
 /// Tensors with what stands before each in a message: fields may come in any order, so they follow all others.

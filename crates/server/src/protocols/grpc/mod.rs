@@ -4,6 +4,7 @@ pub(crate) mod frame;
 pub(crate) mod head;
 pub(crate) mod health;
 pub(crate) mod infer;
+pub(crate) mod parts;
 pub(crate) mod reflection;
 pub(crate) mod reply;
 pub(crate) mod routes;

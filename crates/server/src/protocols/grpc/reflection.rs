@@ -15,7 +15,7 @@ use crate::protocols::grpc::frame;
 use crate::protocols::grpc::head::NOBODY;
 use crate::protocols::grpc::reply;
 use crate::protocols::grpc::reply::Piece;
-use crate::protocols::grpc::stream::{Bounds, Messages, looks, unless_draining};
+use crate::protocols::grpc::stream::messages::{Bounds, Messages, looks, unless_draining};
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::request::compression::Coding;
 use jitney_core::tables::outcome::Outcome;

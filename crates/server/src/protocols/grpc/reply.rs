@@ -19,7 +19,7 @@ use prost::Message as _;
 use prost_types::{Any, Duration};
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -90,7 +90,7 @@ pub(crate) fn message(pieces: MessagePieces) -> Reply {
 
 /// An answer that comes in pieces. If the client leaves, the task that makes the pieces is aborted.
 pub(crate) fn stream(pieces: mpsc::Receiver<Piece>, maker: AbortHandle) -> Reply {
-    reply(ReplyBody::stream(Box::pin(Stream { pieces, maker, is_ended: false })))
+    reply(ReplyBody::stream(Box::pin(Stream { pieces, rest: vec![].into_iter(), maker, is_ended: false })))
 }
 
 fn reply(payload: ReplyBody) -> Reply {
@@ -122,14 +122,16 @@ impl Body for Whole {
 pub(crate) enum Piece {
     /// Bytes of messages.
     Data(Bytes),
-    /// The same, counted until the connection asks for them.
-    Counted(Counted),
+    /// One message or several, whose pieces are counted until the connection asks for them. They follow each other.
+    Messages(Vec<Counted>),
     /// The status; nothing follows.
     End(HeaderMap),
 }
 
 struct Stream {
     pieces: mpsc::Receiver<Piece>,
+    /// What is left of the messages that are being sent.
+    rest: std::vec::IntoIter<Counted>,
     maker: AbortHandle,
     is_ended: bool,
 }
@@ -142,17 +144,23 @@ impl Body for Stream {
         if self.is_ended {
             return Poll::Ready(None);
         }
-        self.pieces.poll_recv(cx).map(|piece| {
-            let end = match piece {
-                Some(Piece::Data(data)) => return Some(Ok(Frame::data(data))),
-                Some(Piece::Counted(counted)) => return Some(Ok(Frame::data(counted.piece()))),
+        loop {
+            if let Some(counted) = self.rest.next() {
+                return Poll::Ready(Some(Ok(Frame::data(counted.piece()))));
+            }
+            let end = match ready!(self.pieces.poll_recv(cx)) {
+                Some(Piece::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Some(Piece::Messages(messages)) => {
+                    self.rest = messages.into_iter();
+                    continue;
+                }
                 Some(Piece::End(trailers)) => trailers,
                 // Its maker ended without a word.
                 None => failed(&Failure::new(Outcome::Internal, "the server failed; the rest of the stream is lost")),
             };
             self.is_ended = true;
-            Some(Ok(Frame::trailers(end)))
-        })
+            return Poll::Ready(Some(Ok(Frame::trailers(end))));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::open_inference::datatype::Datatype;
 use crate::open_inference::messages::inference as message;
 use crate::open_inference::messages::inference::model_metadata_response::TensorMetadata;
 use crate::open_inference::messages::inference::repository_index_response::ModelIndex;
-use crate::open_inference::signature::{Signature, TensorSlot};
+use crate::open_inference::signature::TensorSlot;
 use crate::open_inference::tensor::quoted;
 use crate::values::answer::Failure;
 use crate::values::tensor::Dtype;
@@ -20,7 +20,8 @@ const PLATFORM: &str = "jitney";
 
 /// The server.
 pub fn server() -> message::ServerMetadataResponse {
-    let extensions = ["binary_tensor_data", "model_configuration", "parameters", "schedule_policy", "statistics"];
+    let extensions =
+        ["binary_tensor_data", "generate", "model_configuration", "parameters", "schedule_policy", "statistics"];
     message::ServerMetadataResponse {
         name: "jitney".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -61,9 +62,9 @@ fn said(slot: &TensorSlot) -> Datatype {
 
 /// A model.
 pub fn model(deployment: &Deployment) -> message::ModelMetadataResponse {
-    let Signature { inputs, outputs, batched, .. } = &*deployment.signature;
+    let signature = &*deployment.signature;
     let tensor = |slot: &TensorSlot| {
-        let batch = if *batched { vec![-1] } else { vec![] };
+        let batch = if signature.batched { vec![-1] } else { vec![] };
         TensorMetadata {
             name: slot.name.to_string(),
             datatype: said(slot).name().into(),
@@ -74,14 +75,14 @@ pub fn model(deployment: &Deployment) -> message::ModelMetadataResponse {
         name: deployment.manifest.name.clone(),
         versions: vec![deployment.version.clone()],
         platform: PLATFORM.into(),
-        inputs: inputs.iter().map(tensor).collect(),
-        outputs: outputs.iter().map(tensor).collect(),
+        inputs: signature.inputs.iter().map(tensor).collect(),
+        outputs: signature.named_outputs().map(tensor).collect(),
     }
 }
 
 /// A model's configuration, as far as Triton's clients look at it.
 pub fn config(deployment: &Deployment) -> message::ModelConfig {
-    let Signature { inputs, outputs, batched, .. } = &*deployment.signature;
+    let signature = &*deployment.signature;
     let options = &deployment.manifest.options;
     let data_type = |slot: &TensorSlot| said(slot).number().into();
     let delay_us = if options.policy == "fixed" { (options.max_batch_delay_ms * 1000.0) as u64 } else { 0 };
@@ -99,20 +100,20 @@ pub fn config(deployment: &Deployment) -> message::ModelConfig {
     message::ModelConfig {
         name: deployment.manifest.name.clone(),
         platform: PLATFORM.into(),
-        max_batch_size: if *batched { i32::try_from(options.max_batch_size).unwrap_or(i32::MAX) } else { 0 },
-        input: inputs.iter().map(input).collect(),
-        output: outputs.iter().map(output).collect(),
+        max_batch_size: if signature.batched { i32::try_from(options.max_batch_size).unwrap_or(i32::MAX) } else { 0 },
+        input: signature.inputs.iter().map(input).collect(),
+        output: signature.named_outputs().map(output).collect(),
         // As in Triton, a configuration says what is wanted. How many replicas work now is in the metrics.
         instance_group: vec![message::ModelInstanceGroup {
             name: deployment.manifest.name.clone(),
             count: i32::try_from(options.replicas).unwrap_or(i32::MAX),
         }],
-        dynamic_batching: batched.then(|| message::ModelDynamicBatching {
+        dynamic_batching: signature.batched.then(|| message::ModelDynamicBatching {
             preferred_batch_size: vec![],
             max_queue_delay_microseconds: delay_us,
         }),
         backend: PLATFORM.into(),
-        model_transaction_policy: Some(message::ModelTransactionPolicy { decoupled: false }),
+        model_transaction_policy: Some(message::ModelTransactionPolicy { decoupled: signature.part.is_some() }),
     }
 }
 

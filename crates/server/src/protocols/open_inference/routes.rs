@@ -7,6 +7,7 @@ use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
 use crate::protocols::native::pages::say_unready;
 use crate::protocols::open_inference::describe;
+use crate::protocols::open_inference::generate::Generate;
 use crate::protocols::open_inference::infer::RestInfer;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
@@ -22,6 +23,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 const READ: &str = "GET, HEAD";
+/// What can be asked of a model that computes items.
+const CALLS: [&str; 3] = ["infer", "generate", "generate_stream"];
 
 /// Answers one request of this protocol.
 pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
@@ -36,10 +39,17 @@ pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<
         ["models", model, rest @ ..] => (*model, "", rest),
         _ => ("", "", &[][..]),
     };
-    if !model.is_empty() && rest == ["infer"] {
+    if let ([call], false) = (rest, model.is_empty())
+        && CALLS.contains(call)
+    {
         let found = allow(head, &[Method::POST], "POST").and_then(|()| Ok(describe::find(state, model, version)?));
         let deployment = found.map_err(|problem| problem.instead_of(body))?;
-        return Ok(exchange.answer(&RestInfer { state, received: &active.ledger().received, deployment }, body).await);
+        if *call == "infer" {
+            let infer = RestInfer { state, received: &active.ledger().received, deployment };
+            return Ok(exchange.answer(&infer, body).await);
+        }
+        let generate = Generate { state, deployment, is_streamed: *call == "generate_stream" };
+        return Ok(Box::pin(exchange.answer(&generate, body)).await);
     }
     if pieces == ["repository", "index"] {
         allow(head, &[Method::POST], "POST").map_err(|problem| problem.instead_of(body))?;
@@ -63,7 +73,7 @@ fn page(
     let is_model = !model.is_empty() && matches!(rest, [] | ["ready" | "config" | "stats"]);
     if !is_model && !matches!(pieces, [] | ["models"] | ["health", "live" | "ready"]) {
         let shown = crate::protocols::request::headers::quoted(head.uri.path().as_bytes());
-        let there = "there are /v2, /v2/models, /v2/models/NAME and /v2/models/NAME/infer";
+        let there = "there are /v2, /v2/models, /v2/models/NAME and below it infer, generate and generate_stream";
         let detail = format!("{shown} is not a route of the Open Inference Protocol; {there}");
         return Err(Problem::new(Outcome::NotFound, detail));
     }
@@ -137,11 +147,16 @@ fn readiness(state: &ServerState, mut body: Value, ready: bool) -> Reply {
 pub(crate) fn deployment(state: &ServerState, path: &str) -> Option<Arc<Deployment>> {
     let pieces: Vec<&str> = path.split('/').skip(2).filter(|piece| !piece.is_empty()).collect();
     let (model, version) = match &pieces[..] {
-        ["models", model, "infer"] => (model, ""),
-        ["models", model, "versions", version, "infer"] => (model, *version),
+        ["models", model, call] if CALLS.contains(call) => (model, ""),
+        ["models", model, "versions", version, call] if CALLS.contains(call) => (model, *version),
         _ => return None,
     };
     describe::find(state, &decoded(model)?, &decoded(version)?).ok()
+}
+
+/// Routes that compute items.
+pub(crate) fn is_call(path: &str) -> bool {
+    path.trim_end_matches('/').rsplit('/').next().is_some_and(|last| CALLS.contains(&last))
 }
 
 /// Routes that answer without a key.

@@ -50,6 +50,27 @@ pub(crate) fn routes(state: &ServerState, paths: &mut Map<String, Value>) {
         "responses": responses(&answer),
     });
     paths.insert("/v2/models/{model}/infer".into(), json!({ "post": post }));
+    generate(&parameters, paths);
+}
+
+/// The routes of Triton's generate extension.
+fn generate(parameters: &[Value], paths: &mut Map<String, Value>) {
+    let schema = json!({ "$ref": "#/components/schemas/GenerateAnswer" });
+    let request = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/GenerateRequest" } } });
+    for (path, media, summary) in [
+        ("generate", "application/json", "One item in, its outputs as one object."),
+        ("generate_stream", "text/event-stream", "One item in, an event with outputs for each part of its answer."),
+    ] {
+        let mut content = Map::new();
+        content.insert(media.into(), if path == "generate" { json!({ "schema": schema }) } else { json!({}) });
+        let answer = json!({ "description": summary, "headers": parts::header_refs(parts::GOOD), "content": content });
+        let post = json!({
+            "tags": ["open inference"], "operationId": path, "summary": summary, "parameters": parameters,
+            "requestBody": { "required": true, "content": request },
+            "responses": responses(&answer),
+        });
+        paths.insert(format!("/v2/models/{{model}}/{path}"), json!({ "post": post }));
+    }
 }
 
 fn responses(good: &Value) -> Value {
@@ -93,8 +114,24 @@ pub(crate) fn schemas() -> Map<String, Value> {
         },
     });
     let error = json!({ "type": "object", "required": ["error"], "properties": { "error": { "type": "string" } } });
+    let asked = json!({
+        "type": "object",
+        "description": "The inputs of the model by name. text_input is a second name of the text of a model that needs nothing else.",
+        "properties": {
+            "id": { "type": "string" }, "text_input": { "type": "string" },
+            "parameters": { "type": "object", "description": "Further inputs, and parameters." },
+        },
+    });
+    let generated = json!({
+        "type": "object",
+        "description": "The outputs of the model by name; text_output if the request said text_input.",
+        "required": ["model_name", "model_version"],
+        "properties": { "id": { "type": "string" }, "model_name": { "type": "string" }, "model_version": { "type": "string" }, "text_output": { "type": "string" } },
+    });
+    let generate = [("GenerateRequest", asked), ("GenerateAnswer", generated)];
     [("InferTensor", tensor), ("InferRequest", request), ("InferAnswer", answer), ("InferError", error)]
-        .map(|(name, schema)| (name.to_owned(), schema))
         .into_iter()
+        .chain(generate)
+        .map(|(name, schema)| (name.to_owned(), schema))
         .collect()
 }

@@ -73,7 +73,8 @@ impl Ending {
         self.lock().is_given_up
     }
 
-    fn take(&self) -> Option<Ticket> {
+    /// The ticket of the request, if it has ended.
+    pub(crate) fn take(&self) -> Option<Ticket> {
         self.lock().ticket.take()
     }
 }

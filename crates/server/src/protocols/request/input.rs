@@ -107,6 +107,7 @@ pub(crate) fn unsaid(headers: &HeaderMap, known: impl Iterator<Item = &'static s
 }
 
 /// The parts of a call, its group key and its cost.
+#[derive(Debug)]
 pub(crate) struct DecodedItem {
     pub(crate) parts: SmallVec<[Part; 1]>,
     pub(crate) group: GroupKey,

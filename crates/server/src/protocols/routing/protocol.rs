@@ -68,7 +68,7 @@ impl Protocol {
             && match self {
                 Protocol::Native => !PAGES.contains(&path),
                 Protocol::OpenAi => openai::routes::is_call(path),
-                Protocol::OpenInference => path.trim_end_matches('/').ends_with("/infer"),
+                Protocol::OpenInference => open_inference::routes::is_call(path),
                 Protocol::Grpc => grpc::routes::is_call(path),
             }
     }

@@ -2,16 +2,12 @@
 
 use crate::protocols::openai::input::{not_read, wrong};
 use crate::protocols::request::headers::quoted;
+use crate::protocols::request::object::Members;
 use crate::protocols::request::schema::{allows, property};
 use crate::values::answer::Failure;
 use jitney_core::config::manifest::serde_json_value::Value as Schema;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
-use std::fmt;
-
-/// Members of one request.
-const MOST: usize = 1000;
 
 /// Members that only the front reads.
 const OWN: [&str; 4] = ["model", "stream", "stream_options", "n"];
@@ -145,34 +141,14 @@ fn check_meaning(model: &str, name: &str, raw: &str) -> Result<(), Failure> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
-        deserializer.deserialize_map(Members).map(Fields)
-    }
-}
-
-struct Members;
-
-impl<'de> Visitor<'de> for Members {
-    type Value = Vec<(String, &'de str)>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::new();
-        while let Some(name) = access.next_key::<String>()? {
-            if members.len() == MOST {
-                return Err(A::Error::custom(format!("a request may have {MOST} fields")));
-            }
-            members.push((name, access.next_value::<&RawValue>()?.get()));
-        }
-        Ok(members)
+        Members::deserialize(deserializer).map(|Members(members)| Fields(members))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocols::request::object::MOST_MEMBERS;
     use proptest::prelude::*;
 
     fn schema() -> Schema {
@@ -232,7 +208,7 @@ mod tests {
             assert_eq!(failure.detail, says);
         }
         assert!(Fields::read(b"[]").unwrap_err().detail.contains("expected an object"));
-        let many: Vec<String> = (0..=MOST).map(|number| format!("\"{number}\": 1")).collect();
+        let many: Vec<String> = (0..=MOST_MEMBERS).map(|number| format!("\"{number}\": 1")).collect();
         assert!(Fields::read(format!("{{{}}}", many.join(",")).as_bytes()).unwrap_err().detail.contains("1000 fields"));
     }
 

@@ -30,30 +30,44 @@ pub(crate) struct Recipient {
     pub(crate) shows_errors: bool,
 }
 
-/// The answer to a request, once its first part is there. A failure before that has its own status.
-pub(crate) async fn reply(
-    mut parts: AnswerParts,
-    form: Box<dyn PartsForm>,
-    recipient: Recipient,
-) -> Result<Reply, (Failure, Ticket)> {
-    let first = match timeout(LONGEST_SILENCE, parts.next()).await {
-        Ok(PartEvent::End(item, answer, Some(ticket))) => match answer.result {
-            Err(failure) => return Err((recipient.shown(failure), ticket)),
-            Ok(_) => Some(PartEvent::End(item, answer, Some(ticket))),
-        },
-        first => first.ok(),
-    };
-    let media = HeaderValue::from_static(form.media());
-    let ending = Ending::default();
-    ending.set_first_part(parts.until_first_part());
-    let silence = Box::pin(sleep(LONGEST_SILENCE));
-    let body = PartsBody { parts: Some(parts), next: first, form, recipient, silence, ending: ending.clone() };
-    let mut reply = Response::new(ReplyBody::parts(Box::pin(body), ending));
-    let headers = reply.headers_mut();
-    headers.insert(CONTENT_TYPE, media);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(BUFFERING, HeaderValue::from_static("no"));
-    Ok(reply)
+/// An answer of which nothing has been written.
+pub(crate) struct OpenAnswer {
+    pub(crate) parts: AnswerParts,
+    pub(crate) form: Box<dyn PartsForm>,
+    pub(crate) recipient: Recipient,
+}
+
+impl OpenAnswer {
+    /// The answer to a request of HTTP, once its first part is there. A failure before that has its own status.
+    pub(crate) async fn reply(mut self) -> Result<Reply, (Failure, Ticket)> {
+        let first = match timeout(LONGEST_SILENCE, self.parts.next()).await {
+            Ok(PartEvent::End(item, answer, Some(ticket))) => match answer.result {
+                Err(failure) => return Err((self.recipient.shown(failure), ticket)),
+                Ok(_) => Some(PartEvent::End(item, answer, Some(ticket))),
+            },
+            first => first.ok(),
+        };
+        let media = HeaderValue::from_static(self.form.media());
+        let first_part = self.parts.until_first_part();
+        let (mut body, ending) = self.body();
+        ending.set_first_part(first_part);
+        body.next = first;
+        let mut reply = Response::new(ReplyBody::parts(Box::pin(body), ending));
+        let headers = reply.headers_mut();
+        headers.insert(CONTENT_TYPE, media);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(BUFFERING, HeaderValue::from_static("no"));
+        Ok(reply)
+    }
+
+    /// The body that writes its events, and where the ticket of the request is after the end.
+    pub(crate) fn body(self) -> (PartsBody, Ending) {
+        let OpenAnswer { parts, form, recipient } = self;
+        let ending = Ending::default();
+        let silence = Box::pin(sleep(LONGEST_SILENCE));
+        let body = PartsBody { parts: Some(parts), next: None, form, recipient, silence, ending: ending.clone() };
+        (body, ending)
+    }
 }
 
 impl Recipient {
@@ -65,7 +79,8 @@ impl Recipient {
     }
 }
 
-struct PartsBody {
+/// Writes the events of an answer.
+pub(crate) struct PartsBody {
     /// `None` after the end.
     parts: Option<AnswerParts>,
     /// An event that has come and was not written.
@@ -99,6 +114,9 @@ impl PartsBody {
                 }
                 PartEvent::End(item, answer, ticket) => self.end(&mut out, item, *answer, ticket),
             }
+        }
+        if let Err(failure) = self.form.flush(&mut out) {
+            self.give_up(&mut out, failure);
         }
         out
     }
@@ -163,6 +181,10 @@ impl Body for PartsBody {
         }
         let mut out = body.write(cx);
         if out.is_empty() {
+            // The end of an answer may have nothing to say.
+            if body.parts.is_none() {
+                return Poll::Ready(None);
+            }
             if body.silence.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }

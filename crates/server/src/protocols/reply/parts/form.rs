@@ -12,6 +12,11 @@ pub(crate) trait PartsForm: Send {
     /// Appends a part of an item; fails if it cannot be written in this form.
     fn part(&mut self, out: &mut Vec<u8>, item: usize, values: &[OutputPart]) -> Result<(), Failure>;
 
+    /// Appends what was kept until more was known: for now nothing more comes.
+    fn flush(&mut self, _out: &mut Vec<u8>) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Appends the end of an item. `answer` is the whole answer, if the model gives one in addition to its parts.
     fn end(&mut self, out: &mut Vec<u8>, item: usize, answer: &[OutputPart], end: &StreamEnd) -> Result<(), Failure>;
 
