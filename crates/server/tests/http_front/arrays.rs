@@ -61,7 +61,7 @@ async fn what_does_not_fit_is_named() {
         ("fixed", "[[1, 2], [3, 4.0]]", 422, "$", "float"),
         ("fixed", "[[1, 2], [3, true]]", 422, "$", "bool"),
         ("fixed", "[[1, 2], [3]]", 422, "$", "2 and 1"),
-        ("fixed", "[[1, 2], 3]", 422, "$", "beside"),
+        ("fixed", "[[1, 2], 3]", 422, "$", "next to"),
         ("fixed", "[1, 2]", 422, "$", "expected uint8 of shape (2, 2), got uint8 of shape (2)"),
         ("fixed", "{}", 422, "$", "object"),
         ("fixed", "[[1, 2], [3, \"x\"]]", 422, "$", "str"),
