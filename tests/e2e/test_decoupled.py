@@ -265,3 +265,27 @@ def test_a_server_that_ends_finishes_the_answers_of_a_stream(serve: Serve, tmp_p
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         requests.put(None)
         assert server.wait_exit(20) == 0
+
+
+def test_a_stream_that_is_not_read_pauses_its_item_and_has_every_part_later(serve: Serve) -> None:
+    server = serve("flowing.py")
+    contents = service_pb2.InferTensorContents
+    tensor = service_pb2.ModelInferRequest.InferInputTensor
+    inputs = [
+        tensor(name=name, datatype="INT64", shape=[1, 1], contents=contents(int64_contents=[value]))
+        for name, value in (("parts", 2000), ("letters", 10_000))
+    ]
+    request = service_pb2.ModelInferRequest(model_name="steps", inputs=inputs)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        messages = stub.ModelStreamInfer(iter([request]), timeout=60)
+        until(lambda: server.metric("jitney_paused_items") == 1, "the item is paused")
+        assert server.metric("jitney_parts_total") < 2000
+        numbers = list[int]()
+        for message in messages:
+            number, letters = message.infer_response.outputs
+            assert (number.name, letters.name) == ("number", "letters")
+            number, letters = message.infer_response.raw_output_contents
+            assert len(letters) == 4 + 10_000
+            numbers.append(int.from_bytes(number, "little"))
+    assert numbers == list(range(2000))
