@@ -72,6 +72,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("benchmarks/policies.py", "strangers"): NAMES,
     ("benchmarks/scenarios.py", "beside"): NAMES,
     ("benchmarks/stories/beside.py", "beside"): NAMES,
+    ("tests/unit/benchmarks/test_results_page.py", "beside"): NAMES,
     ("crates/core/tests/batching/stories.rs", "strangers"): "names of the cases of benchmarks/policies.py",
     ("benchmarks/peers/loads.py", "nobody"): "a text that is sent to every server",
     ("benchmarks/peers/loads.py", "those who"): "a text that is sent to every server",

@@ -29,26 +29,26 @@ def test_an_exception_at_an_index_fails_that_item_without_another_call(serve: Se
     replies = [answer.result() for answer in answers[1:]]
     refused = replies.pop(5)
     assert refused.status == 422
-    assert "nobody sells that" in refused.json()["detail"]
+    assert "this product is not sold" in refused.json()["detail"]
     assert all(reply.status == 200 for reply in replies)
     assert len(server.calls()) == 2
 
 
 def test_the_item_that_makes_predict_raise_is_found_and_63_are_answered(serve: Serve) -> None:
-    server = serve("poison.py")
+    server = serve("crashing.py")
     items = [f"item-{n}" for n in range(63)]
     items.insert(40, "raise")
-    answers = server.submit_held("/poison", items)
+    answers = server.submit_held("/crashing", items)
     server.open_gate()
     replies = dict(zip(items, [answer.result() for answer in answers[1:]], strict=True))
-    guilty = replies.pop("raise")
-    assert (guilty.status, guilty.reason) == (500, "model_failed")
-    assert guilty.headers["x-should-retry"] == "false"
-    assert "cannot do" not in guilty.json()["detail"] and "the server's log says why" in guilty.json()["detail"]
-    line = f"request {guilty.headers['x-request-id']}: model_failed: RuntimeError: the model cannot do raise"
-    until(lambda: line in server.log(), "the log says why, beside the id of the request")
+    failed = replies.pop("raise")
+    assert (failed.status, failed.reason) == (500, "model_failed")
+    assert failed.headers["x-should-retry"] == "false"
+    assert "cannot do" not in failed.json()["detail"] and "the server's log says why" in failed.json()["detail"]
+    line = f"request {failed.headers['x-request-id']}: model_failed: RuntimeError: the model cannot do raise"
+    until(lambda: line in server.log(), "the log says why, with the id of the request")
     # The traceback of the worker has the same id.
-    until(lambda: f"(request {guilty.headers['x-request-id']})" in server.log(), "the worker names the request")
+    until(lambda: f"(request {failed.headers['x-request-id']})" in server.log(), "the worker names the request")
     assert {item: reply.json() for item, reply in replies.items()} == {item: item[::-1] for item in replies}
     extra = len(server.calls()) - 2  # the blocker, and the batch itself
     assert extra <= 12, f"{extra} extra calls of predict"
@@ -66,13 +66,13 @@ def test_a_second_try_gets_the_input_that_the_first_has_written_over(serve: Serv
 
 
 def test_clients_read_what_a_model_raised_only_where_that_is_asked_for(serve: Serve) -> None:
-    server = serve("poison.py", arguments=("--show-errors",))
-    assert server.post("/poison", "raise").json()["detail"] == "RuntimeError: the model cannot do raise"
+    server = serve("crashing.py", arguments=("--show-errors",))
+    assert server.post("/crashing", "raise").json()["detail"] == "RuntimeError: the model cannot do raise"
 
 
 def test_a_log_of_json_has_the_request_and_the_reason_as_fields(serve: Serve) -> None:
-    server = serve("poison.py", arguments=("--log-format", "json"))
-    failed = server.post("/poison", "raise")
+    server = serve("crashing.py", arguments=("--log-format", "json"))
+    failed = server.post("/crashing", "raise")
 
     def lines() -> list[dict[str, object]]:
         entries = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
@@ -107,28 +107,28 @@ def test_a_wrong_output_is_named_and_the_next_batch_is_unharmed(
 @pytest.mark.parametrize(
     ("item", "deaths"),
     # In its batch and alone; a SIGKILL may have come from outside, so that it takes one more.
-    [("crash", 2), ("poison", 3)],
+    [("crash", 2), ("kill", 3)],
 )
 def test_an_item_that_kills_workers_is_convicted_alone_and_refused_for_a_while(
     serve: Serve, item: str, deaths: int
 ) -> None:
-    server = serve("poison.py")
+    server = serve("crashing.py")
     items = [f"item-{n}" for n in range(12)]
-    answers = server.submit_held("/poison", [*items, item])
+    answers = server.submit_held("/crashing", [*items, item])
     server.open_gate()
-    *innocent, guilty = [answer.result() for answer in answers[1:]]
-    assert [reply.json() for reply in innocent] == [item[::-1] for item in items]
-    assert (guilty.status, guilty.reason) == (502, "worker_lost")
+    *others, failed = [answer.result() for answer in answers[1:]]
+    assert [reply.json() for reply in others] == [item[::-1] for item in items]
+    assert (failed.status, failed.reason) == (502, "worker_lost")
     assert server.computed()[item] == deaths
-    again = server.post("/poison", item)
+    again = server.post("/crashing", item)
     assert (again.status, again.reason) == (502, "quarantined")
     assert server.computed()[item] == deaths
-    assert server.post("/poison", "fine").json() == "enif"
+    assert server.post("/crashing", "fine").json() == "enif"
 
 
 def test_what_must_not_run_twice_does_not(serve: Serve) -> None:
-    server = serve("poison.py")
-    answers = server.submit_held("/once", ["a", "b", "poison", "c"])
+    server = serve("crashing.py")
+    answers = server.submit_held("/once", ["a", "b", "kill", "c"])
     server.open_gate()
     blocker, *replies = [answer.result() for answer in answers]
     assert blocker.status == 200
@@ -137,13 +137,13 @@ def test_what_must_not_run_twice_does_not(serve: Serve) -> None:
 
 
 def test_a_hang_is_ended_and_its_batch_is_answered(serve: Serve) -> None:
-    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=2"))
-    answers = server.submit_held("/poison", ["a", "hang", "b"])
+    server = serve("crashing.py", arguments=("--set", "crashing.batch_timeout_s=2"))
+    answers = server.submit_held("/crashing", ["a", "hang", "b"])
     server.open_gate()
     _, first, hung, second = [answer.result() for answer in answers]
     assert [first.json(), second.json()] == ["a", "b"]
     assert (hung.status, hung.reason) == (502, "worker_lost")
-    assert server.post("/poison", "fine").json() == "enif"
+    assert server.post("/crashing", "fine").json() == "enif"
 
 
 def test_errors_that_cannot_be_said_leave_the_worker_alive(serve: Serve) -> None:

@@ -108,8 +108,8 @@ def test_workers_end_when_the_front_is_killed(serve: Serve, target: str) -> None
 
 
 def test_busy_workers_end_too_when_the_front_is_killed(serve: Serve) -> None:
-    server = serve("poison.py")
-    server.submit("/poison", "hang")
+    server = serve("crashing.py")
+    server.submit("/crashing", "hang")
     until(server.calls, "the model hangs")
     os.kill(server.process.pid, signal.SIGKILL)
     server.wait_exit()

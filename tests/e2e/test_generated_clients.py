@@ -87,7 +87,7 @@ def test_a_python_client_is_generated_and_answered(server: Server, tmp_path: Pat
     try:
         package: Any = importlib.import_module("generated_jitney_client")
         with package.Client(base_url=f"http://127.0.0.1:{server.port}", raise_on_unexpected_status=True) as client:
-            # Not `doubled`: for a body that is a list, beside another type of body, this generator writes
+            # Not `doubled`: its body is a list or of another type, and for that this generator writes
             # `isinstance(body, list[float])`, which Python refuses.
             for name, example in examples(server).items():
                 if name != "doubled":

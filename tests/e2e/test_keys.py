@@ -50,7 +50,7 @@ def test_with_keys_the_server_may_listen_for_others(serve: Serve) -> None:
 
 def test_keys_that_are_none_end_the_start(serve: Serve, tmp_path: Path) -> None:
     empty = tmp_path / "keys"
-    empty.write_text("# nobody yet\n")
+    empty.write_text("# no keys yet\n")
     server = serve("sleepy.py", arguments=("--api-keys-file", str(empty)), wait=False)
     assert server.wait_exit() == 1
     assert "holds no key" in server.log()

@@ -55,11 +55,11 @@ def test_a_stopped_worker_is_found_and_replaced(serve: Serve) -> None:
     load.assert_all_right()
 
 
-@pytest.mark.parametrize("deployment", ["poison", "once"])
+@pytest.mark.parametrize("deployment", ["crashing", "once"])
 def test_an_input_that_hangs_is_refused_although_its_clients_do_not_wait_for_the_end(
     serve: Serve, deployment: str
 ) -> None:
-    server = serve("poison.py", arguments=("--set", f"{deployment}.batch_timeout_s=2"))
+    server = serve("crashing.py", arguments=("--set", f"{deployment}.batch_timeout_s=2"))
     path = f"/{deployment}"
 
     def lost(workers: int) -> None:
@@ -110,32 +110,32 @@ def test_a_front_that_was_stopped_for_a_while_keeps_its_workers(serve: Serve) ->
 
 
 def test_a_hang_is_reported_with_its_limit_and_with_where_it_hung(serve: Serve) -> None:
-    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1"))
-    assert server.post("/poison", "hang", {"x-request-id": "mine-1"}).status == 502
+    server = serve("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1"))
+    assert server.post("/crashing", "hang", {"x-request-id": "mine-1"}).status == 502
     until(lambda: "worker lost (hung)" in server.log(), "the loss is reported")
     log = server.log()
     assert "a batch ran for longer than batch_timeout_s = 1;" in log
     stacks = log[: log.index("worker lost (hung)")]
-    assert "poison/0: where its threads are, requests mine-1\n" in stacks
+    assert "crashing/0: where its threads are, requests mine-1\n" in stacks
     assert "most recent call first" in stacks
-    assert "poison.py" in stacks and "in predict" in stacks, "where it hung is written before the worker is killed"
+    assert "crashing.py" in stacks and "in predict" in stacks, "where it hung is written before the worker is killed"
 
 
 def test_an_input_that_hangs_alone_hangs_once(serve: Serve) -> None:
-    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1"))
-    reply = server.post("/poison", "hang")
+    server = serve("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1"))
+    reply = server.post("/crashing", "hang")
     assert (reply.status, reply.reason, reply.headers["x-should-retry"]) == (502, "worker_lost", "false")
     assert "alone for longer than batch_timeout_s = 1" in reply.json()["detail"]
-    assert server.post("/poison", "fine").json() == "enif"
+    assert server.post("/crashing", "fine").json() == "enif"
     assert server.computed()["hang"] == 1
-    assert server.metric("jitney_workers_lost_total", deployment="poison", cause="hung") == 1
+    assert server.metric("jitney_workers_lost_total", deployment="crashing", cause="hung") == 1
 
 
 def test_a_hang_is_one_line_of_a_json_log_with_deployment_replica_and_requests(serve: Serve) -> None:
-    server = serve("poison.py", arguments=("--set", "poison.batch_timeout_s=1", "--log-format", "json"))
-    assert server.post("/poison", "hang", {"x-request-id": "mine-1"}).status == 502
+    server = serve("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1", "--log-format", "json"))
+    assert server.post("/crashing", "hang", {"x-request-id": "mine-1"}).status == 502
     until(lambda: "worker lost (hung)" in server.log(), "the loss is reported")
     line, *_ = [line for line in map(json.loads, server.log().splitlines()) if "stacks" in line]
-    assert (line["deployment"], line["replica"], line["request_ids"]) == ("poison", 0, "mine-1")
-    assert line["message"] == "poison/0: where its threads are, requests mine-1"
+    assert (line["deployment"], line["replica"], line["request_ids"]) == ("crashing", 0, "mine-1")
+    assert line["message"] == "crashing/0: where its threads are, requests mine-1"
     assert "in predict" in line["stacks"]

@@ -95,7 +95,7 @@ def test_files_beside_a_target_are_not_taken_for_what_jitney_imports(further: li
     for name in ("json.py", "jitney.py", "queue.py"):
         (tmp_path / name).write_text("raise RuntimeError('this is not what was meant')\n")
     (tmp_path / "helper.py").write_text("WORD = 'found'\n")
-    model = "import jitney\nimport helper\n\n\n@jitney.deployment\ndef told(texts: list[str]) -> list[str]:\n"
+    model = "import jitney\nimport helper\n\n\n@jitney.deployment\ndef words(texts: list[str]) -> list[str]:\n"
     (tmp_path / "beside.py").write_text(f"{model}    return [helper.WORD for _ in texts]\n")
     command = [Path(sys.executable).with_name("jitney"), "serve", "beside.py", "--port", "0", *further]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:

@@ -62,13 +62,13 @@ def test_items_that_wait_together_ride_together(witness: Witness) -> None:
 
 def test_many_keeps_order_and_each_item_fails_alone() -> None:
     async def main() -> None:
-        async with jitney.run(app("strict"), app("poison")) as models:
+        async with jitney.run(app("strict"), app("crashing")) as models:
             orders: list[object] = [{"name": "bread"}, {"name": "nothing"}, {"count": 2}, {"name": "tea", "count": 3}]
             bread, nothing, nameless, tea = await models.strict.many(orders, return_exceptions=True)
             assert (bread, tea) == ("1 bread", "3 tea")
             assert isinstance(nothing, jitney.InvalidInput) and nothing.status == 422
             assert isinstance(nameless, jitney.InvalidInput) and "name" in nameless.message
-            one, wrong, raised = await models.poison.many(["abc", 7, "raise"], return_exceptions=True)
+            one, wrong, raised = await models.crashing.many(["abc", 7, "raise"], return_exceptions=True)
             assert one == "cba"
             assert isinstance(wrong, jitney.InvalidInput)
             assert isinstance(raised, jitney.ModelFailed)
@@ -79,13 +79,13 @@ def test_many_keeps_order_and_each_item_fails_alone() -> None:
 
 def test_many_raises_the_first_failure() -> None:
     async def main() -> None:
-        async with jitney.run(app("strict"), app("poison")) as models:
+        async with jitney.run(app("strict"), app("crashing")) as models:
             with pytest.raises(jitney.InvalidInput) as first:
                 await models.strict.many([{"name": "bread"}, {"name": "nothing"}, {"count": 2}])
             assert first.value.status == 422 and "name" not in first.value.message
             with pytest.raises(jitney.ModelFailed):
-                await models.poison.many(["abc", "raise", "de"])
-            assert await models.poison.many(["abc", "de"]) == ["cba", "ed"]
+                await models.crashing.many(["abc", "raise", "de"])
+            assert await models.crashing.many(["abc", "de"]) == ["cba", "ed"]
 
     asyncio.run(main())
     with jitney.run_sync(app("noop")) as models:
@@ -98,11 +98,11 @@ def test_what_predict_raises_arrives_with_its_words(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def main() -> None:
-        async with jitney.run(app("poison")) as models:
+        async with jitney.run(app("crashing")) as models:
             with pytest.raises(jitney.ModelFailed, match="RuntimeError: the model cannot do raise this") as caught:
-                await models.poison("raise this")
+                await models.crashing("raise this")
             assert caught.value.http_status == 500
-            assert "poison.py" not in str(caught.value)
+            assert "crashing.py" not in str(caught.value)
             ids.append(caught.value.request_id)
 
     ids: list[str | None] = []
@@ -111,18 +111,20 @@ def test_what_predict_raises_arrives_with_its_words(
     (record,) = [record for record in caplog.records if "predict failed" in record.getMessage()]
     assert (record.name, record.levelname) == ("jitney", "ERROR")
     assert "/0: predict failed: RuntimeError: the model cannot do raise this (" in record.getMessage()
-    assert "\nTraceback" in record.getMessage() and "poison.py" in record.getMessage(), "the traceback is in the record"
+    assert "\nTraceback" in record.getMessage() and "crashing.py" in record.getMessage(), (
+        "the traceback is in the record"
+    )
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_call_may_have_an_id_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with jitney.run(app("poison")) as models:
-            _, raised = await models.poison.many(["fine", "raise this"], request_id="order-7", return_exceptions=True)
+        async with jitney.run(app("crashing")) as models:
+            _, raised = await models.crashing.many(["fine", "raise this"], request_id="order-7", return_exceptions=True)
             assert isinstance(raised, jitney.ModelFailed) and raised.request_id == "order-7"
             for unfit in ("a b", "é", "x" * 129, "two\nlines"):
                 with pytest.raises(ValueError, match="a request id is 1 to 128 characters of visible ASCII"):
-                    await models.poison("fine", request_id=unfit)
+                    await models.crashing("fine", request_id=unfit)
 
     asyncio.run(main())
     wait(lambda: "(request order-7)" in caplog.text, "the failure is in the log, next to its id")

@@ -79,7 +79,7 @@ def test_a_program_calls_as_if_the_engine_were_its_own(serve: Serve) -> None:
             big = np.random.default_rng(0).random((500, 500), np.float32)
             np.testing.assert_array_equal(await models.double(big), big * 2)
             orders = [{"name": "bread"}, {"name": "nothing"}, {"count": 2}]
-            with pytest.raises(jitney.InvalidInput, match="nobody sells"):
+            with pytest.raises(jitney.InvalidInput, match="this product is not sold"):
                 await models.strict.many(orders)
             bread, nothing, nameless = await models.strict.many(orders, return_exceptions=True)
             assert bread == "1 bread"
@@ -209,7 +209,7 @@ def test_a_server_that_restarts_is_an_error_with_a_name_and_then_there_again(ser
                 await asyncio.wait_for(held, 10)
             assert caught.value.http_status == 503
             with pytest.raises(jitney.Disconnected, match="is not reached"):
-                await asyncio.wait_for(models.sleepy("nobody is there"), 10)
+                await asyncio.wait_for(models.sleepy("the server is down"), 10)
             witness.open_gate()
             await asyncio.to_thread(server.process.wait)
             await asyncio.to_thread(serve, "sleepy")
@@ -376,9 +376,9 @@ def test_a_server_may_be_waited_for_as_long_as_it_takes(serve: Serve) -> None:
 
 @pytest.mark.parametrize("show", [False, True])
 def test_what_an_exception_says_is_in_the_servers_log_next_to_the_id_of_the_call(serve: Serve, show: bool) -> None:
-    server = serve("poison", arguments=("--show-errors",) if show else ())
+    server = serve("crashing", arguments=("--show-errors",) if show else ())
     with jitney.connect_sync(serve.place) as models, pytest.raises(jitney.ModelFailed) as caught:
-        models.poison("raise this", request_id="order-7")
+        models.crashing("raise this", request_id="order-7")
     words = "the model cannot do raise this"
     assert caught.value.request_id == "order-7"
     assert (words in caught.value.message) == show

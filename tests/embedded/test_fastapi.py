@@ -38,17 +38,17 @@ else:
     sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
     from harness import Server
 
-Poison = Annotated[jitney.Model[str, str], jitney.fastapi.model("poison")]
-SyncPoison = Annotated[jitney.SyncModel[str, str], jitney.fastapi.sync_model("poison")]
+Crashing = Annotated[jitney.Model[str, str], jitney.fastapi.model("crashing")]
+SyncCrashing = Annotated[jitney.SyncModel[str, str], jitney.fastapi.sync_model("crashing")]
 
 
 def application(**options: Any) -> FastAPI:
     api = FastAPI()
-    jitney.fastapi.install(api, app("poison"), **options)
+    jitney.fastapi.install(api, app("crashing"), **options)
 
     @api.get("/reverse")
-    async def reverse(text: str, poison: Poison, timeout_s: float | None = None) -> str:  # pyright: ignore[reportUnusedFunction]
-        return await poison(text, timeout_s=timeout_s)
+    async def reverse(text: str, crashing: Crashing, timeout_s: float | None = None) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await crashing(text, timeout_s=timeout_s)
 
     return api
 
@@ -57,10 +57,10 @@ def test_a_model_that_the_application_names_wrongly_is_its_own_error() -> None:
     api = application()
 
     @api.get("/wrong")
-    async def wrong(text: str, model: Annotated[Any, jitney.fastapi.model("poisn")]) -> str:  # pyright: ignore[reportUnusedFunction]
+    async def wrong(text: str, model: Annotated[Any, jitney.fastapi.model("crashng")]) -> str:  # pyright: ignore[reportUnusedFunction]
         return await model(text)
 
-    with TestClient(api) as client, pytest.raises(RuntimeError, match=r"model\('poisn'\): .*poison"):
+    with TestClient(api) as client, pytest.raises(RuntimeError, match=r"model\('crashng'\): .*crashing"):
         client.get("/wrong", params={"text": "bus"})
 
 
@@ -69,12 +69,12 @@ def test_a_model_in_the_wrong_kind_of_handler_says_what_to_write() -> None:
     api = application()
 
     @api.get("/waits")
-    async def waits(text: str, poison: SyncPoison, many: bool = False) -> Any:  # pyright: ignore[reportUnusedFunction]
-        return poison.many([text]) if many else poison(text)
+    async def waits(text: str, crashing: SyncCrashing, many: bool = False) -> Any:  # pyright: ignore[reportUnusedFunction]
+        return crashing.many([text]) if many else crashing(text)
 
     @api.get("/forgets")
-    def forgets(text: str, poison: Poison, many: bool = False) -> Any:  # pyright: ignore[reportUnusedFunction]
-        return poison.many([text]) if many else poison(text)
+    def forgets(text: str, crashing: Crashing, many: bool = False) -> Any:  # pyright: ignore[reportUnusedFunction]
+        return crashing.many([text]) if many else crashing(text)
 
     with TestClient(api) as client:
         for many in (False, True):
@@ -88,23 +88,23 @@ def test_a_model_may_be_called_where_its_kind_of_call_is_right() -> None:
     api, answers = application(), list[str]()
 
     @api.get("/thread")
-    async def thread(text: str, poison: SyncPoison) -> str:  # pyright: ignore[reportUnusedFunction]
-        return await run_in_threadpool(poison, text)
+    async def thread(text: str, crashing: SyncCrashing) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await run_in_threadpool(crashing, text)
 
     @api.get("/loop")
-    def loop(text: str, poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
+    def loop(text: str, crashing: Crashing) -> str:  # pyright: ignore[reportUnusedFunction]
         async def call() -> str:
-            return await poison(text)
+            return await crashing(text)
 
         return asyncio.run(call())
 
     @api.get("/later")
-    def later(text: str, poison: Poison, tasks: BackgroundTasks) -> str:  # pyright: ignore[reportUnusedFunction]
+    def later(text: str, crashing: Crashing, tasks: BackgroundTasks) -> str:  # pyright: ignore[reportUnusedFunction]
         async def call() -> None:
-            answers.append(await poison(text))
+            answers.append(await crashing(text))
 
         tasks.add_task(call)
-        tasks.add_task(poison, text)
+        tasks.add_task(crashing, text)
         return "accepted"
 
     with TestClient(api) as client:
@@ -130,7 +130,7 @@ NEUTRAL = "the model failed on this input; the log says why, next to the request
 
 
 def test_errors_become_their_statuses(witness: Witness, caplog: pytest.LogCaptureFixture) -> None:
-    options = {"poison.max_queued_items": 1}
+    options = {"crashing.max_queued_items": 1}
     with TestClient(application(options=options)) as client, ThreadPoolExecutor(3) as pool:
         answer = client.get("/reverse", params={"text": "raise"}, headers={"x-request-id": "mine-1"})
         assert (answer.status_code, answer.headers["x-jitney-reason"]) == (500, "model_failed")
@@ -156,17 +156,17 @@ def asked(api: FastAPI) -> FastAPI:
 
     @api.get("/state")
     async def state(text: str, timeout_s: float | None = None) -> str:  # pyright: ignore[reportUnusedFunction]
-        return await api.state.jitney.poison(text, timeout_s=timeout_s)
+        return await api.state.jitney.crashing(text, timeout_s=timeout_s)
 
     @api.get("/many")
     async def many(text: str) -> list[str]:  # pyright: ignore[reportUnusedFunction]
-        answers: list[str] = await api.state.jitney.poison.many(["bus", text])
+        answers: list[str] = await api.state.jitney.crashing.many(["bus", text])
         return answers
 
     @api.websocket("/socket")
     async def socket(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         await socket.accept()
-        await socket.send_text(await api.state.jitney.poison(await socket.receive_text()))
+        await socket.send_text(await api.state.jitney.crashing(await socket.receive_text()))
 
     return api
 
@@ -271,8 +271,8 @@ def test_a_mounted_application_has_models_and_statuses(witness: Witness) -> None
     for each in (inner, innermost):
 
         @each.get("/reverse")
-        async def reverse(text: str, poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
-            return await poison(text)
+        async def reverse(text: str, crashing: Crashing) -> str:  # pyright: ignore[reportUnusedFunction]
+            return await crashing(text)
 
     inner.mount("/innermost", innermost)
     api.mount("/inner", inner)  # after `install`
@@ -289,16 +289,16 @@ def test_the_applications_own_lifespan_finds_the_models_and_keeps_its_state(witn
 
     @asynccontextmanager
     async def own(api: FastAPI) -> AsyncGenerator[dict[str, str]]:
-        answers.append(await api.state.jitney.poison("bus"))
+        answers.append(await api.state.jitney.crashing("bus"))
         yield {"greeting": "hello"}
-        answers.append(await api.state.jitney.poison("tram"))
+        answers.append(await api.state.jitney.crashing("tram"))
 
     api = FastAPI(lifespan=own)
-    jitney.fastapi.install(api, app("poison"))
+    jitney.fastapi.install(api, app("crashing"))
 
     @api.get("/")
-    async def greet(request: Request, poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
-        return request.state.greeting + await poison("!")
+    async def greet(request: Request, crashing: Crashing) -> str:  # pyright: ignore[reportUnusedFunction]
+        return request.state.greeting + await crashing("!")
 
     with TestClient(api) as client:
         assert client.get("/").json() == "hello!"
@@ -306,11 +306,11 @@ def test_the_applications_own_lifespan_finds_the_models_and_keeps_its_state(witn
 
 
 def test_a_lifespan_alone_runs_the_models(witness: Witness) -> None:
-    api = FastAPI(lifespan=jitney.fastapi.lifespan(app("poison")))
+    api = FastAPI(lifespan=jitney.fastapi.lifespan(app("crashing")))
 
     @api.get("/")
-    async def reverse(poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
-        return await poison("bus")
+    async def reverse(crashing: Crashing) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await crashing("bus")
 
     with TestClient(api) as client:
         assert client.get("/").json() == "sub"
@@ -330,8 +330,8 @@ def test_a_model_without_install_is_an_error_that_names_it() -> None:
     api = FastAPI()
 
     @api.get("/")
-    async def nothing(poison: Poison) -> str:  # pyright: ignore[reportUnusedFunction]
-        return await poison("x")
+    async def nothing(crashing: Crashing) -> str:  # pyright: ignore[reportUnusedFunction]
+        return await crashing("x")
 
     with pytest.raises(RuntimeError, match=r"no models run: call jitney\.fastapi\.install"), TestClient(api) as client:
         client.get("/")
@@ -343,7 +343,7 @@ def test_install_after_the_first_request_is_an_error() -> None:
     api = FastAPI()
     assert TestClient(api).get("/").status_code == 404
     with pytest.raises(RuntimeError, match=r"call jitney\.fastapi\.install before its first request"):
-        jitney.fastapi.install(api, app("poison"))
+        jitney.fastapi.install(api, app("crashing"))
 
 
 def test_plain_handlers_call_models_too(witness: Witness, caplog: pytest.LogCaptureFixture) -> None:
@@ -352,8 +352,8 @@ def test_plain_handlers_call_models_too(witness: Witness, caplog: pytest.LogCapt
     for each in (api, inner):
 
         @each.get("/plain")
-        def plain(text: str, poison: SyncPoison) -> list[str]:  # pyright: ignore[reportUnusedFunction]
-            return [poison(text), *poison.many([text, "tram"])]
+        def plain(text: str, crashing: SyncCrashing) -> list[str]:  # pyright: ignore[reportUnusedFunction]
+            return [crashing(text), *crashing.many([text, "tram"])]
 
     api.router.routes.append(Mount("/list", routes=[Mount("/inner", inner)]))
     with TestClient(api) as client, ThreadPoolExecutor(8) as pool:

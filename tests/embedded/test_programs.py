@@ -131,26 +131,26 @@ def test_constructor_arguments_keep_their_types(tmp_path: Path) -> None:
     import jitney
 
     @jitney.deployment
-    class Told:
+    class Given:
         def __init__(self, scale=1, sizes=(), table=None, name="", none=1):
-            self.told = [scale, sizes, table, name, none]
+            self.arguments = [scale, sizes, table, name, none]
 
         def predict(self, texts: list[str]) -> list[str]:
-            return [repr(self.told)] * len(texts)
+            return [repr(self.arguments)] * len(texts)
 
     if __name__ == "__main__":
-        given = {"scale": 2, "sizes": [1, 2], "table": {"a": 1.5}, "name": "7", "none": None}
-        with jitney.run_sync(Told, options={f"told.init.{key}": value for key, value in given.items()}) as models:
-            print(models.told("x"))
+        arguments = {"scale": 2, "sizes": [1, 2], "table": {"a": 1.5}, "name": "7", "none": None}
+        with jitney.run_sync(Given, options={f"given.init.{key}": value for key, value in arguments.items()}) as models:
+            print(models.given("x"))
         try:
-            jitney.run_sync(Told, options={"told.init.scale": object()})
+            jitney.run_sync(Given, options={"given.init.scale": object()})
         except jitney.ConfigError as error:
             print(error)
     """,
     )
-    told, refused = ran.stdout.splitlines() or [ran.stderr, ""]
-    assert told == "[2, [1, 2], {'a': 1.5}, '7', None]", ran.stderr
-    assert refused == "options: `told.init.scale`: object is not supported; write it as a string"
+    printed, refused = ran.stdout.splitlines() or [ran.stderr, ""]
+    assert printed == "[2, [1, 2], {'a': 1.5}, '7', None]", ran.stderr
+    assert refused == "options: `given.init.scale`: object is not supported; write it as a string"
 
 
 def test_a_missing_guard_is_told(tmp_path: Path) -> None:
@@ -393,9 +393,9 @@ def test_a_worker_that_is_lost_with_an_item_that_may_not_run_twice_is_an_excepti
     program = f"""
     import asyncio, jitney
     async def main():
-        async with jitney.run({str(APPS / "poison.py")!r}) as models:
+        async with jitney.run({str(APPS / "crashing.py")!r}) as models:
             try:
-                await models.once("poison")
+                await models.once("kill")
             except jitney.WorkerLost as error:
                 print(error.reason, error.http_status)
             print(await models.once("fine"))

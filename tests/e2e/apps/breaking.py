@@ -22,9 +22,9 @@ class Breaking:
             if text.startswith("cuda"):
                 self.error = RuntimeError(CUDA)
             if text.startswith("licence"):
-                self.error = jitney.WorkerBroken("the licence server is gone")
+                self.error = jitney.WorkerBroken("the licence server does not answer")
         if Path(os.environ.get("JITNEY_TEST_DOWN", "/no/such/file")).exists():
-            raise jitney.WorkerBroken("the licence server is gone")
+            raise jitney.WorkerBroken("the licence server does not answer")
         if self.error is not None:
             raise self.error
         time.sleep(0.002)

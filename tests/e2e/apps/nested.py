@@ -61,7 +61,7 @@ def customers(items: list[Customer]) -> list[Customer]:
 
 @jitney.deployment(examples=["tea"])
 class Catalogue:
-    """Has a `Product` of its own, of the same name as that of `orders`."""
+    """Has its own `Product`. `orders` has another type with that name."""
 
     class Product(msgspec.Struct):
         title: str

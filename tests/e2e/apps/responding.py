@@ -1,4 +1,4 @@
-"""A model whose answers have media types and headers of their own."""
+"""A model that sets the media types and headers of its answers."""
 
 import jitney
 

@@ -1,4 +1,4 @@
-"""Deployments with a path of their own."""
+"""Deployments with a `route`."""
 
 import jitney
 

@@ -1,4 +1,4 @@
-"""A model that works in steps. Files tell it when to go on, and it writes down what it holds."""
+"""A model that works in steps. It waits for files before it continues, and records the items that it holds."""
 
 import threading
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ class Strict:
         record("predict", [order.name for order in orders])
         wait_at_gate()
         return [
-            jitney.InvalidInput("nobody sells that", status=422)
+            jitney.InvalidInput("this product is not sold", status=422)
             if order.name == "nothing"
             else f"{order.count} {order.name}"
             for order in orders

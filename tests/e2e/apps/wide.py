@@ -1,4 +1,4 @@
-"""A model whose answer is as large as it is asked to be."""
+"""A model whose answer has as many bytes as the item says."""
 
 import jitney
 

@@ -37,10 +37,10 @@ class Model:
 
 
 class Down(Model):
-    """Is down once it was given "poison"."""
+    """Fails on every call after an item "break"."""
 
     def predict(self, texts: list[str]) -> list[str]:
-        if "poison" in texts:
+        if "break" in texts:
             self.error = RuntimeError("the model is in pieces")
         return super().predict(texts)
 
@@ -107,14 +107,14 @@ def test_errors_of_one_call_are_not_permanent(error: BaseException) -> None:
 def test_a_broken_worker_says_so_at_once_and_answers_nothing_more(error: Exception, overlapped: bool) -> None:
     class Late(Model):
         def predict(self, texts: list[str]) -> list[str]:
-            self.error = error if "poison" in texts else self.error
+            self.error = error if "break" in texts else self.error
             return super().predict(texts)
 
     model = Late()
-    link, raised = serve(model, ["a"], ["b", "poison", "c"], ["d"], overlapped=overlapped)
+    link, raised = serve(model, ["a"], ["b", "break", "c"], ["d"], overlapped=overlapped)
     assert raised is not None and str(error).partition("\n")[0] in str(raised)
     assert link.finished == [0], "what was computed before is answered, the batch that broke it is not"
-    assert model.calls == [["a"], ["b", "poison", "c"]], "no call on parts of the batch"
+    assert model.calls == [["a"], ["b", "break", "c"]], "no call on parts of the batch"
 
 
 @pytest.mark.parametrize("options", [{}, {"batched": False}])
@@ -124,7 +124,7 @@ def test_a_model_that_fails_for_an_input_that_it_answered_is_broken(options: dic
             return super().predict([text])[0]
 
     model = Down() if not options else One()
-    link, raised = serve(model, ["good"], ["poison"], ["x"], ["y"], **options)
+    link, raised = serve(model, ["good"], ["break"], ["x"], ["y"], **options)
     assert "fails for an input that it answered before: RuntimeError: the model is in pieces" in str(raised)
     assert link.finished == [0, 1]
     assert model.calls[-1] == ["good"]
@@ -132,7 +132,7 @@ def test_a_model_that_fails_for_an_input_that_it_answered_is_broken(options: dic
 
 def test_a_model_that_fails_for_its_example_is_broken() -> None:
     model = Down()
-    link, raised = serve(model, ["poison", "a"], ["b", "c"], ["d"], test=lambda: model.predict(["example"]))
+    link, raised = serve(model, ["break", "a"], ["b", "c"], ["d"], test=lambda: model.predict(["example"]))
     assert raised is not None
     assert link.finished == [0]
 
@@ -153,7 +153,7 @@ def test_inputs_that_fail_break_nobody_and_cost_few_tests() -> None:
 
 def test_without_any_input_to_test_with_a_number_of_failed_batches_is_enough() -> None:
     model = Down()
-    link, raised = serve(model, ["poison", "a"], *[["b", "c"]] * 20)
+    link, raised = serve(model, ["break", "a"], *[["b", "c"]] * 20)
     assert f"predict failed for {FAILED_BATCHES} batches in a row" in str(raised)
     assert len(link.finished) == FAILED_BATCHES - 1
 
@@ -172,7 +172,7 @@ def test_a_model_that_is_down_is_searched_once_and_then_the_worker_is_replaced()
     def test() -> None:
         raise ValueError("the model is down")
 
-    link, raised = serve(model, ["poison", *items], items, items, test=test)
+    link, raised = serve(model, ["break", *items], items, items, test=test)
     assert isinstance(raised, WorkerBroken)
     assert [len(call) for call in model.calls][-1] == 32, "the second batch is not searched"
     assert len(model.calls) == 1 + 1 + extra_calls(33)

@@ -1,4 +1,4 @@
-"""A model that dies, raises or hangs on the items that ask for it."""
+"""A model that dies, raises or hangs, as its items ask."""
 
 import os
 import signal
@@ -9,12 +9,12 @@ from witness import record, wait_at_gate
 
 
 @jitney.deployment(max_batch_size=64)
-class Poison:
+class Crashing:
     def predict(self, texts: list[str]) -> list[str]:
         record("predict", texts)
         wait_at_gate()
         for text in texts:
-            if text.startswith("poison"):
+            if text.startswith("kill"):
                 os.kill(os.getpid(), signal.SIGKILL)
             if text.startswith("crash"):
                 os.abort()
@@ -26,8 +26,8 @@ class Poison:
 
 
 @jitney.deployment(max_batch_size=64, retry=False)
-class Once(Poison):
-    """The same, but nothing may run twice."""
+class Once(Crashing):
+    """Like `Crashing`, but no item may run twice."""
 
     def predict(self, texts: list[str]) -> list[str]:
         return super().predict(texts)
