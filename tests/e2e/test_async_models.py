@@ -101,7 +101,8 @@ def test_an_event_loop_that_stands_still_is_a_hang_and_one_that_waits_is_not(ser
     assert "batch_timeout_s" in server.log()
     stuck = server.post("/single", "stuck")
     assert stuck.reason == "worker_lost"
-    assert server.metric("jitney_workers_lost_total") == 1
+    # The answer leaves before the process of the worker has ended.
+    until(lambda: server.metric("jitney_workers_lost_total") == 1, "the worker is lost")
 
 
 def test_a_bad_item_of_a_whole_batch_fails_alone(serve: Serve) -> None:

@@ -205,6 +205,7 @@ def test_a_server_that_restarts_is_an_error_with_a_name_and_then_there_again(ser
             held = asyncio.create_task(models.sleepy("held"))
             await until(lambda: server.items_inside() == 1, "it is inside")
             server.process.kill()
+            server.process.wait()
             with pytest.raises(jitney.Disconnected, match="was lost while it had this call") as caught:
                 await asyncio.wait_for(held, 10)
             assert caught.value.http_status == 503
@@ -467,6 +468,7 @@ def test_a_server_that_is_lost_ends_the_streams_of_its_programs(serve: Serve, tm
             parts = models.showing.ticks.stream(str(tmp_path / "never"))
             assert await anext(parts) == "0"
             server.process.kill()
+            server.process.wait()
             with pytest.raises(jitney.Disconnected, match="while it had this call"):
                 await anext(parts)
             assert parts.received == 1

@@ -166,11 +166,13 @@ async fn shutdown_keeps_its_reason() {
 }
 
 #[tokio::test]
-async fn a_batch_that_hangs_costs_its_worker_and_not_its_items() {
+async fn a_batch_of_one_that_hangs_costs_its_worker_and_fails() {
     let does = &["never answer", "serve"];
     let running = Running::start(vec![target("a", does, json!({"batch_timeout_s": 0.3}))]);
     running.ready().await;
-    assert_eq!(running.call("a").await, 1);
+    let answer = tokio::time::timeout(LONG, running.deployment("a").call(call())).await.unwrap();
+    assert_eq!(answer.result.unwrap_err().outcome, Outcome::WorkerLost, "alone it would hang again");
+    assert_eq!(running.call("a").await, 1, "another worker takes its place");
     assert_eq!((running.lost("a", "hung"), running.lost("a", "died")), (1, 0));
     running.ready().await;
     running.stopped(Stop::InOrder).await;
