@@ -58,6 +58,8 @@ pub enum PartSent {
     Filled,
     /// There is no room for it, although the item was to be paused.
     Full,
+    /// It is large, and the answers that clients have not taken have all the bytes that they may have: this limit.
+    NoRoom(u64),
     /// The receiver was dropped: no client waits for this item.
     NobodyWaits,
 }
@@ -205,8 +207,13 @@ impl ReplySender {
         let size = bytes - PART_BYTES;
         let has_room = || self.unread.as_ref().map(UnreadParts::has_room);
         let is_late = state.resume_at.is_some();
-        if is_late && state.bytes + size > LATE_BYTES && has_room() != Some(true) {
-            return PartSent::Full;
+        if state.bytes + size > LATE_BYTES && has_room() != Some(true) {
+            if is_late {
+                return PartSent::Full;
+            }
+            if let Some(unread) = &self.unread {
+                return PartSent::NoRoom(unread.limit);
+            }
         }
         let is_alone = state.parts.is_empty();
         let goes_together = state.bytes >= TOGETHER_FROM && is_text(&part);

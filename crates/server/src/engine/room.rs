@@ -25,7 +25,7 @@ pub(crate) fn check(ledger: &Ledger, options: &ServerOptions) -> Result<(), Fail
         return Ok(());
     }
     if ledger.untaken.whole().amount() >= limit {
-        return Err(full("answers that clients have not taken yet", limit));
+        return Err(answers_are_full(limit));
     }
     let own = ledger.untaken.amount();
     Err(busy(format!(
@@ -108,6 +108,11 @@ pub(crate) fn receive_within(
         ),
     };
     Err(busy(detail))
+}
+
+/// No room for an answer.
+pub(crate) fn answers_are_full(limit: u64) -> Failure {
+    full("answers that clients have not taken yet", limit)
 }
 
 /// No room for what is being received.

@@ -45,7 +45,7 @@ impl Incoming {
                     match self.reply.try_part(values) {
                         // The window pauses the server.
                         PartSent::Taken | PartSent::Filled | PartSent::NobodyWaits => continue,
-                        PartSent::Full => {
+                        PartSent::Full | PartSent::NoRoom(_) => {
                             return Err(FrameError::Table("more parts came than the program has room for"));
                         }
                     }

@@ -85,6 +85,24 @@ fn a_single_part_of_any_size_pauses_nothing() {
 }
 
 #[test]
+fn a_large_part_finds_no_room_while_other_clients_take_nothing() {
+    let (account, limit) = (Account::default(), 8 << 20);
+    let large = || value(Tag::Bytes, Bytes::from(vec![1; 3 << 20]));
+    let open = || {
+        let (mut sender, receiver) = channel();
+        sender.count_parts(unread(&account, limit));
+        (sender, receiver)
+    };
+    let mut streams: Vec<_> = (0..100).map(|_| open()).collect();
+    let sent = streams.iter_mut().map(|(sender, _)| sender.try_part(large()));
+    let refused = sent.filter(|sent| matches!(sent, PartSent::NoRoom(of) if *of == limit)).count();
+    assert_eq!(refused, 97, "three of them exceed the limit, and no further one is held");
+    assert!(account.amount() < limit + (4 << 20), "{}", account.amount());
+    drop(streams);
+    assert!(!matches!(open().0.try_part(large()), PartSent::NoRoom(_)), "there is room again");
+}
+
+#[test]
 fn texts_that_wait_are_put_together_and_lose_nothing() {
     let (mut sender, mut receiver) = channel();
     let tokens: Vec<String> = (0..20_000).map(|number| format!("{number} ")).collect();

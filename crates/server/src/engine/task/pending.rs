@@ -1,6 +1,7 @@
 //! An item while the engine has it, and how it ends.
 
 use crate::engine::reply::{PartSent, PartValues, ReplySender};
+use crate::engine::room;
 use crate::link::results_frame::ItemOutcome;
 use crate::values::answer::{Failure, StreamEnd};
 use crate::values::call::{Call, Part};
@@ -60,6 +61,7 @@ impl Pending {
                 // A cancel of a caller that went away is on its way.
                 PartSent::Taken | PartSent::NobodyWaits => return Taken::Part,
                 PartSent::Filled => return Taken::LastForNow,
+                PartSent::NoRoom(limit) => End::Failed(room::answers_are_full(limit)),
                 PartSent::Full => {
                     let detail = "the client reads too slowly: more parts of the answer wait than may wait";
                     End::Failed(Failure::new(Outcome::TooSlow, detail))
