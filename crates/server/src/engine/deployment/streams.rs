@@ -18,6 +18,11 @@ pub(crate) struct StreamMeters {
 }
 
 impl StreamMeters {
+    /// Counts a stream that has ended.
+    pub(super) fn count(&self, outcome: Outcome) {
+        self.outcomes[outcome as usize].inc();
+    }
+
     /// Those of a deployment; `None` if its answers have no parts.
     pub(super) fn of(manifest: &DeploymentManifest, telemetry: &Telemetry) -> Option<Arc<StreamMeters>> {
         manifest.output.part.as_ref()?;
@@ -30,7 +35,7 @@ impl StreamMeters {
     }
 }
 
-/// Measures one stream. It is counted as cancelled if this is dropped before its end.
+/// Measures one stream. It is counted as cancelled if this is dropped before its end. The ticket of the request counts its end.
 #[derive(Debug)]
 pub(crate) struct StreamTimer {
     /// `None` after the end.
@@ -72,16 +77,16 @@ impl StreamTimer {
         }
     }
 
-    /// It has ended.
-    pub(crate) fn end(&mut self, outcome: Outcome) {
-        if let Some(meters) = self.meters.take() {
-            meters.outcomes[outcome as usize].inc();
-        }
+    /// It has ended: what is returned counts it once its end has been written.
+    pub(crate) fn end(&mut self) -> Option<Arc<StreamMeters>> {
+        self.meters.take()
     }
 }
 
 impl Drop for StreamTimer {
     fn drop(&mut self) {
-        self.end(Outcome::Cancelled);
+        if let Some(meters) = self.end() {
+            meters.count(Outcome::Cancelled);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::base::access_log::line::Ended;
 use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::streams::StreamMeters;
 use crate::values::answer::Timing;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
@@ -37,7 +38,7 @@ impl OutcomeCounts {
     }
 
     pub(super) fn ended(self: &Arc<OutcomeCounts>, outcome: Outcome, timing: Timing) -> Ticket {
-        Ticket { counts: self.clone(), outcome, items: 0, timing }
+        Ticket { counts: self.clone(), outcome, items: 0, stream: None, timing }
     }
 
     /// A request that arrives.
@@ -78,6 +79,8 @@ pub struct Ticket {
     outcome: Outcome,
     /// Items of the request; 0 if its body was not decoded.
     items: u32,
+    /// Of an answer that was sent part by part.
+    stream: Option<Arc<StreamMeters>>,
     /// Where the time of its slowest item went.
     pub timing: Timing,
 }
@@ -91,6 +94,12 @@ impl Ticket {
     /// The ticket of a request of so many items.
     pub(crate) fn of_items(mut self, items: u32) -> Ticket {
         self.items = items;
+        self
+    }
+
+    /// The same for a request that was answered part by part.
+    pub(crate) fn of_stream(mut self, stream: Option<Arc<StreamMeters>>) -> Ticket {
+        self.stream = stream;
         self
     }
 
@@ -119,5 +128,8 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.counts.count(self.outcome);
+        if let Some(stream) = &self.stream {
+            stream.count(self.outcome);
+        }
     }
 }

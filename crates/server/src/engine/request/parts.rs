@@ -141,7 +141,7 @@ impl AnswerParts {
             guard.disarm();
         }
         let items = u32::try_from(self.replies.len()).unwrap_or(u32::MAX);
-        self.timer.end(outcome);
-        self.deployment.answered(self.timer.started(), outcome, self.timing).of_items(items)
+        let stream = self.timer.end();
+        self.deployment.answered(self.timer.started(), outcome, self.timing).of_items(items).of_stream(stream)
     }
 }
