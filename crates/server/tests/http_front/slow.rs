@@ -1,7 +1,9 @@
 //! Clients that take their time, and the end of the front.
 
-use crate::support::{Client, Front, LONG, echo, echo_answer, post, server_options, submitted, watched};
+use crate::support::{Client, Front, LONG, echo, echo_answer, output, post, server_options, submitted, watched};
 use jitney_core::config::options::ServerOptions;
+use jitney_server::engine::reply::PartSent;
+use jitney_server::values::tensor::Tag;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -348,4 +350,24 @@ async fn a_client_that_pipelines_and_never_reads_is_dropped() {
     let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(metrics.text().contains("jitney_untaken_bytes 0\n"));
     front.assert_well().await;
+}
+
+/// With one thread for all connections, the other request is answered only if the part is not written on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_heavy_part_of_an_answer_delays_no_other_request() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(server_options(), engine).await;
+    let mut client = front.connect().await;
+    client.write(post("bytes", "accept: text/event-stream\r\n", "x")).await;
+    let (_, mut reply) = submitted(&mut messages).await;
+    let text = output(Tag::Text, "\u{1}".repeat(32 << 20));
+    assert!(matches!(reply.try_part([text].into_iter().collect()), PartSent::Taken | PartSent::Filled));
+    let mut begin = [0; 8];
+    tokio::select! {
+        biased;
+        _ = client.stream.read(&mut begin) => panic!("the part was written first"),
+        other = front.send("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n") => assert_eq!(other.status, 200),
+    }
+    client.stream.read_exact(&mut begin).await.unwrap();
+    assert_eq!(&begin, b"HTTP/1.1");
 }

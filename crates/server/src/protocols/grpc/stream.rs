@@ -238,7 +238,7 @@ impl ResponseParts {
     /// Sends each part when it is made; a failure ends the stream.
     async fn send(self, context: &StreamContext) -> Result<(), Failure> {
         let ResponseParts { answer, mut line, failure } = self;
-        let (mut body, ending) = answer.body();
+        let (mut body, ending) = answer.body(None);
         while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             // An answer that takes long has nothing to say in between.
             let Some(data) = frame.into_data().ok().filter(|data| !data.is_empty()) else { continue };

@@ -1,5 +1,6 @@
 //! The body of an answer that comes in parts, and how it begins: what fails before the first part has its own status.
 
+use crate::base::offload;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::request::parts::{AnswerParts, PartEvent};
 use crate::protocols::reply::failure_log;
@@ -13,7 +14,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -49,9 +50,8 @@ impl OpenAnswer {
         };
         let media = HeaderValue::from_static(self.form.media());
         let first_part = self.parts.until_first_part();
-        let (mut body, ending) = self.body();
+        let (body, ending) = self.body(first);
         ending.set_first_part(first_part);
-        body.next = first;
         let mut reply = Response::new(ReplyBody::parts(Box::pin(body), ending));
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, media);
@@ -60,13 +60,13 @@ impl OpenAnswer {
         Ok(reply)
     }
 
-    /// The body that writes its events, and where the ticket of the request is after the end.
-    pub(crate) fn body(self) -> (PartsBody, Ending) {
+    /// The body that writes its events, `next` first, and where the ticket of the request is after the end.
+    pub(crate) fn body(self, next: Option<PartEvent>) -> (PartsBody, Ending) {
         let OpenAnswer { parts, form, recipient } = self;
         let ending = Ending::default();
+        let writer = Box::new(Writer { parts: Some(parts), next, form, recipient, ending: ending.clone() });
         let silence = Box::pin(sleep(LONGEST_SILENCE));
-        let body = PartsBody { parts: Some(parts), next: None, form, recipient, silence, ending: ending.clone() };
-        (body, ending)
+        (PartsBody { writer: Some(writer), heavy: None, silence }, ending)
     }
 }
 
@@ -79,21 +79,31 @@ impl Recipient {
     }
 }
 
+/// A part, or an end, that is being written where it delays no other request.
+type Heavy = Pin<Box<dyn Future<Output = (Box<Writer>, Vec<u8>)> + Send>>;
+
 /// Writes the events of an answer.
 pub(crate) struct PartsBody {
+    /// `None` while `heavy` has it.
+    writer: Option<Box<Writer>>,
+    heavy: Option<Heavy>,
+    /// Rings when nothing was sent for long.
+    silence: Pin<Box<Sleep>>,
+}
+
+/// Writes events in the form that the client takes.
+struct Writer {
     /// `None` after the end.
     parts: Option<AnswerParts>,
     /// An event that has come and was not written.
     next: Option<PartEvent>,
     form: Box<dyn PartsForm>,
     recipient: Recipient,
-    /// Rings when nothing was sent for long.
-    silence: Pin<Box<Sleep>>,
     ending: Ending,
 }
 
-impl PartsBody {
-    /// Writes what has come, up to the end; nothing if nothing has.
+impl Writer {
+    /// Writes what has come, up to the end or to an event that is heavy; nothing if nothing has, or if a heavy event is next.
     fn write(&mut self, cx: &mut Context<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < TOGETHER
@@ -106,19 +116,43 @@ impl PartsBody {
                     Poll::Pending => break,
                 },
             };
-            match event {
-                PartEvent::Part(item, values) => {
-                    if let Err(failure) = self.form.part(&mut out, item, &values) {
-                        self.give_up(&mut out, failure);
-                    }
-                }
-                PartEvent::End(item, answer, ticket) => self.end(&mut out, item, *answer, ticket),
+            if !offload::is_light(weight(&event)) {
+                self.next = Some(event);
+                break;
             }
+            self.event(&mut out, event);
         }
-        if let Err(failure) = self.form.flush(&mut out) {
-            self.give_up(&mut out, failure);
-        }
+        self.flush(&mut out);
         out
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        if let Err(failure) = self.form.flush(out) {
+            self.give_up(out, failure);
+        }
+    }
+
+    /// Begins to write a heavy event, if one is next.
+    fn begin_heavy(this: &mut Option<Box<Writer>>) -> Option<Heavy> {
+        let mut writer = this.take_if(|writer| writer.next.is_some())?;
+        let event = writer.next.take()?;
+        Some(Box::pin(offload::run(weight(&event), move || {
+            let mut out = Vec::new();
+            writer.event(&mut out, event);
+            writer.flush(&mut out);
+            (writer, out)
+        })))
+    }
+
+    fn event(&mut self, out: &mut Vec<u8>, event: PartEvent) {
+        match event {
+            PartEvent::Part(item, values) => {
+                if let Err(failure) = self.form.part(out, item, &values) {
+                    self.give_up(out, failure);
+                }
+            }
+            PartEvent::End(item, answer, ticket) => self.end(out, item, *answer, ticket),
+        }
     }
 
     /// An item has ended, and with a ticket the request.
@@ -159,7 +193,7 @@ impl PartsBody {
 }
 
 /// Says how the request ends if its client did not read. A client that has left is counted by the parts themselves.
-impl Drop for PartsBody {
+impl Drop for Writer {
     fn drop(&mut self) {
         let Some(parts) = self.parts.take_if(|parts| parts.is_given_up() || self.ending.is_given_up()) else { return };
         let ticket = parts.give_up(Outcome::TooSlow);
@@ -176,26 +210,42 @@ impl Body for PartsBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let body = &mut *self;
-        if body.parts.is_none() {
-            return Poll::Ready(None);
-        }
-        let mut out = body.write(cx);
-        if out.is_empty() {
-            // The end of an answer may have nothing to say.
-            if body.parts.is_none() {
+        let out = loop {
+            if let Some(heavy) = &mut body.heavy {
+                let (writer, out) = ready!(heavy.as_mut().poll(cx));
+                (body.writer, body.heavy) = (Some(writer), None);
+                if !out.is_empty() {
+                    break out;
+                }
+            }
+            let Some(writer) = &mut body.writer else { return Poll::Ready(None) };
+            let out = writer.write(cx);
+            if !out.is_empty() {
+                break out;
+            }
+            if writer.parts.is_none() {
                 return Poll::Ready(None);
             }
-            if body.silence.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
+            body.heavy = Writer::begin_heavy(&mut body.writer);
+            if body.heavy.is_none() {
+                ready!(body.silence.as_mut().poll(cx));
+                break body.writer.as_ref().map(|writer| writer.form.comment().to_vec()).unwrap_or_default();
             }
-            out = body.form.comment().to_vec();
-        }
+        };
         let rings = tokio::time::Instant::now() + LONGEST_SILENCE;
         body.silence.as_mut().reset(rings);
         Poll::Ready(Some(Ok(Frame::data(out.into()))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.parts.is_none()
+        self.writer.as_ref().is_some_and(|writer| writer.parts.is_none())
+    }
+}
+
+/// How much work it is to write an event, in bytes that are written anew.
+fn weight(event: &PartEvent) -> usize {
+    match event {
+        PartEvent::Part(_, values) => values.iter().map(|value| value.data.len()).sum(),
+        PartEvent::End(_, answer, _) => answer.bytes(),
     }
 }
