@@ -1,16 +1,21 @@
 //! HTTP/2 on the same port, and Unix sockets.
 
-use crate::support::{Front, LONG, echo, echo_answer, server_options, submitted, watched};
+use crate::support::{Front, LONG, echo, echo_answer, output, server_options, submitted, watched};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::Request;
+use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jitney_core::config::options::ServerOptions;
 use jitney_server::engine::deployment::Inbound;
+use jitney_server::engine::reply::{PartSent, ReplySender};
 use jitney_server::protocols::connection::listen;
+use jitney_server::values::call::Call;
+use jitney_server::values::tensor::Tag;
 use std::os::unix::fs::PermissionsExt;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 async fn http2(front: &Front) -> (SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
@@ -110,6 +115,53 @@ async fn an_http2_client_that_takes_a_byte_now_and_then_is_dropped() {
     assert!(answer.into_body().collect().await.is_err());
     let _ = tokio::time::timeout(LONG, connection).await.unwrap();
     assert_eq!(front.state.ledger.untaken.amount(), 0);
+}
+
+/// Asks for an answer in parts. Returns its item, and the answer once it begins.
+async fn stream(
+    sender: &mut SendRequest<Full<Bytes>>,
+    messages: &mut mpsc::UnboundedReceiver<Inbound>,
+) -> (Call, ReplySender, Response<Incoming>) {
+    let mut request = request("bytes", "a");
+    request.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
+    let pending = tokio::spawn(sender.send_request(request));
+    let (call, mut reply) = submitted(messages).await;
+    say(&mut reply, 1);
+    (call, reply, pending.await.unwrap().unwrap())
+}
+
+fn say(reply: &mut ReplySender, bytes: usize) {
+    let part = output(Tag::Bytes, vec![b'x'; bytes]);
+    assert!(matches!(reply.try_part([part].into_iter().collect()), PartSent::Taken | PartSent::NobodyWaits));
+}
+
+#[tokio::test]
+async fn a_stream_of_http2_that_is_not_read_ends_alone() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(ServerOptions { body_timeout_s: 0.2, ..server_options() }, engine).await;
+    let socket = TokioIo::new(TcpStream::connect(&front.address).await.unwrap());
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let builder = builder.initial_stream_window_size(4096).initial_connection_window_size(1 << 20);
+    let (mut sender, connection) = builder.handshake(socket).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let (stalled, mut stalled_reply, unread) = stream(&mut sender, &mut messages).await;
+    let (_, mut reply, mut read) = stream(&mut sender, &mut messages).await;
+    (0..8).for_each(|_| say(&mut stalled_reply, 3000));
+    let ended = loop {
+        say(&mut reply, 1);
+        assert!(read.frame().await.unwrap().is_ok(), "the other stream goes on");
+        if let Ok(message) = messages.try_recv() {
+            break message;
+        }
+    };
+    assert!(matches!(ended, Inbound::Cancel(id) if id == stalled.id), "{ended:?}");
+    assert!(unread.into_body().collect().await.is_err(), "its client can see that it is not whole");
+    say(&mut reply, 5000);
+    assert!(read.frame().await.unwrap().is_ok());
+    assert!(!connection.is_finished());
+    let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let counted = "jitney_requests_total{deployment=\"bytes\",outcome=\"too_slow\"} 1\n";
+    assert!(metrics.text().contains(counted), "{}", metrics.text());
 }
 
 #[tokio::test]

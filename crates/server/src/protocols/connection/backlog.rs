@@ -7,6 +7,7 @@ use crate::protocols::connection::limits::COUNTED_BYTES;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -14,11 +15,13 @@ use tokio::time::{Instant, sleep};
 /// How often `overdue` looks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The waiting answers of one connection.
+/// The waiting answers of one connection, or of one stream of HTTP/2.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseBacklog {
     account: Account,
     state: Mutex<State>,
+    /// It ends because its client has not taken what waits.
+    is_given_up: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +29,8 @@ struct State {
     bytes: usize,
     /// How many answers must have been read by when. A program may leave thousands of parts waiting.
     ends: BTreeMap<Instant, usize>,
+    /// Of streams that have ended, as long as something of them waits.
+    adopted: Vec<Arc<ResponseBacklog>>,
 }
 
 impl ResponseBacklog {
@@ -36,7 +41,27 @@ impl ResponseBacklog {
 
     /// When the first waiting answer must have been read; `None` if no answer waits.
     pub(crate) fn end(&self) -> Option<Instant> {
-        self.lock().ends.keys().next().copied()
+        let mut state = self.lock();
+        state.adopted.retain(|stream| stream.end().is_some());
+        let adopted = state.adopted.iter().filter_map(|stream| stream.end()).min();
+        state.ends.keys().next().copied().into_iter().chain(adopted).min()
+    }
+
+    /// Waits for the rest of a stream from now on.
+    pub(crate) fn adopt(&self, stream: &Arc<ResponseBacklog>) {
+        if stream.end().is_some() {
+            self.lock().adopted.push(stream.clone());
+        }
+    }
+
+    /// It ends because its client has not taken what waits.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it ends for that.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

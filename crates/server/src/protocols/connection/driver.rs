@@ -3,16 +3,19 @@
 //! hyper's own header time-out also counts while a kept-alive connection is idle and costs a timer per request, so it is
 //! off; the driver below keeps one lazy timer per connection for all of them.
 
+mod streams;
+
 use crate::base::clock;
 use crate::base::self_wake::SelfWake;
 use crate::engine::server_state::ServerState;
+use crate::protocols::connection::driver::streams::Streams;
 use crate::protocols::connection::least_rate::LeastRate;
 use crate::protocols::connection::limits;
 use crate::protocols::connection::limits::{GOAWAY_LINGER, LINGER, LINGER_MOST};
 use crate::protocols::connection::services::Services;
 use crate::protocols::connection::socket::{Activity, HttpVersion, Seen, Socket, Stream};
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use jitney_core::config::options::length;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -61,7 +64,8 @@ pub(crate) async fn run<S: Services>(
             driver.drive(&closing, stop, Box::pin(connection)).await
         }
         HttpVersion::Http2 => {
-            driver.drive(&closing, stop, Box::pin(Http2::<S>(http2_builder().serve_connection(io, service)))).await
+            let builder = http2_builder(Streams(driver.activity.clone()));
+            driver.drive(&closing, stop, Box::pin(Http2::<S>(builder.serve_connection(io, service)))).await
         }
     };
 }
@@ -78,8 +82,8 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-fn http2_builder() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits::H2_STREAMS)
@@ -137,7 +141,7 @@ impl<S: Services> Connection for Http1<S> {
     }
 }
 
-struct Http2<S: Services>(http2::Connection<TokioIo<Socket>, S::Service, TokioExecutor>);
+struct Http2<S: Services>(http2::Connection<TokioIo<Socket>, S::Service, Streams>);
 
 impl<S: Services> Future for Http2<S> {
     type Output = hyper::Result<()>;
@@ -240,7 +244,7 @@ impl Driver {
             }
             if !self.may_say_goodbye() {
                 if self.has_untaken() {
-                    self.activity.give_up();
+                    self.activity.backlog.give_up();
                 }
                 return Poll::Ready(Ok(()));
             }

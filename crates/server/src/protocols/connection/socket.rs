@@ -1,14 +1,14 @@
 //! One accepted socket: TCP or Unix, with the bytes that were read to find out the protocol, and notes for the time-outs.
 
-use crate::base::ledger::Ledger;
+use crate::base::ledger::{Account, Ledger};
 use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::connection::discard::DiscardTurns;
 use crate::protocols::connection::limits::{AHEAD_BYTES, SNIFF_BYTES};
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -38,12 +38,30 @@ pub(crate) struct Activity {
     pub(crate) ledger: Ledger,
     /// Answers that the peer has not taken yet.
     pub(crate) backlog: Arc<ResponseBacklog>,
+    /// HTTP/2: the answers of the stream that was opened last, until its task takes them.
+    pub(crate) opened: OpenedStream,
     /// We have said all that we will say, and only wait for the peer to notice.
     lingering: AtomicBool,
     /// Bytes that were discarded while lingering.
     dropped: AtomicU64,
-    /// The connection ends because the peer has not taken its answers.
-    is_untaken: AtomicBool,
+}
+
+/// A stream that the service knows and that has no task yet.
+#[derive(Debug, Default)]
+pub(crate) struct OpenedStream(Mutex<Option<Arc<ResponseBacklog>>>);
+
+impl OpenedStream {
+    /// Opens a stream whose answers count in `account`.
+    pub(crate) fn open(&self, account: &Account) -> Arc<ResponseBacklog> {
+        let backlog = Arc::new(ResponseBacklog::new(account.clone()));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(backlog.clone());
+        backlog
+    }
+
+    /// The stream that was opened last, once.
+    pub(crate) fn take(&self) -> Option<Arc<ResponseBacklog>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// One look at an `Activity`.
@@ -74,16 +92,6 @@ impl Activity {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.head_started.store(false, Ordering::Relaxed);
         Active { activity: self.clone(), replying: false }
-    }
-
-    /// The connection ends because the peer has not taken its answers.
-    pub(crate) fn give_up(&self) {
-        self.is_untaken.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the connection ends for that.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.is_untaken.load(Ordering::Relaxed)
     }
 
     /// The state now.

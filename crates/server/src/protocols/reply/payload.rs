@@ -4,6 +4,7 @@ use crate::base::access_log::line::{AccessLine, Ended};
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::backlog;
+use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::connection::socket::{Active, Activity};
 use crate::values::answer::Timing;
 use bytes::Bytes;
@@ -81,7 +82,10 @@ impl Ending {
 
 /// Where the pieces of a stream are counted until the client has taken them.
 struct Counting {
+    /// Of its connection.
     activity: Arc<Activity>,
+    /// Of its stream in HTTP/2, else of its connection.
+    backlog: Arc<ResponseBacklog>,
     silence: Duration,
 }
 
@@ -161,7 +165,14 @@ impl ReplyBody {
     }
 
     /// Hands the answer over to the connection: what its client does not take is counted, and bounded in time.
-    pub(crate) fn hand_over(&mut self, mut active: Active, state: &ServerState, activity: &Arc<Activity>) {
+    /// HTTP/2 can end the stream of an answer that comes in pieces, with these answers, without its connection.
+    pub(crate) fn hand_over(
+        &mut self,
+        mut active: Active,
+        state: &ServerState,
+        activity: &Arc<Activity>,
+        stream: Option<Arc<ResponseBacklog>>,
+    ) {
         let silence = state.options.body_timeout();
         match &mut self.content {
             Content::Whole(data) => {
@@ -170,7 +181,8 @@ impl ReplyBody {
             }
             // Between two pieces it is the model that is waited for, not the client.
             Content::Stream(_, account, _) => {
-                *account = Some(Counting { activity: activity.clone(), silence });
+                let backlog = stream.unwrap_or_else(|| activity.backlog.clone());
+                *account = Some(Counting { activity: activity.clone(), backlog, silence });
             }
         }
         self.active = Some(active);
@@ -181,7 +193,9 @@ impl Drop for ReplyBody {
     fn drop(&mut self) {
         if let Content::Stream(_, account, Some(ending)) = &self.content {
             let ending = ending.clone();
-            ending.lock().is_given_up = account.as_ref().is_some_and(|account| account.activity.is_given_up());
+            ending.lock().is_given_up = account
+                .as_ref()
+                .is_some_and(|account| account.backlog.is_given_up() || account.activity.backlog.is_given_up());
             // The stream says how its request ends.
             self.content = Content::Whole(None);
             if let (Some(ticket), Some(line)) = (ending.take(), &mut self.line) {
@@ -215,7 +229,7 @@ impl Body for ReplyBody {
                     _ => {}
                 }
                 let counted = |data| match &*account {
-                    Some(Counting { activity, silence }) => backlog::counted(data, &activity.backlog, *silence),
+                    Some(Counting { backlog, silence, .. }) => backlog::counted(data, backlog, *silence),
                     None => data,
                 };
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(counted))))

@@ -74,6 +74,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let own_host = self.own_host.clone();
         let (head, body) = request.into_parts();
         let http2 = head.version == Version::HTTP_2;
+        let stream = http2.then(|| activity.opened.open(&activity.ledger.untaken));
         let mut body = Upload::new(body, http2, activity.ledger.received.clone());
         let mut arrived = Arrived::new(self.state.clone(), head);
         if let Some(line) = &arrived.line {
@@ -96,7 +97,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
             if let Some(line) = arrived.line.take() {
                 end_line(line, &mut reply);
             }
-            reply.body_mut().hand_over(active, &arrived.state, &activity);
+            reply.body_mut().hand_over(active, &arrived.state, &activity, stream);
             Ok(reply)
         })
     }
