@@ -2,6 +2,7 @@
 
 import json
 import os
+import reprlib
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ _OWN_FOLDER = Path(__file__).parent
 _MODELS_FOLDER = _OWN_FOLDER / "models"
 _LIBRARY_FOLDER = Path(os.__file__).parent
 _LONGEST_DETAIL = 2_000
+_LONGEST_SHOWN = 60
 _LONGEST_TEXT = 10 * _LONGEST_DETAIL
 _LONGEST_TRACEBACK = 20_000
 _LONGEST_LINE = 16 << 10
@@ -57,6 +59,16 @@ def printable(value: object) -> str:
     except BaseException as error:
         return f"(its text cannot be shown: {type(error).__name__})"
     return cut(_as_utf8(text))
+
+
+def shown(value: object) -> str:
+    """Say a value as Python writes it, in at most 60 characters. Never raises."""
+    try:
+        text = reprlib.repr(value)
+    except BaseException as error:
+        text = f"(it cannot be shown: {type(error).__name__})"
+    text = printable(text)
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def cut(text: str) -> str:

@@ -1,6 +1,7 @@
 """The codec of one deployment: what came becomes arguments of `predict`, what it returned becomes outcomes."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +14,10 @@ from jitney.codecs.encode import answers
 from jitney.codecs.encode.writer import Writer
 from jitney.config.layers import DeploymentOptions
 from jitney.errors import InvalidOutput
+from jitney.failures import shown
 from jitney.signature.annotations import Input, Signature
 from jitney.signature.fields import alternatives
+from jitney.types.response import Response
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
@@ -33,7 +36,8 @@ class Codec:
         self._kind: Final = signature.output.kind
         self._may_be_none: Final = NoneType in alternatives(signature.output.item)
 
-        self._part_writer: Final = None if signature.output.part is None else Writer(signature.output.part)
+        part = signature.output.part
+        self._part_writer: Final = None if part is None else Writer(part, is_part=True)
 
         self.decode_runs_user_code: Final = runs_user_code(declared)
         self.has_parts: Final = signature.output.part is not None
@@ -109,6 +113,16 @@ class Codec:
         assert self._part_writer is not None
         return self._part_writer.size(part)
 
+    def check_part(self, part: Any) -> None:
+        """Raise InvalidOutput, naming the value, unless a part has the declared type. Looks into no value."""
+        assert self._part_writer is not None
+        self._part_writer.check_part(part)
+
+    def validate_part(self, part: Any) -> None:
+        """Do so, and look into the value: for examples, not for each request."""
+        assert self._part_writer is not None
+        self._part_writer.validate_part(part)
+
     def join(self, parts: list[Any]) -> Any:
         """Put the parts of an answer together: text and bytes in a row, anything else as a list."""
         if self._kind == "image":
@@ -118,14 +132,25 @@ class Codec:
             kind = "text" if all(isinstance(part, str) for part in parts) else "bytes"
             kind = kind if kind == "text" or all(isinstance(part, bytes) for part in parts) else "any"
         try:
-            return "".join(parts) if kind == "text" else b"".join(parts) if kind == "bytes" else list(parts)
+            if kind == "bytes":
+                return _joined_bytes(parts)
+            return "".join(parts) if kind == "text" else list(parts)
         except TypeError as error:
-            kinds = ", ".join(sorted({type(part).__qualname__ for part in parts}))
-            raise InvalidOutput(f"predict yielded parts that are not {kind}: {kinds}") from error
+            raise InvalidOutput(f"the parts {shown(parts)} cannot be put together as {kind}: {error}") from error
 
     def from_python(self, values: list[Any]) -> Decoded:
         """Take example inputs as Python values, with the checks of the wire."""
         return self._reader.from_python(values)
+
+
+def _joined_bytes(parts: list[Any]) -> Any:
+    """Put bytes together. Of parts that are `jitney.Response` the first says the media type and the headers."""
+    if not any(isinstance(part, Response) for part in parts):
+        return b"".join(parts)
+    contents = [part.content if isinstance(part, Response) else part for part in parts]
+    first = next(part for part in parts if isinstance(part, Response))
+    data = b"".join(content.encode() if isinstance(content, str) else content for content in contents)
+    return replace(first, content=data)
 
 
 def _reader(declared: Input, max_pixels: int) -> Reader:

@@ -14,6 +14,8 @@ LOOK_EVERY_S: Final = 0.05
 """Seconds between two looks at whether requests still wait for the answers of the coroutines that run."""
 
 Value = TypeVar("Value")
+_OVER: Final = object()
+"""What comes after the last of a generator."""
 
 
 class Coroutines:
@@ -45,10 +47,10 @@ class Coroutines:
         def wait(*arguments: Any) -> Any:
             return self.run(function(*arguments))
 
-        def collect(*arguments: Any) -> Iterator[Any]:
-            return iter(self.run(_collected(function(*arguments))))
+        def iterate(*arguments: Any) -> Iterator[Any]:
+            return self._iterated(function(*arguments))
 
-        return collect if inspect.isasyncgenfunction(function) else wait
+        return iterate if inspect.isasyncgenfunction(function) else wait
 
     def one(self, call: Callable[[], Awaitable[Any]], is_wanted: Callable[[], bool]) -> Any:
         """Return what one call returns, or raise what it raises; Abandoned as soon as it is not wanted any more."""
@@ -67,6 +69,18 @@ class Coroutines:
                 task.cancel()
                 with suppress(BaseException):
                     self.loop.run_until_complete(task)
+
+    def _iterated(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
+        """Yield what an asynchronous generator yields, up to the end of its item. It runs in one task."""
+        queue: asyncio.Queue[Any] = asyncio.Queue(1)
+        task = self.loop.create_task(_put_all(stream, queue))
+        try:
+            while (found := self.run(_next_of(queue, task))) is not _OVER:
+                yield found
+        finally:
+            task.cancel()
+            with suppress(BaseException):
+                self.loop.run_until_complete(task)
 
     def ending(self, close: Callable[[], Any] | None) -> Callable[[], None]:
         """Return a function that calls the model's own `close`, if there is one, and then ends the event loop."""
@@ -112,12 +126,20 @@ class Coroutines:
         return value, Abandoned() if is_abandoned and error is not None else error
 
 
-async def _collected(stream: AsyncIterator[Any]) -> list[Any]:
-    """Return what an asynchronous generator yields, up to the end of its item."""
-    found: list[Any] = []
+async def _put_all(stream: AsyncIterator[Any], queue: "asyncio.Queue[Any]") -> None:
     async with aclosing(stream):  # pyright: ignore[reportArgumentType]
         async for outcome in stream:
-            found.append(outcome)
+            await queue.put(outcome)
             if isinstance(outcome, (End, BaseException)):
                 break
-    return found
+
+
+async def _next_of(queue: "asyncio.Queue[Any]", task: "asyncio.Task[None]") -> Any:
+    """Return what comes next, or `_OVER` when the task has ended; raise what the task raised."""
+    getting = asyncio.ensure_future(queue.get())
+    await asyncio.wait([getting, task], return_when=asyncio.FIRST_COMPLETED)
+    if getting.done():
+        return getting.result()
+    getting.cancel()
+    task.result()
+    return _OVER

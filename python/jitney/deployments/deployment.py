@@ -136,7 +136,9 @@ class Deployment:
         else:
             signature = read_signature(function, batched=batched, **named)
         self._names = None
-        return replace(signature, output=replace(signature.output, method=self.function_name))
+        output = signature.output
+        part = None if output.part is None else replace(output.part, method=self.function_name)
+        return replace(signature, output=replace(output, method=self.function_name, part=part))
 
     def _predict(self) -> tuple[Callable[..., object], bool]:
         if not isinstance(self.obj, type):

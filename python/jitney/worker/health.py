@@ -130,4 +130,4 @@ class Health:
         try:
             self.test()
         except BaseException as error:
-            raise WorkerBroken(f"predict fails for an input that it answered before: {one_line(error)}") from error
+            raise WorkerBroken(f"the model fails for an input that it answered before: {one_line(error)}") from error

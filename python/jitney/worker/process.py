@@ -40,7 +40,7 @@ from jitney.worker.health import Health, IdleCheck
 from jitney.worker.pipeline import Loop
 from jitney.worker.replica import Methods, Replica
 from jitney.worker.streams.whole import whole
-from jitney.worker.warmup import try_out, warm_up
+from jitney.worker.warmup import most_s, still_answers, warm_up
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
@@ -282,7 +282,13 @@ class Worker:
         most = min(resolved.options.max_batch_size, assignment.most_items or resolved.options.max_batch_size)
         tried = replace(resolved.options, max_batch_size=most)
         answering = [
-            whole(model.of(each.function_name).predict, codec, batched=tried.batched)
+            whole(
+                model.of(each.function_name).predict,
+                codec,
+                batched=tried.batched,
+                most_s=most_s(tried),
+                most_bytes=tried.max_answer_bytes,
+            )
             for each, codec in zip(deployment.served, codecs, strict=True)
         ]
         profile: dict[str, list[tuple[int, float]]] = {}
@@ -314,7 +320,7 @@ class Worker:
         for each, codec, answer in zip(deployment.served, loaded.codecs, loaded.answering, strict=True):
             method = model.of(each.function_name)
             if each.examples and health.test is None:
-                health.test = partial(try_out, answer, codec, [each.examples[0]])
+                health.test = partial(still_answers, answer, codec, each.examples[0])
             replicas[each.function_name] = replica_class(codec)(
                 self._link,
                 method.predict,

@@ -149,11 +149,11 @@ class Replica:
             verdict = self._verdict(failure, state.source(*indices))
             state.verdicts |= dict.fromkeys(indices, verdict)
 
-    def _verdict(self, failure: Failure, source: str) -> Verdict:
+    def _verdict(self, failure: Failure, source: str, method: str = "") -> Verdict:
         if isinstance(failure.error, Abandoned):
             return Verdict("cancelled", failure.error.message)
         if not _is_for_client(failure):
-            self._failures.log(self.method, failure.error, source)
+            self._failures.log(method or self.method, failure.error, source)
         return _verdict(failure)
 
     def _judge(self, positions: Sequence[int], split: Split, test: Callable[[], object] | None) -> None:
@@ -259,18 +259,18 @@ class Replica:
         assert self._coroutines.predict is not None
         return self._coroutines.predict(*self._codec.arguments(decoded, [position]))
 
-    def failed(self, error: BaseException, state: BatchState, index: int, *, alone: bool) -> Verdict:
-        """Return what the client of an item gets that ends with an exception."""
+    def failed(self, error: BaseException, state: BatchState, index: int, *, alone: bool, method: str = "") -> Verdict:
+        """Return what the client of an item gets that ends with an exception, of this method or of the served one."""
         source = state.source(index)
         if isinstance(error, InvalidOutput):
-            return self._unencodable(error, source)
+            return self._unencodable(error, source, method)
         if isinstance(error, InvalidInput) and alone:
             return verdict_of(error)
-        return self._verdict(Failure(error, alone), source)
+        return self._verdict(Failure(error, alone), source, method)
 
-    def raise_if_broken(self, error: BaseException) -> None:
+    def raise_if_broken(self, error: BaseException, method: str = "") -> None:
         """Raise WorkerBroken if this error says that the process can compute nothing any more."""
-        raise_if_permanent(error, self.method)
+        raise_if_permanent(error, method or self.method)
 
     def results(self, batch: "Batch") -> "Results":
         """Return where the outcomes of a batch are collected."""
@@ -339,12 +339,13 @@ class Replica:
                     self._failures.log(f"an answer of {self.method}", error, state.source(index))
                 return results
 
-    def _unencodable(self, error: BaseException, source: str) -> Verdict:
-        self._failures.log(f"what {self.method} returned", error, source)
+    def _unencodable(self, error: BaseException, source: str, method: str = "") -> Verdict:
+        method = method or self.method
+        self._failures.log(f"what {method} returned", error, source)
         if isinstance(error, InvalidOutput):
             return Verdict("invalid_output", printable(error))
         # The text of the exception is the model's, and stays in the log.
-        return Verdict("invalid_output", f"what {self.method} returned cannot be encoded: {type(error).__name__}")
+        return Verdict("invalid_output", f"what {method} returned cannot be encoded: {type(error).__name__}")
 
 
 class Methods:

@@ -1,6 +1,7 @@
 """Before a replica serves: what is built at the first call is built, and what batches take is measured."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import TypeVar
 
@@ -9,6 +10,7 @@ from jitney.config.layers import DeploymentOptions
 from jitney.errors import ConfigError, JitneyError, OutOfMemory
 from jitney.failures import one_line, printable
 from jitney.worker.memory import is_out_of_memory, let_go
+from jitney.worker.streams.whole import Endless
 
 Value = TypeVar("Value")
 
@@ -16,6 +18,8 @@ SLOW_WARM_UP_S = 5.0
 """A full batch is tried out only if one item alone, times the size of the batch, promises to take less."""
 SLOW_PROFILE_S = 2.0
 """All sizes are measured only if that promises to take less."""
+LONGEST_ANSWER_S = 60.0
+"""Longest wait for the end of one answer in parts: all steps that it needs have been made by then."""
 
 
 def warm_up(  # noqa: PLR0913 -- each is another part of the worker
@@ -33,7 +37,7 @@ def warm_up(  # noqa: PLR0913 -- each is another part of the worker
     a second call: a model may compile for a size when it first sees it. Without examples nothing is called.
 
     Sizes that are too much for the memory of the device are left out, and `say` gets a line about it: such batches are
-    computed in parts when they come, so the replica serves all the same.
+    computed in parts when they come, so the replica serves all the same. So it does if an answer in parts does not end.
     """
     if not examples:
         return []
@@ -44,18 +48,39 @@ def warm_up(  # noqa: PLR0913 -- each is another part of the worker
     def run(size: int) -> float:
         return try_out(predict, codec, [examples[0]] * size)
 
+    curve: list[tuple[int, float]] = []
+    try:
+        _measure_all(run, options, curve, say)
+    except Endless as error:
+        say(f"the warm-up was cut short: {error}")
+    return curve
+
+
+def _measure_all(
+    run: Callable[[int], float], options: DeploymentOptions, curve: list[tuple[int, float]], say: Callable[[str], None]
+) -> None:
     first_s, alone_s = alone(lambda: run(1)), alone(lambda: run(1))
-    curve = [(1, alone_s)]
+    curve.append((1, alone_s))
     most = options.max_batch_size
     if not options.batched or most == 1 or min(first_s, alone_s) * most > SLOW_WARM_UP_S:
-        return curve
+        return
     largest, full_s = largest_that_fits(run, most)
     if 4 * full_s <= SLOW_PROFILE_S:  # two calls each with most, a half of most, a quarter, …
         curve += _measured(run, largest)
         largest = curve[-1][0]
     if largest < most:
         say(too_much(options, largest))
-    return curve
+
+
+def most_s(options: DeploymentOptions) -> float:
+    """Return the seconds after which the warm-up goes on without the end of an answer in parts."""
+    return min(LONGEST_ANSWER_S, options.stream_timeout_s)
+
+
+def still_answers(predict: Callable[..., object], codec: Codec, example: object) -> None:
+    """Call `predict` again on an example. A model whose answer did not end in the warm-up need not end it now."""
+    with suppress(Endless):
+        try_out(predict, codec, [example])
 
 
 def _measured(run: Callable[[int], float], largest: int) -> list[tuple[int, float]]:

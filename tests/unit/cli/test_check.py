@@ -337,7 +337,14 @@ def test_an_asynchronous_generator_is_checked_by_its_whole_answer(capsys: pytest
     assert check(SPEAKS) == 0
     assert "out  text AB" in capsys.readouterr().out
     assert check(SPEAKS.replace("letter.upper()", "7")) == 1
-    assert "parts that are not text: int" in capsys.readouterr().err
+    assert "the answer: predict is annotated to yield parts of type str, but one part is 7, of type int" in (
+        capsys.readouterr().err
+    )
+    endless = SPEAKS.replace("for letter in text:", "for letter in itertools.cycle(text):")
+    assert check("import itertools" + endless) == 1
+    said = capsys.readouterr().err
+    assert "speaks: after 10,000 steps in" in said
+    assert "the answer has not ended: it has 10,000 parts, the last one is 'B'" in said
     assert check(SPEAKS.replace("batched=False, ", "")) == 1
     assert "it takes one item, so say batched=False" in capsys.readouterr().err
 

@@ -162,6 +162,23 @@ def run(
     return link
 
 
+def test_the_log_names_the_method_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    class Picky(Spell):
+        def admit(self, texts: list[str]) -> list[State | Exception | jitney.Later]:
+            if "7" in texts:
+                raise ValueError("no digits")
+            return super().admit(texts)
+
+        def release(self, states: list[State]) -> None:
+            raise ValueError("no end")
+
+    run(Picky(), {0: [Keyed(1, ["7"])], 1: [Keyed(2, ["a!"])]})
+    said = capsys.readouterr().err
+    for line in ("admit failed: ValueError: no digits", "step failed: ValueError: no shouting", "release failed"):
+        assert line in said, line
+    assert "predict" not in said
+
+
 def test_items_join_and_leave_between_steps() -> None:
     model = Spell()
     link = run(model, {0: [Keyed(1, ["abc"])], 1: [Keyed(2, ["xy", "z"])]})

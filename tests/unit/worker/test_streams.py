@@ -1,5 +1,6 @@
 """A `predict` that is a generator: its parts leave at each step, and each item ends once."""
 
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from jitney.signature.annotations import read_signature
 from jitney.worker.gauge import Gauge
 from jitney.worker.health import FAILED_BATCHES
 from jitney.worker.pipeline import Loop
-from jitney.worker.streams.whole import whole
+from jitney.worker.streams.whole import Endless, whole
 
 
 def texts(outcomes: list[Outcome]) -> list[str | None]:
@@ -277,6 +278,73 @@ def test_warm_up_and_checks_see_whole_answers() -> None:
 
     with pytest.raises(InvalidOutput, match="yielded 0 outcomes for 1 items"):
         whole(short, codec, batched=True)(["x"])
+
+
+def test_an_answer_that_never_ends_ends_its_trial() -> None:
+    closed: list[bool] = []
+    part: Any = "ab"
+
+    def predict(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        try:
+            while True:
+                yield [part if text else jitney.End() for text in texts]
+        finally:
+            closed.append(True)
+
+    codec = Codec(read_signature(predict), DeploymentOptions())
+    ticks = itertools.count()
+    limits: list[tuple[dict[str, Any], str]] = [
+        ({}, r"after 10,000 steps in .* s the answer has not ended: it has 10,000 parts, the last one is 'ab'"),
+        ({"most_s": 5, "clock": lambda: next(ticks)}, "after 6 steps in 6.0 s the answer has not ended"),
+        ({"most_bytes": 9}, "after 5 steps .* together 10 bytes; end it with jitney.End"),
+    ]
+    for given, says in limits:
+        with pytest.raises(Endless, match=says):
+            whole(predict, codec, batched=True, **given)(["x"])
+    with pytest.raises(Endless, match="the answer to item 2 of 2 has not ended"):
+        whole(predict, codec, batched=True)(["", "x"])
+    part = None
+    with pytest.raises(Endless, match="has not ended: it has no part"):
+        whole(predict, codec, batched=True)(["x"])
+    assert closed == [True] * 5
+
+
+def test_a_part_of_a_wrong_type_ends_a_trial_at_once() -> None:
+    made: list[int] = []
+
+    def predict(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        for number in range(3):
+            made.append(number)
+            yield [number if number and text == "x" else "a" for text in texts]  # pyright: ignore[reportReturnType]
+
+    codec = Codec(read_signature(predict), DeploymentOptions())
+    says = "the answer to item 2 of 2: predict is annotated to yield parts of type str, but one part is 1, of type int"
+    with pytest.raises(InvalidOutput, match=says):
+        whole(predict, codec, batched=True)(["y", "x"])
+    assert made == [0, 1]
+
+
+def test_a_part_of_a_wrong_type_ends_a_whole_answer_at_once() -> None:
+    made: list[int] = []
+
+    def predict(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        for number in range(3):
+            made.append(number)
+            yield [7 for _ in texts]  # pyright: ignore[reportReturnType]
+
+    [outcome] = run(predict, ["a"], set()).outcomes[1]
+    assert outcome.reason == "invalid_output"
+    assert outcome.detail == "predict is annotated to yield parts of type str, but one part is 7, of type int"
+    assert made == [0]
+
+
+def test_parts_that_are_responses_are_one_response() -> None:
+    def predict(texts: list[str]) -> Iterator[list[jitney.Step[jitney.Response]]]:
+        yield [jitney.Response(b"RI", "audio/wav") for _ in texts]
+        yield [jitney.Response("FF", "audio/wav") for _ in texts]
+
+    codec = Codec(read_signature(predict), DeploymentOptions())
+    assert whole(predict, codec, batched=True)(["x"]) == [jitney.Response(b"RIFF", "audio/wav")]
 
 
 def test_whole_answers_end_where_a_worker_ends_them() -> None:

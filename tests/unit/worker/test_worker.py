@@ -203,6 +203,33 @@ def test_batches_that_do_not_fit_are_left_out_of_the_warm_up(
     assert sys.modules[Path(place).stem].Held.LIVE == 0
 
 
+ENDLESS = """
+from collections.abc import Iterator
+import jitney
+
+@jitney.deployment(max_batch_size=4, examples=["a"])
+def endless(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+    while True:
+        yield texts
+"""
+
+
+def test_an_answer_that_does_not_end_cuts_the_warm_up_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link = assign(FakeLink(), "endless")
+    assert live(spec(target(tmp_path, ENDLESS)), link) == 0
+    assert (told(link)[-1], sent(link)[-1][1]["profile"]) == ("ready", {"": []})
+    said = capsys.readouterr().err
+    assert "WARN endless/2: the warm-up was cut short: after 10,000 steps in" in said
+    assert "the answer has not ended: it has 10,000 parts, the last one is 'a'" in said
+
+
+def test_a_part_of_a_wrong_type_ends_the_load(tmp_path: Path) -> None:
+    link = assign(FakeLink(), "endless")
+    assert live(spec(target(tmp_path, ENDLESS.replace("yield texts", "yield [7]"))), link) == 1
+    assert failure(link)["stage"] == "warming"
+    assert "parts of type str, but one part is 7, of type int" in failure(link)["error"]
+
+
 def test_no_more_is_tried_than_fits_into_a_batch_by_its_cost(tmp_path: Path) -> None:
     link = assign(FakeLink(), most_items=3)
     assert live(spec(target(tmp_path, GOOD)), link) == 0

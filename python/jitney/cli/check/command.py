@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -113,7 +114,14 @@ def _load_and_try(deployment: Deployment, resolved: Resolved, arguments: argpars
         trials: list[Trial] = []
         for each, codec in zip(deployment.served, codecs, strict=True):
             parts, predict = Parts(), model.of(each.function_name).predict
-            predict = whole(predict, codec, batched=resolved.options.batched, on_part=parts.add)
+            predict = whole(
+                predict,
+                codec,
+                batched=resolved.options.batched,
+                most_s=resolved.options.stream_timeout_s,
+                most_bytes=resolved.options.max_answer_bytes,
+                on_part=partial(_note, codec, parts),
+            )
             trials.append(Trial(each, resolved.options, codec, predict, parts))
         return all([_try(trial, profile=arguments.profile) for trial in trials])
 
@@ -127,6 +135,11 @@ def _load_and_try(deployment: Deployment, resolved: Resolved, arguments: argpars
         shown = "close()" if hasattr(deployment.obj, "close") else ""
         is_good &= _reported(f"close() of {name}", "failed", lambda: _call_hook(shown, close))
     return is_good
+
+
+def _note(codec: Codec, parts: Parts, place: int, part: object) -> None:
+    codec.validate_part(part)
+    parts.add(place, part)
 
 
 def _call_hook(shown: str, hook: Callable[[], object]) -> bool:

@@ -18,7 +18,7 @@ from jitney.codecs.encode.validating import DeclaredArrays, validate
 from jitney.codecs.plain import plain_hook, raw_hook, without_dataclasses
 from jitney.codecs.refusals import verdict_of
 from jitney.errors import InvalidOutput
-from jitney.failures import printable
+from jitney.failures import printable, shown
 from jitney.signature.annotations import Output
 from jitney.signature.arrays import is_array_type as is_array_annotation
 from jitney.signature.hints import holds, is_pydantic, parts, show
@@ -35,6 +35,14 @@ _RAW: Final = (bytes, bytearray, memoryview)
 _OF_VALUES: Final = ("text", "bytes", "object", "any")
 Failed = list[tuple[int, BaseException]]
 
+_FITS: Final[dict[str, Callable[[Any], bool]]] = {
+    "text": lambda answer: isinstance(answer, str),
+    "bytes": lambda answer: isinstance(answer, (*_RAW, Response)),
+    "image": lambda answer: isinstance(answer, Image) or is_pillow(answer),
+    "array": is_array,
+}
+"""Whether an answer is of a kind; a kind that is not here takes all."""
+
 
 @lru_cache(maxsize=1024)
 def _is_plain_type(kind: type[Any]) -> bool:
@@ -46,8 +54,10 @@ def _is_plain_type(kind: type[Any]) -> bool:
 class Writer:
     """Writes what `predict` returned into the results of its batch."""
 
-    def __init__(self, declared: Output) -> None:
+    def __init__(self, declared: Output, *, is_part: bool = False) -> None:
         self._declared: Final = declared
+        self._is_part: Final = is_part
+        self._fits: Final = _FITS.get(declared.kind)
         self._arrays: Final = DeclaredArrays(declared)
         has_arrays = declared.kind == "object" and holds(declared.item, is_array_annotation)
         encoders = {
@@ -116,6 +126,16 @@ class Writer:
         elif not self._validate_array(output, batched=batched) and not isinstance(output, BaseException):
             validate(self._declared, [output])
             self._check_kind(output)
+
+    def validate_part(self, part: Any) -> None:
+        """Do the same with one part of an answer."""
+        self.check_part(part)
+        if not self._validate_array(part, batched=False):
+            validate(self._declared, [part])
+
+    def check_part(self, part: Any) -> None:
+        """Raise InvalidOutput, naming the value, unless one part has the declared type. Looks into no value."""
+        self._check_kind(part)
 
     def _validate_array(self, output: Any, *, batched: bool) -> bool:
         named = {"": output} if is_array(output) else named_arrays(output)
@@ -228,19 +248,18 @@ class Writer:
         return tags.BYTES, data, answer.head(answer.media_type)
 
     def _check_kind(self, answer: Any) -> None:
-        fits = {
-            "text": isinstance(answer, str),
-            "bytes": isinstance(answer, (*_RAW, Response)),
-            "image": isinstance(answer, Image) or is_pillow(answer),
-            "array": is_array(answer),
-        }
-        if not fits.get(self._declared.kind, True):
-            expected = self._declared.kind if self._declared.item is None else show(self._declared.item)
-            got = cast("type[Any]", type(answer)).__qualname__
+        if self._fits is None or self._fits(answer):
+            return
+        expected = self._declared.kind if self._declared.item is None else show(self._declared.item)
+        got = cast("type[Any]", type(answer)).__qualname__
+        if self._is_part:
             raise InvalidOutput(
-                f"{self._declared.method} is annotated to return {expected} for each item, but returned {got} for this "
-                "one"
+                f"{self._declared.method} is annotated to yield parts of type {expected}, but one part is "
+                f"{shown(answer)}, of type {got}"
             )
+        raise InvalidOutput(
+            f"{self._declared.method} is annotated to return {expected} for each item, but returned {got} for this one"
+        )
 
 
 def _undone(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

@@ -141,6 +141,11 @@ class Items:
                 self._has_begun[position] = self.has_news = True
 
     def _wait(self, position: int, part: Any, failed: Callable[[int, BaseException], Verdict]) -> None:
+        try:
+            self._codec.check_part(part)
+        except InvalidOutput as error:
+            self.fail(position, failed(position, error))
+            return
         self._waiting_bytes[position] += PART_BYTES + self._codec.size(part)
         if self._waiting_bytes[position] <= self._most_bytes:
             self._waiting[position].append(_own(part))

@@ -141,7 +141,7 @@ class StepLoop:
             try:
                 return counted(self._functions.admit(*arguments), len(some), "admit returned", "states")
             except BaseException as error:
-                self._replica.raise_if_broken(error)
+                self._replica.raise_if_broken(error, "admit")
                 raise
             finally:
                 self._replica.end_child()
@@ -155,7 +155,7 @@ class StepLoop:
             if self._lacks_room(failure.error, self._active):
                 items.later(position)
             else:
-                items.fail(position, self._failed(items, position, state, failure.error, alone=failure.alone))
+                items.fail(position, self._not_admitted(items, position, state, failure.error, alone=failure.alone))
         return len(items.open(positions))
 
     def _take_admitted(self, active: Active) -> None:
@@ -163,7 +163,7 @@ class StepLoop:
         if isinstance(found, Later):
             items.later(position)
         elif isinstance(found, BaseException):
-            items.fail(position, self._failed(items, position, active.batch, found, alone=True))
+            items.fail(position, self._not_admitted(items, position, active.batch, found, alone=True))
         else:
             # A key that becomes active begins with as much time as the one with the least.
             self._spent.setdefault(active.key, min(self._spent.values(), default=0.0))
@@ -199,7 +199,7 @@ class StepLoop:
                     self._functions.step([chosen[place].state for place in some]), len(some), "step returned"
                 )
             except BaseException as error:
-                self._replica.raise_if_broken(error)
+                self._replica.raise_if_broken(error, "step")
                 raise
             finally:
                 self._replica.end_child()
@@ -224,7 +224,7 @@ class StepLoop:
             self._health.answered()
         self._release_ended()
         if not split.parts:
-            self._health.failed(split.failures[0].error, len(chosen))
+            self._health.failed(split.failures[0].error, len(chosen), "step")
         return len(chosen)
 
     def _search(self, call: Callable[[Sequence[int]], object], places: Sequence[int]) -> Split:
@@ -269,7 +269,12 @@ class StepLoop:
                     first.items.fail(position, failed(position, error))
 
     def _failed(self, items: Items, position: int, batch: BatchState, error: BaseException, *, alone: bool) -> Verdict:
-        return self._replica.failed(error, batch, items.index(position), alone=alone)
+        return self._replica.failed(error, batch, items.index(position), alone=alone, method="step")
+
+    def _not_admitted(
+        self, items: Items, position: int, batch: BatchState, error: BaseException, *, alone: bool
+    ) -> Verdict:
+        return self._replica.failed(error, batch, items.index(position), alone=alone, method="admit")
 
     # ------------------------------------------------------------------------------------------ leaving
 
@@ -290,7 +295,7 @@ class StepLoop:
         try:
             self._functions.release([active.state for active in ended])
         except BaseException as error:
-            self._replica.raise_if_broken(error)
+            self._replica.raise_if_broken(error, "release")
             self._replica.log_failure("release", error)
 
     def _send(self, stepped: int, joined: int, step_s: float, join_s: float) -> None:

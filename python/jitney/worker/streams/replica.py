@@ -1,6 +1,7 @@
 """One loaded copy of a model whose `predict` is a generator: a batch becomes parts and ends of its items."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from jitney.types.steps import counted
 from jitney.worker.replica import BatchState, Replica
 from jitney.worker.splitting import Failure, predict_split
 from jitney.worker.streams.items import Items
-from jitney.worker.streams.whole import steps, whole
+from jitney.worker.streams.whole import Endless, steps, whole
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
@@ -71,7 +72,9 @@ class StreamReplica(Replica):
         return Items(self._codec, batch, decoded, results, self._options.max_answer_bytes)
 
     def _compute_again(self, kept: Callable[[], tuple[Any, ...]]) -> None:
-        whole(self._predict, self._codec, batched=self._options.batched)(*kept())
+        again = whole(self._predict, self._codec, batched=self._options.batched, most_s=self._options.stream_timeout_s)
+        with suppress(Endless):
+            again(*kept())
 
 
 SIGN_OF_LIFE_S: Final = 0.5

@@ -1,39 +1,92 @@
 """A generator as a function that returns whole answers: for warm-up, tests and checks, which take no parts."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from time import perf_counter
+from typing import Any, Final, cast
 
 from jitney.codecs import Codec
 from jitney.errors import InvalidOutput
+from jitney.failures import shown
 from jitney.types.steps import NOTHING, End, counted
 
+MOST_STEPS: Final = 10_000
+"""Steps after which an answer is taken for one that never ends."""
 
-def whole(
-    predict: Callable[..., Any], codec: Codec, *, batched: bool, on_part: Callable[[int, object], None] | None = None
+
+class Endless(InvalidOutput):
+    """An example has an answer that did not end within the steps, seconds or bytes of a trial."""
+
+
+def whole(  # noqa: PLR0913 -- what is named bounds a trial
+    predict: Callable[..., Any],
+    codec: Codec,
+    *,
+    batched: bool,
+    most_s: float = float("inf"),
+    most_bytes: float = float("inf"),
+    on_part: Callable[[int, object], None] | None = None,
+    clock: Callable[[], float] = perf_counter,
 ) -> Callable[..., object]:
     """Return a function that gives whole answers: it runs a generator to its end and joins the parts of each item.
 
-    `on_part` gets the index of an item and its part when that is made.
+    Each part is checked when it is made; `on_part` gets the index of its item and the part. Raises Endless after 10,000
+    steps, after `most_s` seconds, or when the parts of an item have more than `most_bytes`.
     """
     if not codec.has_parts:
         return predict
 
     def call(*arguments: Any) -> object:
         items = [_Item() for _ in range(len(arguments[0]) if batched else 1)]
-        for outcomes in steps(predict(*arguments), lambda: [item.is_open for item in items], batched=batched):
-            for place, (item, outcome) in enumerate(zip(items, counted(outcomes, len(items)), strict=True)):
-                before = len(item.parts)
-                item.take(outcome)
-                if on_part is not None and len(item.parts) > before:
-                    on_part(place, item.parts[-1])
-            if not any(item.is_open for item in items):
-                break
+        began, made = clock(), 0
+        stream = steps(predict(*arguments), lambda: [item.is_open for item in items], batched=batched)
+        with closing(stream):
+            for outcomes in stream:
+                made += 1
+                for place, (item, outcome) in enumerate(zip(items, counted(outcomes, len(items)), strict=True)):
+                    before = len(item.parts)
+                    item.take(outcome)
+                    if len(item.parts) > before:
+                        _check(codec, items, place)
+                        if on_part is not None:
+                            on_part(place, item.parts[-1])
+                still = [place for place, item in enumerate(items) if item.is_open]
+                if not still:
+                    break
+                took_s = clock() - began
+                if made >= MOST_STEPS or took_s > most_s or items[still[0]].bytes > most_bytes:
+                    raise Endless(_endless(items, still[0], made, took_s))
         answers = [codec.join(item.parts) if item.answer is NOTHING else item.answer for item in items]
         return answers if batched else answers[0]
 
     return call
+
+
+def _check(codec: Codec, items: "Sequence[_Item]", place: int) -> None:
+    """Check the newest part of an item. Only the first part is looked into, because that takes long."""
+    item, part = items[place], items[place].parts[-1]
+    try:
+        if len(item.parts) == 1:
+            codec.validate_part(part)
+        else:
+            codec.check_part(part)
+    except InvalidOutput as error:
+        raise InvalidOutput(f"{_name(items, place)}: {error}") from error.__cause__
+    item.bytes += codec.size(part)
+
+
+def _endless(items: "Sequence[_Item]", place: int, made: int, took_s: float) -> str:
+    parts = items[place].parts
+    said = f"it has {len(parts):,} parts, the last one is {shown(parts[-1])}" if parts else "it has no part"
+    return (
+        f"after {made:,} steps in {took_s:.1f} s {_name(items, place)} has not ended: {said}, together "
+        f"{items[place].bytes:,} bytes; end it with jitney.End(), or take an example with a shorter answer"
+    )
+
+
+def _name(items: "Sequence[_Item]", place: int) -> str:
+    return "the answer" if len(items) == 1 else f"the answer to item {place + 1} of {len(items)}"
 
 
 @dataclass
@@ -41,6 +94,8 @@ class _Item:
     """What was said of an item."""
 
     parts: list[Any] = field(default_factory=list[Any])
+    bytes: int = 0
+    """About what the parts have together."""
     answer: Any = NOTHING
     is_open: bool = True
 
@@ -59,7 +114,7 @@ class _Item:
             self.parts.append(outcome)
 
 
-def steps(stream: Any, wanted: Callable[[], Sequence[bool]], *, batched: bool) -> Iterator[Sequence[Any]]:
+def steps(stream: Any, wanted: Callable[[], Sequence[bool]], *, batched: bool) -> Generator[Sequence[Any]]:
     """Yield what each step of a generator says, one outcome for each item; `wanted` is sent to it at each `yield`."""
     if not hasattr(stream, "__next__"):
         raise InvalidOutput(f"predict is annotated as a generator, but it returned a {type(stream).__qualname__}")
