@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -441,9 +442,11 @@ async def shout(text: str, model: Annotated[jitney.Model[str, str], jitney.fasta
 """
 
 
-def uvicorn(folder: Path, *arguments: str, **environment: str) -> tuple["subprocess.Popen[bytes]", int]:
+def uvicorn(
+    folder: Path, *arguments: str, program: str = PROGRAM, **environment: str
+) -> tuple["subprocess.Popen[bytes]", int]:
     """Start uvicorn on a port that the system chooses; its log names it."""
-    (folder / "shouting.py").write_text(PROGRAM)
+    (folder / "shouting.py").write_text(program)
     log = folder / "log"
     with log.open("wb") as stderr:
         process = subprocess.Popen(
@@ -497,6 +500,68 @@ def test_an_engine_inside_goes_through_reload_and_ends_with_uvicorn(tmp_path: Pa
         until_asked(port)
         (tmp_path / "shouting.py").write_text(PROGRAM.replace("text.upper()", "text.upper() + '!'"))
         until_asked(port, expected="HI!")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+STREAMS = r"""
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated
+import jitney, jitney.fastapi
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
+
+@jitney.deployment(batched=False)
+class Spell:
+    def predict(self, text: str) -> Iterator[jitney.Step[str]]:
+        for letter in text:
+            if letter == "!":
+                raise ValueError("no shouting")
+            yield letter
+
+app = FastAPI()
+jitney.fastapi.install(app, Spell)
+Model = Annotated[jitney.StreamModel[str, str, str], jitney.fastapi.model(Spell)]
+
+@app.get("/")
+async def spell(text: str, model: Model) -> StreamingResponse:
+    return StreamingResponse(await model.stream(text).begin(), media_type="text/plain")
+
+async def events_of(parts: jitney.Parts[str]) -> AsyncIterator[str]:
+    try:
+        async for part in parts:
+            yield f"data: {json.dumps(part)}\n\n"
+    except jitney.RequestError as error:
+        yield f"event: error\ndata: {json.dumps(error.reason)}\n\n"
+
+@app.get("/events")
+async def events(text: str, model: Model) -> StreamingResponse:
+    return StreamingResponse(events_of(await model.stream(text).begin()), media_type="text/event-stream")
+"""
+
+
+def test_a_stream_that_fails_in_the_middle_is_broken_off_unless_the_handler_says_why(
+    tmp_path: Path, witness: Witness
+) -> None:
+    process, port = uvicorn(tmp_path, program=STREAMS)
+
+    def get(path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+            return answer.read()
+
+    try:
+        assert get("/?text=abc") == b"abc"
+        with pytest.raises(urllib.error.HTTPError) as early:
+            get("/?text=!")
+        early.value.close()
+        assert (early.value.code, early.value.headers["x-jitney-reason"]) == (500, "model_failed")
+        with pytest.raises(IncompleteRead) as broken:
+            get("/?text=ab!")
+        assert broken.value.partial == b"ab"
+        assert "ModelFailed: ValueError: no shouting" in (tmp_path / "log").read_text()
+        assert get("/events?text=ab!") == b'data: "a"\n\ndata: "b"\n\nevent: error\ndata: "model_failed"\n\n'
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)

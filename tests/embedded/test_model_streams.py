@@ -156,6 +156,35 @@ def test_a_failure_is_raised_where_it_happens() -> None:
     asyncio.run(main())
 
 
+def test_a_stream_that_is_used_as_the_other_kind_says_how_to_read_it() -> None:
+    async def main() -> None:
+        async with jitney.run(app("spelling")) as models:
+            stream: Any = models.spell.stream("ab")
+            says = r"`async with models\.spell\.stream\(item\) as parts`, then `async for part in parts`"
+            with pytest.raises(TypeError, match=f"a stream is not awaited: write {says}"):
+                await stream
+            with pytest.raises(TypeError, match=says):
+                list(stream)
+            with pytest.raises(TypeError, match=says), stream:
+                pass
+            assert await texts(stream) == ["a", "b"], "it was not read by then"
+
+    asyncio.run(main())
+    with jitney.run_sync(app("spelling")) as models:
+        stream: Any = models.spell.stream("ab")
+        says = r"`with models\.spell\.stream\(item\) as parts`, then `for part in parts`"
+
+        async def wait_for() -> None:
+            with pytest.raises(TypeError, match=f"a stream is not awaited: write {says}"):
+                await stream
+            with pytest.raises(TypeError, match=says):
+                async with stream:
+                    pass
+
+        asyncio.run(wait_for())
+        assert list(stream) == ["a", "b"]
+
+
 def test_a_lost_worker_ends_its_streams(witness: Witness, tmp_path: Path) -> None:
     async def main() -> None:
         async with jitney.run(app("showing")) as models:

@@ -162,6 +162,27 @@ class Parts(_Received[Part_co]):
     ) -> None:
         self.close()
 
+    if not TYPE_CHECKING:  # a type checker refuses what these explain
+
+        def __await__(self) -> object:
+            """Say how a stream is read."""
+            raise self._misused("a stream is not awaited")
+
+        def __iter__(self) -> object:
+            """Say how a stream is read."""
+            raise self._misused("the parts of this stream must be awaited")
+
+        def __enter__(self) -> object:
+            """Say how a stream is read."""
+            raise self._misused("the parts of this stream must be awaited")
+
+        def __exit__(self, *_: object) -> None:
+            """Exist, so that `with` comes as far as `__enter__`."""
+
+    def _misused(self, what: str) -> TypeError:
+        opens = f"async with models.{self._callee.name}.stream(item) as parts"
+        return TypeError(f"{what}: write `{opens}`, then `async for part in parts`")
+
 
 class SyncParts(_Received[Part_co]):
     """The parts of one answer, for threads: `for part in model.stream(item)`. It can be a `with` block.
@@ -211,3 +232,20 @@ class SyncParts(_Received[Part_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:  # a type checker refuses what these explain
+
+        def __await__(self) -> object:
+            """Say how a stream is read."""
+            raise self._misused("a stream is not awaited")
+
+        async def __aenter__(self) -> object:
+            """Say how a stream is read."""
+            raise self._misused("this stream is for threads, whose calls wait")
+
+        async def __aexit__(self, *_: object) -> None:
+            """Exist, so that `async with` comes as far as `__aenter__`."""
+
+    def _misused(self, what: str) -> TypeError:
+        opens = f"with models.{self._callee.name}.stream(item) as parts"
+        return TypeError(f"{what}: write `{opens}`, then `for part in parts`")
