@@ -16,28 +16,24 @@ impl Engine {
         let queued = self.scheduler.queued_items();
         // An item that was refused when its turn came would not wait any longer: its wait is left out.
         let wait = refusal.predicted_wait.filter(|&wait| wait >= SHORTEST_WAIT);
-        let wait = wait.map(|wait| format!(", a wait of about {}", sayable(wait))).unwrap_or_default();
+        let waiting = waiting(queued, name, wait);
         let detail = match refusal.outcome {
             Outcome::QueueFull => {
-                format!("{queued} items wait for {name}{wait}: no more may (max_queued_items); come back later")
+                format!("{waiting}: no more may wait (max_queued_items); come back later")
             }
             Outcome::QueueBytesFull => {
-                let held = self.scheduler.queued_bytes();
-                format!("items of {held} bytes wait for {name}{wait}: no more may (max_queued_bytes); come back later")
+                let bytes = self.scheduler.queued_bytes();
+                format!("{waiting}, with {bytes} bytes: no more may wait (max_queued_bytes); come back later")
             }
             Outcome::WaitTooLong => {
-                format!(
-                    "{queued} items wait for {name}{wait}: longer than a request may wait (max_wait_s); come back later"
-                )
+                format!("{waiting}: longer than a request may wait (max_wait_s); come back later")
             }
             Outcome::WouldBeLate => {
-                format!(
-                    "{queued} items wait for {name}{wait}: the answer would miss latency_target_ms; come back later"
-                )
+                format!("{waiting}: the answer would miss latency_target_ms; come back later")
             }
             Outcome::TooManyLanes => format!("{name} has as many group keys waiting as it may; come back later"),
             Outcome::DeadlineUnreachable => {
-                format!("{queued} items wait for {name}{wait}: the deadline of this request cannot be met")
+                format!("{waiting}: the deadline of this request cannot be met")
             }
             Outcome::TooLarge => {
                 return Failure::new(
@@ -103,6 +99,37 @@ impl Engine {
             }
             Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
             other => self.closed(other, Some(Duration::from_secs(1))),
+        }
+    }
+}
+
+/// Says how many items wait, and for how long a further one would.
+fn waiting(queued: usize, name: &str, wait: Option<Duration>) -> String {
+    let who = match queued {
+        0 => format!("all replicas of {name} are busy"),
+        1 => format!("1 item waits for {name}"),
+        _ => format!("{queued} items wait for {name}"),
+    };
+    match wait {
+        Some(wait) => format!("{who}, a wait of about {}", sayable(wait)),
+        None => who,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_items_only_if_some_wait() {
+        let wait = Some(Duration::from_millis(1500));
+        for (queued, wait, says) in [
+            (0, wait, "all replicas of m are busy, a wait of about 1.5 s"),
+            (0, None, "all replicas of m are busy"),
+            (1, None, "1 item waits for m"),
+            (7, wait, "7 items wait for m, a wait of about 1.5 s"),
+        ] {
+            assert_eq!(waiting(queued, "m", wait), says);
         }
     }
 }

@@ -74,11 +74,11 @@ impl<'a> Fields<'a> {
         self.parsed(name, "expected true or false").map(Option::unwrap_or_default)
     }
 
-    /// A member that is a whole number from 1 to `most`; 1 if it is not there.
-    pub(crate) fn count(&self, name: &str, most: usize) -> Result<usize, Failure> {
-        let expected = format!("expected a whole number from 1 to {most}");
-        let count = self.parsed::<usize>(name, &expected)?.unwrap_or(1);
-        if (1..=most).contains(&count) {
+    /// A member that is a whole number from `least` to `most`; `least` if it is not there.
+    pub(crate) fn count(&self, name: &str, least: usize, most: usize) -> Result<usize, Failure> {
+        let expected = format!("expected a whole number from {least} to {most}");
+        let count = self.parsed::<usize>(name, &expected)?.unwrap_or(least);
+        if (least..=most).contains(&count) {
             return Ok(count);
         }
         Err(wrong(name, &format!("{expected}, got {count}")))
@@ -108,6 +108,10 @@ impl<'a> Fields<'a> {
             let (newer, older) = NEWER;
             let is_renamed = name == newer && property(schema, newer).is_none();
             if name == older && self.get(newer).is_some() && property(schema, newer).is_none() {
+                continue;
+            }
+            // It says nothing, and must not replace the older name's value.
+            if is_renamed && *raw == "null" {
                 continue;
             }
             let declared = if is_renamed { older } else { name };
@@ -173,6 +177,11 @@ mod tests {
     fn the_newer_name_of_a_limit_wins() {
         assert_eq!(declared(r#"{"max_completion_tokens": 5, "max_tokens": 7}"#).unwrap(), r#","max_tokens":5"#);
         assert_eq!(declared(r#"{"max_tokens": 7, "max_completion_tokens": null}"#).unwrap(), r#","max_tokens":7"#);
+        let schema = r#"{"properties": {"max_tokens": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}"#;
+        let schema: Schema = serde_json::from_str(schema).unwrap();
+        let body = br#"{"max_tokens": 7, "max_completion_tokens": null}"#;
+        let written = Fields::read(body).unwrap().declared("m", &schema, &[]).unwrap();
+        assert_eq!(written, br#","max_tokens":7"#, "a model that takes null must not get it");
     }
 
     #[test]
@@ -199,8 +208,8 @@ mod tests {
         let fields =
             Fields::read(br#"{"n": 0, "stream": "yes", "model": 7, "stream_options": [1], "m": 1.5}"#).unwrap();
         for (failure, says) in [
-            (fields.count("n", 128).unwrap_err(), "n: expected a whole number from 1 to 128, got 0"),
-            (fields.count("m", 128).unwrap_err(), "m: expected a whole number from 1 to 128, got `1.5`"),
+            (fields.count("n", 1, 128).unwrap_err(), "n: expected a whole number from 1 to 128, got 0"),
+            (fields.count("m", 1, 128).unwrap_err(), "m: expected a whole number from 1 to 128, got `1.5`"),
             (fields.flag("stream").unwrap_err(), "stream: expected true or false, got `\"yes\"`"),
             (fields.text("model").unwrap_err(), "model: expected a string, got `7`"),
             (fields.object("stream_options").unwrap_err(), "stream_options: expected an object, got `[1]`"),

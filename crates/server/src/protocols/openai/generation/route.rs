@@ -49,7 +49,7 @@ impl Generation<'_> {
         let (is_streamed, includes_usage) = streaming(fields)?;
         let most = self.state.options.max_body_len();
         let inputs = items::inputs(route, &model, fields, takes_tokens)?;
-        let choices = fields.count("n", MOST_CHOICES)?;
+        let choices = fields.count("n", 1, MOST_CHOICES)?;
         let template =
             ItemTemplate { model: &model, fields, input: route.input(), read: &[], added: String::new(), most };
         let items = template.items(deployment, inputs, choices)?;
@@ -66,7 +66,10 @@ fn streaming(fields: &Fields) -> Result<(bool, bool), Failure> {
     if !is_streamed {
         return Err(wrong("stream_options", "only with stream=true; leave it out, or set stream"));
     }
-    let in_options = |failure: Failure| wrong("stream_options.include_usage", &failure.detail);
+    let in_options = |failure: Failure| {
+        let what = failure.detail.strip_prefix("include_usage: ").unwrap_or(&failure.detail);
+        wrong("stream_options.include_usage", what)
+    };
     Ok((true, options.flag("include_usage").map_err(in_options)?))
 }
 

@@ -45,12 +45,13 @@ impl Images<'_> {
         fields: &Fields,
     ) -> Result<(RequestItems, ImagesAsked), Failure> {
         check_response_format(fields)?;
-        let count = fields.count("n", MOST_IMAGES)?;
+        let count = fields.count("n", 1, MOST_IMAGES)?;
         let is_streamed = fields.flag("stream")?;
         if is_streamed && count > 1 {
             return Err(wrong("n", &format!("a stream has one image, got {count}; send n=1, or leave stream out")));
         }
-        let previews = previews(fields)?;
+        // How many previews the client takes. A model that declares the field makes as many.
+        let previews = fields.count("partial_images", 0, MOST_PREVIEWS)?;
         let prompt = fields.text("prompt")?.ok_or_else(|| wrong("prompt", "is missing; send a string"))?;
         let size = fields.text("size")?;
         let added = size::members(size.as_deref(), model, &deployment.manifest.input.schema)?;
@@ -76,14 +77,6 @@ fn check_response_format(fields: &Fields) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// How many previews the client takes. A model that declares the field makes as many.
-fn previews(fields: &Fields) -> Result<usize, Failure> {
-    let Some(raw) = fields.get("partial_images") else { return Ok(0) };
-    let count = raw.parse().ok().filter(|&count| count <= MOST_PREVIEWS);
-    let what = || format!("expected a whole number from 0 to {MOST_PREVIEWS}, got {}", quoted(raw.as_bytes()));
-    count.ok_or_else(|| wrong("partial_images", &what()))
 }
 
 impl ModelRoute for Images<'_> {

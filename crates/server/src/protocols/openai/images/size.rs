@@ -23,7 +23,9 @@ pub(super) fn members(asked: Option<&str>, model: &str, schema: &Schema) -> Resu
 }
 
 fn read(asked: &str) -> Result<(u32, u32), Failure> {
-    let pixels = |text: &str| text.parse::<u32>().ok().filter(|&pixels| pixels > 0);
+    // `parse` alone takes `+5` and `064` too.
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    let pixels = |text: &str| text.parse::<u32>().ok().filter(|_| is_plain(text));
     let read = asked.split_once('x').and_then(|(width, height)| Some((pixels(width)?, pixels(height)?)));
     let what = || format!("expected WIDTHxHEIGHT in pixels, as in 1024x512, or auto, got {}", quoted(asked.as_bytes()));
     read.ok_or_else(|| wrong("size", &what()))
@@ -47,7 +49,20 @@ mod tests {
             assert_eq!((of(None, schema), of(Some("auto"), schema)), (Ok(String::new()), Ok(String::new())));
         }
         assert!(of(Some("64x32"), "{}").unwrap_err().contains("`m` have one size"));
-        for wrong in ["64", "64x", "x64", "0x64", "-1x5", "64x64x64", "axb", "99999999999x1", "64 x 64"] {
+        for wrong in [
+            "64",
+            "64x",
+            "x64",
+            "0x64",
+            "-1x5",
+            "64x64x64",
+            "axb",
+            "99999999999x1",
+            "64 x 64",
+            "+5x5",
+            "064x064",
+            "5x+5",
+        ] {
             assert!(of(Some(wrong), sides).unwrap_err().contains("expected WIDTHxHEIGHT"), "{wrong}");
         }
     }
