@@ -11,6 +11,8 @@ const ENDS_REMEMBERED: f64 = 256.0;
 /// The other means follow a change within about this many steps.
 const STEPS_REMEMBERED: u64 = 64;
 
+/// Newcomers may always delay the others by so much, in seconds.
+const LEAST_DELAY_S: f64 = 0.001;
 /// Whatever a worker reports, no step has a smaller share of the items.
 const LEAST_SHARE: f64 = 0.01;
 
@@ -86,13 +88,14 @@ impl StepModel {
     }
 
     /// Most newcomers at one boundary, next to `active` items. All of them together delay the others by about the launch cost of
-    /// a step. But at least as many as end in a step, or the replica would never be full.
+    /// a step, or by `LEAST_DELAY_S`: the next ones join when the front knows of these, which takes longer than a step that
+    /// computes nothing. But at least as many as end in a step, or the replica would never be full.
     pub fn most_joins(&self, size_model: &SizeModel, active: usize) -> usize {
         let join_s = self.join_s();
         if join_s <= 0.0 || !size_model.is_known() {
             return usize::MAX;
         }
-        let by_delay = (size_model.launch_s() / join_s) as usize;
+        let by_delay = (size_model.launch_s().max(LEAST_DELAY_S) / join_s) as usize;
         let by_ends = self.steps().map_or(0, |steps| ((active + 1) as f64 / steps).ceil() as usize);
         by_delay.max(by_ends).max(1)
     }
@@ -164,6 +167,13 @@ mod tests {
         model.joined(2, 0.0036);
         assert_eq!(model.most_joins(&SizeModel::default(), 4), usize::MAX, "no step was measured");
         assert_eq!(model.most_joins(&size_model(), 4), 4, "8 ms are 4 newcomers of 1.8 ms");
+        let mut quick = SizeModel::default();
+        for items in [1, 4, 16].repeat(8) {
+            quick.learn(items, Duration::from_micros(10 + items as u64));
+        }
+        let mut joins = StepModel::default();
+        joins.joined(1, 5e-5);
+        assert_eq!(joins.most_joins(&quick, 4), 20, "1 ms is 20 newcomers of 50 us, though a step launches in 10 us");
         (0..300).for_each(|_| model.joined(1, 0.1));
         assert_eq!(model.most_joins(&size_model(), 4), 1, "never none");
         for _ in 0..8 {
