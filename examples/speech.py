@@ -2,12 +2,11 @@
 
     pip install espeakng-loader
     jitney serve examples/speech.py
-    curl -sN 127.0.0.1:8000/speech -H 'accept: text/event-stream' -d '"A jitney is a small bus."'
-    curl -s 127.0.0.1:8000/speech -d '"A jitney is a small bus."' -o speech.raw
+    curl -sN 127.0.0.1:8000/speech -H 'accept: application/octet-stream' -d '"A jitney is a small bus."' |
+      aplay -f S16_LE -r 22050
 
-The parts are bytes: samples of 16 bits, 22,050 a second, one channel. `aplay -f S16_LE -r 22050 speech.raw` plays
-them. The voice is eSpeak NG, a C library. It has one voice for each process, so `batched=False`: more replicas speak
-at the same time.
+The parts are bytes: samples of 16 bits, 22,050 a second, one channel. Each is sent when it is made. The voice is
+eSpeak NG, a C library. It has one voice for each process, so `batched=False`: more replicas speak at the same time.
 """
 
 import ctypes

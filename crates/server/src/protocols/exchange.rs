@@ -68,6 +68,11 @@ pub(crate) trait Dialect: Send + Sync {
         None
     }
 
+    /// The failure of an item, with hints that follow from how the request was sent.
+    fn explain(&self, failure: Failure) -> Failure {
+        failure
+    }
+
     /// How much work it is to write the answers, in bytes that are written anew.
     fn write_weight(&self, head: &Self::Head, asked: &Self::Asked, answers: &[Answer]) -> usize;
 
@@ -159,7 +164,7 @@ impl<'r> Exchange<'r> {
             // On the heap: whole answers are the most frequent.
             Ok(Answered::InParts(answer)) => match Box::pin(answer.reply()).await {
                 Ok(reply) => return reply,
-                Err((failure, ticket)) => (failure.into(), ticket),
+                Err((failure, ticket)) => (dialect.explain(failure).into(), ticket),
             },
             Err(refused) => refused,
         };

@@ -2,8 +2,7 @@
 
 use crate::protocols::grpc::frame::MessagePieces;
 use crate::protocols::grpc::waiting::Counted;
-use crate::protocols::reply::payload::Reply;
-use crate::protocols::reply::payload::ReplyBody;
+use crate::protocols::reply::payload::{BrokenOff, Reply, ReplyBody};
 use crate::protocols::reply::problem::REASON;
 use crate::protocols::reply::problem::{Problem, WrittenProblem};
 use crate::values::answer::Failure;
@@ -17,7 +16,6 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use jitney_core::tables::outcome::Outcome;
 use prost::Message as _;
 use prost_types::{Any, Duration};
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
@@ -107,9 +105,9 @@ struct Whole {
 
 impl Body for Whole {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         if let Some(piece) = self.pieces.next() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
@@ -138,9 +136,9 @@ struct Stream {
 
 impl Body for Stream {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         if self.is_ended {
             return Poll::Ready(None);
         }

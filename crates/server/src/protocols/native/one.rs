@@ -6,15 +6,17 @@ use crate::engine::request::{Answers, RequestItems};
 use crate::engine::server_state::ServerState;
 use crate::protocols::exchange::{Decoded, Dialect, RefusedBody, Written};
 use crate::protocols::reply::accept::Accept;
-use crate::protocols::reply::parts::events::{EVENTS, Events};
+use crate::protocols::reply::parts::events::Events;
 use crate::protocols::reply::parts::form::PartsForm;
-use crate::protocols::reply::parts::lines::{LINES, Lines};
+use crate::protocols::reply::parts::lines::Lines;
+use crate::protocols::reply::parts::raw;
+use crate::protocols::reply::parts::raw::{Raw, RawType};
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use crate::protocols::reply::problem;
 use crate::protocols::reply::problem::ProblemForm;
 use crate::protocols::reply::render;
-use crate::protocols::reply::render::{JSON, Rendered};
+use crate::protocols::reply::render::{EVENTS, JSON, LINES, Rendered};
 use crate::protocols::request::input::Reading;
 use crate::protocols::request::media::{
     body_type, came_as_form, check_content_encoding, content_type, image_came_as_form,
@@ -44,11 +46,12 @@ fn author_headers(parts: &[OutputPart]) -> Option<AuthorHeaders> {
     (!headers.is_empty()).then(|| Box::new(headers))
 }
 
-/// The media type of a stream, if it is more welcome than a whole answer.
-fn streamed(accept: &Accept) -> Option<&'static str> {
-    let streams: &[&str] = &[EVENTS, LINES];
-    let best = accept.best(&[JSON, EVENTS, LINES])?;
-    streams.iter().copied().find(|&stream| stream == best)
+/// In which form an answer comes in parts.
+#[derive(Clone, Debug)]
+enum Stream {
+    Events,
+    Lines,
+    Raw(RawType),
 }
 
 /// A request of one item.
@@ -56,20 +59,36 @@ pub(crate) struct One<'a> {
     pub(crate) state: &'a ServerState,
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) headers: &'a HeaderMap,
+    /// HTTP/1.0 has no chunks: the end of an answer without a length is the end of its connection, whatever the reason.
+    pub(crate) has_chunks: bool,
 }
 
 /// How its body is read and its answer written.
 pub(crate) struct OneHead {
     reading: Reading,
     accept: Accept,
-    /// The client takes the answer in parts, in a form of this media type.
-    parts: Option<&'static str>,
+    /// `None`: the client takes the answer whole.
+    stream: Option<Stream>,
 }
 
 impl One<'_> {
     /// Adds the types that the deployment takes to the failure of a body that has no content type.
     fn explained(&self, failure: Failure) -> Failure {
         input::unsaid(self.headers, input::accepted(&self.deployment.manifest.input), failure)
+    }
+
+    /// The form of a stream, if that is more welcome than a whole answer.
+    fn stream(&self, accept: &Accept) -> Option<Stream> {
+        let output = &self.deployment.manifest.output;
+        output.part.as_ref()?;
+        if let (true, Some(kind)) = (self.has_chunks, raw::chosen(output, accept)) {
+            return Some(Stream::Raw(kind));
+        }
+        match accept.best(&[JSON, EVENTS, LINES])? {
+            EVENTS => Some(Stream::Events),
+            LINES => Some(Stream::Lines),
+            _ => None,
+        }
     }
 
     fn decode_now(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
@@ -108,11 +127,11 @@ impl Dialect for One<'_> {
         check_content_encoding(headers)?;
         let reading = input::reading(&manifest.input, body_type(headers)?, content_type(headers))?;
         let accept = Accept::of(headers);
-        let parts = manifest.output.part.as_ref().and_then(|_| streamed(&accept));
-        if parts.is_none() {
+        let stream = self.stream(&accept);
+        if stream.is_none() {
             render::check_accept(&manifest.output.kind, &accept)?;
         }
-        Ok(OneHead { reading, accept, parts })
+        Ok(OneHead { reading, accept, stream })
     }
 
     async fn decode(&self, head: &OneHead, body: Chunks) -> Result<Decoded<()>, RefusedBody> {
@@ -121,9 +140,18 @@ impl Dialect for One<'_> {
     }
 
     fn parts(&self, head: &OneHead, (): &()) -> Option<Box<dyn PartsForm>> {
-        match head.parts? {
-            LINES => Some(Box::new(Lines)),
-            _ => Some(Box::new(Events)),
+        Some(match head.stream.clone()? {
+            Stream::Events => Box::new(Events),
+            Stream::Lines => Box::new(Lines),
+            Stream::Raw(kind) => Box::new(Raw::new(kind)),
+        })
+    }
+
+    /// Most documents are first looked into by the worker.
+    fn explain(&self, failure: Failure) -> Failure {
+        match self.deployment.manifest.input.kind {
+            InputKind::Image => image_came_as_form(self.headers, failure),
+            _ => came_as_form(self.headers, self.explained(failure)),
         }
     }
 
@@ -141,11 +169,7 @@ impl Dialect for One<'_> {
     ) -> Result<Written<Self::Output>, Failure> {
         let missing = || Failure::new(Outcome::Internal, "an answer is missing");
         let answer = answers.pop().ok_or_else(missing)?;
-        // Most documents are first looked into by the worker.
-        let parts = answer.result.map_err(|failure| match self.deployment.manifest.input.kind {
-            InputKind::Image => image_came_as_form(self.headers, failure),
-            _ => came_as_form(self.headers, self.explained(failure)),
-        })?;
+        let parts = answer.result.map_err(|failure| self.explain(failure))?;
         let rendered = render::answer(&parts, &head.accept, timing.batch_size <= 1)?;
         Ok(Written::ok((rendered, author_headers(&parts))))
     }

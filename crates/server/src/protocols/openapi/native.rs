@@ -6,7 +6,7 @@ use crate::protocols::openapi::components::Components;
 use crate::protocols::openapi::parts;
 use crate::protocols::openapi::parts::refs;
 use crate::protocols::reply::outcomes;
-use crate::protocols::reply::render::offers;
+use crate::protocols::reply::render::{EVENTS, LINES, TEXT, offers};
 use crate::protocols::request::input::{accepted, accepted_many};
 use jitney_core::config::manifest::{ArraySpec, InputKind, Output};
 use jitney_core::tables::outcome::Outcome;
@@ -46,7 +46,7 @@ impl Schemas {
 pub(crate) fn one(name: &str, deployment: &Deployment, schemas: &Schemas) -> Value {
     let manifest = &deployment.manifest;
     let doc = &manifest.doc;
-    let good = json!({ "description": "The answer to this item.", "headers": parts::header_refs(parts::GOOD), "content": answers(&manifest.output, schemas) });
+    let good = json!({ "description": good_description(&manifest.output), "headers": parts::header_refs(parts::GOOD), "content": answers(&manifest.output, schemas) });
     json!({
         "tags": ["deployments"],
         "operationId": name,
@@ -153,8 +153,25 @@ fn bodies(deployment: &Deployment, schemas: &Schemas) -> Value {
     content.into()
 }
 
+fn good_description(output: &Output) -> String {
+    let Some(part) = &output.part else { return "The answer to this item.".to_owned() };
+    let raw = match (&*part.kind, &*output.kind) {
+        ("text", _) => ", in text/plain",
+        ("bytes", "bytes") => ", in application/octet-stream or the media type of the parts",
+        _ => "",
+    };
+    format!(
+        "The answer to this item, whole in application/json. In text/event-stream, in application/x-ndjson{raw}, if `accept` \
+         names it, each part of the answer when it is made."
+    )
+}
+
 fn answers(output: &Output, schemas: &Schemas) -> Value {
     let mut content = Map::new();
+    if let Some(part) = &output.part {
+        let raw = (part.kind == "text").then_some(TEXT);
+        content.extend([EVENTS, LINES].into_iter().chain(raw).map(|media| (media.to_owned(), json!({}))));
+    }
     for &media in offers(&output.kind) {
         let body = match (media, output.kind.as_str()) {
             ("application/msgpack", "bytes" | "image") => json!({ "schema": output.schema }),
@@ -228,6 +245,26 @@ fn arrays_schema(arrays: &[ArraySpec]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_in_parts_names_the_types_of_its_streams() {
+        let output = |kind: &str, part: Option<Box<Output>>| Output {
+            kind: kind.to_owned(),
+            arrays: Vec::new(),
+            schema: serde_json::from_str("{}").unwrap(),
+            part,
+        };
+        let schemas = Schemas { item: json!({}), form: json!({}), answer: json!({}) };
+        let named = |output: &Output| {
+            let content = answers(output, &schemas);
+            [EVENTS, LINES, TEXT].map(|media| content.get(media).is_some())
+        };
+        let in_parts = |kind| output("object", Some(Box::new(output(kind, None))));
+        assert_eq!(named(&output("object", None)), [false; 3]);
+        assert_eq!(named(&in_parts("object")), [true, true, false]);
+        assert_eq!(named(&in_parts("text")), [true; 3]);
+        assert!(good_description(&in_parts("text")).contains("in text/plain, if"));
+    }
 
     #[test]
     fn what_is_base64_in_json_is_a_file_in_a_form() {

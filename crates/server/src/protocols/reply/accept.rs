@@ -12,12 +12,12 @@ pub(crate) fn is_msgpack(media: &str) -> bool {
 }
 
 /// What a client takes. Empty: anything.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Accept {
     ranges: SmallVec<[Range; 4]>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Range {
     media: Box<str>,
     /// How much of the type it names: 0 `*/*`, 1 `type/*`, 2 `type/subtype`.
@@ -49,6 +49,23 @@ impl Accept {
         }
         let covering = self.ranges.iter().filter(|range| range.covers(media));
         covering.max_by_key(|range| (range.precision, range.quality)).map_or(0, |range| range.quality)
+    }
+
+    /// How welcome the most welcome type is that the client names and that is none of these.
+    pub(crate) fn quality_of_others(&self, offers: &[&str]) -> u16 {
+        let is_other = |range: &&Range| range.precision > 0 && !offers.iter().any(|offer| range.covers(offer));
+        self.ranges.iter().filter(is_other).map(|range| range.quality).max().unwrap_or(0)
+    }
+
+    /// Whether the client takes this type and names it in full.
+    pub(crate) fn names(&self, media: &str) -> bool {
+        self.ranges.iter().any(|range| range.precision == 2 && range.quality > 0 && range.covers(media))
+    }
+
+    /// Whether the client takes nothing but some of these types.
+    pub(crate) fn takes_only(&self, offers: &[&str]) -> bool {
+        let is_one = |range: &Range| range.precision == 2 && offers.iter().any(|offer| range.covers(offer));
+        !self.ranges.is_empty() && self.ranges.iter().all(|range| range.quality == 0 || is_one(range))
     }
 
     /// The most welcome of these; the first among equals.

@@ -15,8 +15,23 @@ static THROTTLE: Mutex<Throttle> = Mutex::new(Throttle::new());
 /// ended because their client did not read are in every log, as many as fit. What clients did wrong and what had to wait is
 /// only in that of the level `debug`.
 pub(crate) fn tell(request_id: &str, deployment: Option<&str>, failure: &Failure) {
+    line(request_id, deployment, failure, is_fault(failure.outcome), "");
+}
+
+/// Says that a stream was broken off. Whatever the reason is, its client cannot read it anywhere else.
+pub(crate) fn tell_of_break(request_id: &str, deployment: Option<&str>, failure: &Failure, media: &str) {
+    line(
+        request_id,
+        deployment,
+        failure,
+        true,
+        &format!("; its stream was broken off, because {media} cannot say that"),
+    );
+}
+
+fn line(request_id: &str, deployment: Option<&str>, failure: &Failure, is_shown: bool, more: &str) {
     let (reason, detail) = (failure.outcome.reason(), failure.model_text.as_ref().unwrap_or(&failure.detail));
-    if !is_fault(failure.outcome) {
+    if !is_shown {
         tracing::debug!(request_id, deployment, reason, "request {request_id}: {reason}: {detail}");
         return;
     }
@@ -27,7 +42,7 @@ pub(crate) fn tell(request_id: &str, deployment: Option<&str>, failure: &Failure
             "{untold} more failed requests have no line here; --access-log has one for each request"
         );
     }
-    tracing::warn!(request_id, deployment, reason, "request {request_id}: {reason}: {detail}");
+    tracing::warn!(request_id, deployment, reason, "request {request_id}: {reason}: {detail}{more}");
 }
 
 fn is_fault(outcome: Outcome) -> bool {

@@ -11,15 +11,20 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::Response;
 use jitney_core::tables::outcome::Outcome;
-use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// What a stream of answers is: it fails inside its protocol, never as a stream.
-pub(crate) type ReplyStream = Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>;
+/// A failed answer whose form cannot say that it failed. Its body has no end: HTTP/1.1 closes the connection before the last
+/// chunk, and HTTP/2 resets the stream.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer failed, and its media type cannot say that")]
+pub(crate) struct BrokenOff;
+
+/// What a stream of answers is. Most fail inside their protocol, and never as a stream.
+pub(crate) type ReplyStream = Pin<Box<dyn Body<Data = Bytes, Error = BrokenOff> + Send>>;
 
 /// What every route gives.
 pub(crate) type Reply = Response<ReplyBody>;
@@ -207,9 +212,9 @@ impl Drop for ReplyBody {
 
 impl Body for ReplyBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let body = &mut *self;
         match &mut body.content {
             Content::Whole(data) => {

@@ -16,8 +16,10 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const MSGPACK: &str = "application/msgpack";
 pub(crate) const NPY: &str = "application/x-npy";
-const TEXT: &str = "text/plain";
+pub(crate) const TEXT: &str = "text/plain";
 pub(crate) const OCTETS: &str = "application/octet-stream";
+pub(crate) const EVENTS: &str = "text/event-stream";
+pub(crate) const LINES: &str = "application/x-ndjson";
 
 /// A rendered answer.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Rendered {
     pub(crate) body: Bytes,
 }
 
+/// What answers in parts are written as.
+const STREAMS: &[&str] = &[EVENTS, LINES];
 const OF_TEXT: &[&str] = &[JSON, TEXT, MSGPACK];
 const OF_ARRAY: &[&str] = &[JSON, NPY, MSGPACK];
 const OF_DOCUMENT: &[&str] = &[JSON, MSGPACK];
@@ -44,14 +48,19 @@ pub(crate) fn offers(kind: &str) -> &'static [&'static str] {
 /// Refuses what no answer of this kind could ever satisfy, before anything is computed for it.
 pub(crate) fn check_accept(kind: &str, accept: &Accept) -> Result<(), Failure> {
     // Only the model knows the media type of bytes and images, and what else it may return.
-    if !["text", "object", "array", "arrays"].contains(&kind) {
+    if !["text", "object", "array", "arrays"].contains(&kind) && !accept.takes_only(STREAMS) {
         return Ok(());
     }
     choose(accept, offers(kind)).map(|_| ())
 }
 
 fn unacceptable(accept: &Accept, offers: &[&str]) -> Failure {
-    Failure::new(Outcome::NotAcceptable, format!("accept {} covers none of {}", accept.text(), offers.join(", ")))
+    let streams: Vec<&str> = STREAMS.iter().copied().filter(|media| accept.names(media)).collect();
+    let detail = match streams[..] {
+        [] => format!("accept {} covers none of {}", accept.text(), offers.join(", ")),
+        _ => format!("this model answers whole, and not as {}; accept {}", streams.join(" or "), offers.join(" or ")),
+    };
+    Failure::new(Outcome::NotAcceptable, detail)
 }
 
 /// The answer in the most welcome type. `alone`: no other answer came with it from the worker.
@@ -119,7 +128,7 @@ fn of_single(part: &OutputPart) -> SmallVec<[&str; 3]> {
 }
 
 /// The type of bytes, without parameters such as a charset, which `accept` has not.
-fn own_type(part: &OutputPart) -> &str {
+pub(crate) fn own_type(part: &OutputPart) -> &str {
     part.media_type().and_then(|media| media.split(';').next()).map_or(OCTETS, str::trim_end)
 }
 
@@ -308,5 +317,20 @@ mod tests {
         assert!(check_accept("array", &accept("application/x-npy")).is_ok());
         assert!(check_accept("arrays", &accept("application/x-npy")).is_err());
         assert!(check_accept("image", &accept("image/png")).is_ok());
+    }
+
+    #[test]
+    fn a_client_that_wants_a_stream_of_a_whole_answer_reads_what_to_accept() {
+        for (kind, offers) in [
+            ("text", "application/json or text/plain or application/msgpack"),
+            ("image", "image/* or application/json or application/msgpack"),
+        ] {
+            let failure = check_accept(kind, &accept("text/event-stream")).unwrap_err();
+            let says = format!("this model answers whole, and not as text/event-stream; accept {offers}");
+            assert_eq!(failure.detail, says);
+            assert!(check_accept(kind, &accept("text/event-stream, */*;q=0.1")).is_ok());
+        }
+        let failure = check_accept("object", &accept("text/*")).unwrap_err();
+        assert!(failure.detail.contains("covers none of application/json"), "{}", failure.detail);
     }
 }

@@ -173,7 +173,8 @@ async fn route(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Probl
     let headers = &head.headers;
     match called(state, head) {
         Some((deployment, Shape::One)) if head.method == Method::POST => {
-            Ok(exchange.answer(&One { state, deployment, headers }, body).await)
+            let has_chunks = head.version > Version::HTTP_10;
+            Ok(exchange.answer(&One { state, deployment, headers, has_chunks }, body).await)
         }
         Some((deployment, Shape::Many)) if head.method == Method::POST => {
             Ok(Box::pin(exchange.answer(&Many { state, deployment, headers, id }, body)).await)

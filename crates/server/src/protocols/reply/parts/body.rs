@@ -1,27 +1,30 @@
 //! The body of an answer that comes in parts, and how it begins: what fails before the first part has its own status.
+//! What fails later is written in the form of the answer, or breaks the body off.
 
 use crate::base::offload;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::request::parts::{AnswerParts, PartEvent};
 use crate::protocols::reply::failure_log;
 use crate::protocols::reply::parts::form::PartsForm;
-use crate::protocols::reply::payload::{Ending, Reply, ReplyBody};
+use crate::protocols::reply::payload::{BrokenOff, Ending, Reply, ReplyBody};
+use crate::protocols::reply::render::OCTETS;
 use crate::values::answer::{Answer, Failure};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use jitney_core::tables::outcome::Outcome;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// Without a part for so long, the head of the answer leaves, and later a comment: proxies give silent connections up.
 const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 /// Parts that wait are written together, up to about this many bytes.
 const TOGETHER: usize = 64 << 10;
+/// An error of a body drops what the connection has not written yet. So it comes this long after the last part.
+const BREAKS_AFTER: Duration = Duration::from_millis(100);
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Whose answer it is, and what its client may see.
@@ -41,14 +44,25 @@ pub(crate) struct OpenAnswer {
 impl OpenAnswer {
     /// The answer to a request of HTTP, once its first part is there. A failure before that has its own status.
     pub(crate) async fn reply(mut self) -> Result<Reply, (Failure, Ticket)> {
-        let first = match timeout(LONGEST_SILENCE, self.parts.next()).await {
+        let patience = if self.form.comment().is_empty() { Duration::MAX } else { LONGEST_SILENCE };
+        let first = match timeout(patience, self.parts.next()).await {
             Ok(PartEvent::End(item, answer, Some(ticket))) => match answer.result {
                 Err(failure) => return Err((self.recipient.shown(failure), ticket)),
                 Ok(_) => Some(PartEvent::End(item, answer, Some(ticket))),
             },
             first => first.ok(),
         };
-        let media = HeaderValue::from_static(self.form.media());
+        if let Err(failure) = self.begin(first.as_ref()) {
+            let ticket = match first {
+                Some(PartEvent::End(_, _, Some(mut ticket))) => {
+                    ticket.set_outcome(failure.outcome);
+                    ticket
+                }
+                _ => self.parts.give_up(failure.outcome),
+            };
+            return Err((failure, ticket));
+        }
+        let media = HeaderValue::from_str(self.form.media()).unwrap_or(HeaderValue::from_static(OCTETS));
         let first_part = self.parts.until_first_part();
         let (body, ending) = self.body(first);
         ending.set_first_part(first_part);
@@ -60,13 +74,24 @@ impl OpenAnswer {
         Ok(reply)
     }
 
+    fn begin(&mut self, first: Option<&PartEvent>) -> Result<(), Failure> {
+        match first {
+            Some(PartEvent::Part(_, values)) => self.form.begin(values),
+            Some(PartEvent::End(_, answer, _)) => {
+                answer.result.as_ref().map_or(Ok(()), |values| self.form.begin(values))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The body that writes its events, `next` first, and where the ticket of the request is after the end.
     pub(crate) fn body(self, next: Option<PartEvent>) -> (PartsBody, Ending) {
         let OpenAnswer { parts, form, recipient } = self;
         let ending = Ending::default();
-        let writer = Box::new(Writer { parts: Some(parts), next, form, recipient, ending: ending.clone() });
+        let ends = ending.clone();
+        let writer = Box::new(Writer { parts: Some(parts), next, form, recipient, breaks_off: false, ending: ends });
         let silence = Box::pin(sleep(LONGEST_SILENCE));
-        (PartsBody { writer: Some(writer), heavy: None, silence }, ending)
+        (PartsBody { writer: Some(writer), heavy: None, silence, breaks: None }, ending)
     }
 }
 
@@ -89,6 +114,8 @@ pub(crate) struct PartsBody {
     heavy: Option<Heavy>,
     /// Rings when nothing was sent for long.
     silence: Pin<Box<Sleep>>,
+    /// Rings when the body may be broken off.
+    breaks: Option<Pin<Box<Sleep>>>,
 }
 
 /// Writes events in the form that the client takes.
@@ -99,6 +126,8 @@ struct Writer {
     next: Option<PartEvent>,
     form: Box<dyn PartsForm>,
     recipient: Recipient,
+    /// The answer has failed, and its form cannot say that.
+    breaks_off: bool,
     ending: Ending,
 }
 
@@ -186,6 +215,11 @@ impl Writer {
     }
 
     fn fail(&mut self, out: &mut Vec<u8>, ticket: &Ticket, failure: Failure) {
+        if !self.form.can_say_failures() {
+            failure_log::tell_of_break(&self.recipient.request_id, ticket.deployment(), &failure, self.form.media());
+            self.breaks_off = true;
+            return;
+        }
         failure_log::tell(&self.recipient.request_id, ticket.deployment(), &failure);
         let failure = self.recipient.shown(failure);
         self.form.failure(out, &failure, &self.recipient.request_id);
@@ -206,9 +240,9 @@ impl Drop for Writer {
 
 impl Body for PartsBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let body = &mut *self;
         let out = loop {
             if let Some(heavy) = &mut body.heavy {
@@ -223,22 +257,30 @@ impl Body for PartsBody {
             if !out.is_empty() {
                 break out;
             }
+            if writer.breaks_off {
+                let breaks = body.breaks.get_or_insert_with(|| Box::pin(sleep(BREAKS_AFTER)));
+                ready!(breaks.as_mut().poll(cx));
+                return Poll::Ready(Some(Err(BrokenOff)));
+            }
             if writer.parts.is_none() {
                 return Poll::Ready(None);
             }
+            let comment = writer.form.comment();
             body.heavy = Writer::begin_heavy(&mut body.writer);
             if body.heavy.is_none() {
+                if comment.is_empty() {
+                    return Poll::Pending;
+                }
                 ready!(body.silence.as_mut().poll(cx));
-                break body.writer.as_ref().map(|writer| writer.form.comment().to_vec()).unwrap_or_default();
+                break comment.to_vec();
             }
         };
-        let rings = tokio::time::Instant::now() + LONGEST_SILENCE;
-        body.silence.as_mut().reset(rings);
+        body.silence.as_mut().reset(Instant::now() + LONGEST_SILENCE);
         Poll::Ready(Some(Ok(Frame::data(out.into()))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.writer.as_ref().is_some_and(|writer| writer.parts.is_none())
+        self.writer.as_ref().is_some_and(|writer| writer.parts.is_none() && !writer.breaks_off)
     }
 }
 

@@ -15,8 +15,6 @@ use crate::protocols::reply::problem::ProblemDocument;
 use crate::protocols::reply::value;
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 
-pub(crate) const EVENTS: &str = "text/event-stream";
-
 /// The form.
 #[derive(Debug)]
 pub(crate) struct Events;

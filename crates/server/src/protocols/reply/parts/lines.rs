@@ -9,10 +9,9 @@
 use crate::protocols::reply::parts::events::{end_as_json, on_one_line};
 use crate::protocols::reply::parts::form::PartsForm;
 use crate::protocols::reply::problem::ProblemDocument;
+use crate::protocols::reply::render::LINES;
 use crate::protocols::reply::value;
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
-
-pub(crate) const LINES: &str = "application/x-ndjson";
 
 /// The form.
 #[derive(Debug)]

@@ -4,3 +4,4 @@ pub(crate) mod body;
 pub(crate) mod events;
 pub(crate) mod form;
 pub(crate) mod lines;
+pub(crate) mod raw;
