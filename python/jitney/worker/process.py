@@ -195,8 +195,6 @@ class Loaded:
     resolved: Resolved
     model: LoadedModel
     codecs: Sequence[Codec]
-    answering: Sequence[Callable[..., object]]
-    """Of each served method a function that returns whole answers."""
 
 
 class Worker:
@@ -281,20 +279,17 @@ class Worker:
         who = f"{assignment.deployment}/{assignment.replica}"
         most = min(resolved.options.max_batch_size, assignment.most_items or resolved.options.max_batch_size)
         tried = replace(resolved.options, max_batch_size=most)
-        answering = [
-            whole(
-                model.of(each.function_name).predict,
+        profile: dict[str, list[tuple[int, float]]] = {}
+        for each, codec in zip(deployment.served, codecs, strict=True):
+            name = each.function_name
+            method = f"{name}: " if deployment.methods else ""
+            answer = whole(
+                model.of(name).predict,
                 codec,
                 batched=tried.batched,
                 most_s=most_s(tried),
                 most_bytes=tried.max_answer_bytes,
             )
-            for each, codec in zip(deployment.served, codecs, strict=True)
-        ]
-        profile: dict[str, list[tuple[int, float]]] = {}
-        for each, codec, answer in zip(deployment.served, codecs, answering, strict=True):
-            name = each.function_name
-            method = f"{name}: " if deployment.methods else ""
             profile[name if deployment.methods else ""] = warm_up(
                 answer,
                 codec,
@@ -304,7 +299,7 @@ class Worker:
                 method=name,
             )
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": profile})
-        return self._loop(Loaded(deployment, resolved, model, codecs, answering), who)
+        return self._loop(Loaded(deployment, resolved, model, codecs), who)
 
     def _loop(self, loaded: "Loaded", who: str) -> Runs:
         """Return the loop that serves a model which is loaded and warm."""
@@ -317,10 +312,10 @@ class Worker:
             self._check = IdleCheck(model.check, options.check_interval_s)
         health = Health()
         replicas: dict[str, Replica] = {}
-        for each, codec, answer in zip(deployment.served, loaded.codecs, loaded.answering, strict=True):
+        for each, codec in zip(deployment.served, loaded.codecs, strict=True):
             method = model.of(each.function_name)
             if each.examples and health.test is None:
-                health.test = partial(still_answers, answer, codec, each.examples[0])
+                health.test = partial(still_answers, method.predict, codec, options, each.examples[0])
             replicas[each.function_name] = replica_class(codec)(
                 self._link,
                 method.predict,

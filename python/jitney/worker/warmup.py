@@ -10,7 +10,7 @@ from jitney.config.layers import DeploymentOptions
 from jitney.errors import ConfigError, JitneyError, OutOfMemory
 from jitney.failures import one_line, printable
 from jitney.worker.memory import is_out_of_memory, let_go
-from jitney.worker.streams.whole import Endless
+from jitney.worker.streams.whole import Endless, whole
 
 Value = TypeVar("Value")
 
@@ -20,6 +20,8 @@ SLOW_PROFILE_S = 2.0
 """All sizes are measured only if that promises to take less."""
 LONGEST_ANSWER_S = 60.0
 """Longest wait for the end of one answer in parts: all steps that it needs have been made by then."""
+LONGEST_TEST_S = 1.0
+"""Longest test of a model that answers in parts: its worker does nothing else meanwhile."""
 
 
 def warm_up(  # noqa: PLR0913 -- each is another part of the worker
@@ -77,10 +79,19 @@ def most_s(options: DeploymentOptions) -> float:
     return min(LONGEST_ANSWER_S, options.stream_timeout_s)
 
 
-def still_answers(predict: Callable[..., object], codec: Codec, example: object) -> None:
-    """Call `predict` again on an example. A model whose answer did not end in the warm-up need not end it now."""
+def still_answers(predict: Callable[..., object], codec: Codec, options: DeploymentOptions, example: object) -> None:
+    """Call `predict` again on an example. A model that has worked on it for long enough need not end its answer."""
+    answer = whole(predict, codec, batched=options.batched, most_s=most_test_s(options))
     with suppress(Endless):
-        try_out(predict, codec, [example])
+        try_out(answer, codec, [example])
+
+
+def most_test_s(options: DeploymentOptions) -> float:
+    """Return the seconds after which a test of the model goes on without the end of an answer in parts.
+
+    The front takes a worker that says nothing for `batch_timeout_s` for hung.
+    """
+    return min(LONGEST_TEST_S, options.batch_timeout_s / 4)
 
 
 def _measured(run: Callable[[int], float], largest: int) -> list[tuple[int, float]]:

@@ -223,6 +223,36 @@ def test_an_answer_that_does_not_end_cuts_the_warm_up_short(tmp_path: Path, caps
     assert "the answer has not ended: it has 10,000 parts, the last one is 'a'" in said
 
 
+SLOW = """
+import time
+from collections.abc import Iterator
+import jitney
+
+STEPS = []
+
+@jitney.deployment(batched=False, examples=["a"], stream_timeout_s=0.5, batch_timeout_s=0.2)
+def endless(text: str) -> Iterator[jitney.Step[str]]:
+    if text == "bad":
+        raise ValueError("a bad one")
+    STEPS.append([])
+    while True:
+        time.sleep(0.01)
+        STEPS[-1].append(text)
+        yield text
+"""
+
+
+def test_the_test_of_a_model_is_no_hang(tmp_path: Path) -> None:
+    """The front takes silence of `batch_timeout_s` for a hang, and the test of a model is silent."""
+    link, place = (
+        assign(FakeLink([FakeBatch(number, ["bad"]) for number in range(2)]), "endless"),
+        target(tmp_path, SLOW),
+    )
+    assert live(spec(place), link) == 0
+    warm_up, test = sys.modules[Path(place).stem].STEPS
+    assert 0 < len(test) <= 10 < len(warm_up)
+
+
 def test_a_part_of_a_wrong_type_ends_the_load(tmp_path: Path) -> None:
     link = assign(FakeLink(), "endless")
     assert live(spec(target(tmp_path, ENDLESS.replace("yield texts", "yield [7]"))), link) == 1

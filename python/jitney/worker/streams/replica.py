@@ -15,6 +15,7 @@ from jitney.worker.replica import BatchState, Replica
 from jitney.worker.splitting import Failure, predict_split
 from jitney.worker.streams.items import Items
 from jitney.worker.streams.whole import Endless, steps, whole
+from jitney.worker.warmup import most_test_s
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results
@@ -72,7 +73,7 @@ class StreamReplica(Replica):
         return Items(self._codec, batch, decoded, results, self._options.max_answer_bytes)
 
     def _compute_again(self, kept: Callable[[], tuple[Any, ...]]) -> None:
-        again = whole(self._predict, self._codec, batched=self._options.batched, most_s=self._options.stream_timeout_s)
+        again = whole(self._predict, self._codec, batched=self._options.batched, most_s=most_test_s(self._options))
         with suppress(Endless):
             again(*kept())
 
