@@ -156,6 +156,12 @@ def triton_answer(load: str, body: bytes, headers: dict[str, str]) -> Any:
     )
 
 
+def triton_text(_: str, body: bytes, __: dict[str, str]) -> str:
+    """The joined text of a stream. An event without a text belongs to an item of a batch that goes on."""
+    events = [json.loads(line.removeprefix(b"data:")) for line in body.splitlines() if line.startswith(b"data:")]
+    return "".join(event.get("text", "") for event in events)
+
+
 # ── infinity: OpenAI's form ─────────────────────────────────────────────────
 
 
@@ -225,11 +231,42 @@ def streamed(whole: dict[str, Server]) -> dict[str, Server]:
     def queues(variant: str) -> list[Cell]:
         return [Cell({"variant": variant, "fast_queue": is_fast}) for is_fast in (False, True)]
 
+    def triton(name: str, title: str, *cells: Cell) -> Server:
+        source = "https://triton-inference-server.github.io/pytriton/latest/inference_callables"
+        server = of(name, "pytriton", title, source, "{python} {at}/pytriton_streams.py", *cells)
+        path = "/v2/models/served/generate_stream"
+        return replace(server, request=lambda load, item: simple(load, item, path), answer=triton_text)
+
     litserve = ("https://lightning.ai/docs/litserve/features/streaming", "{python} {at}/litserve_streams.py")
+    in_messages = {"PYTRITON_NO_TENSORSTORE": "1"}  # small tensors are faster there than in shared memory
     address = "--host 127.0.0.1 --port {port}"
     servers = (
         of("litserve-loop", "litserve", "LitServe, its loop", *litserve, *queues("loop")),
         of("litserve-batch", "litserve", "LitServe, batches that yield", *litserve, *queues("batches")),
+        of(
+            "litserve-one",
+            "litserve",
+            "LitServe, one item for each call",
+            *litserve,
+            Cell({"variant": "one", "enable_async": False, "fast_queue": True}),
+            Cell({"variant": "one", "enable_async": True, "fast_queue": False}),
+            Cell({"variant": "one", "enable_async": True, "fast_queue": True}),
+        ),
+        triton("pytriton-loop", "PyTriton, steps in a task", Cell(), Cell({}, in_messages)),
+        replace(
+            triton(
+                "pytriton-batch",
+                "PyTriton, batches that yield",
+                Cell({"variant": "batches", "max_queue_delay_microseconds": 5_000}),
+                Cell({"variant": "batches", "max_queue_delay_microseconds": 1_000}, in_messages),
+                Cell({"variant": "batches", "max_queue_delay_microseconds": 5_000}, in_messages),
+            ),
+            loads=("stream-noop",),
+            missing={
+                "stream-sleepy": "an item that has ended gets empty events until its batch has ended, and the load "
+                "generator counts them as parts"
+            },
+        ),
         of(
             "ray-stream",
             "ray",

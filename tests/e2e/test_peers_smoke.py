@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 catalog: Any = importlib.import_module("peers.catalog")
 environments: Any = importlib.import_module("peers.environments")
 generator: Any = importlib.import_module("peers.generator")
+loads: Any = importlib.import_module("peers.loads")
 measure: Any = importlib.import_module("peers.measure")
 plan: Any = importlib.import_module("peers.plan")
 process: Any = importlib.import_module("peers.process")
@@ -22,6 +23,13 @@ reports: Any = importlib.import_module("peers.report")
 
 FASTAPI = all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn"))
 TINY = plan.Plan(("noop",), ("closed 1", "open 60%"), repetitions=1, seconds=0.5)
+
+# Servers with answers in parts whose environment `make peers` has installed, and its Python.
+INSTALLED = {
+    name: environments.python_of(server)
+    for name, server in catalog.SERVERS.items()
+    if "stream-noop" in server.loads and server.requirements and environments.is_installed(server)
+}
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +76,31 @@ def test_parts_of_jitney_and_fastapi_are_measured_and_written(tmp_path: Path) ->
     for sample in written["samples"]:
         assert sample["figures"]["parts_s"] > 0 and sample["figures"]["first_p50_ms"] > 0
         assert sample["figures"]["broken"] == 0
+
+
+@pytest.mark.parametrize("name", ["litserve-one", "pytriton-loop", "pytriton-batch", "bentoml-stream"])
+@pytest.mark.timeout(180)
+def test_each_setting_of_a_server_streams_all_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name not in INSTALLED:
+        pytest.skip(f"{name} is not installed here (make peers PEERS={name})")
+
+    def python_of(_: object) -> Path:
+        return INSTALLED[name]
+
+    monkeypatch.setattr(environments, "python_of", python_of)
+    server = catalog.SERVERS[name]
+    for load in server.loads:
+        for cell in server.cells:
+            one = measure.start(server, load, cell)  # compares the texts of 16 streams at once
+            item = loads.STREAMS[load].distinct(3)
+            try:
+                _, body, _ = process.send(one.offer.port, server.request(load, item), 30)
+                figures = generator.named("bench").closed(one.offer, 2, 0.5)
+            finally:
+                one.process.stop()
+            events = [line for line in body.splitlines() if line.startswith(b"data:") and b"[DONE]" not in line]
+            assert len(events) == item["parts"]
+            assert figures["answered"] > 0 and figures["broken"] == figures["refused"] == 0
 
 
 @pytest.mark.timeout(180)

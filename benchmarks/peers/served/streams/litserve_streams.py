@@ -1,14 +1,16 @@
-"""LitServe's streams: its loop for continuous batching, or a batch that yields.
+"""LitServe's streams: its loop for continuous batching, a batch that yields, or one item for each call.
 
-https://lightning.ai/docs/litserve/features/streaming, and `ContinuousBatchingLoop` of litserve.loops.
+https://lightning.ai/docs/litserve/features/streaming and .../async-concurrency, and `ContinuousBatchingLoop` of
+litserve.loops.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 import litserve
 import models
 import parts
+from engine import Engine
 from litserve.loops import ContinuousBatchingLoop
 from litserve.loops.continuous_batching_loop import Output
 from litserve.utils import LitAPIStatus
@@ -70,13 +72,62 @@ class InBatches(litserve.LitAPI):
             yield [parts.event(part) if part else "" for part in made]
 
 
+class OneItem(litserve.LitAPI):
+    """The default loop: the next item begins when the one before has ended."""
+
+    def setup(self, device: str) -> None: ...
+
+    def decode_request(self, request):
+        return request
+
+    def predict(self, item: Any) -> Iterator[str]:
+        writing = parts.begin(item)
+        while writing.left:
+            (part,) = parts.step([writing])
+            yield part
+
+    def encode_response(self, output: Iterator[str]):
+        for part in output:
+            yield parts.event(part)
+
+
+class OneItemAsync(litserve.LitAPI):
+    """The default loop with `enable_async`: a coroutine for each item, and an engine that steps."""
+
+    def setup(self, device: str) -> None:
+        self.engine = Engine()
+
+    async def decode_request(self, request):
+        return request
+
+    async def predict(self, item: Any) -> AsyncGenerator[str, None]:
+        async for part in self.engine.generate(item):
+            yield part
+
+    async def encode_response(self, output: AsyncIterator[str]):
+        async for part in output:
+            yield parts.event(part)
+
+
+def api() -> litserve.LitAPI:
+    settings: dict[str, Any] = {"api_path": "/inference", "stream": True}
+    match models.SETTINGS.get("variant"):
+        case "batches":
+            return InBatches(**settings, max_batch_size=parts.MAX_ITEMS, batch_timeout=0.005)
+        case "one" if models.SETTINGS.get("enable_async"):
+            return OneItemAsync(**settings, enable_async=True)
+        case "one":
+            return OneItem(**settings)
+        case _:
+            return InSteps(**settings, loop=ContinuousBatchingLoop())
+
+
 if __name__ == "__main__":
-    settings = {"api_path": "/inference", "stream": True}
-    if models.SETTINGS.get("variant") == "batches":
-        api = InBatches(**settings, max_batch_size=parts.MAX_ITEMS, batch_timeout=0.005)
-    else:
-        api = InSteps(**settings, loop=ContinuousBatchingLoop())
     server = litserve.LitServer(
-        api, accelerator="cpu", workers_per_device=1, fast_queue=models.SETTINGS.get("fast_queue", False)
+        api(),
+        accelerator="cpu",
+        workers_per_device=1,
+        fast_queue=models.SETTINGS.get("fast_queue", False),
+        timeout=60,  # seconds in the queue, as many as the clients wait
     )
     server.run(host="127.0.0.1", port=models.PORT, log_level="warning", generate_client_file=False, access_log=False)
