@@ -173,11 +173,11 @@ def main() -> int:
     loads = tuple(resumed or loads_of(arguments.loads))
     are_streams = loads[0] in STREAMS
     listed = [SERVERS["jitney"], *(SERVERS[name] for name in chosen)]
+    if arguments.install_only:
+        install(listed, arguments.max_download_gb, None)  # what could not be installed has been said
+        return 0
     # A server with a separate entry for answers in parts is only one row of each table.
     servers = [one for one in listed if set(one.loads) & set(loads) or one.missing.keys() & set(loads)]
-    if arguments.install_only:
-        install(servers, arguments.max_download_gb, None)  # what could not be installed has been said
-        return 0
 
     generator = named(arguments.generator)
     if arguments.resume:

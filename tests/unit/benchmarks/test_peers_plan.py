@@ -192,6 +192,18 @@ def test_a_run_that_goes_on_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.M
     assert method["notes"] == [note for note in begun["method"]["notes"] if "used up" not in note]
 
 
+def test_a_row_of_answers_in_parts_is_installed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def install(server: Any, _max_download_gb: float) -> None:
+        asked.append(server.name)
+
+    monkeypatch.setattr(command.environments, "install", install)
+    monkeypatch.setattr(sys, "argv", ["bench_peers.py", "--install-only", "--peers", "mosec-stream"])
+    assert command.main() == 0
+    assert asked == ["jitney", "mosec-stream"]
+
+
 def test_pytriton_gets_the_array_that_the_model_made(monkeypatch: pytest.MonkeyPatch) -> None:
     served = importlib.import_module("peers.served.models")
     vectors = np.eye(3, 384, dtype=np.float32)
