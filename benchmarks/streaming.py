@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import leaving
 from scenarios import CHAT, Figures, Measure, Scenario, Settings, Target, between, figure, of_program, ratio
 from servers import Running
 
@@ -77,6 +78,10 @@ def sleepy(running: Running, settings: Settings) -> dict[str, float]:
     return figures | {"ceiling_parts_s": ceiling, "of_ceiling": figures["parts_s"] / ceiling}
 
 
+def half_leave(running: Running, settings: Settings) -> dict[str, float]:
+    return leaving.figures(running, CHATTY, settings.seconds * LONGER)
+
+
 def offline_parts_s() -> float:
     """How many parts a second the model makes without a server, all places taken: it sleeps longer than requested."""
     began, steps = time.perf_counter(), 50
@@ -107,6 +112,7 @@ def delays_ms(running: Running, seconds: float) -> Iterator[float]:
 
 NOOP_64, NOOP_1, SOCKET = "parts: no-op, 64 streams", "parts: no-op, 1 stream", "parts: from a step to the socket"
 STEPS, BATCHES = "parts: 8 ms + 0.2 ms per item, in steps", "parts: 8 ms + 0.2 ms per item, in batches"
+LEAVING = "parts: 8 ms + 0.2 ms per item, half of the clients leave"
 CHUNKS_64 = "parts: no-op, 64 streams, OpenAI chat"
 SMOLLM2 = "parts: SmolLM2, 8 users"
 
@@ -117,6 +123,7 @@ SCENARIOS = [
     Scenario(SOCKET, "stamps", to_the_socket, ("jitney",), needs=None),
     Scenario(STEPS, "steps", sleepy, ("jitney",), needs=None),
     Scenario(BATCHES, "batches", sleepy, ("jitney",), needs=None),
+    Scenario(LEAVING, "steps", half_leave, ("jitney",), needs=None),
     of_program(SMOLLM2, "smollm2", "engine", "jitney"),
 ]
 
@@ -135,6 +142,7 @@ TARGETS = [
     Target("from a step to the client's socket, p50, ms", 0.15, True, figure(SOCKET, "socket_p50_ms")),
     Target("steps of a sleeping model, of the ceiling", 0.98, False, figure(STEPS, "of_ceiling")),
     Target("mean time of a stream, in steps / in batches", 0.5, True, mean_of_batches),
+    Target("steps of items / begun before their clients left", 1.01, True, figure(LEAVING, "of_wanted")),
     Target(
         "tokens/s of SmolLM2 / its engine alone, 8 users", 0.97, False, between(SMOLLM2, "tokens_s", "jitney", "engine")
     ),
