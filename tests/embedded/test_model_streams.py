@@ -180,6 +180,9 @@ def test_a_stream_that_is_used_as_the_other_kind_says_how_to_read_it() -> None:
             with pytest.raises(TypeError, match=says):
                 async with stream:
                     pass
+            with pytest.raises(TypeError, match=says):
+                async for _ in stream:
+                    pass
 
         asyncio.run(wait_for())
         assert list(stream) == ["a", "b"]

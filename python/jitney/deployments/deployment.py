@@ -234,6 +234,22 @@ def _check_steps(deployment: Deployment) -> None:
     for name in ("admit", "step", "release"):
         if is_async(getattr(deployment.obj, name, None)):
             raise TargetError(f"{kind}.{name} is `async def`: write `def {name}`; one thread runs all steps")
+        if name != "admit" and not _takes_states(deployment.obj, name):
+            raise TargetError(
+                f"{kind}.{name} takes one list, the states of several items: write `def {name}(self, states)`"
+            )
+
+
+def _takes_states(kind: object, name: str) -> bool:
+    """Whether a method can be called with one list. What is not a plain method is not looked into."""
+    method: object = inspect.getattr_static(kind, name, None)
+    if not inspect.isfunction(method):
+        return True
+    try:
+        inspect.signature(method).bind(None, [])
+    except TypeError:
+        return False
+    return True
 
 
 @overload

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from jitney.types.image import Image, is_pillow_type
+from jitney.types.steps import NOTHING, Declared
 
 
 def strip(annotation: Any) -> Any:
@@ -110,7 +111,21 @@ def show(annotation: Any) -> str:
     """Write a type as the user would."""
     if isinstance(annotation, type) and not get_args(annotation):
         return "jitney.Image" if annotation is Image else annotation.__qualname__
-    return str(annotation).replace("typing.", "")
+    text = str(annotation)
+    for step, declared in _steps_in(annotation):
+        types = (declared.part,) if declared.answer is NOTHING else (declared.part, declared.answer)
+        text = text.replace(str(step), f"jitney.Step[{', '.join(map(show, types))}]")
+    return text.replace("typing.", "")
+
+
+def _steps_in(annotation: Any) -> Iterator[tuple[Any, Declared]]:
+    """Yield each `jitney.Step[...]` in an annotation, and what it was made of."""
+    for extra in getattr(annotation, "__metadata__", ()):
+        if isinstance(extra, Declared):
+            yield annotation, extra
+            return
+    for inner in get_args(annotation):
+        yield from _steps_in(inner)
 
 
 def filled(annotation: Any, known: Mapping[Any, Any]) -> Any:

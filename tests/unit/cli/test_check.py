@@ -433,3 +433,47 @@ def paint(text: str) -> Iterator[jitney.Step[jitney.Image, jitney.Image]]:
 """
     assert check(source) == 1
     assert "jitney.End needs `answer=`" in capsys.readouterr().err
+
+
+GENERATOR = """
+from collections.abc import Iterator
+from typing import Any
+import jitney
+
+@jitney.deployment(batched=False, examples=["one"])
+def parts(text: str) -> Iterator[jitney.Step[PART]]:
+    yield from SAYS
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "says", "message"),
+    [
+        ("str", "['a']\n    return 'whole'", "its `return 'whole'` reaches no client; yield jitney.End(answer=…)"),
+        ("str", "['a', jitney.End]", "of type type; write jitney.End()"),
+        ("str, int", "['a']", "got `str`; without jitney.End(answer=…) the answer is the parts put together"),
+        ("int, str", "[1]", "but returned list for this one; without jitney.End(answer=…) the answer is the parts"),
+    ],
+)
+def test_a_generator_that_ends_in_a_wrong_way_is_told_how_to_end(
+    part: str, says: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(GENERATOR.replace("PART", part).replace("SAYS", says)) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_answer_that_is_annotated_as_object_may_be_anything() -> None:
+    assert check(GENERATOR.replace("PART", "object").replace("SAYS", "['a', 1, b'c', [2.5]]")) == 0
+
+
+def test_parts_of_bytes_are_shown_with_their_length_and_type(capsys: pytest.CaptureFixture[str]) -> None:
+    says = "[bytes(900), jitney.Response(bytes(800), 'audio/wav'), jitney.Response({'a': 1})]"
+    assert check(GENERATOR.replace("PART", "Any").replace("SAYS", says)) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    shown = [line.rpartition(" after ")[0] for line in lines if line.startswith("part ")]
+    zeros = repr(bytes(12)) + "…"
+    assert shown == [
+        f"part 900 bytes {zeros}",
+        f"part Response audio/wav, 800 bytes {zeros}",
+        "part Response {a: int 1}",
+    ]

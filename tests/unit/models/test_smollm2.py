@@ -1,4 +1,4 @@
-"""The ready-made language model: what it says, when it stops, and that no text depends on the others."""
+"""The ready-made language model: what it says, when it stops, and that chats do not mix."""
 
 import importlib.util
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -412,6 +412,20 @@ def test_what_cannot_work_in_steps_is_refused_in_clear_words() -> None:
     refused(NoList, r"step returns str; it returns a list with what is new of each item: list\[jitney.Step\[str\]\]")
     refused(NoType, "step returns nothing that is annotated")
     refused(Later, "admit is `async def`: write `def admit`")
+
+
+def test_a_release_without_states_and_a_step_that_yields_are_refused() -> None:
+    class NoStates:
+        def admit(self, texts: list[str]) -> list[str]: ...
+        def step(self, states: list[str]) -> list[jitney.Step[str]]: ...
+        def release(self) -> None: ...
+
+    class Yields:
+        def admit(self, texts: list[str]) -> list[str]: ...
+        def step(self, states: list[str]) -> Iterator[list[jitney.Step[str, int]]]: ...
+
+    refused(NoStates, r"release takes one list, the states of several items: write `def release\(self, states\)`")
+    refused(Yields, r"returns .*Iterator\[list\[jitney.Step\[str, int\]\]\]; it returns a list")
 
 
 def test_a_class_that_would_lose_its_steps_is_refused() -> None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jitney.codecs import tags
 from jitney.types.image import Image
+from jitney.types.response import Response
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Results
 
 WIDTH = 100
 TOLERANCE = 1e-3
+BYTES_SHOWN = 12
 
 
 @dataclass(slots=True)
@@ -68,6 +70,11 @@ def show_input(value: object) -> str:
         return f"Image {value.width} x {value.height}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _show_array(value)
+    if isinstance(value, Response):
+        media = f"{value.media_type}, " if value.media_type else ""
+        return _cut(f"Response {media}{show_input(value.content)}")
+    if isinstance(value, bytes) and len(value) > BYTES_SHOWN:
+        return f"{len(value)} bytes {value[:BYTES_SHOWN]!r}…"
     shown, kind = repr(value), type(value).__name__
     return _cut(shown if shown.startswith(kind) else f"{kind} {shown}")
 

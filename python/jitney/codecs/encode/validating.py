@@ -66,8 +66,13 @@ def validate(declared: Output, answers: Sequence[Any]) -> None:
         except Exception as error:
             raise InvalidOutput(
                 f"{declared.method} is annotated to return {_shown(declared)} for each item, but returned "
-                f"a {cast('type[Any]', type(answer)).__qualname__}: {refusal(error).message}"
+                f"a {cast('type[Any]', type(answer)).__qualname__}: {refusal(error).message}{whole_hint(declared)}"
             ) from None
+
+
+def whole_hint(declared: Output) -> str:
+    """Say where the whole answer of a model in parts comes from; empty of other models."""
+    return "" if declared.part is None else "; without jitney.End(answer=…) the answer is the parts put together"
 
 
 def _converter(item: Any) -> Callable[[Any], object]:
@@ -76,7 +81,7 @@ def _converter(item: Any) -> Callable[[Any], object]:
 
         return Adapter(item).validate_python
 
-    if by_pydantic(item) or not of_answer(item) or holds(item, _is_foreign):
+    if by_pydantic(item) or not of_answer(item) or holds(item, _has_no_decoder):
         return _taken  # cannot be read back
     hook = raw_hook if holds(item, is_array_type) else plain_hook
 
@@ -88,9 +93,13 @@ def _converter(item: Any) -> Callable[[Any], object]:
     return settling(convert, item, any_dtype=True)
 
 
-def _is_foreign(annotation: Any) -> bool:
-    """Whether this is an array of another library than numpy, or an image of Pillow's."""
-    return is_pillow_class(annotation) or (is_array_type(annotation) and fault_of_array(annotation) is not None)
+def _has_no_decoder(annotation: Any) -> bool:
+    """Whether this is `object`, an array of another library than numpy, or an image of Pillow's."""
+    return (
+        annotation is object
+        or is_pillow_class(annotation)
+        or (is_array_type(annotation) and fault_of_array(annotation) is not None)
+    )
 
 
 def _taken(answer: Any) -> object:

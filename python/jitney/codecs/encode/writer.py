@@ -14,7 +14,7 @@ from jitney.codecs import tags
 from jitney.codecs.arrays import host_array, is_array, is_array_type, listed
 from jitney.codecs.completing import completing
 from jitney.codecs.encode.answers import named_arrays
-from jitney.codecs.encode.validating import DeclaredArrays, validate
+from jitney.codecs.encode.validating import DeclaredArrays, validate, whole_hint
 from jitney.codecs.plain import plain_hook, raw_hook, without_dataclasses
 from jitney.codecs.refusals import verdict_of
 from jitney.errors import InvalidOutput
@@ -26,6 +26,7 @@ from jitney.types.arrays import TOKENS, Embeddings
 from jitney.types.host import dtype_name
 from jitney.types.image import Image, is_pillow, is_pillow_type
 from jitney.types.response import Response
+from jitney.types.steps import End
 
 if TYPE_CHECKING:
     from jitney._core import Results
@@ -255,10 +256,11 @@ class Writer:
         if self._is_part:
             raise InvalidOutput(
                 f"{self._declared.method} is annotated to yield parts of type {expected}, but one part is "
-                f"{shown(answer)}, of type {got}"
+                f"{shown(answer)}, of type {got}{'; write jitney.End()' if answer is End else ''}"
             )
         raise InvalidOutput(
             f"{self._declared.method} is annotated to return {expected} for each item, but returned {got} for this one"
+            f"{whole_hint(self._declared)}"
         )
 
 

@@ -239,6 +239,10 @@ class SyncParts(_Received[Part_co]):
             """Say how a stream is read."""
             raise self._misused("a stream is not awaited")
 
+        def __aiter__(self) -> object:
+            """Say how a stream is read."""
+            raise self._misused("this stream is for threads, whose calls wait")
+
         async def __aenter__(self) -> object:
             """Say how a stream is read."""
             raise self._misused("this stream is for threads, whose calls wait")

@@ -1,7 +1,7 @@
 """A generator as a function that returns whole answers: for warm-up, tests and checks, which take no parts."""
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final, cast
@@ -40,7 +40,8 @@ def whole(  # noqa: PLR0913 -- what is named bounds a trial
     def call(*arguments: Any) -> object:
         items = [_Item() for _ in range(len(arguments[0]) if batched else 1)]
         began, made = clock(), 0
-        stream = steps(predict(*arguments), lambda: [item.is_open for item in items], batched=batched)
+        made_steps = steps(predict(*arguments), lambda: [item.is_open for item in items], batched=batched)
+        stream = _without_value(made_steps)
         with closing(stream):
             for outcomes in stream:
                 made += 1
@@ -114,17 +115,31 @@ class _Item:
             self.parts.append(outcome)
 
 
-def steps(stream: Any, wanted: Callable[[], Sequence[bool]], *, batched: bool) -> Generator[Sequence[Any]]:
-    """Yield what each step of a generator says, one outcome for each item; `wanted` is sent to it at each `yield`."""
+def _without_value(stream: Generator[Sequence[Any], Any, Any]) -> Generator[Sequence[Any]]:
+    """Yield what a generator yields. InvalidOutput if it returns a value, which no client would get."""
+    returned = yield from stream
+    if returned is not None:
+        raise InvalidOutput(
+            f"predict yields, so its `return {shown(returned)}` reaches no client; "
+            "yield jitney.End(answer=…) as the last, or a part"
+        )
+
+
+def steps(stream: Any, wanted: Callable[[], Sequence[bool]], *, batched: bool) -> Generator[Sequence[Any], Any, Any]:
+    """Yield what each step of a generator says, one outcome for each item; `wanted` is sent to it at each `yield`.
+
+    Returns what the generator returns.
+    """
     if not hasattr(stream, "__next__"):
         raise InvalidOutput(f"predict is annotated as a generator, but it returned a {type(stream).__qualname__}")
     send = cast("Callable[[Any], Any] | None", getattr(stream, "send", None)) if batched else None
     try:
-        with suppress(StopIteration):
-            outcomes = next(stream)
-            while True:
-                yield outcomes if batched else (outcomes,)
-                outcomes = send(wanted()) if send else next(stream)
+        outcomes = next(stream)
+        while True:
+            yield outcomes if batched else (outcomes,)
+            outcomes = send(wanted()) if send else next(stream)
+    except StopIteration as ended:
+        return ended.value
     finally:
         close = getattr(stream, "close", None)
         if close is not None:
