@@ -11,8 +11,10 @@ use jitney_core::config::options::ServerOptions;
 use jitney_server::engine::deployment::Inbound;
 use jitney_server::engine::reply::{PartSent, ReplySender};
 use jitney_server::protocols::connection::listen;
+use jitney_server::values::answer::{Answer, Timing};
 use jitney_server::values::call::Call;
 use jitney_server::values::tensor::Tag;
+use smallvec::SmallVec;
 use std::os::unix::fs::PermissionsExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -117,6 +119,15 @@ async fn an_http2_client_that_takes_a_byte_now_and_then_is_dropped() {
     assert_eq!(front.state.ledger.untaken.amount(), 0);
 }
 
+/// A connection whose client reads up to this many bytes of a stream that it does not look at.
+async fn http2_with(front: &Front, window: u32) -> (SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
+    let socket = TokioIo::new(TcpStream::connect(&front.address).await.unwrap());
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let builder = builder.initial_stream_window_size(window).initial_connection_window_size(1 << 20);
+    let (sender, connection) = builder.handshake(socket).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
 /// Asks for an answer in parts. Returns its item, and the answer once it begins.
 async fn stream(
     sender: &mut SendRequest<Full<Bytes>>,
@@ -130,6 +141,11 @@ async fn stream(
     (call, reply, pending.await.unwrap().unwrap())
 }
 
+/// The end of an answer that was in its parts.
+fn whole() -> Answer {
+    Answer { result: Ok(SmallVec::new()), timing: Timing::default(), tokens: None, end: Some(Box::default()) }
+}
+
 fn say(reply: &mut ReplySender, bytes: usize) {
     let part = output(Tag::Bytes, vec![b'x'; bytes]);
     assert!(matches!(reply.try_part([part].into_iter().collect()), PartSent::Taken | PartSent::NobodyWaits));
@@ -139,11 +155,7 @@ fn say(reply: &mut ReplySender, bytes: usize) {
 async fn a_stream_of_http2_that_is_not_read_ends_alone() {
     let (engine, mut messages) = watched();
     let front = Front::with(ServerOptions { body_timeout_s: 0.2, ..server_options() }, engine).await;
-    let socket = TokioIo::new(TcpStream::connect(&front.address).await.unwrap());
-    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-    let builder = builder.initial_stream_window_size(4096).initial_connection_window_size(1 << 20);
-    let (mut sender, connection) = builder.handshake(socket).await.unwrap();
-    let connection = tokio::spawn(connection);
+    let (mut sender, connection) = http2_with(&front, 4096).await;
     let (stalled, mut stalled_reply, unread) = stream(&mut sender, &mut messages).await;
     let (_, mut reply, mut read) = stream(&mut sender, &mut messages).await;
     (0..8).for_each(|_| say(&mut stalled_reply, 3000));
@@ -162,6 +174,45 @@ async fn a_stream_of_http2_that_is_not_read_ends_alone() {
     let metrics = front.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let counted = "jitney_requests_total{deployment=\"bytes\",outcome=\"too_slow\"} 1\n";
     assert!(metrics.text().contains(counted), "{}", metrics.text());
+}
+
+#[tokio::test]
+async fn a_stream_of_http2_of_which_not_even_the_first_part_is_read_ends() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(ServerOptions { body_timeout_s: 0.2, ..server_options() }, engine).await;
+    let (mut sender, connection) = http2_with(&front, 0).await;
+    let (call, mut reply, unread) = stream(&mut sender, &mut messages).await;
+    (0..8).for_each(|_| say(&mut reply, 1));
+    let ended = tokio::time::timeout(LONG, messages.recv()).await.expect("it ends");
+    assert!(matches!(ended, Some(Inbound::Cancel(id)) if id == call.id));
+    assert!(unread.into_body().collect().await.is_err());
+    assert!(!connection.is_finished());
+    assert_eq!(front.state.ledger.untaken.amount(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_of_http2_that_has_ended_and_is_not_read_ends_alone() {
+    let (engine, mut messages) = watched();
+    let front = Front::with(ServerOptions { body_timeout_s: 0.2, ..server_options() }, engine).await;
+    let (mut sender, connection) = http2_with(&front, 4096).await;
+    let (_, mut ended_reply, unread) = stream(&mut sender, &mut messages).await;
+    let (_, mut reply, mut read) = stream(&mut sender, &mut messages).await;
+    say(&mut ended_reply, 5000);
+    assert!(ended_reply.end(whole()));
+    let untaken = &front.state.ledger.untaken;
+    let mut was_unread = false;
+    while !was_unread || untaken.amount() > 4000 {
+        was_unread |= untaken.amount() > 4000;
+        say(&mut reply, 1);
+        assert!(read.frame().await.unwrap().is_ok(), "the other stream goes on");
+    }
+    assert!(unread.into_body().collect().await.is_err(), "its client can see that it is not whole");
+    say(&mut reply, 5000);
+    assert!(reply.end(whole()));
+    let rest = read.collect().await.unwrap().to_bytes();
+    assert!(rest.ends_with(b"event: end\ndata: {\"reason\":\"stop\"}\n\n"), "{rest:?}");
+    assert!(!connection.is_finished());
+    assert_eq!(untaken.amount(), 0);
 }
 
 #[tokio::test]

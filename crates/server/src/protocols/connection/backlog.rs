@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
+/// What a piece of a stream of HTTP/2 takes in memory next to its bytes, in bytes. A model may make thousands of tiny ones.
+const PIECE_BYTES: usize = 256;
 /// How often `overdue` looks.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -31,6 +34,8 @@ struct State {
     ends: BTreeMap<Instant, usize>,
     /// Of streams that have ended, as long as something of them waits.
     adopted: Vec<Arc<ResponseBacklog>>,
+    /// Of the task that waits until nothing waits here.
+    waker: Option<Waker>,
 }
 
 impl ResponseBacklog {
@@ -52,6 +57,21 @@ impl ResponseBacklog {
         if stream.end().is_some() {
             self.lock().adopted.push(stream.clone());
         }
+    }
+
+    /// Waits until its client has taken everything.
+    pub(crate) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.ends.is_empty() {
+            return Poll::Ready(());
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether its client has taken everything.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.lock().ends.is_empty()
     }
 
     /// It ends because its client has not taken what waits.
@@ -98,6 +118,11 @@ impl Drop for Untaken {
                 answers.remove();
             }
         }
+        let waker = if state.ends.is_empty() { state.waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -111,10 +136,23 @@ pub(crate) fn counted(data: Bytes, backlog: &Arc<ResponseBacklog>, silence: Dura
     Bytes::from_owner(CountedAnswer(data, untaken))
 }
 
+/// The same for a piece of a stream of HTTP/2, however short it is: a window without room holds it, and all that comes
+/// behind it, for any time. The protocol keeps thousands of short ones.
+pub(crate) fn counted_in_stream(data: Bytes, backlog: &Arc<ResponseBacklog>, silence: Duration) -> Bytes {
+    let data = detached(data);
+    let untaken = hold_with(data.len(), PIECE_BYTES, backlog, silence);
+    Bytes::from_owner(CountedAnswer(data, untaken))
+}
+
 /// Counts bytes that wait for their client. `silence` is how long a client may take nothing; beyond that it must take all
 /// that waits on its connection at a least rate.
 pub(crate) fn hold(bytes: usize, backlog: &Arc<ResponseBacklog>, silence: Duration) -> Untaken {
-    let held = backlog.account.hold(bytes);
+    hold_with(bytes, 0, backlog, silence)
+}
+
+/// The same, with what they take in memory next to the bytes that are sent.
+fn hold_with(bytes: usize, more: usize, backlog: &Arc<ResponseBacklog>, silence: Duration) -> Untaken {
+    let held = backlog.account.hold(bytes + more);
     let mut state = backlog.lock();
     state.bytes += bytes;
     let end = end(Instant::now(), silence, state.bytes);

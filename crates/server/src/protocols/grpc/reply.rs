@@ -83,7 +83,7 @@ fn percent_encoded(text: &str) -> HeaderValue {
 /// An answer of one message.
 pub(crate) fn message(pieces: MessagePieces) -> Reply {
     let whole = Whole { pieces: pieces.into_iter(), is_ended: false };
-    reply(ReplyBody::stream(Box::pin(whole)))
+    reply(ReplyBody::message(Box::pin(whole)))
 }
 
 /// An answer that comes in pieces. If the client leaves, the task that makes the pieces is aborted.

@@ -33,6 +33,8 @@ pub(crate) type Reply = Response<ReplyBody>;
 #[derive(Debug)]
 pub(crate) struct ReplyBody {
     content: Content,
+    /// A stream that is one message, all of which is here. Its end leaves with it.
+    is_message: bool,
     /// A request is active until its answer has been handed over.
     active: Option<Active>,
     /// Counts the request when the answer has been handed over, or dropped.
@@ -91,7 +93,35 @@ struct Counting {
     activity: Arc<Activity>,
     /// Of its stream in HTTP/2, else of its connection.
     backlog: Arc<ResponseBacklog>,
+    is_http2: bool,
+    /// The end waits until the client has taken all before it: the protocol cannot reset a stream that has ended, so what
+    /// its client has not taken could only end with the whole connection.
+    ends_when_taken: bool,
     silence: Duration,
+    /// They wait until they may leave.
+    trailers: Option<Frame<Bytes>>,
+}
+
+impl Counting {
+    fn counted(&self, data: Bytes) -> Bytes {
+        let count = if self.is_http2 { backlog::counted_in_stream } else { backlog::counted };
+        count(data, &self.backlog, self.silence)
+    }
+
+    /// Whether the stream may end now.
+    fn may_end(&self) -> bool {
+        !self.ends_when_taken || self.backlog.is_taken()
+    }
+
+    /// Waits until the stream may end, if this frame ends it.
+    fn poll_end(&mut self, frame: &mut Option<Result<Frame<Bytes>, BrokenOff>>, cx: &mut Context<'_>) -> Poll<()> {
+        let is_end = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
+        if !is_end || !self.ends_when_taken || self.backlog.poll_taken(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        self.trailers = frame.take().and_then(Result::ok);
+        Poll::Pending
+    }
 }
 
 impl fmt::Debug for Content {
@@ -106,24 +136,30 @@ impl fmt::Debug for Content {
 impl<T: Into<Bytes>> From<T> for ReplyBody {
     fn from(data: T) -> ReplyBody {
         let data = data.into();
-        ReplyBody {
-            content: Content::Whole((!data.is_empty()).then_some(data)),
-            active: None,
-            ticket: None,
-            line: None,
-        }
+        ReplyBody::new(Content::Whole((!data.is_empty()).then_some(data)))
     }
 }
 
 impl ReplyBody {
     /// An answer that comes in pieces while it is computed, such as that of a gRPC stream.
     pub(crate) fn stream(stream: ReplyStream) -> ReplyBody {
-        ReplyBody { content: Content::Stream(stream, None, None), active: None, ticket: None, line: None }
+        ReplyBody::new(Content::Stream(stream, None, None))
+    }
+
+    /// One message of gRPC.
+    pub(crate) fn message(stream: ReplyStream) -> ReplyBody {
+        let mut body = ReplyBody::stream(stream);
+        body.is_message = true;
+        body
     }
 
     /// The answer to one item that comes in parts, whose stream leaves the ticket of its request in `ending`.
     pub(crate) fn parts(stream: ReplyStream, ending: Ending) -> ReplyBody {
-        ReplyBody { content: Content::Stream(stream, None, Some(ending)), active: None, ticket: None, line: None }
+        ReplyBody::new(Content::Stream(stream, None, Some(ending)))
+    }
+
+    fn new(content: Content) -> ReplyBody {
+        ReplyBody { content, is_message: false, active: None, ticket: None, line: None }
     }
 
     /// Counts the request with this body.
@@ -186,8 +222,11 @@ impl ReplyBody {
             }
             // Between two pieces it is the model that is waited for, not the client.
             Content::Stream(_, account, _) => {
+                let is_http2 = stream.is_some();
                 let backlog = stream.unwrap_or_else(|| activity.backlog.clone());
-                *account = Some(Counting { activity: activity.clone(), backlog, silence });
+                let ends_when_taken = is_http2 && !self.is_message;
+                let activity = activity.clone();
+                *account = Some(Counting { activity, backlog, is_http2, ends_when_taken, silence, trailers: None });
             }
         }
         self.active = Some(active);
@@ -223,7 +262,13 @@ impl Body for ReplyBody {
                 Poll::Ready(data.map(|data| Ok(Frame::data(data))))
             }
             Content::Stream(stream, account, ending) => {
-                let frame = ready!(stream.as_mut().poll_frame(cx));
+                let mut frame = match account.as_mut().and_then(|account| account.trailers.take()) {
+                    Some(trailers) => Some(Ok(trailers)),
+                    None => ready!(stream.as_mut().poll_frame(cx)),
+                };
+                if let Some(account) = account {
+                    ready!(account.poll_end(&mut frame, cx));
+                }
                 if let (Some(ticket), Some(line)) = (ending.as_ref().and_then(Ending::take), &mut body.line) {
                     // The status left with the head, whatever came later.
                     line.end(ticket.ended(200));
@@ -234,7 +279,7 @@ impl Body for ReplyBody {
                     _ => {}
                 }
                 let counted = |data| match &*account {
-                    Some(Counting { backlog, silence, .. }) => backlog::counted(data, backlog, *silence),
+                    Some(account) => account.counted(data),
                     None => data,
                 };
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(counted))))
@@ -245,7 +290,9 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(data) => data.is_none(),
-            Content::Stream(stream, ..) => stream.is_end_stream(),
+            Content::Stream(stream, account, _) => {
+                stream.is_end_stream() && account.as_ref().is_none_or(Counting::may_end)
+            }
         }
     }
 
