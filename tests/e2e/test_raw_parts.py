@@ -115,3 +115,37 @@ def test_http_1_0_has_no_chunks_and_gets_the_whole_answer(serve: Serve) -> None:
     assert (b"content-length: 3" in head, body) == (True, b"abc")
     failed = curl(server, "/written", {"text": "ab!"}, "-i", "-0", "-H", f"accept: {TEXT}")
     assert b" 500 " in failed.stdout.splitlines()[0]
+
+
+def test_a_refusal_names_the_forms_of_parts(serve: Serve) -> None:
+    server = serve("speaking.py")
+    also = "; the parts also come as text/event-stream or application/x-ndjson"
+    for path, accept in [("/written", "application/jsonl"), ("/wave", "text/html")]:
+        refused = server.post(path, {"text": "a"}, {"accept": accept})
+        assert (refused.status, refused.json()["detail"].endswith(also)) == (406, True), refused.json()
+    many = server.post("/written/batch", [{"text": "a"}], {"accept": "text/event-stream"})
+    assert many.json()["detail"].startswith("this route answers whole, and not as text/event-stream; accept")
+
+
+def test_the_line_to_try_shows_the_parts(serve: Serve) -> None:
+    server = serve("speaking.py")
+    until(lambda: "try: curl" in server.log(), "the line is there")
+    line = next(line for line in server.log().splitlines() if "try: curl" in line).partition("try: ")[2]
+    ran = subprocess.run(line, shell=True, capture_output=True, check=True, timeout=60)
+    assert ran.stdout.startswith(b'data: "h"\n\ndata: "i"\n\nevent: end\n'), line
+
+
+def test_the_page_shows_parts_as_they_come(serve: Serve, tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node")
+    server = serve("speaking.py")
+    script = Path(__file__).resolve().parents[1] / "node/docs_page.js"
+    address = f"http://127.0.0.1:{server.port}"
+    command = [node, str(script), address, "/written", str(tmp_path / "gate")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    shown = json.loads(ran.stdout)
+    assert shown["early"] == 'data: "a"\n\n', "before the model may say the second letter"
+    assert shown["whole"] == 'data: "a"\n\ndata: "b"\n\nevent: end\ndata: {"reason":"stop"}\n\n'
+    assert shown["status"].startswith("200 in ")
+    assert shown["curl"].startswith(f"curl -N {address}/written -H 'accept: text/event-stream' -H 'content-type")

@@ -24,7 +24,7 @@ def letters(say: Say) -> Iterator[str]:
         yield letter
 
 
-@jitney.deployment(batched=False)
+@jitney.deployment(batched=False, examples=[Say("hi")])
 def written(say: Say) -> Iterator[jitney.Step[str]]:
     """A letter is a part."""
     yield from letters(say)

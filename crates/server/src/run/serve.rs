@@ -164,7 +164,7 @@ async fn drain(
     front: tokio::task::JoinHandle<()>,
     signals: &mut StopSignals,
 ) -> Result<(), Fatal> {
-    tracing::info!("shutting down: finishing what is in");
+    tracing::info!("shutting down: finishing in-flight requests");
     state.set_readiness(Readiness::ending("the server is shutting down"));
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or(Duration::ZERO);
     let work = async {

@@ -24,7 +24,11 @@ pub fn curl_line(address: &str, manifest: &DeploymentManifest, has_keys: bool) -
         }
     };
     let key = if has_keys { "-H \"x-api-key: $JITNEY_CLIENT_KEY\" " } else { "" };
-    Some(format!("curl -s {socket}{url} {key}{body}"))
+    let (flags, accept) = match manifest.output.part {
+        Some(_) => ("-sN", "-H 'accept: text/event-stream' "),
+        None => ("-s", ""),
+    };
+    Some(format!("curl {flags} {socket}{url} {key}{accept}{body}"))
 }
 
 /// What a person types into a browser; a Unix socket has no such thing and stays unchanged.

@@ -129,7 +129,11 @@ impl Dialect for One<'_> {
         let accept = Accept::of(headers);
         let stream = self.stream(&accept);
         if stream.is_none() {
-            render::check_accept(&manifest.output.kind, &accept)?;
+            let checked = render::check_accept(&manifest.output.kind, &accept);
+            checked.map_err(|refused| match manifest.output.part {
+                Some(_) => render::or_in_parts(refused),
+                None => refused,
+            })?;
         }
         Ok(OneHead { reading, accept, stream })
     }

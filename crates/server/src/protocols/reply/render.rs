@@ -54,11 +54,17 @@ pub(crate) fn check_accept(kind: &str, accept: &Accept) -> Result<(), Failure> {
     choose(accept, offers(kind)).map(|_| ())
 }
 
+/// Adds what a model in parts can be read as besides.
+pub(crate) fn or_in_parts(refused: Failure) -> Failure {
+    let detail = format!("{}; the parts also come as {}", refused.detail, STREAMS.join(" or "));
+    Failure { detail, ..refused }
+}
+
 fn unacceptable(accept: &Accept, offers: &[&str]) -> Failure {
     let streams: Vec<&str> = STREAMS.iter().copied().filter(|media| accept.names(media)).collect();
     let detail = match streams[..] {
         [] => format!("accept {} covers none of {}", accept.text(), offers.join(", ")),
-        _ => format!("this model answers whole, and not as {}; accept {}", streams.join(" or "), offers.join(" or ")),
+        _ => format!("this route answers whole, and not as {}; accept {}", streams.join(" or "), offers.join(" or ")),
     };
     Failure::new(Outcome::NotAcceptable, detail)
 }
@@ -326,11 +332,14 @@ mod tests {
             ("image", "image/* or application/json or application/msgpack"),
         ] {
             let failure = check_accept(kind, &accept("text/event-stream")).unwrap_err();
-            let says = format!("this model answers whole, and not as text/event-stream; accept {offers}");
+            let says = format!("this route answers whole, and not as text/event-stream; accept {offers}");
             assert_eq!(failure.detail, says);
             assert!(check_accept(kind, &accept("text/event-stream, */*;q=0.1")).is_ok());
         }
         let failure = check_accept("object", &accept("text/*")).unwrap_err();
         assert!(failure.detail.contains("covers none of application/json"), "{}", failure.detail);
+        let also = "application/msgpack; the parts also come as text/event-stream or application/x-ndjson";
+        let failure = or_in_parts(failure);
+        assert!(failure.detail.ends_with(also), "{}", failure.detail);
     }
 }

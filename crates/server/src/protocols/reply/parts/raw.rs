@@ -3,7 +3,7 @@
 
 use crate::protocols::reply::accept::Accept;
 use crate::protocols::reply::parts::form::PartsForm;
-use crate::protocols::reply::render::{EVENTS, JSON, LINES, MSGPACK, NPY, OCTETS, TEXT, own_type};
+use crate::protocols::reply::render::{EVENTS, JSON, LINES, MSGPACK, NPY, OCTETS, TEXT, or_in_parts, own_type};
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 use crate::values::tensor::Tag;
 use jitney_core::config::manifest::Output;
@@ -65,7 +65,7 @@ impl PartsForm for Raw {
         if accept.quality(own) == 0 {
             let detail =
                 format!("the parts have the type {own}, and accept {} does not cover it; accept {own}", accept.text());
-            return Err(Failure::new(Outcome::NotAcceptable, detail));
+            return Err(or_in_parts(Failure::new(Outcome::NotAcceptable, detail)));
         }
         self.media = part.media_type().unwrap_or(OCTETS).into();
         Ok(())
