@@ -54,7 +54,7 @@ pub(crate) fn check_accept(kind: &str, accept: &Accept) -> Result<(), Failure> {
     choose(accept, offers(kind)).map(|_| ())
 }
 
-/// Adds what a model in parts can be read as besides.
+/// Adds the other forms that a model in parts has.
 pub(crate) fn or_in_parts(refused: Failure) -> Failure {
     let detail = format!("{}; the parts also come as {}", refused.detail, STREAMS.join(" or "));
     Failure { detail, ..refused }
