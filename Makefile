@@ -11,6 +11,8 @@ CHAT := $(VENV)/.chat
 IMAGE := $(VENV)/.image
 # The environment of the stories: large, and used only by them.
 STORIES_ENV ?= .venv-stories
+# The environment of Python clients whose pins differ from requirements-dev.txt.
+CLIENTS_ENV := .venv-clients
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -79,6 +81,21 @@ node-packages: ## install the JavaScript clients for tests, if node is installed
 	@if command -v node >/dev/null && command -v npm >/dev/null; then $(MAKE) tests/node/node_modules/.made; \
 	else echo "· node is not installed: tests of JavaScript clients are skipped"; fi
 
+# What $(VENV) has is visible there and is not installed again; packages of this environment come first. Only wheels: pip
+# runs no code of a package.
+$(CLIENTS_ENV)/.made: tests/clients/requirements.txt $(DEV) | $(EMBEDDING)
+	@echo "· Python clients for tests, in $(CLIENTS_ENV)"
+	@rm -rf $(CLIENTS_ENV)
+	@$(BIN)/python -m venv --without-pip $(CLIENTS_ENV)
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+		"$$($(CLIENTS_ENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/shared.pth"
+	@$(BIN)/python -m pip --python $(CLIENTS_ENV)/bin/python install --quiet --no-compile --only-binary :all: \
+		-r tests/clients/requirements.txt && touch $@ || \
+		echo "· pip could not install them: tests of LiteLLM and LlamaIndex are skipped"
+
+.PHONY: client-packages
+client-packages: $(CLIENTS_ENV)/.made ## install LiteLLM and LlamaIndex for tests, into .venv-clients
+
 .PHONY: build
 build: $(BUILT) ## build the Rust core and install the package into .venv
 
@@ -129,7 +146,7 @@ arch: $(BUILT) $(DEV) ## import directions, file sizes, versions, no paths of on
 # ── Tests ───────────────────────────────────────────────────────────────────
 
 .PHONY: test
-test: $(EMBEDDING) $(DEV) node-packages ## all tests, Rust and Python
+test: $(EMBEDDING) $(DEV) client-packages node-packages ## all tests, Rust and Python
 	@scripts/test
 
 # A path with `site-packages` in it counts as installed, and not as a file that the user edits.
@@ -141,7 +158,7 @@ test-oldest: $(EMBEDDING) $(DEV) ## unit tests of Python with the oldest msgspec
 	@PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest --quiet tests/unit
 
 .PHONY: test-all
-test-all: $(EMBEDDING) $(DEV) node-packages ## all tests, with many more random cases
+test-all: $(EMBEDDING) $(DEV) client-packages node-packages ## all tests, with many more random cases
 	@PROPTEST_CASES=20000 CARGO_TEST_ARGS=--release JITNEY_TEST_LONG=1 scripts/test
 
 .PHONY: fuzz
@@ -209,6 +226,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-peers .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
+	@rm -rf $(VENV) .venv-clients .venv-peers .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
 	@find python bench/python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

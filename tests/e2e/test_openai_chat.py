@@ -12,11 +12,9 @@ from typing import Any
 import openai
 import pytest
 from harness import Serve, Server, serving, until
-from langchain_openai import ChatOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 from openai.types.chat.chat_completion import Choice
-from openai_clients import async_client_of, base_url, client_of
-from pydantic import SecretStr
+from openai_clients import async_client_of, client_of
 
 TEXT = "the bus leaves at noon"
 
@@ -294,11 +292,3 @@ def test_the_native_route_takes_the_same_item(server: Server) -> None:
     )
     with urllib.request.urlopen(request, timeout=60) as reply:
         assert '"reason":"length"' in reply.read().decode()
-
-
-def test_a_framework_on_top_of_the_client(server: Server) -> None:
-    framework = ChatOpenAI(model="echo", base_url=base_url(server), api_key=SecretStr("none"), max_retries=0)
-    assert framework.invoke(TEXT).content == TEXT
-    chunks = list(framework.stream(TEXT, stream_usage=True))
-    assert "".join(str(chunk.content) for chunk in chunks) == TEXT
-    assert sum(chunk.usage_metadata["total_tokens"] for chunk in chunks if chunk.usage_metadata) == 10

@@ -66,3 +66,20 @@ def test_chats_and_completions_from_javascript(serve: Serve) -> None:
     assert late["code"] == "model_failed"
     assert (said["invoked"], said["streamed"]) == (text, text)
     assert said["vercel"] == {"generated": text, "flowed": text, "reason": "stop", "tokens": 6}
+    for framework in ("langchain", "vercel"):
+        came, message = said["late"][framework]
+        assert came == "you"
+        assert "the model failed on this input" in message
+    forbidden, failed = "forbidden cannot be said", "the model failed on this input"
+    assert [status for status, _ in said["statuses"]] == [400, 500, 400, 500]
+    for (_, message), expected in zip(said["statuses"], (forbidden, failed, forbidden, failed), strict=True):
+        assert expected in message
+
+
+def test_javascript_clients_that_leave_end_their_answers(serve: Serve, tmp_path: Path) -> None:
+    server = serve("chatting.py:Echo")
+    seen = run("leaving.js", f"http://127.0.0.1:{server.port}/v1", str(tmp_path))
+    assert list(seen) == ["official", "official_signal", "langchain", "langchain_signal", "vercel_signal"]
+    for name, answer in seen.items():
+        assert answer["first"] == "word", name
+        assert 1 <= answer["written"] < 100, f"{name}: the model wrote {answer['written']} of 1000 words"

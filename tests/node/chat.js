@@ -56,4 +56,35 @@ const vercel = {
   tokens: (await flowing.usage).totalTokens,
 };
 
-console.log(JSON.stringify({ whole, chunks, helped, completion, errors, invoked: invoked.content, streamed, vercel }));
+// What comes before an error, and the error.
+const late = { langchain: ["", null], vercel: ["", null] };
+try {
+  for await (const chunk of await langchain.stream("you hurt")) late.langchain[0] += chunk.content;
+} catch (error) {
+  late.langchain[1] = error.message;
+}
+const failing = streamText({ model: provider(model), prompt: "you hurt", maxRetries: 0, onError() {} });
+for await (const part of failing.fullStream) {
+  if (part.type === "text-delta") late.vercel[0] += part.text;
+  if (part.type === "error") late.vercel[1] = part.error.message ?? part.error;
+}
+
+// Errors before the first part.
+const early = [
+  () => langchain.invoke("forbidden"),
+  async () => { for await (const _ of await langchain.stream("hurt")); },
+  () => generateText({ model: provider(model), prompt: "forbidden", maxRetries: 0 }),
+  () => generateText({ model: provider(model), prompt: "hurt", maxRetries: 0 }),
+];
+const statuses = [];
+for (const ask of early) {
+  try {
+    await ask();
+    statuses.push(null);
+  } catch (error) {
+    statuses.push([error.status ?? error.statusCode, error.message]);
+  }
+}
+
+const frameworks = { invoked: invoked.content, streamed, vercel, late, statuses };
+console.log(JSON.stringify({ whole, chunks, helped, completion, errors, ...frameworks }));

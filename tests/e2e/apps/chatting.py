@@ -14,7 +14,10 @@ class Talk(jitney.Chat):
     """A chat with a field of the model's own."""
 
     gate: str = ""
-    """From its second word on, the answer waits for this file."""
+    """From its second word on, the answer waits for this file.
+
+    At its end it writes its number of words to GATE.released.
+    """
     tools: tuple[str, ...] = ()
 
 
@@ -80,6 +83,8 @@ class Echo:
     def release(self, writings: list[Writing]) -> None:
         for writing in writings:
             print(f"released after {writing.at}", flush=True)
+            if writing.chat.gate:
+                Path(f"{writing.chat.gate}.released").write_text(str(writing.at))
 
 
 @jitney.deployment(task="chat", batched=False)
