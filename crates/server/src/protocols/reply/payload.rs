@@ -76,7 +76,12 @@ impl Ending {
         self.lock().first_part = timing;
     }
 
-    /// Whether the connection ends because its client did not take what there was.
+    /// The answer ends because its client did not take what there was.
+    pub(crate) fn give_up(&self) {
+        self.lock().is_given_up = true;
+    }
+
+    /// Whether it ends for that.
     pub(crate) fn is_given_up(&self) -> bool {
         self.lock().is_given_up
     }
@@ -237,9 +242,12 @@ impl Drop for ReplyBody {
     fn drop(&mut self) {
         if let Content::Stream(_, account, Some(ending)) = &self.content {
             let ending = ending.clone();
-            ending.lock().is_given_up = account
+            if account
                 .as_ref()
-                .is_some_and(|account| account.backlog.is_given_up() || account.activity.backlog.is_given_up());
+                .is_some_and(|account| account.backlog.is_given_up() || account.activity.backlog.is_given_up())
+            {
+                ending.give_up();
+            }
             // The stream says how its request ends.
             self.content = Content::Whole(None);
             if let (Some(ticket), Some(line)) = (ending.take(), &mut self.line) {

@@ -163,11 +163,14 @@ impl Writer {
 
     /// Begins to write a heavy event, if one is next.
     fn begin_heavy(this: &mut Option<Box<Writer>>) -> Option<Heavy> {
-        let mut writer = this.take_if(|writer| writer.next.is_some())?;
-        let event = writer.next.take()?;
-        Some(Box::pin(offload::run(weight(&event), move || {
+        let weight = weight(this.as_ref()?.next.as_ref()?);
+        let mut writer = this.take()?;
+        // The writer keeps the event until then: if it is dropped before, it knows what was not written.
+        Some(Box::pin(offload::run(weight, move || {
             let mut out = Vec::new();
-            writer.event(&mut out, event);
+            if let Some(event) = writer.next.take() {
+                writer.event(&mut out, event);
+            }
             writer.flush(&mut out);
             (writer, out)
         })))
@@ -226,14 +229,27 @@ impl Writer {
     }
 }
 
-/// Says how the request ends if its client did not read. A client that has left is counted by the parts themselves.
+/// Says how the request ends if its client did not read to the end. A client that has left before the end came is counted by the
+/// parts themselves.
 impl Drop for Writer {
     fn drop(&mut self) {
-        let Some(parts) = self.parts.take_if(|parts| parts.is_given_up() || self.ending.is_given_up()) else { return };
-        let ticket = parts.give_up(Outcome::TooSlow);
-        let detail = "the client did not read its answer for too long (body_timeout_s); its connection was closed";
-        let failure = Failure::new(Outcome::TooSlow, detail);
-        failure_log::tell(&self.recipient.request_id, ticket.deployment(), &failure);
+        let Some(parts) = self.parts.take() else { return };
+        let is_too_slow = parts.is_given_up() || self.ending.is_given_up();
+        let outcome = if is_too_slow { Outcome::TooSlow } else { Outcome::Cancelled };
+        let ticket = match self.next.take() {
+            // The end has come, and was not written.
+            Some(PartEvent::End(_, _, Some(mut ticket))) => {
+                ticket.set_outcome(outcome);
+                ticket
+            }
+            _ if is_too_slow => parts.give_up(outcome),
+            _ => return,
+        };
+        if is_too_slow {
+            let detail =
+                "the client did not read its answer for too long (body_timeout_s); its stream or connection was closed";
+            failure_log::tell(&self.recipient.request_id, ticket.deployment(), &Failure::new(outcome, detail));
+        }
         self.ending.set(ticket);
     }
 }
@@ -289,5 +305,55 @@ fn weight(event: &PartEvent) -> usize {
     match event {
         PartEvent::Part(_, values) => values.iter().map(|value| value.data.len()).sum(),
         PartEvent::End(_, answer, _) => answer.bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ledger::Ledger;
+    use crate::base::telemetry::Telemetry;
+    use crate::engine::deployment::{Deployment, Inbound};
+    use crate::engine::program_values::{Terms, call};
+    use crate::engine::request;
+    use crate::engine::request::RequestItems;
+    use crate::open_inference::tests::manifest;
+    use crate::protocols::reply::parts::events::Events;
+    use crate::values::answer::Timing;
+    use crate::values::call::Part;
+    use crate::values::tensor::Tag;
+    use serde_json::json;
+    use smallvec::smallvec;
+    use std::sync::Arc;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn an_end_that_is_not_written_counts_once_and_not_as_ok() {
+        for (is_given_up, outcome) in [(false, "cancelled"), (true, "too_slow")] {
+            let (telemetry, (inbound, mut engine)) = (Telemetry::new(), mpsc::unbounded_channel());
+            let text = json!({ "kind": "text", "arrays": [], "schema": true });
+            let manifest = Arc::new(manifest(text.clone(), text, json!({})));
+            let deployment = Arc::new(Deployment::new(manifest, inbound, &telemetry));
+            let part = Part { tag: Tag::Text, tensor: None, data: Bytes::from_static(b"a").into() };
+            let call = call(&deployment.manifest, smallvec![part], &Terms::default());
+            let items = RequestItems::new(&deployment, smallvec![call], 1).unwrap();
+            let connection = Ledger::default().connection();
+            let opened = request::open_parts(&deployment, items, &connection, 1 << 20, Duration::MAX);
+            let Ok(mut parts) = opened else { panic!("it is refused") };
+            let Some(Inbound::Submit(_, reply)) = engine.recv().await else { panic!("an item") };
+            reply.end(Answer { result: Ok(smallvec![]), timing: Timing::default(), tokens: None, end: None });
+            let end = parts.next().await;
+            let recipient = Recipient { request_id: String::new(), shows_errors: true };
+            let (body, ending) = OpenAnswer { parts, form: Box::new(Events), recipient }.body(Some(end));
+            if is_given_up {
+                ending.give_up();
+            }
+            drop(body);
+            drop(ending.take());
+            let text = telemetry.text();
+            let counted: Vec<_> =
+                text.lines().filter(|line| line.contains("requests_total{") && !line.ends_with(" 0")).collect();
+            assert_eq!(counted, [format!("jitney_requests_total{{deployment=\"m\",outcome=\"{outcome}\"}} 1")]);
+        }
     }
 }
