@@ -98,9 +98,8 @@ struct Counting {
     activity: Arc<Activity>,
     /// Of its stream in HTTP/2, else of its connection.
     backlog: Arc<ResponseBacklog>,
-    is_http2: bool,
-    /// The end waits until the client has taken all before it: the protocol cannot reset a stream that has ended, so what
-    /// its client has not taken could only end with the whole connection.
+    /// Of a stream of HTTP/2 that is not one message. Its end waits until the client has taken all before it: the protocol cannot
+    /// reset a stream that has ended, so what its client has not taken could only end with the whole connection.
     ends_when_taken: bool,
     silence: Duration,
     /// They wait until they may leave.
@@ -109,7 +108,7 @@ struct Counting {
 
 impl Counting {
     fn counted(&self, data: Bytes) -> Bytes {
-        let count = if self.is_http2 { backlog::counted_in_stream } else { backlog::counted };
+        let count = if self.ends_when_taken { backlog::counted_in_stream } else { backlog::counted };
         count(data, &self.backlog, self.silence)
     }
 
@@ -227,11 +226,10 @@ impl ReplyBody {
             }
             // Between two pieces it is the model that is waited for, not the client.
             Content::Stream(_, account, _) => {
-                let is_http2 = stream.is_some();
+                let ends_when_taken = stream.is_some() && !self.is_message;
                 let backlog = stream.unwrap_or_else(|| activity.backlog.clone());
-                let ends_when_taken = is_http2 && !self.is_message;
                 let activity = activity.clone();
-                *account = Some(Counting { activity, backlog, is_http2, ends_when_taken, silence, trailers: None });
+                *account = Some(Counting { activity, backlog, ends_when_taken, silence, trailers: None });
             }
         }
         self.active = Some(active);
