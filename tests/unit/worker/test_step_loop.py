@@ -179,6 +179,17 @@ def test_the_log_names_the_method_that_failed(capsys: pytest.CaptureFixture[str]
     assert "predict" not in said
 
 
+def test_an_empty_model_without_room_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+    full = Spell()
+    full.room = 0
+    run(full, {0: [Keyed(1, ["a"])], 1: [Keyed(2, ["b"])]})
+    assert capsys.readouterr().err.count("admit returned jitney.LATER while the model held no item") == 1
+    busy = Spell()
+    busy.room = 1
+    run(busy, {0: [Keyed(1, ["abc"])], 1: [Keyed(2, ["b"])]})
+    assert "jitney.LATER" not in capsys.readouterr().err
+
+
 def test_items_join_and_leave_between_steps() -> None:
     model = Spell()
     link = run(model, {0: [Keyed(1, ["abc"])], 1: [Keyed(2, ["xy", "z"])]})

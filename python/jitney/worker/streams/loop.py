@@ -75,6 +75,8 @@ class StepLoop:
         self._ends = False
         self._is_out_of_memory = False
         """All items together were too many for the memory of the device, since the last step was sent."""
+        self._has_refused_alone = False
+        """`admit` has once returned jitney.LATER while no item was active."""
 
     def run(self) -> None:
         """Serve until the end, or until the model is broken, which raises WorkerBroken."""
@@ -156,7 +158,19 @@ class StepLoop:
                 items.later(position)
             else:
                 items.fail(position, self._not_admitted(items, position, state, failure.error, alone=failure.alone))
+        if not self._active and any(isinstance(found, Later) for part in split.parts for found in part.output):
+            self._log_refused_alone()
         return len(items.open(positions))
+
+    def _log_refused_alone(self) -> None:
+        """Say once that an item found no room in an empty model: no end of another item will make room for it."""
+        if not self._has_refused_alone:
+            self._has_refused_alone = True
+            detail = (
+                "admit returned jitney.LATER while the model held no item; the item is offered again after a pause, "
+                "until its deadline; if it can never fit, return an exception for it"
+            )
+            self._replica.log_failure("admit", InvalidOutput(detail))
 
     def _take_admitted(self, active: Active) -> None:
         items, position, found = active.items, active.position, active.state
