@@ -149,16 +149,17 @@ class StepLoop:
                 self._replica.end_child()
 
         keys = batch.keys
-        split = self._search(admit, items.open(positions))
+        split, has_later = self._search(admit, items.open(positions)), False
         for part in split.parts:
             for position, found in zip(part.positions, cast("Sequence[Any]", part.output), strict=True):
                 self._take_admitted(Active(items, position, state, found, keys[decoded.indices[position]]))
+                has_later |= isinstance(found, Later)
         for position, failure in split.failures.items():
             if self._lacks_room(failure.error, self._active):
                 items.later(position)
             else:
                 items.fail(position, self._not_admitted(items, position, state, failure.error, alone=failure.alone))
-        if not self._active and any(isinstance(found, Later) for part in split.parts for found in part.output):
+        if has_later and not self._active:
             self._log_refused_alone()
         return len(items.open(positions))
 
