@@ -6,7 +6,7 @@ use crate::open_inference::request::{Parameter, Parameters};
 use crate::open_inference::strings;
 use crate::open_inference::tensor::{Tensor, quoted};
 use crate::protocols::open_inference::read::Binary;
-use crate::protocols::reply::value::{json_value, not_finite};
+use crate::protocols::reply::value::{json_string, json_value, not_finite};
 use crate::values::answer::{Answer, Failure, OutputPart};
 use crate::values::tensor::{Tag, TensorType};
 use jitney_core::tables::outcome::Outcome;
@@ -30,12 +30,12 @@ pub(crate) fn write(
     let room = |tensor: &Tensor| tensor.data.len() * if binary.wants(&tensor.name) { 1 } else { 2 } + 128;
     let mut body = Vec::with_capacity(256 + tensors.iter().map(room).sum::<usize>());
     body.extend_from_slice(b"{\"model_name\":");
-    string(&mut body, head.model);
+    json_string(&mut body, head.model);
     body.extend_from_slice(b",\"model_version\":");
-    string(&mut body, head.version);
+    json_string(&mut body, head.version);
     if !head.id.is_empty() {
         body.extend_from_slice(b",\"id\":");
-        string(&mut body, head.id);
+        json_string(&mut body, head.id);
     }
     if !head.kept.is_empty() {
         body.extend_from_slice(b",\"parameters\":");
@@ -48,7 +48,7 @@ pub(crate) fn write(
             body.push(b',');
         }
         body.extend_from_slice(b"{\"name\":");
-        string(&mut body, &tensor.name);
+        json_string(&mut body, &tensor.name);
         // A Vec takes every byte.
         let _ = write!(body, ",\"datatype\":\"{}\",\"shape\":[", tensor.datatype.name());
         for (place, axis) in tensor.shape.iter().enumerate() {
@@ -82,15 +82,10 @@ pub(crate) fn weight(answers: &[Answer], unnamed: &str, binary: &Binary, is_comp
     parts.map(one).sum()
 }
 
-fn string(out: &mut Vec<u8>, text: &str) {
-    // A Vec takes every byte.
-    let _ = serde_json::to_writer(out, text);
-}
-
 fn parameters(out: &mut Vec<u8>, parameters: &Parameters) {
     for (place, (name, value)) in parameters.iter().enumerate() {
         out.push(if place == 0 { b'{' } else { b',' });
-        string(out, name);
+        json_string(out, name);
         out.push(b':');
         let _ = match value {
             Parameter::Bool(value) => serde_json::to_writer(&mut *out, value),
@@ -120,7 +115,7 @@ fn data(out: &mut Vec<u8>, mut tensor: Tensor) -> Result<(), Failure> {
                 let text = std::str::from_utf8(&element)
                     .map_err(|_| unsayable(&tensor.name, "it has elements that are not UTF-8"))?;
                 out.extend_from_slice(separator);
-                string(out, text);
+                json_string(out, text);
                 separator = b",";
             }
             out.push(b']');

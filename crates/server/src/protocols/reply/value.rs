@@ -70,7 +70,8 @@ pub(crate) fn msgpack(body: &mut Vec<u8>, parts: &[OutputPart]) -> Result<(), Fa
     Ok(())
 }
 
-fn json_string(out: &mut Vec<u8>, text: &str) {
+/// Appends a string of JSON.
+pub(crate) fn json_string(out: &mut Vec<u8>, text: &str) {
     // A Vec takes every byte.
     let _ = serde_json::to_writer(out, text);
 }

@@ -6,6 +6,7 @@ use crate::items::document::{Document, json_fault};
 use crate::open_inference::request::{Parameter, Parameters, Wishes};
 use crate::open_inference::signature::{Base, Form, Nested, Signature};
 use crate::open_inference::tensor::{Shape, quoted, refused};
+use crate::protocols::reply::value::json_string;
 use crate::protocols::request::input;
 use crate::protocols::request::input::{DecodedItem, Reading};
 use crate::protocols::request::object::Members;
@@ -149,8 +150,7 @@ fn document(signature: &Signature, inputs: &[Option<&str>]) -> Vec<u8> {
     for (slot, raw) in signature.inputs.iter().zip(inputs) {
         let Some(raw) = raw else { continue };
         document.push(if document.is_empty() { b'{' } else { b',' });
-        // A Vec takes every byte.
-        let _ = serde_json::to_writer(&mut document, &slot.name);
+        json_string(&mut document, &slot.name);
         document.push(b':');
         document.extend_from_slice(raw.as_bytes());
     }

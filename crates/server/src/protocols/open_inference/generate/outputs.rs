@@ -5,7 +5,7 @@ use crate::protocols::open_inference::error;
 use crate::protocols::reply::parts::events::event;
 use crate::protocols::reply::parts::form::PartsForm;
 use crate::protocols::reply::problem::Problem;
-use crate::protocols::reply::value::json_value;
+use crate::protocols::reply::value::{json_string, json_value};
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 use crate::values::tensor::{Tag, TensorType};
 use smallvec::smallvec;
@@ -32,13 +32,13 @@ impl OutputWriter {
         let mut begin = b"{".to_vec();
         if !id.is_empty() {
             begin.extend_from_slice(b"\"id\":");
-            string(&mut begin, id);
+            json_string(&mut begin, id);
             begin.push(b',');
         }
         begin.extend_from_slice(b"\"model_name\":");
-        string(&mut begin, &deployment.manifest.name);
+        json_string(&mut begin, &deployment.manifest.name);
         begin.extend_from_slice(b",\"model_version\":");
-        string(&mut begin, &deployment.version);
+        json_string(&mut begin, &deployment.version);
         let signature = &deployment.signature;
         OutputWriter {
             begin,
@@ -65,7 +65,7 @@ impl OutputWriter {
         } else {
             for part in values {
                 out.push(b',');
-                string(out, self.name(part));
+                json_string(out, self.name(part));
                 out.push(b':');
                 value(out, part)?;
             }
@@ -81,11 +81,6 @@ impl OutputWriter {
             name => name,
         }
     }
-}
-
-fn string(out: &mut Vec<u8>, text: &str) {
-    // A Vec takes every byte.
-    let _ = serde_json::to_writer(out, text);
 }
 
 /// The members of a struct, without its braces.

@@ -154,8 +154,7 @@ fn write(answers: &[Answer], asked: &VectorsAsked) -> Result<Vec<u8>, Failure> {
         body.push(b'}');
     }
     body.extend_from_slice(b"],\"model\":");
-    // A Vec takes every byte.
-    let _ = serde_json::to_writer(&mut body, model);
+    value::json_string(&mut body, model);
     let tokens = answers.iter().fold(0_u64, |sum, answer| sum.saturating_add(answer.tokens.unwrap_or(0)));
     body.extend_from_slice(format!(",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}}}").as_bytes());
     Ok(body)

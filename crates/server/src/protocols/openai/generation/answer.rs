@@ -2,6 +2,7 @@
 
 use crate::engine::request::Answers;
 use crate::protocols::openai::generation::text_route::TextRoute;
+use crate::protocols::reply::value::json_string;
 use crate::values::answer::{Answer, Failure, OutputPart, Usage};
 use crate::values::tensor::Tag;
 use jitney_core::tables::outcome::Outcome;
@@ -21,10 +22,10 @@ impl Envelope {
     /// The beginning of an answer, or of a chunk, up to its choices.
     pub(super) fn begin(&self, is_chunk: bool) -> Vec<u8> {
         let mut out = b"{\"id\":".to_vec();
-        string(&mut out, &self.id);
+        json_string(&mut out, &self.id);
         let (object, created) = (self.route.object(is_chunk), self.created);
         out.extend_from_slice(format!(",\"object\":\"{object}\",\"created\":{created},\"model\":").as_bytes());
-        string(&mut out, &self.model);
+        json_string(&mut out, &self.model);
         out.extend_from_slice(b",\"choices\":[");
         out
     }
@@ -63,12 +64,6 @@ impl Tokens {
     }
 }
 
-/// Appends a string of JSON.
-pub(super) fn string(out: &mut Vec<u8>, text: &str) {
-    // A Vec takes every byte.
-    let _ = serde_json::to_writer(out, text);
-}
-
 /// The text of a part or of an answer.
 pub(super) fn text(values: &[OutputPart]) -> Result<&str, Failure> {
     let invalid = || Failure::new(Outcome::InvalidOutput, "the model answered with something else than text");
@@ -94,7 +89,7 @@ pub(super) fn write(envelope: &Envelope, choices: usize, answers: Answers) -> Re
             TextRoute::Completions => "\"text\":",
         };
         out.extend_from_slice(format!("{comma}{{\"index\":{index},{before}").as_bytes());
-        string(&mut out, text(&values)?);
+        json_string(&mut out, text(&values)?);
         let after = if envelope.route == TextRoute::Chat { ",\"refusal\":null}" } else { "" };
         let reason = envelope.route.finish_reason(&end.reason);
         out.extend_from_slice(format!("{after},\"logprobs\":null,\"finish_reason\":\"{reason}\"}}").as_bytes());

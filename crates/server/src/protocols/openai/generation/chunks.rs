@@ -1,9 +1,10 @@
 //! Answers in parts: chunks as server-sent events without names or ids, and `[DONE]` as the last.
 
 use crate::protocols::openai::error;
-use crate::protocols::openai::generation::answer::{Envelope, Tokens, string, text};
+use crate::protocols::openai::generation::answer::{Envelope, Tokens, text};
 use crate::protocols::openai::generation::text_route::TextRoute;
 use crate::protocols::reply::parts::form::PartsForm;
+use crate::protocols::reply::value::json_string;
 use crate::values::answer::{Failure, OutputPart, StreamEnd};
 
 /// The form of one answer.
@@ -56,7 +57,7 @@ impl ChunkForm {
         out.extend_from_slice(b",\"logprobs\":null,\"finish_reason\":");
         match reason {
             None => out.extend_from_slice(b"null"),
-            Some(reason) => string(out, reason),
+            Some(reason) => json_string(out, reason),
         }
         out.push(b'}');
         out.extend_from_slice(self.end.as_bytes());
@@ -84,7 +85,7 @@ impl ChunkForm {
         };
         self.chunk(out, item, None, |out| {
             out.extend_from_slice(before.as_bytes());
-            string(out, text);
+            json_string(out, text);
             out.extend_from_slice(after.as_bytes());
         });
     }

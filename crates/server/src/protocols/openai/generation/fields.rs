@@ -1,6 +1,7 @@
 //! The members of a request, of which the front reads a few and the deployment declares others.
 
 use crate::protocols::openai::input::{not_read, wrong};
+use crate::protocols::reply::value::json_string;
 use crate::protocols::request::headers::quoted;
 use crate::protocols::request::object::Members;
 use crate::protocols::request::schema::{allows, property};
@@ -120,8 +121,7 @@ impl<'a> Fields<'a> {
                 Some(field) if *raw == "null" && !allows(field, "null") => {}
                 Some(_) => {
                     written.push(b',');
-                    // A Vec takes every byte.
-                    let _ = serde_json::to_writer(&mut written, declared);
+                    json_string(&mut written, declared);
                     written.push(b':');
                     written.extend_from_slice(raw.as_bytes());
                 }

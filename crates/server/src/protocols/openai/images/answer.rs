@@ -2,6 +2,7 @@
 
 use crate::engine::request::Answers;
 use crate::items::base64;
+use crate::protocols::reply::value::json_string;
 use crate::values::answer::{Answer, Failure, OutputPart, Usage};
 use crate::values::tensor::Tag;
 use jitney_core::tables::outcome::Outcome;
@@ -61,8 +62,7 @@ pub(super) fn write(images: &ImageEnvelope, answers: Answers) -> Result<Vec<u8>,
         }
     }
     out.extend_from_slice(b"],\"output_format\":");
-    // A Vec takes every byte.
-    let _ = serde_json::to_writer(&mut out, &format);
+    json_string(&mut out, &format);
     if images.size != "auto" {
         out.extend_from_slice(format!(",\"size\":{}", serde_json::Value::from(&*images.size)).as_bytes());
     }
