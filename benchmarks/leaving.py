@@ -19,7 +19,7 @@ ACTIVE = re.compile(r"^jitney_active_items\S* (\S+)$", re.M)
 def figures(running: Running, items: list[Any], seconds: float) -> dict[str, float]:
     """Steps of all items, against those that were begun for a client that was there.
 
-    Each step of an item is a part. The step that runs when a client leaves was begun before, and no client reads its part.
+    Each step of an item is a part. The step that runs when a client leaves was begun before that. Its part is not read.
     """
     before = at_rest(running)
     read, left = asyncio.run(crowd(running, items, seconds))
