@@ -6,6 +6,12 @@
   const main = document.getElementById("plots");
   const digits = (value) => (value == null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 4 }));
 
+  // The places of values without a neighbour, which no line would show.
+  function lonely(values) {
+    const places = values.map((_, place) => place);
+    return places.filter((place) => values[place] != null && values[place - 1] == null && values[place + 1] == null);
+  }
+
   function plot(title, note, axis, unit, lines, options = {}) {
     const figure = document.createElement("figure");
     figure.innerHTML = "<h2></h2><figcaption></figcaption>";
@@ -18,7 +24,7 @@
       label: line.label, stroke: COLOURS[place % COLOURS.length], width: 2, value: shown, spanGaps: options.spanGaps ?? false,
       fill: line.isBar ? COLOURS[place % COLOURS.length] + "66" : undefined,
       paths: line.isBar ? uPlot.paths.bars({ size: [0.7, 60] }) : undefined,
-      points: { show: line.hasPoints ?? false, size: line.size ?? 7 },
+      points: { show: line.hasPoints ?? false, size: line.size ?? (line.hasPoints ? 7 : 4), filter: (_, __, show) => (show || options.spanGaps ? null : lonely(line.y)) },
     }));
     new uPlot({
       width, height: 260, legend: { live: true },
