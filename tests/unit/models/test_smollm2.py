@@ -166,3 +166,9 @@ def test_missing_weights_are_named_with_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     with pytest.raises(ConfigError, match=r"pip install openvino-genai"):
         weights()
+
+
+def test_messages_that_are_too_long_are_refused(model: Any) -> None:
+    (refused,) = model.admit([chat("word " * 9000)])  # its tokenizer stops counting at the most that fit
+    assert isinstance(refused, jitney.InvalidInput)
+    assert str(refused).startswith("these messages have at least 8192 tokens")

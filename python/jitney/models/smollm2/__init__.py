@@ -96,7 +96,7 @@ class SmolLM2:
         ids = self.tokens.encode(prompt, add_special_tokens=False).input_ids
         read = int(ids.shape[1])
         if read >= CONTEXT_TOKENS:
-            detail = f"these messages have {read} tokens; with the answer they may have {CONTEXT_TOKENS}"
+            detail = f"these messages have at least {read} tokens; with the answer they may have {CONTEXT_TOKENS}"
             return jitney.InvalidInput(detail, field="$.messages")
         most = min(chat.max_tokens, CONTEXT_TOKENS - read)
         if self.reserved and self.reserved + read + most > CACHE_TOKENS:
