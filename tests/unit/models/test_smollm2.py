@@ -169,6 +169,6 @@ def test_missing_weights_are_named_with_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_messages_that_are_too_long_are_refused(model: Any) -> None:
-    (refused,) = model.admit([chat("word " * 9000)])  # its tokenizer stops counting at the most that fit
+    (refused,) = model.admit([chat("word " * 9000)])  # its tokenizer counts no further
     assert isinstance(refused, jitney.InvalidInput)
     assert str(refused).startswith("these messages have at least 8192 tokens")
