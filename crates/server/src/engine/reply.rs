@@ -58,7 +58,7 @@ pub enum PartSent {
     Filled,
     /// There is no room for it, although the item was to be paused.
     Full,
-    /// It is large, and the answers that clients have not taken have all the bytes that they may have: this limit.
+    /// It is large, and the answers that clients have not taken already have as many bytes as they may: this many.
     NoRoom(u64),
     /// The receiver was dropped: no client waits for this item.
     NobodyWaits,

@@ -23,7 +23,7 @@ impl StreamMeters {
         self.outcomes[outcome as usize].inc();
     }
 
-    /// Those of a deployment; `None` if its answers have no parts.
+    /// The metrics of a deployment; `None` if its answers have no parts.
     pub(super) fn of(manifest: &DeploymentManifest, telemetry: &Telemetry) -> Option<Arc<StreamMeters>> {
         manifest.output.part.as_ref()?;
         let name = &manifest.name;
@@ -77,7 +77,7 @@ impl StreamTimer {
         }
     }
 
-    /// It has ended: what is returned counts it once its end has been written.
+    /// The stream has ended. The ticket of its request counts it here when its end has been written.
     pub(crate) fn end(&mut self) -> Option<Arc<StreamMeters>> {
         self.meters.take()
     }

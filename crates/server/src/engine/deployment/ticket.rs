@@ -79,7 +79,7 @@ pub struct Ticket {
     outcome: Outcome,
     /// Items of the request; 0 if its body was not decoded.
     items: u32,
-    /// Of an answer that was sent part by part.
+    /// Counts the request too if it was answered part by part.
     stream: Option<Arc<StreamMeters>>,
     /// Where the time of its slowest item went.
     pub timing: Timing,

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct ResponseBacklog {
     account: Account,
     state: Mutex<State>,
-    /// It ends because its client has not taken what waits.
+    /// The connection, or the stream, ends because its client has not taken what waits.
     is_given_up: AtomicBool,
 }
 
@@ -32,9 +32,9 @@ struct State {
     bytes: usize,
     /// How many answers must have been read by when. A program may leave thousands of parts waiting.
     ends: BTreeMap<Instant, usize>,
-    /// Of streams that have ended, as long as something of them waits.
+    /// The waiting answers of streams that have ended.
     adopted: Vec<Arc<ResponseBacklog>>,
-    /// Of the task that waits until nothing waits here.
+    /// Wakes the stream when its client has taken everything.
     waker: Option<Waker>,
 }
 
@@ -59,7 +59,7 @@ impl ResponseBacklog {
         }
     }
 
-    /// Waits until its client has taken everything.
+    /// Waits until the client has taken everything.
     pub(crate) fn poll_taken(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if state.ends.is_empty() {
@@ -69,12 +69,12 @@ impl ResponseBacklog {
         Poll::Pending
     }
 
-    /// Whether its client has taken everything.
+    /// Whether the client has taken everything.
     pub(crate) fn is_taken(&self) -> bool {
         self.lock().ends.is_empty()
     }
 
-    /// It ends because its client has not taken what waits.
+    /// The connection, or the stream, ends because its client has not taken what waits.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);
     }

@@ -51,7 +51,7 @@ impl Accept {
         covering.max_by_key(|range| (range.precision, range.quality)).map_or(0, |range| range.quality)
     }
 
-    /// How welcome the most welcome type is that the client names and that is none of these.
+    /// The highest quality of a type that the client names and that is none of these.
     pub(crate) fn quality_of_others(&self, offers: &[&str]) -> u16 {
         let is_other = |range: &&Range| range.precision > 0 && !offers.iter().any(|offer| range.covers(offer));
         self.ranges.iter().filter(is_other).map(|range| range.quality).max().unwrap_or(0)
