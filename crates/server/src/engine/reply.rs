@@ -24,8 +24,10 @@ pub const PAUSE_BYTES: usize = 256 << 10;
 /// Bytes that may wait in any case after the pause: parts that were on their way. An item that cannot be paused reaches this.
 pub const LATE_BYTES: usize = 1 << 20;
 /// From so many bytes on, texts that wait are put together: a token takes much less room then, and a text model is hardly
-/// ever paused.
-const TOGETHER_FROM: usize = LEAST_BYTES / 2;
+/// ever paused. Before that a client gets each text as it was made: some wait whenever the model is faster than the connection.
+const TOGETHER_FROM: usize = 64 << 10;
+/// The same while untaken answers leave no room for more.
+const TOGETHER_FROM_WITHOUT_ROOM: usize = LEAST_BYTES / 2;
 /// What a part takes in memory next to its values, in bytes.
 const PART_BYTES: usize = 256;
 /// When a client should come back to a server whose engine has ended.
@@ -216,7 +218,8 @@ impl ReplySender {
             }
         }
         let is_alone = state.parts.is_empty();
-        let goes_together = state.bytes >= TOGETHER_FROM && is_text(&part);
+        let is_crowded = state.bytes >= TOGETHER_FROM_WITHOUT_ROOM && has_room() == Some(false);
+        let goes_together = (is_crowded || state.bytes >= TOGETHER_FROM) && is_text(&part);
         if let Some(last) = state.parts.back_mut().filter(|last| goes_together && is_text(&last.values)) {
             last.append(&part);
             state.bytes += size;
