@@ -303,6 +303,13 @@ def test_an_answer_that_never_ends_ends_its_trial() -> None:
             whole(predict, codec, batched=True, **given)(["x"])
     with pytest.raises(Endless, match="the answer to item 2 of 2 has not ended"):
         whole(predict, codec, batched=True)(["", "x"])
+
+    def grow(texts: list[str]) -> Iterator[list[jitney.Step[str]]]:
+        while True:
+            yield list(texts)
+
+    with pytest.raises(Endless, match=r"after 2 steps .* the answer to item 2 of 3 has not ended"):
+        whole(grow, Codec(read_signature(grow), DeploymentOptions()), batched=True, most_bytes=9)(["", "xxxxx", "x"])
     part = None
     with pytest.raises(Endless, match="has not ended: it has no part"):
         whole(predict, codec, batched=True)(["x"])

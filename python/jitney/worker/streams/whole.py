@@ -56,8 +56,9 @@ def whole(  # noqa: PLR0913 -- what is named bounds a trial
                 if not still:
                     break
                 took_s = clock() - began
-                if made >= MOST_STEPS or took_s > most_s or items[still[0]].bytes > most_bytes:
-                    raise Endless(_endless(items, still[0], made, took_s))
+                longest = max(still, key=lambda place: items[place].bytes)
+                if made >= MOST_STEPS or took_s > most_s or items[longest].bytes > most_bytes:
+                    raise Endless(_endless(items, longest, made, took_s))
         answers = [codec.join(item.parts) if item.answer is NOTHING else item.answer for item in items]
         return answers if batched else answers[0]
 
