@@ -120,6 +120,21 @@ def test_a_client_that_never_reads_costs_the_63_others_no_part(serve: Serve) -> 
     assert_nothing_left(server, "steps")
 
 
+def test_all_streams_that_outlast_the_shutdown_end_with_an_error(serve: Serve, tmp_path: Path) -> None:
+    server = serve("crowded.py", arguments=("--drain-timeout-s", "0.2", "--set", "idle.max_batch_size=500"))
+    streams = [opened(server.port, tmp_path / "gate") for _ in range(600)]
+    until(lambda: server.metric("jitney_parts_total", deployment="idle") == 500, "the others wait")
+    server.terminate()
+    bodies = list[bytes]()
+    for stream in streams:
+        with stream, stream.makefile("rb") as file:
+            bodies.append(file.read())
+    begun = [body for body in bodies if b'"begun"' in body]
+    assert len(begun) == 500 and all(body.endswith(b"\r\n0\r\n\r\n") for body in begun)
+    assert all(b'"reason":"draining"' in body for body in bodies), "a line, or a status"
+    assert server.wait_exit() == 1
+
+
 def assert_nothing_left(server: Server, deployment: str) -> None:
     """Every item has ended, and nothing waits for a client."""
     until(lambda: server.items_inside() == 0, "every item has ended")

@@ -22,7 +22,7 @@ use tokio::task::JoinError;
 /// The exit code of a server that a second signal ended.
 const AT_ONCE: i32 = 130;
 
-/// What is left to be said when something has broken may take this long.
+/// Longest time to write the errors of requests that are open when the engines end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Each of them moves tens of thousands of requests a second: more than models answer.
@@ -112,7 +112,7 @@ async fn run(settings: Settings, access_log: Option<Arc<AccessLog>>) -> Result<(
         let _ = tokio::time::timeout(LAST_ANSWERS, &mut front).await;
         return result;
     }
-    let drained = drain(&state, &settings.server, &stop_accepting, front, &mut stop_signals);
+    let drained = drain(&state, &settings.server, &stop_accepting, &mut front, &mut stop_signals);
     let drained = tokio::select! {
         drained = drained => drained,
         result = host.ended() => return result.and(Err(Fatal::new("the supervisor ended during the drain"))),
@@ -122,7 +122,13 @@ async fn run(settings: Settings, access_log: Option<Arc<AccessLog>>) -> Result<(
     } else {
         host.stop(Stop::InOrder);
         tokio::select! {
-            result = host.ended() => return result.and(drained),
+            result = host.ended() => {
+                if !front.is_finished() {
+                    // The requests that were still open have ended with an error, which is being written.
+                    let _ = tokio::time::timeout(LAST_ANSWERS, &mut front).await;
+                }
+                return result.and(drained);
+            }
             () = stop_signals.next() => host.stop(Stop::AtOnce),
         };
     }
@@ -161,7 +167,7 @@ async fn drain(
     state: &ServerState,
     options: &ServerOptions,
     stop_accepting: &watch::Sender<bool>,
-    front: tokio::task::JoinHandle<()>,
+    front: &mut tokio::task::JoinHandle<()>,
     signals: &mut StopSignals,
 ) -> Result<(), Fatal> {
     tracing::info!("shutting down: finishing in-flight requests");
