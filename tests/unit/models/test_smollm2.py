@@ -1,4 +1,4 @@
-"""The ready-made language model: what it says, when it stops, and that chats do not mix."""
+"""The ready-made language model: what it says, when it stops, and that no text depends on the others."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ FRANCE, RAIN = "What is the capital of France?", "Explain how rain forms."
 def model() -> Any:
     from jitney.models.smollm2 import SmolLM2  # noqa: PLC0415 - may not be installed
 
-    share_cores(1)
+    share_cores(2)
     try:
         return SmolLM2()
     finally:
@@ -88,13 +88,17 @@ def test_max_tokens_end_a_text(model: Any) -> None:
 
 def test_a_text_alone_is_as_in_company(model: Any) -> None:
     chats = [
+        chat("Why is the sky blue?", max_tokens=50),
+        chat("Write a story about a bus.", max_tokens=60),
+        chat("What does a compiler do?", max_tokens=60),
+        chat("Write a letter to a friend.", max_tokens=60),
         chat(RAIN, max_tokens=30),
         chat(FRANCE, max_tokens=30),
         chat("Name three colours.", max_tokens=25),
         chat("Write a short story about a lighthouse keeper.", max_tokens=20, temperature=0.9, top_p=0.9, seed=6),
         chat(RAIN, max_tokens=20, temperature=0.9, seed=5),
     ]
-    together = write(model, chats, joins={1: 3, 2: 7, 3: 7, 4: 8})
+    together = write(model, chats, joins={5: 3, 6: 7, 7: 7, 8: 8})
     alone = [write(model, [one])[0] for one in chats]
     assert [text for text, _ in together] == [text for text, _ in alone]
 
