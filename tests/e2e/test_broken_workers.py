@@ -20,8 +20,8 @@ def test_one_of_two_replicas_breaks_and_does_not_draw_the_traffic(serve: Serve) 
     failed = [reply for reply in load.replies.values() if reply.status != 200]
     assert len(failed) <= 8, "those that shared the batch of the item that broke it"
     assert {reply.reason for reply in failed} <= {"model_failed"}
-    # A thread of its own writes the log.
-    until(lambda: "worker lost (broken): predict fails for an input that it" in server.log(), "the log says why")
+    # The log is written a moment later.
+    until(lambda: "worker lost (broken): the model fails for an input that it" in server.log(), "the log says why")
 
 
 @pytest.mark.parametrize(("deployment", "item"), [("example", "cuda"), ("bare", "cuda"), ("bare", "licence")])
