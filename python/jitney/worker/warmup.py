@@ -10,7 +10,7 @@ from jitney.config.layers import DeploymentOptions
 from jitney.errors import ConfigError, JitneyError, OutOfMemory
 from jitney.failures import one_line, printable
 from jitney.worker.memory import is_out_of_memory, let_go
-from jitney.worker.streams.whole import Endless, whole
+from jitney.worker.streams.whole import Endless, most_test_s, whole
 
 Value = TypeVar("Value")
 
@@ -20,8 +20,6 @@ SLOW_PROFILE_S = 2.0
 """All sizes are measured only if that promises to take less."""
 LONGEST_ANSWER_S = 60.0
 """Longest wait for the end of one answer in parts: all steps that it needs have been made by then."""
-LONGEST_TEST_S = 1.0
-"""Longest test of a model that answers in parts: its worker does nothing else meanwhile."""
 
 
 def warm_up(  # noqa: PLR0913 -- each is another part of the worker
@@ -84,14 +82,6 @@ def still_answers(predict: Callable[..., object], codec: Codec, options: Deploym
     answer = whole(predict, codec, batched=options.batched, most_s=most_test_s(options))
     with suppress(Endless):
         try_out(answer, codec, [example])
-
-
-def most_test_s(options: DeploymentOptions) -> float:
-    """Return the seconds after which a test of the model goes on without the end of an answer in parts.
-
-    The front takes a worker that says nothing for `batch_timeout_s` for hung.
-    """
-    return min(LONGEST_TEST_S, options.batch_timeout_s / 4)
 
 
 def _measured(run: Callable[[int], float], largest: int) -> list[tuple[int, float]]:

@@ -14,8 +14,7 @@ from jitney.types.steps import counted
 from jitney.worker.replica import BatchState, Replica
 from jitney.worker.splitting import Failure, predict_split
 from jitney.worker.streams.items import Items
-from jitney.worker.streams.whole import Endless, steps, whole
-from jitney.worker.warmup import most_test_s
+from jitney.worker.streams.whole import Endless, most_test_s, steps, whole
 
 if TYPE_CHECKING:
     from jitney._core import Batch, Link, Results

@@ -7,16 +7,27 @@ from time import perf_counter
 from typing import Any, Final, cast
 
 from jitney.codecs import Codec
+from jitney.config.layers import DeploymentOptions
 from jitney.errors import InvalidOutput
 from jitney.failures import shown
 from jitney.types.steps import NOTHING, End, counted
 
 MOST_STEPS: Final = 10_000
 """Steps after which an answer is taken for one that never ends."""
+LONGEST_TEST_S: Final = 1.0
+"""Longest test of a model that answers in parts: its worker does nothing else meanwhile."""
 
 
 class Endless(InvalidOutput):
     """An example has an answer that did not end within the steps, seconds or bytes of a trial."""
+
+
+def most_test_s(options: DeploymentOptions) -> float:
+    """Return the seconds after which a test of the model goes on without the end of an answer in parts.
+
+    The front takes a worker that says nothing for `batch_timeout_s` for hung.
+    """
+    return min(LONGEST_TEST_S, options.batch_timeout_s / 4)
 
 
 def whole(  # noqa: PLR0913 -- what is named bounds a trial
