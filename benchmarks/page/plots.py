@@ -20,7 +20,7 @@ svg text { font: 12px system-ui, sans-serif; fill: currentColor; }
 .ours-line { stroke: var(--ours); } .theirs-line { stroke: var(--theirs); }
 .ours { fill: var(--ours); } .theirs { fill: var(--theirs); } .spread { stroke: currentColor; stroke-width: 1.5; }
 """
-ROW, LABEL, WIDTH, VALUE = 20, 190, 260, 110
+ROW, LABEL, WIDTH, VALUE = 20, 240, 260, 110
 
 Bar = tuple[str, Spread, bool]
 """Label, value, is it ours."""
