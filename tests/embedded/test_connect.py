@@ -426,7 +426,8 @@ def test_streams_come_through_a_connection(serve: Serve, witness: Witness, tmp_p
                     break
             gate.touch()
             assert await models.showing.words("a") == [{"text": "a", "place": 0}]
-            assert len(witness.calls()) <= computed + 3, "the step that ran, and at most one more"
+            # The cancel passes two processes, and with an open gate steps take no time. Without it a million are made.
+            assert await witness.calls_at_rest() < computed + 1000, "the item ended when its reader left"
             many = [models.spell.stream(f"text {n}") for n in range(100)]
             spelled = await asyncio.gather(*(_joined(parts) for parts in many))
             assert spelled == [f"text {n}" for n in range(100)]
