@@ -12,7 +12,7 @@
 //! - `queue`: lanes of waiting items and their order
 //! - `learn`: what batches take, how requests arrive
 //! - `policy`: when a batch leaves and which items it takes
-//! - `replicas`: what each replica holds, and which inputs kill workers
+//! - `replicas`: what each replica holds, and which inputs kill workers; how many there should be
 //! - `scheduler`: the state machine of one deployment; its `admission` says which requests may enter
 //! - `supervisor`: the life of a worker
 

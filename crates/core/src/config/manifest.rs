@@ -46,6 +46,9 @@ pub struct DeploymentManifest {
     pub group_by: Vec<Term>,
     /// What an item counts against `max_batch_cost`; 1 if absent.
     pub cost: Option<Term>,
+    /// The deployments that it calls, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<String>,
     /// Example inputs as JSON (bytes as base64), for docs.
     pub examples: Vec<serde_json_value::Value>,
 }

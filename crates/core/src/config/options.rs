@@ -20,10 +20,30 @@ pub struct DeploymentOptions {
     pub latency_target_ms: Option<f64>,
     /// Loaded copies of the model.
     pub replicas: u32,
+    /// Fewest copies, if their number follows the load; `replicas` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<u32>,
+    /// Most copies, if their number follows the load; `replicas` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_replicas: Option<u32>,
+    /// A copy stays for this long after it was needed; learned if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_down_after_s: Option<f64>,
     /// Copies that must be ready for the deployment to be ready after the first start.
     pub min_ready_replicas: u32,
     /// Devices given to the replicas, round robin.
     pub devices: Vec<String>,
+    /// Where replicas run: `local`, `joined` or `any`; default: `any` where agents may join, else `local`.
+    #[serde(default)]
+    pub backend: Option<String>,
+    /// Cores that a place at an agent must have.
+    pub num_cpus: f64,
+    /// Devices that a place at an agent must have.
+    pub num_gpus: f64,
+    /// What the machine of an agent must have of other things, as in `tpu=4`.
+    pub resources: Vec<String>,
+    /// Whether replicas are on as many machines as possible.
+    pub spread: bool,
     /// Further names by which clients of the `OpenAI` API ask for it.
     pub openai_names: Vec<String>,
     /// Most items that wait.
@@ -71,6 +91,14 @@ pub struct ServerOptions {
     pub listen: Vec<String>,
     /// Where programs may dial in to call the models: `unix:PATH` or `tcp:HOST:PORT`.
     pub listen_programs: Vec<String>,
+    /// Where agents and workers of other machines connect: `tcp:HOST:PORT`.
+    pub workers_listen: Vec<String>,
+    /// The file with the secret that the front and its agents share.
+    pub workers_secret_file: Option<String>,
+    /// Where workers of other machines connect, if that is not what their agents dialled.
+    pub workers_advertise: Option<String>,
+    /// Most workers on this machine.
+    pub local: Option<u32>,
     /// Listen beyond loopback although no client needs a key.
     pub allow_unauthenticated: bool,
     /// A file of API keys, one a line.
@@ -121,6 +149,24 @@ impl DeploymentOptions {
         length(self.request_timeout_s)
     }
 
+    /// Fewest and most replicas.
+    pub fn replica_bounds(&self) -> (u32, u32) {
+        let min = self.min_replicas.unwrap_or(self.replicas);
+        (min, self.max_replicas.unwrap_or(self.replicas).max(min))
+    }
+
+    /// Whether the number of replicas follows the load.
+    pub fn is_elastic(&self) -> bool {
+        let (min, max) = self.replica_bounds();
+        min < max
+    }
+
+    /// Replicas at the start. At least one imports the target and shows that the model can be loaded.
+    pub fn first_replicas(&self) -> u32 {
+        let (min, max) = self.replica_bounds();
+        self.replicas.clamp(min, max).max(1)
+    }
+
     /// The options of a test, which replaces those that it is about. The defaults of users are in Python.
     #[doc(hidden)]
     #[must_use]
@@ -132,8 +178,16 @@ impl DeploymentOptions {
             max_batch_delay_ms: 0.0,
             latency_target_ms: None,
             replicas: 1,
+            min_replicas: None,
+            max_replicas: None,
+            scale_down_after_s: None,
             min_ready_replicas: 1,
             devices: vec![],
+            backend: None,
+            num_cpus: 1.0,
+            num_gpus: 0.0,
+            resources: vec![],
+            spread: true,
             openai_names: vec![],
             max_queued_items: 4096,
             max_queued_bytes: 1 << 28,
@@ -173,6 +227,10 @@ impl ServerOptions {
         ServerOptions {
             listen: vec!["tcp:127.0.0.1:0".into()],
             listen_programs: vec![],
+            workers_listen: vec![],
+            workers_secret_file: None,
+            workers_advertise: None,
+            local: None,
             allow_unauthenticated: false,
             api_keys_file: None,
             open_metrics: false,

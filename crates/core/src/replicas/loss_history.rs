@@ -8,6 +8,9 @@ pub enum Loss {
     /// Something killed the worker: the model, the kernel (out of memory) or an operator. One such loss does not prove that an
     /// item is the cause: the item must have been alone in two workers that were killed.
     Killed,
+    /// The link to the worker is lost, and its process was not seen to die: its machine or the network is away. That says nothing about
+    /// the items, which run again as if they had never left.
+    Away,
 }
 
 /// An item that this many lost workers held is a suspect even if `predict` never began on it: decoding the item may be what
@@ -24,8 +27,11 @@ pub struct LossHistory {
 
 impl LossHistory {
     /// Adds the loss of a worker that held the item; `is_trial` says that the worker held no other item. Returns whether that
-    /// proves that the item is the cause.
+    /// proves that the item is the cause. A worker that is away counts for nothing.
     pub fn add(&mut self, loss: Loss, was_started: bool, is_trial: bool) -> bool {
+        if loss == Loss::Away {
+            return false;
+        }
         self.losses = self.losses.saturating_add(1);
         let was_alone = is_trial && (was_started || self.losses >= LOSSES_OF_A_SUSPECT);
         self.was_started |= was_started || is_trial;
@@ -60,6 +66,13 @@ mod tests {
         assert!(!history.add(Loss::Killed, true, true), "something else may have killed the worker");
         assert!(history.add(Loss::Killed, true, true));
         assert!(LossHistory::default().add(Loss::Crashed, true, true));
+    }
+
+    #[test]
+    fn a_worker_that_is_away_says_nothing() {
+        let mut history = LossHistory::default();
+        (0..9).for_each(|_| assert!(!history.add(Loss::Away, true, true), "no process died"));
+        assert_eq!(history, LossHistory::default());
     }
 
     #[test]

@@ -9,3 +9,4 @@ pub mod quarantine;
 pub mod records;
 #[allow(clippy::module_inception, reason = "the folder is named after what it is about")]
 pub mod replicas;
+pub mod scaling;

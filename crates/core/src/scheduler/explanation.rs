@@ -3,6 +3,7 @@
 use crate::learn::cost_model::CostModel;
 use crate::policy::decisions::LaunchDecision;
 use crate::queue::group_key::GroupKey;
+use crate::replicas::scaling::explanation::Reasons;
 use crate::request::{GroupId, Priority};
 use crate::scheduler::item::Payload;
 use crate::scheduler::state::Scheduler;
@@ -48,6 +49,9 @@ pub struct Explanation {
     /// The groups that differ in what was learned, those with the most batches first. Empty while all items are of one group,
     /// any number of them fits into the memory of the device, and no bytes close a batch.
     pub groups: Vec<GroupSeen>,
+    /// Why there are as many replicas as there are; absent where their number is fixed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Reasons>,
     /// The last batches, newest first.
     pub last_batches: Vec<BatchSeen>,
 }
@@ -173,6 +177,7 @@ impl<P: Payload> Scheduler<P> {
             steps,
             side_by_side,
             groups: self.groups_seen(now),
+            scaling: None,
             last_batches: self.decisions.newest_first().map(|decision| BatchSeen::new(now, decision)).collect(),
         }
     }

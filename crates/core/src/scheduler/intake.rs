@@ -5,6 +5,7 @@ use crate::queue::groups::WITHOUT_KEY;
 use crate::queue::lanes::Ahead;
 use crate::queue::waiting::{Waiting, rank};
 use crate::replicas::quarantine::Verdict;
+use crate::replicas::scaling::capacity::Capacity;
 use crate::request::{ItemId, Priority};
 use crate::scheduler::admission::bounds::{self, Allowed, QueueState};
 use crate::scheduler::admission::forecast::Forecast;
@@ -39,7 +40,8 @@ impl<P: Payload> Scheduler<P> {
     /// Admits a request of one item, or gives it back with the reason.
     pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
         let &NewItem { ref group, priority, cost, bytes, timeout, .. } = &item;
-        match self.admit(now, &RequestTerms { group, priority, cost, bytes, timeout, continues: false }) {
+        let asked = item.payload.asked_since().is_some();
+        match self.admit(now, &RequestTerms { group, priority, cost, bytes, timeout, continues: false, asked }) {
             Ok(()) => self.enter(now, item),
             Err(refusal) => Err((item.payload, refusal)),
         }
@@ -48,7 +50,10 @@ impl<P: Payload> Scheduler<P> {
     /// Whether a request may enter. It is asked once for all items of the request, so that no request is refused for its size
     /// alone.
     pub fn admit(&mut self, now: Time, terms: &RequestTerms) -> Result<(), Refusal> {
-        let &RequestTerms { group, priority, cost, bytes, timeout, continues } = terms;
+        let &RequestTerms { group, priority, cost, bytes, timeout, continues, asked } = terms;
+        if asked {
+            return self.admit_asked(bytes);
+        }
         if let Some(outcome) = self.closed(continues) {
             return Err(Refusal::soon(outcome));
         }
@@ -67,6 +72,16 @@ impl<P: Payload> Scheduler<P> {
             self.overloaded(now, priority, full);
         }
         admitted
+    }
+
+    /// Whether items may enter for which a model of this server asks. The requests behind them were admitted, so they are not refused
+    /// half-way: they wait for a first replica too, and enter while the server drains.
+    fn admit_asked(&self, bytes: u64) -> Result<(), Refusal> {
+        if self.availability == Availability::CrashLooping {
+            return Err(Refusal::soon(Outcome::CrashLooping));
+        }
+        let is_full = self.queued_bytes > 0 && self.queued_bytes.saturating_add(bytes) > self.rules.queue.max_bytes;
+        if is_full { Err(Refusal::soon(Outcome::QueueBytesFull)) } else { Ok(()) }
     }
 
     /// What a full batch takes, as a request of these terms has it.
@@ -144,8 +159,10 @@ impl<P: Payload> Scheduler<P> {
         };
         let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
         let due = self.rules.target.map_or(deadline, |target| deadline.min(now + target));
+        let since = item.payload.asked_since().map_or(now, |since| since.min(now));
         let waiting = Waiting {
-            rank: rank(now, item.priority, self.rules.boost),
+            // What is done for a request that came earlier is not passed by what came later.
+            rank: rank(since, item.priority, self.rules.boost),
             arrival: now,
             id: item.id,
             priority: item.priority,
@@ -167,6 +184,7 @@ impl<P: Payload> Scheduler<P> {
             waiting,
             bytes: item.bytes,
             deadline,
+            since,
             may_stream: item.timeout.is_none(),
             launched: None,
             batch_size: 0,
@@ -242,6 +260,18 @@ impl<P: Payload> Scheduler<P> {
             side_by_side: self.rules.side_by_side,
             models: self.group_models(),
         }
+    }
+
+    /// What one replica can do under full load; `None` while too little was measured.
+    pub fn capacity(&self, now: Time) -> Option<Capacity> {
+        if !self.rules.joins {
+            let most = self.rules.batch.items(self.lanes.mean_cost_with(self.usual_cost()).max(1.0));
+            return Capacity::of_batches(self.group_models().all(), most, self.rules.target);
+        }
+        let places = self.places(now, &GroupKey::default(), Priority::Normal, self.usual_cost());
+        let seconds = places.full().as_secs_f64();
+        let items = places.all as f64 / f64::from(places.replicas);
+        (seconds > 0.0 && items > 0.0).then_some(Capacity { items, seconds })
     }
 
     /// How long a new item without a group key would wait, if that can be said.

@@ -32,6 +32,11 @@ pub trait Payload {
         true
     }
 
+    /// When the request arrived for which a model of this server asks; `None` of an item of a client.
+    fn asked_since(&self) -> Option<Time> {
+        None
+    }
+
     /// It waits again: its worker was lost, or its model had no room for it.
     fn waits_again(&mut self) {}
 }
@@ -71,6 +76,8 @@ pub struct RequestTerms<'a> {
     /// These are further items of a request that was admitted before. They enter while the server drains, and a refusal of them
     /// does not count as overload.
     pub continues: bool,
+    /// A model of this server asks, for items that were admitted: only the bytes of the queue bound them.
+    pub asked: bool,
 }
 
 /// An item that has left the scheduler, with what its answer says about its time.
@@ -109,6 +116,8 @@ pub(super) struct Entry<P> {
     pub(super) waiting: Waiting,
     pub(super) bytes: u64,
     pub(super) deadline: Time,
+    /// When the request arrived for which it is computed: before it entered, if a model asks.
+    pub(super) since: Time,
     /// The first part of its answer moves its deadline: its client gave no time-out, and no part has come.
     pub(super) may_stream: bool,
     pub(super) launched: Option<Time>,

@@ -16,9 +16,13 @@ use crate::time::Time;
 type Judgement = (Evidence, bool);
 
 impl<P: Payload> Scheduler<P> {
-    /// The inputs that are read as a whole when this replica is lost: those of the items that may end with it. A caller that
-    /// has large ones can hash them elsewhere, and hand in the hashes before it reports the loss.
-    pub fn inputs_to_read(&mut self, id: ReplicaId) -> Vec<(ItemId, P::Input)> {
+    /// The inputs that are read as a whole when this replica is lost: those of the items that may end with it, and none for a
+    /// replica that is away. A caller that has large ones can hash them elsewhere, and hand in the hashes before it reports the
+    /// loss.
+    pub fn inputs_to_read(&mut self, id: ReplicaId, loss: Loss) -> Vec<(ItemId, P::Input)> {
+        if loss == Loss::Away {
+            return Vec::new();
+        }
         let Some(held) = self.replicas.items(id) else { return Vec::new() };
         let may_end = |item, held: &HeldItem<P::Input>| {
             if let Some(departed) = &held.departed {
@@ -40,7 +44,8 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// A replica died. Items that had not started go back to their lanes; items that had started run again alone, if they may.
+    /// A replica died, or is away. Items that had not started go back to their lanes; items that had started run again alone, if
+    /// they may. Of a replica that is away all go back to their lanes: no process died, so none of them is a suspect for it.
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
         self.has_news = true;
         self.open_sets.remove(id);
@@ -55,6 +60,10 @@ impl<P: Payload> Scheduler<P> {
     fn batch_lost(&mut self, now: Time, held: LostBatch<P::Input>, is_started: bool, loss: Loss) {
         let Some(batch) = self.remove_batch(held.batch) else { return };
         let mut judged = Vec::new();
+        if loss == Loss::Away {
+            // What no client waits for any more is forgotten.
+            return held.items.into_iter().for_each(|(item, _)| self.item_away(item));
+        }
         for (item, mut held) in held.items {
             held.is_started |= is_started;
             judged.extend(self.item_lost(item, held, &batch, loss));
@@ -78,6 +87,23 @@ impl<P: Payload> Scheduler<P> {
             self.fail(id, Outcome::WorkerLost);
             return Some((evidence, is_cause));
         }
+        self.wait_again(id);
+        None
+    }
+
+    /// An item whose replica is away waits again. If it must not run twice it ends: the report that `predict` has begun may have
+    /// been lost on the way.
+    fn item_away(&mut self, id: ItemId) {
+        match self.entries.get(&id) {
+            Some(entry) if self.rules.retry && entry.payload.may_run_again() => self.wait_again(id),
+            Some(_) => self.fail(id, Outcome::WorkerLost),
+            None => {}
+        }
+    }
+
+    /// An item that a lost replica had goes back to its former place in its lane, or to the suspects if it is one.
+    fn wait_again(&mut self, id: ItemId) {
+        let entry = self.entries.get_mut(&id).expect("the item has not ended");
         self.queued_bytes += entry.bytes;
         entry.payload.waits_again();
         self.pauses.remove(id);
@@ -87,7 +113,6 @@ impl<P: Payload> Scheduler<P> {
         } else {
             self.put_back(id);
         }
-        None
     }
 
     /// Remembers the items that have ended with their worker. Waiting items of equal input are treated as if they came now.
@@ -223,12 +248,13 @@ mod tests {
         scheduler.replica_up(Time(0), replica, ReplicaClass::default());
         submit(&mut scheduler, 1, (10, 7));
         assert!(matches!(scheduler.poll(Time(0)), Some(Action::Launch(_))));
-        assert!(scheduler.inputs_to_read(replica).is_empty(), "a client waits: the item will run again");
+        assert!(scheduler.inputs_to_read(replica, Loss::Crashed).is_empty(), "a client waits: it will run again");
         assert!(scheduler.cancel(ItemId(1)).is_some());
         for (id, input) in [(2, (10, 7)), (3, (20, 7)), (4, (30, 8))] {
             submit(&mut scheduler, id, input);
         }
-        assert_eq!(scheduler.inputs_to_read(replica), [(ItemId(1), (10, 7))]);
+        assert!(scheduler.inputs_to_read(replica, Loss::Away).is_empty(), "no input is why a link is lost");
+        assert_eq!(scheduler.inputs_to_read(replica, Loss::Crashed), [(ItemId(1), (10, 7))]);
         scheduler.fingerprinted(replica, ItemId(1), 10);
         scheduler.replica_lost(Time(0), replica, Loss::Crashed);
         assert_eq!(READ.get(), 2, "those of the same sample, and not the one that was read elsewhere");

@@ -17,6 +17,10 @@ pub enum Cause {
     Broken,
     /// The files of its target have changed.
     Renewed,
+    /// The link to its machine is lost, and the end of its process was not seen.
+    Away,
+    /// It was asked to end, because its machine goes away.
+    Left,
 }
 
 impl Cause {
@@ -30,6 +34,8 @@ impl Cause {
             Cause::LoadTimeout => "load_timeout",
             Cause::Broken => "broken",
             Cause::Renewed => "renewed",
+            Cause::Away => "away",
+            Cause::Left => "left",
         }
     }
 }
@@ -53,6 +59,19 @@ pub enum Event {
     Trial(bool),
     /// The files of its target have changed: a new worker must replace it.
     Renew,
+    /// Its machine goes away: it ends when its batches are answered, and another worker replaces it.
+    Leave,
+    /// There is no room for the worker that was to be started.
+    NoPlace,
+    /// Its link is lost. `is_watched`: somebody is there who would report the end of its process.
+    LinkLost {
+        /// See above.
+        is_watched: bool,
+    },
+    /// It cannot be reached, and nothing says that its process has ended.
+    Away,
+    /// A worker that kept its model through the loss of its link is here, and takes this slot.
+    Rejoined,
     /// It must be replaced, for this reason.
     Failed(Cause),
     /// Its process has ended.
@@ -72,6 +91,8 @@ pub enum Command {
     Up,
     /// The replica is lost.
     Down(Cause),
+    /// A worker has ended whose replica was not up.
+    Ended(Cause),
     /// The model cannot be loaded at first start: end the server.
     GiveUp(Cause),
 }

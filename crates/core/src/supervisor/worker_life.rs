@@ -13,6 +13,12 @@ const ABANDON_AFTER: Duration = Duration::from_secs(5);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
 /// The longest pause before a worker is started again.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// So long a worker on another machine, and its agent, keep what they have without their front.
+pub const LEASE: Duration = Duration::from_secs(60);
+/// A worker whose link was closed connects again within this, if it lives: the longest silence that it allows, and its pauses.
+const REJOINS_WITHIN: Duration = Duration::from_secs(15);
+/// Who watches a process reports its end within this.
+const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 /// Deaths in a row without an answer in between that make a crash loop.
 const CRASH_LOOP: u32 = 4;
 
@@ -25,6 +31,14 @@ enum State {
         since: Time,
     },
     Up,
+    /// Its link is lost. Whether its process has ended is reported until then.
+    Unclear {
+        until: Time,
+    },
+    /// It cannot be reached. Until then it may rejoin with the model that it has loaded.
+    Away {
+        until: Time,
+    },
     Dying {
         since: Time,
         cause: Cause,
@@ -46,8 +60,10 @@ pub struct WorkerLife {
     was_ever_ready: bool,
     has_served: bool,
     on_trial: bool,
-    /// The files of the current worker have changed since it started.
-    is_outdated: bool,
+    /// Why the current worker was asked to end in order.
+    leaves_for: Option<Cause>,
+    /// The current worker outlives its link: it runs on another machine.
+    is_remote: bool,
     /// Somebody reports changes of its files, by `Event::Renew`.
     renews: bool,
     failures: u32,
@@ -70,10 +86,18 @@ impl WorkerLife {
             was_ever_ready: false,
             has_served: false,
             on_trial: false,
-            is_outdated: false,
+            leaves_for: None,
+            is_remote: false,
             renews,
             failures: 0,
         }
+    }
+
+    /// A slot that is added to others of its deployment: that the model can be loaded is known, so a failure does not end the
+    /// server.
+    #[must_use]
+    pub fn of_proven(load_timeout: Duration, renews: bool) -> WorkerLife {
+        WorkerLife { was_ever_ready: true, ..WorkerLife::new(load_timeout, renews) }
     }
 
     /// Whether its workers keep dying without ever answering anything.
@@ -104,9 +128,24 @@ impl WorkerLife {
         self.state == State::Up
     }
 
-    /// Whether the files of the last worker have changed since it started.
-    pub fn is_outdated(&self) -> bool {
-        self.is_outdated
+    /// Whether its worker was asked to end when its batches are answered.
+    pub fn is_leaving(&self) -> bool {
+        self.leaves_for.is_some()
+    }
+
+    /// Whether its worker cannot be reached and may rejoin.
+    pub fn is_away(&self) -> bool {
+        matches!(self.state, State::Away { .. })
+    }
+
+    /// Whether its worker is being started or loads its model.
+    pub fn is_starting(&self) -> bool {
+        matches!(self.state, State::Starting { .. })
+    }
+
+    /// Where its worker was started. On another machine it outlives its link, and its process is not seen from here.
+    pub fn placed(&mut self, is_remote: bool) {
+        self.is_remote = is_remote;
     }
 
     /// Whether the slot has no worker: the next one is not due yet, or none will be started.
@@ -131,7 +170,14 @@ impl WorkerLife {
                 }
                 None
             }
-            Event::Connected | Event::Heard => {
+            Event::Connected => {
+                self.heard = Some(now);
+                if self.is_starting() {
+                    self.state = State::Starting { since: now };
+                }
+                None
+            }
+            Event::Heard => {
                 self.heard = Some(now);
                 None
             }
@@ -148,8 +194,22 @@ impl WorkerLife {
                 self.state = State::Up;
                 Some(Command::Up)
             }
-            Event::Ready => None,
             Event::Renew => self.renew(now),
+            Event::Leave => self.leave(now, Cause::Left),
+            Event::NoPlace => {
+                if self.is_starting() {
+                    self.state = State::BackingOff { until: now };
+                }
+                None
+            }
+            Event::LinkLost { is_watched } => self.link_lost(now, is_watched),
+            Event::Away => self.away(now, LEASE),
+            Event::Rejoined if self.is_away() || matches!(self.state, State::BackingOff { .. }) => {
+                (self.was_ever_ready, self.is_remote, self.leaves_for) = (true, true, None);
+                (self.state, self.heard) = (State::Up, Some(now));
+                Some(Command::Up)
+            }
+            Event::Ready | Event::Rejoined => None,
             Event::Failed(cause) => self.kill(now, cause),
             Event::Exited => self.exited(now),
         }
@@ -161,13 +221,16 @@ impl WorkerLife {
             State::BackingOff { until } if now >= until => {
                 // The worker is being started: another tick must not start a second one.
                 self.state = State::Starting { since: now };
-                (self.heard, self.has_served, self.on_trial, self.is_outdated) = (None, false, false, false);
+                (self.heard, self.has_served, self.on_trial) = (None, false, false);
+                (self.leaves_for, self.is_remote) = (None, false);
                 Some(Command::Spawn)
             }
             State::Dying { since, .. } if now - since >= ABANDON_AFTER => self.exited(now),
             State::Starting { since } if now - since >= self.load_timeout => self.kill(now, Cause::LoadTimeout),
+            State::Unclear { until } if now >= until => self.away(now, REJOINS_WITHIN),
+            State::Away { until } if now >= until => self.kill(now, Cause::Away),
             State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
-                self.kill(now, Cause::Silent)
+                if self.is_remote { self.away(now, LEASE) } else { self.kill(now, Cause::Silent) }
             }
             _ => None,
         }
@@ -176,24 +239,58 @@ impl WorkerLife {
     /// The files have changed: failures of the old ones do not count.
     fn renew(&mut self, now: Time) -> Option<Command> {
         self.failures = 0;
-        self.is_outdated = true;
+        if matches!(self.state, State::BackingOff { .. } | State::AwaitingChange) {
+            self.leaves_for = Some(Cause::Renewed);
+            self.state = State::BackingOff { until: now };
+            return None;
+        }
+        self.leave(now, Cause::Renewed)
+    }
+
+    fn leave(&mut self, now: Time, cause: Cause) -> Option<Command> {
         match self.state {
-            State::BackingOff { .. } | State::AwaitingChange => {
-                self.state = State::BackingOff { until: now };
-                None
-            }
-            State::Starting { .. } => self.kill(now, Cause::Renewed),
+            State::BackingOff { .. } | State::AwaitingChange | State::GivenUp => return None,
+            _ => self.leaves_for = Some(cause),
+        }
+        match self.state {
             // It stays up until it has ended, and answers the batches that it has.
             State::Up => Some(Command::End),
-            State::Dying { .. } | State::GivenUp => None,
+            State::Starting { .. } | State::Away { .. } => self.kill(now, cause),
+            _ => None,
+        }
+    }
+
+    fn link_lost(&mut self, now: Time, is_watched: bool) -> Option<Command> {
+        match self.state {
+            State::Up if self.is_remote && is_watched => {
+                self.state = State::Unclear { until: now + REPORTED_WITHIN };
+                None
+            }
+            State::Up | State::Starting { .. } if self.is_remote => self.away(now, REJOINS_WITHIN),
+            _ => self.kill(now, Cause::Died),
+        }
+    }
+
+    /// A worker that has loaded its model keeps it for a while. One that has not is started elsewhere.
+    fn away(&mut self, now: Time, longest: Duration) -> Option<Command> {
+        match self.state {
+            // It was about to end, and its agent sees to that.
+            State::Up | State::Unclear { .. } if self.is_leaving() => self.exited(now),
+            State::Up | State::Unclear { .. } => {
+                (self.state, self.heard) = (State::Away { until: now + longest }, None);
+                Some(Command::Down(Cause::Away))
+            }
+            State::Starting { .. } => self.kill(now, Cause::Away),
+            _ => None,
         }
     }
 
     fn kill(&mut self, now: Time, cause: Cause) -> Option<Command> {
-        if !matches!(self.state, State::Starting { .. } | State::Up) {
+        if !matches!(self.state, State::Starting { .. } | State::Up | State::Unclear { .. } | State::Away { .. }) {
             return None;
         }
-        self.state = State::Dying { since: now, cause, was_up: self.is_up() };
+        let was_up = matches!(self.state, State::Up | State::Unclear { .. });
+        self.state = State::Dying { since: now, cause, was_up };
         Some(Command::Kill)
     }
 
@@ -201,28 +298,32 @@ impl WorkerLife {
         let (cause, was_up) = match self.state {
             State::Dying { cause, was_up, .. } => (cause, was_up),
             State::Starting { .. } => (Cause::Died, false),
-            State::Up => (Cause::Died, true),
+            State::Away { .. } => (Cause::Away, false),
+            State::Up | State::Unclear { .. } => (Cause::Died, true),
             State::BackingOff { .. } | State::AwaitingChange | State::GivenUp => return None,
         };
         // A worker that was asked to end has not died, whether its link or its process ended first.
-        let cause = if self.is_outdated && cause == Cause::Died { Cause::Renewed } else { cause };
+        let cause = self.leaves_for.filter(|_| cause == Cause::Died).unwrap_or(cause);
+        let is_outdated = self.leaves_for == Some(Cause::Renewed);
         self.heard = None;
-        if !self.was_ever_ready {
+        let ended = if was_up { Command::Down(cause) } else { Command::Ended(cause) };
+        if !self.was_ever_ready && !matches!(cause, Cause::Away | Cause::Left) {
             self.state = State::GivenUp;
             return Some(Command::GiveUp(cause));
         }
-        if self.renews && cause == Cause::LoadFailed && !self.is_outdated {
+        if self.renews && cause == Cause::LoadFailed && !is_outdated {
             self.state = State::AwaitingChange;
-            return was_up.then_some(Command::Down(cause));
+            return Some(ended);
         }
-        let pause = if self.is_outdated || was_up && (self.has_served || self.on_trial) {
+        // A machine that went away does not show that the model fails.
+        let pause = if self.is_leaving() || cause == Cause::Away || was_up && (self.has_served || self.on_trial) {
             Duration::ZERO
         } else {
             self.failures += 1;
             (FIRST_BACK_OFF * 2u32.saturating_pow(self.failures - 1)).min(LONGEST_BACK_OFF)
         };
         self.state = State::BackingOff { until: now + pause };
-        was_up.then_some(Command::Down(cause))
+        Some(ended)
     }
 }
 
@@ -241,6 +342,18 @@ mod tests {
         life.apply(at(1), Event::Connected);
         assert_eq!(life.apply(at(2), Event::Ready), Some(Command::Up));
         life
+    }
+
+    #[test]
+    fn a_slot_that_is_added_later_does_not_give_up_after_its_first_failure() {
+        for (mut life, gives_up) in [
+            (WorkerLife::new(Duration::from_secs(60), false), true),
+            (WorkerLife::of_proven(Duration::from_secs(60), false), false),
+        ] {
+            assert_eq!(life.tick(at(0)), Some(Command::Spawn));
+            let command = life.apply(at(1), Event::Exited);
+            assert_eq!(matches!(command, Some(Command::GiveUp(_))), gives_up, "{command:?}");
+        }
     }
 
     #[test]
@@ -323,7 +436,7 @@ mod tests {
         life.apply(at(4), Event::Exited);
         assert_eq!(life.tick(at(60)), Some(Command::Spawn));
         assert_eq!(life.apply(at(61), Event::Renew), Some(Command::Kill));
-        assert_eq!(life.apply(at(61), Event::Exited), None);
+        assert_eq!(life.apply(at(61), Event::Exited), Some(Command::Ended(Cause::Renewed)));
         assert_eq!(life.tick(at(61)), Some(Command::Spawn));
     }
 
@@ -353,7 +466,7 @@ mod tests {
             life.apply(at(round * 100), Event::Exited);
             assert_eq!(life.tick(at(round * 100)), Some(Command::Spawn));
             assert_eq!(life.apply(at(round * 100), Event::Failed(Cause::LoadFailed)), Some(Command::Kill));
-            assert_eq!(life.apply(at(round * 100), Event::Exited), None);
+            assert_eq!(life.apply(at(round * 100), Event::Exited), Some(Command::Ended(Cause::LoadFailed)));
             assert!(life.awaits_change() && life.is_vacant() && life.is_crash_looping());
             assert_eq!(life.tick(at(round * 100 + 99)), None);
         }
@@ -409,5 +522,80 @@ mod tests {
         assert_eq!(life.tick(at(60)), Some(Command::Kill));
         assert_eq!(life.apply(at(61), Event::Exited), Some(Command::GiveUp(Cause::LoadTimeout)));
         assert_eq!(life.tick(at(99)), None);
+    }
+
+    fn remote() -> WorkerLife {
+        let mut life = WorkerLife::new(Duration::from_secs(60), false);
+        assert_eq!(life.tick(at(0)), Some(Command::Spawn));
+        life.placed(true);
+        life.apply(at(1), Event::Connected);
+        assert_eq!(life.apply(at(2), Event::Ready), Some(Command::Up));
+        life
+    }
+
+    #[test]
+    fn a_remote_worker_that_falls_silent_may_rejoin_with_its_model() {
+        let mut life = remote();
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+        assert!(life.is_away() && !life.is_up() && !life.is_vacant());
+        assert_eq!(life.apply(at(40), Event::Rejoined), Some(Command::Up));
+        assert_eq!(life.tick(at(41)), None);
+    }
+
+    #[test]
+    fn a_remote_worker_that_stays_away_is_killed_and_started_elsewhere_at_once() {
+        let mut life = remote();
+        assert_eq!(life.apply(at(3), Event::Away), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.tick(at(62)), None);
+        assert_eq!(life.tick(at(63)), Some(Command::Kill));
+        assert_eq!(life.tick(at(68)), Some(Command::Ended(Cause::Away)), "its end was not seen");
+        assert_eq!(life.tick(at(68)), Some(Command::Spawn));
+        assert!(!life.is_crash_looping());
+    }
+
+    #[test]
+    fn the_end_of_a_remote_process_is_told_from_the_loss_of_its_link() {
+        let mut life = remote();
+        assert_eq!(life.apply(at(3), Event::LinkLost { is_watched: true }), None);
+        assert!(!life.is_up());
+        assert_eq!(life.apply(at(3), Event::Exited), Some(Command::Down(Cause::Died)));
+        let mut life = remote();
+        life.apply(at(3), Event::LinkLost { is_watched: true });
+        assert_eq!(life.tick(at(4)), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.apply(at(5), Event::Exited), Some(Command::Ended(Cause::Away)), "it was away already");
+        let mut life = remote();
+        assert_eq!(life.apply(at(3), Event::LinkLost { is_watched: false }), Some(Command::Down(Cause::Away)));
+    }
+
+    #[test]
+    fn a_first_load_that_ends_with_its_machine_does_not_end_the_server() {
+        for (event, cause) in [(Event::LinkLost { is_watched: true }, Cause::Away), (Event::Leave, Cause::Left)] {
+            let mut life = WorkerLife::new(Duration::from_secs(60), false);
+            life.tick(at(0));
+            life.placed(true);
+            assert_eq!(life.apply(at(1), event), Some(Command::Kill));
+            assert_eq!(life.apply(at(2), Event::Exited), Some(Command::Ended(cause)));
+            assert_eq!(life.tick(at(2)), Some(Command::Spawn));
+        }
+    }
+
+    #[test]
+    fn a_worker_whose_machine_goes_away_answers_its_batches_first() {
+        let mut life = remote();
+        assert_eq!(life.apply(at(3), Event::Leave), Some(Command::End));
+        assert!(life.is_up() && life.is_leaving());
+        assert_eq!(life.apply(at(3), Event::Exited), Some(Command::Down(Cause::Left)));
+        assert_eq!(life.tick(at(3)), Some(Command::Spawn));
+        assert_eq!(life.apply(at(3), Event::NoPlace), None);
+        assert!(life.is_vacant());
+        assert_eq!(life.tick(at(4)), Some(Command::Spawn), "it is tried again");
+    }
+
+    #[test]
+    fn a_worker_of_an_earlier_front_fills_a_slot_that_waits() {
+        let mut life = WorkerLife::new(Duration::from_secs(60), false);
+        assert_eq!(life.apply(at(1), Event::Rejoined), Some(Command::Up));
+        assert_eq!(life.apply(at(2), Event::Rejoined), None);
+        assert_eq!(life.apply(at(2), Event::LinkLost { is_watched: false }), Some(Command::Down(Cause::Away)));
     }
 }

@@ -122,9 +122,12 @@ metrics! {
     LANES = "jitney_lanes", Kind::Gauge, ["deployment"];
     /// Items that are with a worker.
     RUNNING_ITEMS = "jitney_running_items", Kind::Gauge, ["deployment"];
+    /// Replicas that there should be: chosen by load between `min_replicas` and `max_replicas`.
+    WANTED_REPLICAS = "jitney_wanted_replicas", Kind::Gauge, ["deployment"];
     /// Replicas that are loaded and answer.
     READY_REPLICAS = "jitney_ready_replicas", Kind::Gauge, ["deployment"];
-    /// Workers that were lost or replaced: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, `broken`, `renewed` by a reload.
+    /// Workers that were lost or replaced: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, `broken`, `renewed` by a
+    /// reload, `away` when its machine cannot be reached, `left` when its machine goes away.
     WORKERS_LOST = "jitney_workers_lost_total", Kind::Counter, ["deployment", "cause"];
     /// Open client connections.
     CONNECTIONS = "jitney_connections", Kind::Gauge, [];

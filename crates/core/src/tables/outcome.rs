@@ -84,6 +84,8 @@ outcomes! {
     Unavailable: "unavailable", "The model cannot answer now", 503, 14, AsStatus;
     /// The model has not been loaded yet.
     Loading: "loading", "The model is still loading", 503, 14, AsStatus;
+    /// The deployment has no replica now, and the deadline passes before one is loaded.
+    ScaledToZero: "scaled_to_zero", "No replica is loaded", 503, 14, AsStatus;
     /// Every worker of the deployment keeps dying.
     CrashLooping: "crash_looping", "The workers keep crashing", 503, 14, AsStatus;
     /// The server is shutting down and takes nothing new.

@@ -304,8 +304,15 @@ fn measured(rules: Rules) -> (Scheduler<Input>, Time) {
 fn a_later_piece_of_a_request_that_finds_no_room_is_no_sign_of_overload() {
     let (mut scheduler, now) = measured(rules());
     let group = item(0, 0, 1).group;
-    let piece =
-        RequestTerms { group: &group, priority: Priority::Normal, cost: 1, bytes: 4, timeout: None, continues: true };
+    let piece = RequestTerms {
+        group: &group,
+        priority: Priority::Normal,
+        cost: 1,
+        bytes: 4,
+        timeout: None,
+        continues: true,
+        asked: false,
+    };
     (100..144).for_each(|id| assert!(scheduler.enter(now, item(id, 0, 1)).is_ok()));
     let told = scheduler.admit(now, &piece).map_err(|refusal| refusal.outcome);
     assert_eq!(told, Err(Outcome::WaitTooLong), "eleven batches wait");

@@ -1,6 +1,7 @@
 //! The rules of `jitney-core` as properties: random schedules against a naive reference, and simulations.
 
 mod admission;
+mod asked;
 mod bulk;
 mod lifecycle;
 mod ops;

@@ -156,7 +156,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
         8 => (n(), any::<bool>()).prop_map(|(n, is_clean)| Op::BatchDone(n, is_clean)),
         1 => (0u32..6, 0u64..30).prop_map(|(replica, batch)| Op::StrayBatchDone(replica, batch)),
         4 => Just(Op::Up),
-        3 => (n(), prop_oneof![Just(Loss::Crashed), Just(Loss::Killed)]).prop_map(|(n, loss)| Op::Lose(n, loss)),
+        4 => (n(), prop_oneof![Just(Loss::Crashed), Just(Loss::Killed), Just(Loss::Away)]).prop_map(|(n, loss)| Op::Lose(n, loss)),
         2 => n().prop_map(Op::Retire),
         // A server drains once, so this must be rare for the rest of the schedule to mean anything.
         1 => (0u8..24).prop_map(|n| if n == 0 { Op::Drain } else if n < 5 { Op::CrashLoop } else { Op::Up }),

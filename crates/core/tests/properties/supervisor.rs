@@ -17,6 +17,10 @@ enum Op {
     Fail(usize),
     Exit,
     Renew,
+    Leave,
+    LinkLost(bool),
+    Away,
+    Rejoin,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -28,6 +32,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (0usize..CAUSES.len()).prop_map(Op::Fail),
         4 => Just(Op::Exit),
         1 => Just(Op::Renew),
+        1 => Just(Op::Leave),
+        2 => any::<bool>().prop_map(Op::LinkLost),
+        1 => Just(Op::Away),
+        3 => Just(Op::Rejoin),
     ];
     prop::collection::vec(op, 1..80)
 }
@@ -42,13 +50,23 @@ struct Watched {
     up: bool,
     was_up: bool,
     given_up: bool,
+    is_remote: bool,
     killed_at: Option<Time>,
 }
 
 impl Watched {
-    fn new() -> Watched {
+    fn new(is_remote: bool) -> Watched {
         let life = WorkerLife::new(LOAD_TIMEOUT, false);
-        Watched { life, now: Time(0), runs: false, up: false, was_up: false, given_up: false, killed_at: None }
+        Watched {
+            life,
+            now: Time(0),
+            runs: false,
+            up: false,
+            was_up: false,
+            given_up: false,
+            is_remote,
+            killed_at: None,
+        }
     }
 
     fn carry_out(&mut self, command: Option<Command>) {
@@ -58,6 +76,7 @@ impl Watched {
             Command::Spawn => {
                 assert!(!self.runs, "a second worker");
                 self.runs = true;
+                self.life.placed(self.is_remote);
             }
             Command::End => assert!(self.runs && self.up, "ended what is not up"),
             Command::Kill => {
@@ -70,14 +89,20 @@ impl Watched {
             }
             Command::Down(_) => {
                 assert!(self.up, "down without having been up");
-                (self.up, self.runs, self.killed_at) = (false, false, None);
+                (self.up, self.runs, self.killed_at) = (false, self.life.is_away(), None);
+            }
+            Command::Ended(_) => {
+                assert!(!self.up, "ended without being down");
+                (self.runs, self.killed_at) = (false, None);
             }
             Command::GiveUp(_) => {
                 assert!(!self.was_up, "gave up although it was ready once");
                 (self.runs, self.given_up, self.killed_at) = (false, true, None);
             }
         }
-        assert_eq!(self.life.is_up(), self.up && self.killed_at.is_none());
+        // Of a link that is lost it is not yet known whether the process has ended.
+        assert!(!self.life.is_up() || self.up && self.killed_at.is_none());
+        assert!(self.is_remote || self.life.is_up() == (self.up && self.killed_at.is_none()));
     }
 
     fn tick(&mut self) {
@@ -127,7 +152,20 @@ impl Watched {
                 let command = self.life.apply(self.now, Event::Renew);
                 self.carry_out(command);
             }
-            Op::Spawned | Op::Say(_) => {}
+            Op::Leave | Op::LinkLost(_) | Op::Away if self.runs => {
+                let event = match *op {
+                    Op::LinkLost(is_watched) => Event::LinkLost { is_watched },
+                    Op::Away if self.is_remote => Event::Away,
+                    _ => Event::Leave,
+                };
+                let command = self.life.apply(self.now, event);
+                self.carry_out(command);
+            }
+            Op::Rejoin if self.life.is_away() => {
+                let command = self.life.apply(self.now, Event::Rejoined);
+                self.carry_out(command);
+            }
+            Op::Spawned | Op::Say(_) | Op::Leave | Op::LinkLost(_) | Op::Away | Op::Rejoin => {}
         }
     }
 }
@@ -147,16 +185,16 @@ proptest! {
     #![proptest_config(crate::cases(300))]
 
     #[test]
-    fn a_place_runs_one_worker_alternates_up_and_down_and_gives_up_only_before_the_first_ready(ops in ops()) {
-        let mut watched = Watched::new();
+    fn a_place_runs_one_worker_alternates_up_and_down_and_gives_up_only_before_the_first_ready(ops in ops(), is_remote in any::<bool>()) {
+        let mut watched = Watched::new(is_remote);
         for op in &ops {
             watched.apply(op);
         }
     }
 
     #[test]
-    fn from_every_state_silence_and_time_lead_to_a_new_worker_or_to_giving_up(ops in ops()) {
-        let mut watched = Watched::new();
+    fn from_every_state_silence_and_time_lead_to_a_new_worker_or_to_giving_up(ops in ops(), is_remote in any::<bool>()) {
+        let mut watched = Watched::new(is_remote);
         for op in &ops {
             watched.apply(op);
         }

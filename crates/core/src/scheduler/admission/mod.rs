@@ -3,5 +3,6 @@
 pub mod bounds;
 pub mod forecast;
 pub mod hopeless;
+pub mod parents;
 pub mod places;
 pub mod refusal;

@@ -34,6 +34,10 @@ impl World {
         let held = self.replicas.remove(&replica).map(|replica| replica.batches).unwrap_or_default();
         for (place, id) in held.into_iter().enumerate() {
             let mut batch = self.batches.remove(&id).expect("held batches are known");
+            if loss == Loss::Away {
+                batch.items.iter().for_each(|&item| self.item_away(item, id));
+                continue;
+            }
             batch.started |= place == 0 && self.rules.retry;
             let mut traces = Vec::new();
             for &item in &batch.items {
@@ -44,6 +48,16 @@ impl World {
             }
         }
         self.settle();
+    }
+
+    /// An item whose worker is away waits where it waited before, if it may run twice; one that ended there leaves no trace.
+    fn item_away(&mut self, id: ItemId, in_batch: BatchId) {
+        let Some(item) = self.items.get_mut(&id).filter(|item| item.place == Place::Batch(in_batch)) else { return };
+        if self.rules.retry {
+            item.place = if item.record.is_suspect() { Place::Suspect } else { Place::Waiting };
+        } else {
+            self.foreseen.insert(id, Outcome::WorkerLost);
+        }
     }
 
     /// What must become of an item whose worker died; `poison` checks apart from this that the rule itself is just. Returns
