@@ -37,6 +37,7 @@ from jitney.errors import (
     QueueBytesFull,
     QueueFull,
     RequestError,
+    ScaledToZero,
     TargetError,
     TooLarge,
     TooManyLanes,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from jitney.embedded.run import Engine, SyncEngine, run, run_sync
     from jitney.embedded.serve import serve
     from jitney.embedded.streams.parts import Parts, SyncParts
+    from jitney.embedded.uses.declaring import uses, uses_sync
     from jitney.signature.grouping import bucket, length
     from jitney.types.arrays import Embeddings, Tensor
     from jitney.types.chat import Chat, Message
@@ -101,6 +103,8 @@ _LATER = {
     "run": "jitney.embedded.run",
     "run_sync": "jitney.embedded.run",
     "serve": "jitney.embedded.serve",
+    "uses": "jitney.embedded.uses.declaring",
+    "uses_sync": "jitney.embedded.uses.declaring",
 }
 """Modules of the public names that are imported at first use: a client needs no deployment, a worker no engine."""
 
@@ -171,6 +175,7 @@ __all__ = [
     "RequestError",
     "RequestMetadata",
     "Response",
+    "ScaledToZero",
     "Step",
     "StreamModel",
     "SyncEngine",
@@ -202,4 +207,6 @@ __all__ = [
     "run",
     "run_sync",
     "serve",
+    "uses",
+    "uses_sync",
 ]

@@ -1,7 +1,7 @@
 """The Rust side as Python sees it. Every frame is read and written there; Python sees lists and buffers."""
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 __version__: str
@@ -16,6 +16,9 @@ def serve(settings: str) -> int:
     environment spells them; one that no deployment has is an error that says the place.
     Releases the interpreter lock for its whole duration and owns SIGINT and SIGTERM.
     """
+
+def work(settings: str) -> int:
+    """Run an agent until a signal ends it; returns the exit code. `settings` is JSON: see `jitney.cli.machines`."""
 
 @final
 class InlineServer:
@@ -44,11 +47,20 @@ class Link:
     that thread kills the worker's whole process group.
     """
 
-    def __new__(cls, address: str, token: str, ends_process: bool = True) -> Link:
-        """Connect; `ends_process` says whether the end of the front ends this process."""
+    def __new__(cls, address: str, token: str, ends_process: bool = True, id: str = "") -> Link:
+        """Connect; `ends_process` says whether the end of the front ends this process.
+
+        `id` is the number of a worker on another machine.
+        """
 
     def send(self, kind: str, body: bytes) -> None:
         """Send a control message: `manifest`, `progress`, `ready` or `failed`; the body is JSON."""
+
+    def keep(self, loaded: bytes) -> None:
+        """Dial again when the link is lost, for 60 s; `loaded` (JSON) says which model this worker has then.
+
+        What came over the lost link is cancelled, and its results are dropped.
+        """
 
     def receive(self) -> tuple[str, bytes]:
         """Wait for a control message: `assign` (JSON) or `shutdown`."""
@@ -274,6 +286,31 @@ class Remote:
 
     def release(self) -> None:
         """End the connection; calls in flight fail."""
+
+@final
+class Asks:
+    """The other deployments of the server, as the model of a worker calls them over the link of the worker."""
+
+    def __new__(cls, link: Link, welcome: str, parents: Callable[[], Sequence[int]]) -> Asks:
+        """Make the calls for the items that `parents` names at each call; `welcome` is JSON of the front."""
+
+    def manifests(self) -> str:
+        """Return the manifests of these deployments by name, as JSON."""
+
+    def entrance(self, name: str) -> Entrance | None:
+        """Return the way in to a deployment of this name."""
+
+    def failure(self) -> None:
+        """Return None: the worker ends with its server."""
+
+    def metrics(self) -> None:
+        """They are the server's."""
+
+    def hold(self) -> None:
+        """Let calls wait from now on until `flush`."""
+
+    def flush(self) -> None:
+        """Send the calls that wait, in one write."""
 
 _Failed = tuple[str, str, str | None, int | None, float | None]
 """Reason, detail, field, status and seconds after which to come back."""

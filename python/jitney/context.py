@@ -100,6 +100,11 @@ def request_id() -> str | None:
     return (found.pop() or None) if len(found) == 1 else None
 
 
+def items() -> Sequence[int]:
+    """Return the ids of the items that the caller computes; none outside of `predict`."""
+    return (_own.get() or _running)[0]
+
+
 def cpu_threads() -> int:
     """Return how many threads this worker should compute with: its fair share of the cores."""
     return available_cores() if _cpu_threads is None else _cpu_threads

@@ -25,6 +25,7 @@ JitneyError
    ├─ TooSlow                  the caller read an answer in parts too slowly
    ├─ Unavailable              nobody is there to answer; has `retry_after_s`
    │  ├─ Loading               … yet
+   │  ├─ ScaledToZero          … no replica is loaded
    │  ├─ CrashLooping          … the workers keep crashing
    │  ├─ Draining              … any more
    │  └─ Disconnected          … that this program can reach
@@ -84,6 +85,8 @@ class RequestError(JitneyError):
 
     reason: ClassVar[str] = "internal"
     """The stable name in the table of outcomes."""
+    asked: str | None = None
+    """The deployment that a model called with `jitney.uses`, and that failed; None of all other failures."""
     request_id: str | None = None
     """The id of the call that failed, next to which the log has the traceback; None if it did not reach the engine."""
 
@@ -236,6 +239,12 @@ class Loading(Unavailable):
     reason = "loading"
 
 
+class ScaledToZero(Unavailable):
+    """The deployment has no replica now, and the deadline passes before one is loaded."""
+
+    reason = "scaled_to_zero"
+
+
 class CrashLooping(Unavailable):
     """Every worker of the deployment keeps dying."""
 
@@ -301,6 +310,12 @@ PROTOCOL_ONLY = frozenset(
 NOT_NOW = (Overloaded, Unavailable, DeadlineExceeded)
 """What says nothing against an input: `predict` may raise it, its own or that of another model that it calls."""
 
+
+def was_asked(error: BaseException) -> bool:
+    """Whether another deployment failed that a model called with `jitney.uses`."""
+    return isinstance(error, RequestError) and error.asked is not None
+
+
 BY_REASON: dict[str, type[RequestError]] = {
     kind.reason: kind
     for kind in (
@@ -320,6 +335,7 @@ BY_REASON: dict[str, type[RequestError]] = {
         TooSlow,
         Unavailable,
         Loading,
+        ScaledToZero,
         CrashLooping,
         Draining,
         Disconnected,

@@ -31,7 +31,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *ran
 _MOST_KINDS = 256
 _SOURCES = {"request": "request_id", "requests": "request_ids"}
 _OWN, _NAME = "\x1e", "\x1f"
-"""With these bytes lines begin that the front does not attribute: see `workers/process/output/writing.rs`."""
+"""With these bytes lines begin that the front does not attribute: see `workers/backends/process/output/writing.rs`."""
 NO_TERMINAL: Final = "a worker has no terminal for a debugger: use `jitney check`, or `jitney serve --inline`"
 _is_relayed = False
 _WINDOW_S = 60.0

@@ -29,6 +29,8 @@ mod _core {
     #[pymodule_export]
     use super::link::Link;
     #[pymodule_export]
+    use super::program::asks::Asks;
+    #[pymodule_export]
     use super::program::engine::{Engine, Entrance, Remote, Starting};
     #[pymodule_export]
     use super::program::mailbox::Mailbox;
@@ -37,7 +39,7 @@ mod _core {
     #[pymodule_export]
     use super::results::Results;
     #[pymodule_export]
-    use super::server::{InlineServer, adopt_parent, serve};
+    use super::server::{InlineServer, adopt_parent, serve, work};
     #[pymodule_export]
     use super::tables::{check_manifest, check_options, metrics, outcomes, reserved_names};
 

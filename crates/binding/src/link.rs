@@ -9,6 +9,7 @@ use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::frame::kind::Kind;
 use jitney_server::link::results_frame::ResultsWriter;
 use jitney_server::link::worker::inbox::{Control, Delivered, Taken};
+use jitney_server::link::worker::lease::Identity;
 use jitney_server::link::worker::link::WorkerLink;
 use pyo3::exceptions::{PyConnectionError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -20,20 +21,21 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, module = "jitney._core")]
 #[derive(Debug)]
 pub(crate) struct Link {
-    link: WorkerLink,
+    pub(crate) link: WorkerLink,
 }
 
 #[pymethods]
 impl Link {
     #[new]
-    #[pyo3(signature = (address, token, ends_process = true))]
-    fn new(py: Python<'_>, address: &str, token: &str, ends_process: bool) -> PyResult<Link> {
+    #[pyo3(signature = (address, token, ends_process = true, id = ""))]
+    fn new(py: Python<'_>, address: &str, token: &str, ends_process: bool, id: &str) -> PyResult<Link> {
+        let identity = Identity { id: id.into(), token: token.into(), ..Identity::default() };
         let on_end = move || {
             if ends_process {
                 end_with_front();
             }
         };
-        let connected = py.detach(|| WorkerLink::connect(address, token, on_end));
+        let connected = py.detach(|| WorkerLink::connect(address, identity, on_end));
         let link = connected.map_err(|error| PyConnectionError::new_err(format!("{address}: {error}")))?;
         Ok(Link { link })
     }
@@ -47,6 +49,13 @@ impl Link {
             other => return Err(PyValueError::new_err(format!("a worker does not send {other:?}"))),
         };
         py.detach(|| self.link.control(kind, body)).map_err(|error| lost(&error))
+    }
+
+    /// From now on this worker dials again when its link is lost, and says then that it has loaded this (JSON).
+    fn keep(&self, loaded: &[u8]) -> PyResult<()> {
+        let loaded = serde_json::from_slice(loaded).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.link.keep(loaded);
+        Ok(())
     }
 
     fn receive<'py>(&self, py: Python<'py>) -> (&'static str, Bound<'py, PyBytes>) {
@@ -102,8 +111,8 @@ impl Link {
     }
 
     fn started(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
-        let id = batch.delivered.batch.id;
-        py.detach(|| self.link.started(id)).map_err(|error| lost(&error))
+        let (link, id) = (self.link.of(&batch.delivered), batch.delivered.batch.id);
+        py.detach(|| link.started(id)).map_err(|error| lost(&error))
     }
 
     /// Sends what was collected since the last time: parts, and outcomes of items that end. The batch does not end.
@@ -158,8 +167,9 @@ impl Link {
             py.detach(|| leave_out(&self.link, &delivered)).map_err(|error| lost(&error))?;
             return Ok(None);
         }
+        let link = self.link.of(&delivered);
         let payload = Arc::new(Payload::new(std::mem::take(&mut delivered.batch.payload)));
-        Ok(Some(Batch { delivered: Arc::new(delivered), payload, link: self.link.clone(), kept }))
+        Ok(Some(Batch { delivered: Arc::new(delivered), payload, link, kept }))
     }
 }
 
@@ -169,7 +179,7 @@ fn leave_out(link: &WorkerLink, delivered: &Delivered) -> std::io::Result<()> {
     let mut table = ResultsWriter::new(batch, Duration::ZERO, items.len());
     items.clone().for_each(|id| table.left_out(id, 0));
     let end = BatchEnd { batch, durations: Durations::default(), is_clean: false, is_out_of_memory: false };
-    link.finish(items, &[&table.finish()], &end)
+    link.of(delivered).finish(items, &[&table.finish()], &end)
 }
 
 /// Seconds as Python gives them.

@@ -212,6 +212,7 @@ impl Results {
         let entries = self.take(false);
         let pieces = entries.encode(self.batch(), predict);
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
+        let link = link.of(&self.collected.delivered);
         py.detach(|| link.results(entries.ended(), &pieces))
     }
 
@@ -222,6 +223,7 @@ impl Results {
         let pieces = entries.encode(self.batch(), end.durations.predict);
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
         let pieces = if entries.ended().next().is_some() { &pieces[..] } else { &[] };
+        let link = link.of(&self.collected.delivered);
         py.detach(|| link.finish(entries.ended(), pieces, end))
     }
 
@@ -282,7 +284,11 @@ pub(crate) fn send_step(
     step: &Step,
 ) -> std::io::Result<()> {
     let mut entries = Entries::default();
-    for results in batches {
+    // Items of a link that was lost are cancelled; the front of the next one knows nothing about them.
+    let latest = batches.iter().map(|results| &results.collected.delivered).max_by_key(|delivered| delivered.link);
+    let link = latest.map_or_else(|| link.clone(), |delivered| link.of(delivered));
+    let number = latest.map(|delivered| delivered.link);
+    for results in batches.iter().filter(|results| Some(results.collected.delivered.link) == number) {
         entries.all.append(&mut results.take(false).all);
         entries.left_out.append(&mut results.left_out());
     }

@@ -1,8 +1,9 @@
 //! Running a server, and what a worker process does first.
 
 use jitney_core::request::ReplicaId;
+use jitney_server::run::agent::program::{AgentSettings, run as run_agent};
 use jitney_server::run::serve::serve as run;
-use jitney_server::workers::inline::InlineWorkers;
+use jitney_server::workers::backends::inline::InlineWorkers;
 use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -15,9 +16,20 @@ use tracing_subscriber::fmt::format::debug_fn;
 pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
     let settings: Settings =
         serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
-    let log = log_to_stderr(&settings)?;
+    let log = log_to_stderr(&settings.server.log_level, &settings.server.log_format)?;
     let code = py.detach(|| run(settings));
     // Writes what is still on its way, if somebody takes it.
+    py.detach(|| drop(log));
+    Ok(code)
+}
+
+/// Runs an agent until a signal ends it, and returns the exit code.
+#[pyfunction]
+pub(crate) fn work(py: Python<'_>, settings: &str) -> PyResult<i32> {
+    let settings: AgentSettings =
+        serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
+    let log = log_to_stderr(&settings.log_level, &settings.log_format)?;
+    let code = py.detach(|| run_agent(settings));
     py.detach(|| drop(log));
     Ok(code)
 }
@@ -45,7 +57,7 @@ impl InlineServer {
     fn run(&self, py: Python<'_>) -> PyResult<i32> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
         let settings = settings.ok_or_else(|| PyValueError::new_err("a server runs once"))?;
-        let log = log_to_stderr(&settings)?;
+        let log = log_to_stderr(&settings.server.log_level, &settings.server.log_format)?;
         let code = py.detach(|| run(settings));
         self.workers.close();
         py.detach(|| drop(log));
@@ -72,22 +84,21 @@ pub(crate) fn lines() -> NonBlockingBuilder {
 
 /// What is logged. The libraries that speak HTTP report only what peers do wrong, a line each time, so that any client could
 /// fill a disk: they say nothing.
-pub(crate) fn filter(settings: &Settings) -> EnvFilter {
-    let level = &settings.server.log_level;
+pub(crate) fn filter(level: &str) -> EnvFilter {
     EnvFilter::try_new(format!("{level},hyper=off,h2=off")).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
 /// Fails if this process has a log of jitney already: the signal handlers and the log are those of one server, and a second
 /// one would be silent and could not be stopped.
-fn log_to_stderr(settings: &Settings) -> PyResult<WorkerGuard> {
+fn log_to_stderr(level: &str, format: &str) -> PyResult<WorkerGuard> {
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let (writer, guard) = lines().finish(std::io::stderr());
     let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter(settings))
+        .with_env_filter(filter(level))
         .with_writer(writer)
         .with_target(false)
         .log_internal_errors(false);
-    let is_first = if settings.server.log_format == "json" {
+    let is_first = if format == "json" {
         logs.json().flatten_event(true).try_init()
     } else {
         // The fields are for programs; the message has them in words.

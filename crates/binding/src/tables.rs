@@ -49,6 +49,6 @@ pub(crate) fn check_options(kind: &str, options: &str) -> PyResult<()> {
 pub(crate) fn check_manifest(manifest: &str) -> PyResult<()> {
     serde_json::from_str::<Manifest>(manifest)
         .map_err(|error| error.to_string())
-        .and_then(|manifest| Plan::new(&[manifest], 1).map(drop))
+        .and_then(|manifest| Plan::new(&[manifest], 1, false).map(drop))
         .map_err(PyValueError::new_err)
 }

@@ -9,6 +9,7 @@ use jitney_server::link::batch_end::{BatchEnd, Durations};
 use jitney_server::link::frame::kind::Kind;
 use jitney_server::link::results_frame::ResultsWriter;
 use jitney_server::link::worker::inbox::Control;
+use jitney_server::link::worker::lease::Identity;
 use jitney_server::link::worker::link::WorkerLink;
 use serde_json::Value;
 
@@ -22,7 +23,9 @@ fn main() {
         return hang();
     }
     let (address, token) = (spec["address"].as_str().unwrap(), spec["token"].as_str().unwrap());
-    let link = WorkerLink::connect(address, token, || std::process::exit(9)).unwrap();
+    let link =
+        WorkerLink::connect(address, Identity { token: token.into(), ..Identity::default() }, || std::process::exit(9))
+            .unwrap();
     if does == "fail" {
         let said = serde_json::json!({"stage": "importing", "error": "no module named x"}).to_string();
         link.control(Kind::Failed, said.as_bytes()).unwrap();

@@ -31,6 +31,8 @@ def give_options(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--inline serves one target, not {len(arguments.targets)}: {', '.join(arguments.targets)}")
     if (arguments.replicas or "1") != "1":
         raise ConfigError(f"--inline runs one replica, in this process, not {arguments.replicas}: leave --replicas out")
+    if arguments.min_replicas or arguments.max_replicas:
+        raise ConfigError("--inline runs one replica, in this process: leave --min-replicas and --max-replicas out")
     arguments.replicas = arguments.min_ready_replicas = "1"
     arguments.batch_timeout_s = arguments.load_timeout_s = _LONG_S
     arguments.request_timeout_s = arguments.request_timeout_s or _REQUEST_TIMEOUT_S

@@ -13,9 +13,11 @@ from jitney.errors import ConfigError, JitneyError
 
 COMMANDS: Final = {
     "serve": ("jitney.cli.serve", "serve models over HTTP"),
+    "worker": ("jitney.cli.machines.worker", "run workers on this machine for a server on another one"),
     "check": ("jitney.cli.check.command", "load a model and run its examples, without a server"),
     "bench": ("jitney.cli.bench", "load a model with requests and report how fast it answers"),
     "models": ("jitney.cli.models", "list the ready-made models"),
+    "secret": ("jitney.cli.machines.secret", "make the secret file by which machines know each other"),
 }
 """The module and the help of each command. A module is imported only for its command: a front keeps what it imports."""
 USAGE_ERROR = 2

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from jitney.errors import NOT_NOW, InvalidInput, MalformedBody, ModelFailed, known_reason
+from jitney.errors import NOT_NOW, InvalidInput, MalformedBody, ModelFailed, WorkerLost, known_reason, was_asked
 from jitney.failures import one_line, printable
 
 _AT: Final = re.compile(r"^(?P<what>.*) - at `(?P<path>(?:key in )?[^`]*)`$", re.DOTALL)
@@ -65,6 +65,10 @@ NOT_WANTED: Final = Verdict("cancelled", "no request waits for this answer any m
 
 def verdict_of(error: BaseException) -> Verdict:
     """Return the outcome of an item for which user code raised or returned this error."""
+    if was_asked(error) and not isinstance(error, NOT_NOW):
+        # Another model refused what this one asked, or failed: the client did not cause that.
+        reason = known_reason(error) if isinstance(error, WorkerLost) else "model_failed"
+        return Verdict(reason, one_line(error) if reason == "model_failed" else printable(error))
     if isinstance(error, InvalidInput):
         refused = bounded(error)
         return Verdict(refused.reason, refused.message, refused.field, refused.status)

@@ -16,8 +16,16 @@ class DeploymentKeywords(TypedDict, total=False):
     max_batch_delay_ms: float
     latency_target_ms: float | None
     replicas: int
+    min_replicas: int | None
+    max_replicas: int | None
+    scale_down_after_s: float | None
     min_ready_replicas: int
     devices: str | Sequence[str]
+    backend: Literal["local", "joined", "ray", "any"] | None
+    num_cpus: float
+    num_gpus: float
+    resources: str | Sequence[str]
+    spread: bool
     openai_names: str | Sequence[str]
     max_queued_items: int
     max_queued_bytes: int
@@ -40,6 +48,10 @@ class ServerKeywords(TypedDict, total=False):
 
     listen: str | Sequence[str]
     listen_programs: str | Sequence[str]
+    workers_listen: str | Sequence[str]
+    workers_secret_file: str | None
+    workers_advertise: str | None
+    local: int | None
     allow_unauthenticated: bool
     api_keys_file: str | None
     open_metrics: bool

@@ -284,6 +284,39 @@ def _check_together(name: str, options: DeploymentOptions, places: Mapping[str, 
             raise ConfigError(f"{where}, which holds a secret of the client: leave it out")
         if not _HEADER.fullmatch(header):
             raise ConfigError(f"{where}, which is not the name of a header: write names such as x-tenant")
+    _check_replicas(name, options, places)
+
+
+def _check_replicas(name: str, options: DeploymentOptions, places: Mapping[str, str]) -> None:
+    least, most = options.replica_bounds()
+
+    def said(option: str) -> str:
+        return f"{option} is {getattr(options, option)} ({places[option]})"
+
+    lower = "min_replicas" if options.min_replicas is not None else "replicas"
+    upper = "max_replicas" if options.max_replicas is not None else "replicas"
+    if getattr(options, lower) > getattr(options, upper):
+        raise ConfigError(
+            f"deployment `{name}`: {said(lower)}, but {said(upper)}; give a max_replicas of at least "
+            f"{getattr(options, lower)}"
+        )
+    if places["replicas"] != "default" and not max(least, 1) <= options.replicas <= most:
+        raise ConfigError(
+            f"deployment `{name}`: {said('replicas')}, which is not between min_replicas = {least} and max_replicas = "
+            f"{most}; leave replicas out, or choose a number between them"
+        )
+    if options.scale_down_after_s is not None and least == most:
+        raise ConfigError(
+            f"deployment `{name}`: {said('scale_down_after_s')}, but there are always {most} replicas; "
+            f"give max_replicas"
+        )
+    if least < most:
+        if options.min_ready_replicas > max(least, 1):
+            raise ConfigError(
+                f"deployment `{name}`: {said('min_ready_replicas')}, but there may be only {least} replicas; leave it "
+                f"out, or raise min_replicas"
+            )
+        return
     if options.min_ready_replicas > options.replicas:
         raise ConfigError(
             f"deployment `{name}`: min_ready_replicas is {options.min_ready_replicas} "

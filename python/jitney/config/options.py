@@ -77,12 +77,43 @@ class DeploymentOptions:
         above=0,
     )
     replicas: int = _option(1, "loaded copies of the model", unit="replicas", at_least=1, at_most=_MOST_REPLICAS)
+    min_replicas: int | None = _option(
+        None, "fewest loaded copies, if their number follows the load; 0 unloads a model that is not used; default: "
+        "as many as `replicas`", unit="replicas", at_least=0, at_most=_MOST_REPLICAS,
+    )  # fmt: skip
+    max_replicas: int | None = _option(
+        None, "most loaded copies: above min_replicas, their number follows the load, and `replicas` is the number at "
+        "the start; default: as many as `replicas`", unit="replicas", at_least=1, at_most=_MOST_REPLICAS,
+    )  # fmt: skip
+    scale_down_after_s: float | None = _length(
+        None,
+        "time for which a copy stays after it was needed; default: four times as long as a start takes, 20 s to 600 s",
+        at_least=0,
+    )
     min_ready_replicas: int = _option(
         1, "loaded copies that a deployment needs to count as ready, after the first start", unit="replicas",
         at_least=1, at_most=_MOST_REPLICAS,
     )  # fmt: skip
     devices: tuple[str, ...] = _option(
         (), "devices that the replicas get in turn, as in cuda:0,cuda:1; `auto` stands for those that a worker finds"
+    )
+    backend: str | None = _option(
+        None,
+        "where replicas run: `local` on the machine of the front; `joined` at agents (`jitney worker`); `ray` at "
+        "agents that Ray has started; `any` on the machine of the front as far as there is room, else at agents; "
+        "default: `any` with workers_listen, else `local`",
+        choices=("local", "joined", "ray", "any"),
+    )
+    num_cpus: float = _option(1.0, "cores that a place at an agent must have", unit="cores", at_least=0, at_most=4096)
+    num_gpus: float = _option(
+        0.0, "devices that a place at an agent must have; the replica gets them all", unit="devices", at_least=0,
+        at_most=1024,
+    )  # fmt: skip
+    resources: tuple[str, ...] = _option(
+        (), "what the machine of an agent must have of other things, as in tpu=4; agents say it with --resources"
+    )
+    spread: bool = _option(
+        True, "whether replicas are on as many machines as possible; if not, they fill one machine after the other"
     )
     openai_names: tuple[str, ...] = _option(
         (), "further names of the model for OpenAI clients, as in BAAI/bge-small-en-v1.5,text-embedding-3-small"
@@ -140,6 +171,16 @@ class DeploymentOptions:
             object.__setattr__(self, "policy", "fixed" if self.max_batch_delay_ms > 0 else "auto")
         object.__setattr__(self, "context_headers", tuple(name.lower() for name in self.context_headers))
 
+    def replica_bounds(self) -> tuple[int, int]:
+        """Return the fewest and the most replicas."""
+        least = self.replicas if self.min_replicas is None else self.min_replicas
+        return least, max(least, self.replicas if self.max_replicas is None else self.max_replicas)
+
+    def first_replicas(self) -> int:
+        """Return the number of replicas at the start; one shows that the model can be loaded."""
+        least, most = self.replica_bounds()
+        return max(1, min(max(self.replicas, least), most))
+
     def to_dict(self) -> dict[str, object]:
         """Return the options as JSON has them."""
         return _as_json(self)
@@ -153,6 +194,19 @@ class ServerOptions:
     listen_programs: tuple[str, ...] = _option(
         (), "where to listen for programs that use jitney.connect: unix:PATH, or tcp:HOST:PORT, which needs a key"
     )
+    workers_listen: tuple[str, ...] = _option(
+        (), "where agents (`jitney worker`) and their workers connect: tcp:HOST:PORT; needs workers_secret_file"
+    )
+    workers_secret_file: str | None = _option(
+        None, "file with the secret that the front and its agents share; `jitney secret PATH` writes one"
+    )
+    workers_advertise: str | None = _option(
+        None, "address at which workers of other machines connect, as tcp:HOST:PORT; default: what their agent dialled"
+    )
+    local: int | None = _option(
+        None, "most workers on the machine of the front; 0 leaves all of them to agents; default: no limit",
+        unit="workers", at_least=0, at_most=_U32,
+    )  # fmt: skip
     allow_unauthenticated: bool = _option(False, "listen on other addresses than loopback without API keys")
     api_keys_file: str | None = _option(
         None,

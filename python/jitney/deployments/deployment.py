@@ -21,6 +21,7 @@ from jitney.errors import ConfigError, TargetError
 from jitney.signature import grouping, tasks
 from jitney.signature.annotations import Signature, read_signature, read_step_signature
 from jitney.signature.hints import class_arguments
+from jitney.types.uses import check_uses, uses_of
 
 MARK: Final = "__jitney_deployment__"
 
@@ -86,6 +87,9 @@ class Deployment:
         described = obj if method is None else self._predict()[0]
         self.doc: Final = (inspect.getdoc(described) or "").split("\n\n")[0].strip() if described.__doc__ else ""
         self._check_methods()
+        self.uses: Final = uses_of(obj)
+        """The other deployments that it calls, by the attribute of the class."""
+        check_uses(obj, self.name, is_async=self.is_async)
         for hook in ("close", "check"):
             if isinstance(obj, type) and is_async(getattr(obj, hook, None)) and not self.is_async:
                 where = f"{obj.__qualname__}.{hook} is `async def` and `predict` is not"

@@ -45,6 +45,7 @@ def _manifest(found: Deployment, resolved: Resolved, owner: Deployment) -> dict[
         "task": found.compiled_task(),
         "group_by": group_by,
         "cost": cost,
+        **({"uses": sorted({use.name for use in owner.uses.values()})} if owner.uses else {}),
         "examples": [
             _example(found.name, place, _by_name(example, taken.arrays)) for place, example in enumerate(found.examples)
         ],

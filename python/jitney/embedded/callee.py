@@ -40,6 +40,8 @@ class Callee:
             raise EngineFailed(f"{name} takes no more calls: its engine has ended")
         self.name: Final = name
         self.engine: Final = engine
+        self._is_asked: Final = hasattr(engine, "flush")
+        """Whether a model of the server calls, over the link of its worker."""
         self.entrance: Final = entrance
         self.takes_images: Final[bool] = manifest["input"]["kind"] == "image"
         self.write: Final[Write] = writer(manifest["input"])
@@ -72,6 +74,8 @@ class Callee:
     def error(self, failed: Any) -> Exception:
         """Return the exception of a failed item."""
         error = exception(failed)
+        if self._is_asked:
+            error.asked = self.name
         # An engine that failed answers like one that shuts down.
         if isinstance(error, (InternalError, Draining)) and (why := self.engine.failure()) is not None:
             return EngineFailed(why)

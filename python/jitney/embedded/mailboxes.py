@@ -20,6 +20,7 @@ class LoopMailboxes:
     def __init__(self) -> None:
         # The loop that called last and its mailbox, as one value: loops of other threads change it too.
         self._last: tuple[asyncio.AbstractEventLoop | None, Callable[[], _core.Mailbox | None]] = (None, _nothing)
+        self._new: Callable[[asyncio.AbstractEventLoop], _core.Mailbox] = native.mailbox
         self._known: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_core.Mailbox]] = WeakKeyDictionary()
 
     def mailbox(self) -> "_core.Mailbox":
@@ -30,7 +31,7 @@ class LoopMailboxes:
             return mailbox
         mailbox = self._known.get(loop, _nothing)()
         if mailbox is None:
-            mailbox = native.mailbox(loop)
+            mailbox = self._new(loop)
             loop.add_reader(mailbox.fileno(), mailbox.drain)
             self._known[loop] = ref(mailbox)
         self._last = loop, ref(mailbox)

@@ -14,10 +14,11 @@ from jitney.config.names import snake_case
 from jitney.errors import JitneyError
 
 _DECORATOR: Final = "deployment"
+_COUNTS: Final = ("replicas", "min_replicas", "max_replicas")
 
 
-def expected_replicas(target: str, overrides: Overrides) -> int:
-    """Return the replicas of all deployments of a target, as far as its file and the options say; at least 1."""
+def expected_replicas(target: str, overrides: Overrides) -> tuple[int, int]:
+    """Return the first and the most replicas of all deployments of a target, as far as its file and the options say."""
     place, _, wanted = target.partition(":")
     path = Path(place) if place.endswith(".py") else Path(*place.split(".")).with_suffix(".py")
     try:
@@ -32,8 +33,9 @@ def expected_replicas(target: str, overrides: Overrides) -> int:
         if wanted in ("", name, node.name)
     ]
     if not counts:
-        counts = [int(overrides.flags.get("replicas", 1))]  # an option of the only deployment, wherever its code is
-    return max(1, sum(counts))
+        counts = [_replicas("", {}, overrides)]  # an option of the only deployment, wherever its code is
+    first, most = (max(1, sum(column)) for column in zip(*counts, strict=True))
+    return first, most
 
 
 def _declared(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[tuple[str, Mapping[str, object]]]:
@@ -43,13 +45,14 @@ def _declared(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> li
         name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
         if name == _DECORATOR:
             known = {word.arg: word.value.value for word in keywords if isinstance(word.value, ast.Constant)}
-            declared = {"replicas": known["replicas"]} if "replicas" in known else {}
+            declared = {option: known[option] for option in _COUNTS if option in known}
             return [(str(known.get("name") or snake_case(node.name)), declared)]
     return []
 
 
-def _replicas(name: str, declared: Mapping[str, object], overrides: Overrides) -> int:
+def _replicas(name: str, declared: Mapping[str, object], overrides: Overrides) -> tuple[int, int]:
     try:
-        return resolve(name, declared, overrides).options.replicas
+        options = resolve(name, declared, overrides).options
     except JitneyError:
-        return 1  # a worker says what is wrong with them
+        return 1, 1  # a worker says what is wrong with them
+    return options.first_replicas(), options.replica_bounds()[1]

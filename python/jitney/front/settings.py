@@ -45,8 +45,9 @@ class Settings:
             {
                 "server": self.server.to_dict(),
                 "targets": [
-                    {"target": target, "overrides": overrides, "workers": expected_replicas(target, self.overrides)}
+                    {"target": target, "overrides": overrides, "workers": workers, "shares": shares}
                     for target in self.targets
+                    for workers, shares in [expected_replicas(target, self.overrides)]
                 ],
                 "server_sources": self.server_sources,
                 "override_names": self.overrides.names(),

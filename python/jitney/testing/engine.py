@@ -95,6 +95,21 @@ class PythonEngine:
         """Return None: it has not ended."""
 
 
+class UsedModels(PythonEngine):
+    """Stands for `_core.Asks`: the models that another one uses."""
+
+    def hold(self) -> None:
+        """Do nothing: calls leave at once."""
+
+    def flush(self) -> None:
+        """Do nothing: no call waits."""
+
+    @staticmethod
+    def mailbox(loop: asyncio.AbstractEventLoop) -> "PythonMailbox":
+        """Return the mailbox of an event loop."""
+        return PythonMailbox(loop)
+
+
 class PythonMailbox:
     """Stands for `_core.Mailbox`: runs calls as tasks of its event loop."""
 

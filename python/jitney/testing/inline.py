@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
@@ -20,7 +20,7 @@ from jitney.devices import choose_device
 from jitney.embedded.handles import SyncModels
 from jitney.embedded.values import ENDED, FAILED
 from jitney.errors import NotFound
-from jitney.testing.engine import Entrance, PythonEngine, Raw
+from jitney.testing.engine import Entrance, PythonEngine, Raw, UsedModels
 from jitney.testing.streams import Event, PartEvents, arrays, encoded
 from jitney.testing.tensors import Tensor
 from jitney.worker.health import Health
@@ -35,8 +35,8 @@ def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | N
 
     There are no processes, no queue, no deadlines and no policy: a call is a batch of one, and `many` makes batches of
     up to `max_batch_size`. Items and answers are encoded, decoded and validated as between processes, and errors are
-    what a caller gets. All models run on one thread; a stream computes its whole answer before its first part. Targets
-    and `options` are as for `jitney.run`.
+    what a caller gets. All models run on one thread, unless one uses others (`jitney.uses`): then each has its own. A
+    stream computes its whole answer before its first part. Targets and `options` are as for `jitney.run`.
     """
     overrides = Overrides()
     for key, value in (options or {}).items():
@@ -46,21 +46,28 @@ def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | N
         raise NotFound("; ".join(unknown))
     pairs = [(each, resolve(each.name, each.declared, overrides, each.init)) for each in found]
     described = manifest("test", pairs)["deployments"]
-    with ThreadPoolExecutor(1, thread_name_prefix="jitney-inline") as thread:
+    # A model that waits for another must not hold the thread of the other.
+    apart = any(deployment.uses for deployment in found)
+    with ExitStack() as stack:
+        shared = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="jitney-inline"))
+        threads = {each.name: stack.enter_context(ThreadPoolExecutor(1)) if apart else shared for each in found}
         models: dict[str, _Model] = {}
         try:
             for deployment, resolved in pairs:
-                models[deployment.name] = thread.submit(_Model, deployment, resolved).result()
+                models[deployment.name] = threads[deployment.name].submit(_Model, deployment, resolved).result()
             entrances = {
-                name: Entrance(method.compute, thread, method.stream)
-                for model in models.values()
+                name: Entrance(method.compute, threads[owner], method.stream)
+                for owner, model in models.items()
                 for name, method in model.methods.items()
             }
-            engine = PythonEngine(entrances, {one["name"]: one for one in described})
+            manifests = {one["name"]: one for one in described}
+            engine = PythonEngine(entrances, manifests)
+            for use in [use for deployment in found for use in deployment.uses.values()]:
+                use.connect(UsedModels(entrances, manifests))
             yield SyncModels(cast("Any", engine))
         finally:
-            for model in models.values():
-                thread.submit(model.close).result()
+            for name, model in models.items():
+                threads[name].submit(model.close).result()
 
 
 def _deployments(target: str | Callable[..., Any]) -> list[Deployment]:

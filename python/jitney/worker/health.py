@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from jitney.errors import NOT_NOW, InvalidInput, WorkerBroken
+from jitney.errors import NOT_NOW, InvalidInput, WorkerBroken, was_asked
 from jitney.failures import one_line
 from jitney.worker.memory import is_out_of_memory
 
@@ -105,8 +105,8 @@ class Health:
             return False
         try:
             self.test()
-        except BaseException:
-            return True
+        except BaseException as failed:
+            return not was_asked(failed)
         return False
 
     def failed(self, error: BaseException, items: int, method: str = "predict") -> None:
@@ -116,7 +116,7 @@ class Health:
 
     def note_failure(self, error: BaseException, items: int, method: str) -> bool:
         """Do the same as `failed` without the test of the model; returns whether the test is due."""
-        if isinstance(error, (InvalidInput, *NOT_NOW)) or is_out_of_memory(error):
+        if isinstance(error, (InvalidInput, *NOT_NOW)) or was_asked(error) or is_out_of_memory(error):
             return False
         self._failed += 1
         self._last = place(error) if items > 1 else self._last
@@ -130,4 +130,6 @@ class Health:
         try:
             self.test()
         except BaseException as error:
+            if was_asked(error):
+                return  # another model failed, which says nothing about this one
             raise WorkerBroken(f"the model fails for an input that it answered before: {one_line(error)}") from error

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TextIO, cast
 
 from jitney.codecs import Codec
 from jitney.config.layers import Overrides, Resolved, resolve
-from jitney.context import enter, share_cores
+from jitney.context import enter, items, share_cores
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.fresh import FOLDERS_VARIABLE, import_fresh
 from jitney.deployments.manifest import manifest
@@ -76,6 +77,10 @@ class Spec:
     """The file for where the threads are, when the front asks for that."""
     is_further: bool = False
     """Whether another worker was started before it to import the same target, and reports why that fails."""
+    id: str = ""
+    """The number of a worker on another machine, for its front and its agent. It outlives its link."""
+    options_hash: str = ""
+    """What the front needs to know whether a worker that comes back has the options of its deployment."""
     path: Sequence[str] = ()
     """Folders of the program that started the engine; modules are looked for there after all others."""
 
@@ -104,6 +109,8 @@ class Assignment:
     device: str | None
     cpu_threads: int
     most_items: int | None = None
+    calls: dict[str, Any] | None = None
+    """What it must know of the deployments that it uses."""
     """More of the first example do not fit into a batch, by what they cost."""
 
 
@@ -133,7 +140,7 @@ def main() -> int:
         import_fresh(watched.split(os.pathsep))
     if "PYTHONBREAKPOINT" not in os.environ:
         sys.breakpointhook = _no_terminal
-    link = _core.Link(spec.address, spec.token)
+    link = _core.Link(spec.address, spec.token, id=spec.id)
     return Worker(link, spec, _core.Results, as_json=spec.logs_json).run()
 
 
@@ -219,6 +226,7 @@ class Worker:
         self._close: Callable[[], None] | None = None
         self._check: IdleCheck | None = None
         self._stage = "importing"
+        self._manifest_hash = ""
 
     def run(self) -> int:
         """Live it; returns the exit code."""
@@ -267,8 +275,9 @@ class Worker:
         if assignment.deployment not in found:
             raise TargetError(f"{self._spec.target} no longer holds a deployment {assignment.deployment!r}")
         deployment, resolved = found[assignment.deployment]
-        if self._is_inline and resolved.options.replicas > 1:
-            raise ConfigError(f"--inline runs one replica, not {resolved.options.replicas}: leave replicas out")
+        if self._is_inline and (most := resolved.options.replica_bounds()[1]) > 1:
+            raise ConfigError(f"--inline runs one replica, not {most}: leave replicas and max_replicas out")
+        self._connect(deployment, assignment)
         self._enter("loading")
         began = perf_counter()
         codecs = [Codec(each.signature, resolved.options) for each in deployment.served]
@@ -298,8 +307,19 @@ class Worker:
                 lambda line, of=method: self._warn(who, of + line),
                 method=name,
             )
+        self._keep(assignment)  # before `ready`: a link that is lost right after it comes back
         self._send("ready", {"load_s": load_s, "warm_s": perf_counter() - began, "profile": profile})
         return self._loop(Loaded(deployment, resolved, model, codecs), who)
+
+    def _connect(self, deployment: Deployment, assignment: Assignment) -> None:
+        """Let the model call the deployments that it uses, over the link of this worker."""
+        if assignment.calls is None:
+            return
+        from jitney import _core  # noqa: PLC0415 - most models use no other
+
+        asks = _core.Asks(self._link, json.dumps(assignment.calls), items)
+        for use in deployment.uses.values():
+            use.connect(asks)
 
     def _loop(self, loaded: "Loaded", who: str) -> Runs:
         """Return the loop that serves a model which is loaded and warm."""
@@ -348,12 +368,27 @@ class Worker:
             (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides, deployment.init))
             for deployment in deployments
         ]
-        self._send("manifest", manifest(self._spec.target, pairs))
+        described = manifest(self._spec.target, pairs)
+        self._manifest_hash = sha256(json.dumps(described).encode()).hexdigest()
+        self._send("manifest", described)
         return {deployment.name: (deployment, resolved) for deployment, resolved in pairs}
 
     def _assignment(self) -> Assignment | None:
         kind, body = self._link.receive()
         return Assignment(**json.loads(body)) if kind == "assign" else None
+
+    def _keep(self, assignment: Assignment) -> None:
+        """Keep this model when the link is lost, and come back; a worker of the front's machine ends."""
+        if not self._spec.id:
+            return
+        loaded = {
+            "target": self._spec.target,
+            "deployment": assignment.deployment,
+            "replica": assignment.replica,
+            "manifest_hash": self._manifest_hash,
+            "options_hash": self._spec.options_hash,
+        }
+        self._link.keep(json.dumps(loaded).encode())
 
     def _enter(self, stage: str) -> None:
         self._stage = stage

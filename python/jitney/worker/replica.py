@@ -16,7 +16,7 @@ from jitney.codecs.refusals import NOT_WANTED, Verdict, verdict_of
 from jitney.config.layers import DeploymentOptions
 from jitney.context import computing
 from jitney.deployments.model import Abandoned, RunsCoroutines
-from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed
+from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed, was_asked
 from jitney.failures import FailureLog, one_line, printable
 from jitney.worker.health import Health, raise_if_permanent
 from jitney.worker.splitting import Failure, Part, Split, predict_split
@@ -264,7 +264,7 @@ class Replica:
         source = state.source(index)
         if isinstance(error, InvalidOutput):
             return self._unencodable(error, source, method)
-        if isinstance(error, InvalidInput) and alone:
+        if isinstance(error, InvalidInput) and alone and not was_asked(error):
             return verdict_of(error)
         return self._verdict(Failure(error, alone), source, method)
 
@@ -383,7 +383,7 @@ def write_verdict(index: int, verdict: Verdict, results: "Results") -> None:
 
 def _is_for_client(failure: Failure) -> bool:
     """Whether the model raised what the client is meant to read: no fault of the model's, for its author to see."""
-    return isinstance(failure.error, InvalidInput) and failure.alone
+    return isinstance(failure.error, InvalidInput) and failure.alone and not was_asked(failure.error)
 
 
 def _verdict(failure: Failure) -> Verdict:

@@ -6,10 +6,13 @@ use super::stream::Stream;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::{GivenTerms, answer, length, terms, wait};
 use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::request::ItemId;
 use jitney_server::base::fatal::Doing;
+use jitney_server::clients::client::asks::WorkerCalls;
 use jitney_server::clients::client::calls::Address;
 use jitney_server::clients::client::entrance::RemoteEntrance;
 use jitney_server::clients::client::remote;
+use jitney_server::engine::program_values::Terms;
 use jitney_server::run::embed::{Embedded, LocalEntrance};
 use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -43,7 +46,7 @@ impl Starting {
 impl Starting {
     /// Waits on this thread; None, or (code, text) of what went wrong.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let reply = wait(py, Calling::Start(self.take()?))?;
+        let reply = wait(py, Calling::Start(self.take()?), None)?;
         to_python(py, reply)
     }
 }
@@ -187,6 +190,31 @@ impl Remote {
 enum Way {
     Here(LocalEntrance),
     There(RemoteEntrance),
+    /// Over the link of this worker, for the items that `parents` names when it is called.
+    Asks(RemoteEntrance, Arc<Parents>),
+}
+
+/// What a call over the link of a worker needs of it.
+#[derive(Debug)]
+pub(crate) struct Parents {
+    pub(crate) asks: Arc<WorkerCalls>,
+    /// Returns the ids of the items that the caller computes.
+    pub(crate) ids: Py<PyAny>,
+}
+
+impl Way {
+    /// The terms of a call that goes this way.
+    fn terms(&self, py: Python<'_>, given: GivenTerms<'_>) -> PyResult<Terms> {
+        let terms = terms(given)?;
+        let Way::Asks(_, parents) = self else { return Ok(terms) };
+        let ids: Vec<u64> = parents.ids.bind(py).call0()?.extract()?;
+        Ok(Terms { parents: ids.into_iter().map(ItemId).collect(), ..terms })
+    }
+
+    /// The link on which a thread waits for its answer.
+    fn link(&self) -> Option<&Arc<WorkerCalls>> {
+        if let Way::Asks(_, parents) = self { Some(&parents.asks) } else { None }
+    }
 }
 
 /// The way in to one deployment.
@@ -198,6 +226,12 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
+    /// The way in to a deployment that the model of this worker calls.
+    pub(crate) fn asks(name: &str, parents: Arc<Parents>) -> Entrance {
+        let entrance = parents.asks.entrance(name);
+        Entrance { way: Way::Asks(entrance, parents), process: std::process::id() }
+    }
+
     /// Begins one item. `bell` rings when the engine lets go of its memory.
     pub(crate) fn begin_one(
         &self,
@@ -207,11 +241,11 @@ impl Entrance {
         bell: Option<&Waker>,
     ) -> PyResult<Calling> {
         self.check_process(py)?;
-        let terms = terms(given)?; // First: what is refused has been lent nothing.
+        let terms = self.way.terms(py, given)?; // First: what is refused has been lent nothing.
         let (id, item) = (terms.id.clone(), parts(tag, data, bell)?);
         let answering = match &self.way {
             Way::Here(entrance) => entrance.call_one(item, terms),
-            Way::There(entrance) => entrance.call_one(item, terms),
+            Way::There(entrance) | Way::Asks(entrance, _) => entrance.call_one(item, terms),
         };
         Ok(Calling::One(id, answering))
     }
@@ -225,11 +259,11 @@ impl Entrance {
         bell: Option<&Waker>,
     ) -> PyResult<Calling> {
         self.check_process(py)?;
-        let terms = terms(given)?;
+        let terms = self.way.terms(py, given)?;
         let (id, items) = (terms.id.clone(), all_parts(items, bell)?);
         let answering = match &self.way {
             Way::Here(entrance) => entrance.call(items, terms),
-            Way::There(entrance) => entrance.call(items, terms),
+            Way::There(entrance) | Way::Asks(entrance, _) => entrance.call(items, terms),
         };
         Ok(Calling::Many(id, answering))
     }
@@ -243,13 +277,13 @@ impl Entrance {
         bell: Option<&Waker>,
     ) -> PyResult<Stream> {
         self.check_process(py)?;
-        let terms = terms(given)?;
+        let terms = self.way.terms(py, given)?;
         let (id, item) = (terms.id.clone(), parts(tag, data, bell)?);
         let parts = match &self.way {
             Way::Here(entrance) => entrance.stream(item, terms),
-            Way::There(entrance) => entrance.stream(item, terms),
+            Way::There(entrance) | Way::Asks(entrance, _) => entrance.stream(item, terms),
         };
-        Ok(Stream::new(id, parts))
+        Ok(Stream::new(id, parts, self.way.link().cloned()))
     }
 
     /// Refuses what is done in a fork.
@@ -270,7 +304,8 @@ impl Entrance {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        answer(py, self.begin_one(py, (tag, data), (timeout_s, priority, request_id), None)?)
+        let calling = self.begin_one(py, (tag, data), (timeout_s, priority, request_id), None)?;
+        answer(py, calling, self.way.link())
     }
 
     /// Runs many and waits for all answers on this thread.
@@ -282,7 +317,8 @@ impl Entrance {
         priority: &str,
         request_id: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        answer(py, self.begin_many(py, items, (timeout_s, priority, request_id), None)?)
+        let calling = self.begin_many(py, items, (timeout_s, priority, request_id), None)?;
+        answer(py, calling, self.way.link())
     }
 
     /// Begins one item whose answer comes in parts.

@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// Lines go through a separate thread, the only one here that ever waits for the interpreter.
 pub(crate) fn log_to_python(settings: &Settings) -> WorkerGuard {
     let (writer, guard) = lines().finish(Logger);
-    let logs = tracing_subscriber::fmt().with_env_filter(filter(settings)).with_writer(writer);
+    let logs = tracing_subscriber::fmt().with_env_filter(filter(&settings.server.log_level)).with_writer(writer);
     // A second engine in one process keeps the first one's log.
     let _ = logs.log_internal_errors(false).with_ansi(false).event_format(Line).try_init();
     guard

@@ -1,5 +1,6 @@
 //! The engine inside a program, and the connection to a shared one, as Python sees them.
 
+pub(crate) mod asks;
 pub(crate) mod engine;
 mod log;
 pub(crate) mod mailbox;

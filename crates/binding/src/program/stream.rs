@@ -2,6 +2,7 @@
 
 use super::reply::{Calling, lock};
 use super::waiting::answer;
+use jitney_server::clients::client::asks::WorkerCalls;
 use jitney_server::engine::program_values::parts::BoxedCallParts;
 use jitney_server::engine::reply::ReplyEvent;
 use jitney_server::values::call_id::CallId;
@@ -29,13 +30,15 @@ struct State {
 pub(crate) struct Stream {
     id: CallId,
     state: Arc<Mutex<State>>,
+    /// The link on which its parts arrive, in a worker.
+    link: Option<Arc<WorkerCalls>>,
     process: u32,
 }
 
 impl Stream {
-    pub(crate) fn new(id: CallId, parts: BoxedCallParts) -> Stream {
+    pub(crate) fn new(id: CallId, parts: BoxedCallParts, link: Option<Arc<WorkerCalls>>) -> Stream {
         let state = State { parts: Some(parts), waker: None };
-        Stream { id, state: Arc::new(Mutex::new(state)), process: std::process::id() }
+        Stream { id, state: Arc::new(Mutex::new(state)), link, process: std::process::id() }
     }
 
     /// Waits for what comes next.
@@ -77,7 +80,7 @@ fn poll(state: &Mutex<State>, cx: &mut Context<'_>) -> Poll<Vec<ReplyEvent>> {
 impl Stream {
     /// Waits on this thread for what comes next.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        answer(py, self.next())
+        answer(py, self.next(), self.link.as_ref())
     }
 
     /// No caller wants the rest: the item is cancelled. Who waits for its parts gets an empty list.

@@ -3,13 +3,14 @@
 use super::reply::{Calling, Reply, lock, to_python};
 use crate::buffer::give_back;
 use jitney_core::request::Priority;
+use jitney_server::clients::client::asks::WorkerCalls;
 use jitney_server::engine::program_values::Terms;
 use jitney_server::values::call_id::CallId;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a waiting thread looks whether Ctrl-C was pressed; only the main thread ever sees it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -36,25 +37,37 @@ impl Bell {
         let (mut has_rung, _) = waited.unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *has_rung)
     }
+
+    /// Sends what waits to be sent, and receives on the link until it rings, but not for long; whether it has rung.
+    fn wait_on(&self, link: &WorkerCalls) -> bool {
+        link.flush();
+        link.receive_until(Instant::now() + LOOK_EVERY, || *lock(&self.has_rung));
+        std::mem::take(&mut *lock(&self.has_rung))
+    }
 }
 
-/// Waits for a call. A signal handler that raises, such as that of Ctrl-C, cancels it.
-pub(crate) fn wait(py: Python<'_>, mut calling: Calling) -> PyResult<Reply> {
+/// Waits for a call, whose answer may come over the link of this worker. A signal handler that raises, such as that of Ctrl-C,
+/// cancels it.
+pub(crate) fn wait(py: Python<'_>, mut calling: Calling, link: Option<&Arc<WorkerCalls>>) -> PyResult<Reply> {
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(bell.clone());
     loop {
         if let Poll::Ready(reply) = calling.poll(&mut Context::from_waker(&waker)) {
             return Ok(reply);
         }
-        while !py.detach(|| bell.wait()) {
+        while !py.detach(|| link.map_or_else(|| bell.wait(), |link| bell.wait_on(link))) {
             py.check_signals()?;
         }
     }
 }
 
 /// Waits for a call, gives back what it was lent, and returns its answer as Python has it.
-pub(crate) fn answer(py: Python<'_>, calling: Calling) -> PyResult<Bound<'_, PyAny>> {
-    let reply = wait(py, calling)?;
+pub(crate) fn answer<'py>(
+    py: Python<'py>,
+    calling: Calling,
+    link: Option<&Arc<WorkerCalls>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let reply = wait(py, calling, link)?;
     give_back();
     to_python(py, reply)
 }
@@ -72,7 +85,7 @@ pub(crate) fn terms((timeout_s, priority, request_id): GivenTerms<'_>) -> PyResu
             PyValueError::new_err(format!("a request id is 1 to 128 characters of visible ASCII, not {text:?}"))
         })?,
     };
-    Ok(Terms { timeout: timeout_s.map(length).transpose()?, priority, id })
+    Ok(Terms { timeout: timeout_s.map(length).transpose()?, priority, id, ..Terms::default() })
 }
 
 /// A time-out in seconds; `ValueError` if it makes no sense.

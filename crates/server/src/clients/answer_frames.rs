@@ -15,8 +15,13 @@ use bytes::Bytes;
 use jitney_core::request::{BatchId, ItemId};
 use std::time::Duration;
 
-/// The frame that ends a request: an answer per item, in order.
-pub(crate) fn answers(id: u64, answers: &[Answer]) -> Segments {
+/// The frame that ends a request of a program: an answer per item, in order.
+pub(crate) fn answers(id: u64, all: &[Answer]) -> Segments {
+    answers_as(Kind::Answers, id, all)
+}
+
+/// The frame of this kind that ends a request.
+pub(crate) fn answers_as(kind: Kind, id: u64, answers: &[Answer]) -> Segments {
     let mut table = ResultsWriter::new(BatchId(id), Duration::ZERO, answers.len());
     let mut values = Vec::new();
     for (place, answer) in answers.iter().enumerate() {
@@ -29,7 +34,7 @@ pub(crate) fn answers(id: u64, answers: &[Answer]) -> Segments {
             Err(failure) => table.failed(id, 0, failure),
         }
     }
-    gather(table.finish_as(Kind::Answers), values.iter())
+    gather(table.finish_as(kind), values.iter())
 }
 
 /// Adds the values of an entry to a table, and their bytes to `data`.

@@ -1,7 +1,8 @@
 //! The frame of a request: around items as in a batch is what only a caller says.
 //!
 //! ```text
-//! priority u8 | deployment text | request u64 | items as in a batch; an item's id is its place
+//! priority u8 | deployment text | request id text | request u64 | items as in a batch; an item's id is its place
+//! of a worker, which asks for items that it computes, before that: request u64 | items u32 | parents u32 × u64
 //! ```
 
 use crate::engine::program_values::{Parts, Terms};
@@ -9,6 +10,7 @@ use crate::link::batch_frame;
 use crate::link::batch_frame::ReceivedPart;
 use crate::link::frame::header::{FrameError, Segments};
 use crate::link::frame::kind::Kind;
+use crate::link::frame::payload::Payload;
 use crate::link::frame::reader::Frame;
 use crate::link::frame::table::{TableReader, put_text};
 use crate::values::call::{Call, Encoding, Part};
@@ -51,24 +53,41 @@ pub(crate) struct SkippedRequest {
     pub(crate) items: usize,
 }
 
+/// Who sends a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A program that dialled the server.
+    Program,
+    /// A worker of the server, over its own link.
+    Worker,
+}
+
 /// The frame of a request.
-pub(crate) fn call(id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms) -> Segments {
-    encode(id, deployment, items, terms, false)
+pub(crate) fn call(caller: Caller, id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms) -> Segments {
+    encode(caller, id, deployment, items, terms, false)
 }
 
 /// The frame of a request of one item whose answer comes in parts.
-pub(crate) fn stream(id: u64, deployment: &str, item: Parts, terms: &Terms) -> Segments {
-    encode(id, deployment, vec![item], terms, true)
+pub(crate) fn stream(caller: Caller, id: u64, deployment: &str, item: Parts, terms: &Terms) -> Segments {
+    encode(caller, id, deployment, vec![item], terms, true)
 }
 
-fn encode(id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms, streams: bool) -> Segments {
-    let mut prefix = vec![Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8];
+fn encode(caller: Caller, id: u64, deployment: &str, items: Vec<Parts>, terms: &Terms, streams: bool) -> Segments {
+    let mut prefix = Vec::new();
+    if caller == Caller::Worker {
+        prefix.extend_from_slice(&id.to_le_bytes());
+        prefix.extend_from_slice(&(items.len() as u32).to_le_bytes());
+        prefix.extend_from_slice(&(terms.parents.len() as u32).to_le_bytes());
+        terms.parents.iter().for_each(|parent| prefix.extend_from_slice(&parent.0.to_le_bytes()));
+    }
+    prefix.push(Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8);
     put_text(&mut prefix, deployment);
     put_text(&mut prefix, &terms.id.text());
     let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts, streams)).collect();
     let items: Vec<_> =
         calls.iter().map(|call| (call, terms.timeout.map_or(UNSAID, |timeout| timeout.min(LONGEST)))).collect();
-    batch_frame::encode_as(Kind::Call, &prefix, BatchId(id), &items)
+    let kind = if caller == Caller::Worker { Kind::Ask } else { Kind::Call };
+    batch_frame::encode_as(kind, &prefix, BatchId(id), &items)
 }
 
 fn as_call(place: usize, parts: Parts, streams: bool) -> Call {
@@ -77,10 +96,15 @@ fn as_call(place: usize, parts: Parts, streams: bool) -> Call {
 
 /// Reads the frame of a request of at most so many items: one that is read takes far more than it took in the frame.
 pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, FrameError> {
-    let mut table = TableReader(&frame.table);
+    read_request(&frame.table, &frame.payload, max_items)
+}
+
+/// Reads a request of this table, whose values are in this payload.
+pub(crate) fn read_request(table: &[u8], payload: &Payload, max_items: usize) -> Result<Request, FrameError> {
+    let mut table = TableReader(table);
     let Start { priority, deployment, id } = read_start(&mut table)?;
     read_number(&mut table.clone(), max_items)?;
-    let payload = frame.payload.to_bytes();
+    let payload = payload.to_bytes();
     let (number, received) = batch_frame::decode_items(&mut table, payload.len())?;
     // Each is copied out if it is small: the same bytes named by many parts would become many.
     let bytes: usize = received.iter().flat_map(|item| &item.parts).map(|part| part.len).sum();
@@ -93,7 +117,7 @@ pub(crate) fn read_call(frame: &Frame, max_items: usize) -> Result<Request, Fram
     }
     let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
     let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
-    let terms = Terms { timeout, priority, id };
+    let terms = Terms { timeout, priority, id, ..Terms::default() };
     Ok(Request { id: number.0, deployment, items: items.collect(), terms, streams, bytes: payload.len() })
 }
 
@@ -149,8 +173,10 @@ mod tests {
     fn a_request_arrives_as_it_was_sent() {
         let part = |text: &'static str| Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from(text)) };
         let timeout = Some(Duration::from_millis(1500));
-        let terms = Terms { timeout, priority: Priority::Low, id: CallId::given("mine").unwrap() };
-        let frame = received(&call(7, "shout", vec![smallvec![part("a")], smallvec![part("bc")]], &terms));
+        let id = CallId::given("mine").unwrap();
+        let terms = Terms { timeout, priority: Priority::Low, id, ..Terms::default() };
+        let frame =
+            received(&call(Caller::Program, 7, "shout", vec![smallvec![part("a")], smallvec![part("bc")]], &terms));
         assert_eq!(frame.kind, Kind::Call);
         let mut request = read_call(&frame, 2).unwrap();
         assert_eq!((request.id, &*request.deployment, request.items.len()), (7, "shout", 2));
@@ -159,16 +185,20 @@ mod tests {
             (terms.timeout, terms.priority, terms.id)
         );
         assert_eq!(&request.items[1][0].data.contiguous()[..], b"bc");
-        let unsaid = read_call(&received(&call(8, "x", vec![smallvec![part("a")]], &Terms::default())), 1).unwrap();
+        let unsaid =
+            read_call(&received(&call(Caller::Program, 8, "x", vec![smallvec![part("a")]], &Terms::default())), 1)
+                .unwrap();
         assert_eq!(unsaid.terms.timeout, None);
         let terms = Terms { timeout: Some(Duration::from_secs(1_000_000_000)), ..Terms::default() };
-        let longest = read_call(&received(&call(9, "x", vec![smallvec![part("a")]], &terms)), 1).unwrap();
+        let longest =
+            read_call(&received(&call(Caller::Program, 9, "x", vec![smallvec![part("a")]], &terms)), 1).unwrap();
         assert_eq!(longest.terms.timeout, Some(LONGEST), "as good as no limit, and not the value for silence");
         assert!(read_call(&frame, 1).is_err(), "one item too many");
         assert!(!read_call(&frame, 2).unwrap().streams);
-        let frame = received(&stream(1, "x", smallvec![part("a")], &Terms::default()));
+        let frame = received(&stream(Caller::Program, 1, "x", smallvec![part("a")], &Terms::default()));
         assert!(read_call(&frame, 1).unwrap().streams);
-        let both = encode(1, "x", vec![smallvec![part("a")], smallvec![part("b")]], &Terms::default(), true);
+        let both =
+            encode(Caller::Program, 1, "x", vec![smallvec![part("a")], smallvec![part("b")]], &Terms::default(), true);
         assert!(read_call(&received(&both), 2).is_err(), "which item would its parts be of?");
     }
 
@@ -176,8 +206,13 @@ mod tests {
     fn few_bytes_are_not_read_as_many() {
         let part = |data: Bytes| Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(data) };
         let bytes = Bytes::from(vec![7; 5_000]);
-        let frame =
-            received(&call(1, "x", vec![smallvec![part(bytes.clone())], smallvec![part(bytes)]], &Terms::default()));
+        let frame = received(&call(
+            Caller::Program,
+            1,
+            "x",
+            vec![smallvec![part(bytes.clone())], smallvec![part(bytes)]],
+            &Terms::default(),
+        ));
         assert!(read_call(&frame, 2).is_ok());
         let payload = frame.payload.to_bytes();
         // The second part's place in the table: the first part's bytes instead of the second's.
@@ -189,14 +224,14 @@ mod tests {
         table[offset..offset + 8].fill(0);
         let twice = Frame { table: table.into(), payload: payload.slice(..5_000).into(), ..frame };
         assert!(read_call(&twice, 2).unwrap_err().to_string().contains("overlap"));
-        let long = received(&call(1, &"x".repeat(LONGEST_NAME + 1), vec![], &Terms::default()));
+        let long = received(&call(Caller::Program, 1, &"x".repeat(LONGEST_NAME + 1), vec![], &Terms::default()));
         assert!(read_call(&long, 2).is_err(), "each item would be answered with it");
     }
 
     #[test]
     fn a_table_that_ends_early_is_refused_wherever_it_is_cut() {
         let part = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from("text")) };
-        let frame = received(&call(1, "a", vec![smallvec![part]], &Terms::default()));
+        let frame = received(&call(Caller::Program, 1, "a", vec![smallvec![part]], &Terms::default()));
         for cut in 0..frame.table.len() {
             assert!(read_call(&Frame { table: frame.table.slice(..cut), ..frame.clone() }, 9).is_err(), "cut at {cut}");
         }
@@ -214,7 +249,7 @@ mod tests {
             let _ = read_call(&frame(table.clone()), 9);
             // Nearly right is where a reader goes wrong.
             let part = Part { tag: Tag::Bytes, tensor: None, data: Chunks::from(Bytes::from(payload.clone())) };
-            let whole = received(&call(1, "a", vec![smallvec![part]], &Terms::default()));
+            let whole = received(&call(Caller::Program, 1, "a", vec![smallvec![part]], &Terms::default()));
             table = whole.table.to_vec();
             let at = at % table.len();
             table[at] = byte;

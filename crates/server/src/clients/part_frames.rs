@@ -20,8 +20,9 @@ use std::time::Duration;
 /// Bytes of one answer that may be on their way to a program, or wait in it. A part that is larger goes alone.
 pub(crate) const WINDOW: u64 = 256 << 10;
 
-/// Parts of a request of which `sequence` entries were sent before, and its end if there is one.
-pub(crate) fn parts(id: u64, sequence: u32, parts: &[PartValues], end: Option<&Answer>) -> Segments {
+/// Parts of a request of which `sequence` entries were sent before, and its end if there is one: then the frame is of the kind
+/// `last`.
+pub(crate) fn parts(last: Kind, id: u64, sequence: u32, parts: &[PartValues], end: Option<&Answer>) -> Segments {
     let entries = parts.len() + usize::from(end.is_some());
     let mut table = ResultsWriter::new(BatchId(id), Duration::ZERO, entries);
     let mut data = Vec::new();
@@ -43,7 +44,7 @@ pub(crate) fn parts(id: u64, sequence: u32, parts: &[PartValues], end: Option<&A
             put_values(&mut table, &mut data, whole);
         }
     }
-    gather(table.finish_as(Kind::Answers), data.iter())
+    gather(table.finish_as(last), data.iter())
 }
 
 /// Says that the program has taken so many bytes of the parts of a request.
@@ -81,21 +82,21 @@ mod tests {
 
     #[test]
     fn parts_and_their_end_arrive_as_they_were_sent() {
-        let frame = received(&parts(7, 4, &[part("a"), part("bc")], None));
+        let frame = received(&parts(Kind::Answers, 7, 4, &[part("a"), part("bc")], None));
         assert_eq!(frame.kind, Kind::AnswerParts);
         let (id, entries) = answer_frames::read(&frame).unwrap();
         let sequence: Vec<u32> = entries.iter().map(|entry| entry.sequence).collect();
         assert_eq!((id, &sequence[..]), (7, &[4, 5][..]));
         let ItemOutcome::Part(values) = &entries[1].outcome else { panic!("no part") };
         assert_eq!(&values[0].data[..], b"bc");
-        let frame = received(&parts(7, 6, &[part("d")], Some(&ended())));
+        let frame = received(&parts(Kind::Answers, 7, 6, &[part("d")], Some(&ended())));
         assert_eq!(frame.kind, Kind::Answers);
         let (_, entries) = answer_frames::read(&frame).unwrap();
         assert!(matches!(entries[0].outcome, ItemOutcome::Part(_)) && entries[1].sequence == 7);
         let ItemOutcome::End(whole, end) = &entries[1].outcome else { panic!("no end") };
         assert_eq!((&whole[0].data[..], &*end.reason, end.usage.unwrap().output), (&b"whole"[..], "length", 2));
         let failed = Answer::failed(Failure::new(Outcome::WorkerLost, "gone"));
-        let (_, entries) = answer_frames::read(&received(&parts(8, 0, &[], Some(&failed)))).unwrap();
+        let (_, entries) = answer_frames::read(&received(&parts(Kind::Answers, 8, 0, &[], Some(&failed)))).unwrap();
         assert!(matches!(&entries[0].outcome, ItemOutcome::Failed(failure) if failure.detail == "gone"));
     }
 
@@ -120,7 +121,7 @@ mod tests {
             };
             let _ = answer_frames::read(&frame(table, payload));
             // Nearly right is where a reader goes wrong.
-            let whole = received(&parts(1, 0, &[part("a"), part("b")], Some(&ended())));
+            let whole = received(&parts(Kind::Answers, 1, 0, &[part("a"), part("b")], Some(&ended())));
             let mut table = whole.table.to_vec();
             let at = at % table.len();
             table[at] = byte;

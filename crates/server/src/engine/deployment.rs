@@ -1,5 +1,6 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
+pub mod demand;
 pub mod published;
 pub mod statistics;
 pub(crate) mod streams;

@@ -17,14 +17,15 @@ use crate::items::fields;
 use crate::values::answer::{Answer, Failure};
 use crate::values::call::{Call, Encoding, Part};
 use crate::values::call_id::CallId;
-use crate::values::metadata::Metadata;
+use crate::values::metadata::{FurtherMetadata, Metadata};
 use crate::values::tensor::Tag;
 use futures_util::FutureExt;
 use jitney_core::config::manifest::{DeploymentManifest, InputKind};
 use jitney_core::config::options::ServerOptions;
 use jitney_core::queue::group_key::GroupKey;
-use jitney_core::request::Priority;
+use jitney_core::request::{ItemId, Priority};
 use jitney_core::tables::outcome::Outcome;
+use jitney_core::time::Time;
 use smallvec::{SmallVec, smallvec};
 use std::future::ready;
 use std::pin::Pin;
@@ -49,19 +50,39 @@ pub struct Terms {
     pub priority: Priority,
     /// What the logs name it by.
     pub id: CallId,
+    /// Of a call that a model of this server makes: the items for which it asks. None if it asks for itself, as in its warm-up.
+    pub parents: SmallVec<[ItemId; 1]>,
+    /// What such a call has of the requests behind these items, which only the server knows.
+    pub inherited: Option<Inherited>,
+}
+
+/// What a call of a model of this server has of the requests for which it is made.
+#[derive(Clone, Debug)]
+pub struct Inherited {
+    /// When the oldest of them arrived.
+    pub since: Time,
+    /// What they say in addition to their ids, if all of them say the same.
+    pub further: Option<Arc<FurtherMetadata>>,
 }
 
 /// A call of these values, if they are what the deployment takes.
 pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> Result<Call, Failure> {
     let (group, cost) = ask(manifest, &mut parts)?;
-    let metadata = Some(Metadata::of_id(terms.id.clone()));
+    let further = terms.inherited.as_ref().and_then(|inherited| inherited.further.clone());
+    let metadata = Some(Metadata { request_id: terms.id.clone(), further });
     let (timeout, priority) = (terms.timeout, terms.priority);
-    Ok(Call { group, cost, timeout, priority, metadata, ..Call::new(parts, Encoding::Msgpack) })
+    let asked_since = terms.inherited.as_ref().map(|inherited| inherited.since);
+    Ok(Call { group, cost, timeout, priority, asked_since, metadata, ..Call::new(parts, Encoding::Msgpack) })
 }
 
 /// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.
 pub async fn run(deployment: &Deployment, items: Vec<Parts>, terms: Terms) -> Vec<Answer> {
     run_with(deployment, items, terms, 0, None).await.0
+}
+
+/// Runs the items of a model of this server that asks. They were admitted with the requests behind them: no connection bounds them.
+pub(crate) async fn run_asked(deployment: &Deployment, items: Vec<Parts>, terms: Terms, message: usize) -> Vec<Answer> {
+    run_with(deployment, items, terms, message, None).await.0
 }
 
 /// Runs a request of one item. The engine has the item when this returns, unless it is large: what waits for the answer is

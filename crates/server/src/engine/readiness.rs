@@ -9,6 +9,8 @@ pub struct Readiness {
     pub ready: bool,
     /// One sentence per thing that is missing; empty when ready. Clients without a key may read them.
     pub reasons: Vec<String>,
+    /// Deployments that have no replica because they are not used. They are ready: a request starts one.
+    pub asleep: Vec<String>,
     /// Set once shutdown has begun.
     pub draining: bool,
     /// Whether each deployment has as many replicas as it needs.

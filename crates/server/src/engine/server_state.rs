@@ -9,13 +9,14 @@ use crate::engine::catalogue::Catalogue;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::{OutcomeCounts, UNKNOWN};
 use crate::engine::readiness::Readiness;
+use crate::engine::task::asks::Asking;
 use crate::values::answer::Failure;
 use jitney_core::config::options::ServerOptions;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
@@ -38,6 +39,8 @@ pub struct ServerState {
     pub ledger: Ledger,
     /// Counts requests whose deployment is unknown: what names it never arrived, or it is not there.
     pub(crate) unknown: Arc<OutcomeCounts>,
+    /// Carries out what models ask other models, once the server runs.
+    pub(crate) asking: OnceLock<Arc<dyn Asking>>,
     /// When refusals may leave.
     pub(crate) refusing: RefusalPacing,
     /// `None` until all targets have been imported. The lock is only taken to copy or to replace the pointer.
@@ -70,6 +73,7 @@ impl ServerState {
             keys: None,
             access_log: None,
             created: SystemTime::now(),
+            asking: OnceLock::new(),
             refusing: RefusalPacing::new(),
             ledger,
             unknown: OutcomeCounts::new(&telemetry, UNKNOWN),

@@ -1,5 +1,8 @@
 //! The engine task of one deployment: owns its scheduler, carries out its decisions. Messages in, actions out, no locks.
 
+mod asking;
+pub(crate) mod asks;
+mod demand;
 mod failures;
 mod lost_inputs;
 mod meters;
@@ -13,6 +16,7 @@ use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::reply::ReplySender;
+use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, rounded};
 use crate::engine::task::pending::{End, Pending, Taken};
@@ -73,6 +77,10 @@ pub struct Engine {
     side_by_side: bool,
     /// A batch that runs longer is a hang.
     batch_timeout: Duration,
+    /// How long a request waits for a replica at most, if it does not say how long.
+    patience: Duration,
+    /// When the capacity of a replica was published last.
+    measured: Time,
     scheduler: Scheduler<Pending>,
     links: BTreeMap<ReplicaId, Link>,
     /// Replicas in which a suspect runs alone.
@@ -84,6 +92,8 @@ pub struct Engine {
     meters: Meters,
     lost_inputs: LostInputs,
     is_crash_looping: bool,
+    /// What the models of its workers ask other deployments.
+    asks: Asks,
     /// What others see of its state.
     published: Published,
 }
@@ -105,6 +115,8 @@ impl Engine {
             joins: rules.joins,
             side_by_side: rules.side_by_side,
             batch_timeout: rules.batch_timeout,
+            patience: rules.target.map_or(rules.request_timeout, |target| target.min(rules.request_timeout)),
+            measured: Time(0),
             scheduler: Scheduler::new(rules),
             links: BTreeMap::new(),
             trials: BTreeSet::new(),
@@ -114,6 +126,7 @@ impl Engine {
             meters: Meters::new(telemetry, deployment, rules.joins),
             lost_inputs: LostInputs::default(),
             is_crash_looping: false,
+            asks: Asks::default(),
             published,
         }
     }
@@ -161,6 +174,10 @@ impl Engine {
     fn receive(&mut self, now: Time, message: Inbound) {
         match message {
             Inbound::Submit(call, reply) => {
+                self.published.demand().arrived(1);
+                if let Some(refusal) = self.asleep(call.timeout) {
+                    return self.refuse(Pending { call, reply, sequence: 0 }, refusal);
+                }
                 if let Err((pending, refusal)) = self.scheduler.submit(now, new_item(call, reply, self.joins)) {
                     self.refuse(pending, refusal);
                 }
@@ -176,6 +193,8 @@ impl Engine {
             Inbound::Batch(_, BatchEvent::Results(results)) => self.results(now, results),
             Inbound::Batch(replica, BatchEvent::Step(step, results)) => self.stepped(now, replica, step, results),
             Inbound::Batch(replica, BatchEvent::Ended(end)) => self.batch_ended(now, replica, end),
+            Inbound::Batch(replica, BatchEvent::Asks(frame, answers)) => self.asks(now, replica, &frame, &answers),
+            Inbound::Batch(replica, BatchEvent::Disconnected) => self.asks.lost(replica),
             Inbound::Profiled(key, batches) if key.method().is_empty() => {
                 self.scheduler.profiled(ReplicaClass::default(), batches);
             }
@@ -206,7 +225,9 @@ impl Engine {
                 self.scheduler.crash_looping();
             }
             // The page that asked may have timed out.
-            Inbound::Explain(reply) => drop(reply.send(self.scheduler.explain(now))),
+            Inbound::Explain(reply) => {
+                drop(reply.send(self.explain(now)));
+            }
             Inbound::ShowLearned(reply) => {
                 self.show_learned(now);
                 let _ = reply.send(());
@@ -216,7 +237,7 @@ impl Engine {
 
     /// A replica was lost. Its inputs that may be the cause are read first.
     fn lost(&mut self, now: Time, replica: ReplicaId, loss: Loss) {
-        let inputs = self.scheduler.inputs_to_read(replica);
+        let inputs = self.scheduler.inputs_to_read(replica, loss);
         if self.lost_inputs.read(replica, loss, inputs) {
             self.scheduler.retire(replica);
         } else {
@@ -240,8 +261,10 @@ impl Engine {
     fn submit_many(&mut self, now: Time, items: Vec<Submission>, continues: bool) {
         let Some((first, _)) = items.first() else { return };
         let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
-        let &Call { ref group, priority, cost, timeout, .. } = &**first;
-        let admitted = self.scheduler.admit(now, &RequestTerms { group, priority, cost, bytes, timeout, continues });
+        let &Call { ref group, priority, cost, timeout, asked_since, .. } = &**first;
+        let asked = asked_since.is_some();
+        let terms = RequestTerms { group, priority, cost, bytes, timeout, continues, asked };
+        let admitted = self.admit(now, &terms, items.len());
         for (call, reply) in items {
             let entered = match admitted {
                 Ok(()) => self.scheduler.enter(now, new_item(call, reply, self.joins)),
@@ -258,10 +281,12 @@ impl Engine {
         if let Some(link) = self.scheduler.replica_of(id).and_then(|replica| self.links.get(&replica)) {
             link.cancel(id);
         }
+        self.asks.parent_ended(id);
         self.scheduler.cancel(id)
     }
 
     fn refuse(&self, pending: Pending, refusal: Refusal) {
+        self.count_refused(refusal.outcome);
         fail(pending.reply, self.refused(refusal), Timing::default());
     }
 
@@ -305,6 +330,7 @@ impl Engine {
             }
         };
         // An item may end here while its worker would send more of it: then the worker is asked to stop.
+        self.asks.parent_ended(id);
         let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
         let Some(ended) = ended else { return };
         let timing = timing(now, &ended, predict);
@@ -364,6 +390,8 @@ impl Engine {
         match action {
             Action::Launch(launch) => self.launch(now, &launch),
             Action::Fail(ended, outcome) => {
+                self.asks.parent_ended(ended.id);
+                self.count_refused(outcome);
                 let failure = self.failed(now, &ended, outcome);
                 let timing = timing(now, &ended, Duration::ZERO);
                 fail(ended.payload.reply, failure, timing);
@@ -436,6 +464,7 @@ impl Engine {
         }
         self.meters.ready_replicas.set(scheduler.replicas() as i64);
         self.published.set_replicas(scheduler.replicas());
+        self.publish_demand(now, queued);
     }
 }
 

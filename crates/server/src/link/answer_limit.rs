@@ -21,9 +21,9 @@ impl Default for AnswerLimit {
 }
 
 impl AnswerLimit {
-    /// From now on an item may have this many bytes, and a batch this many items.
-    pub(crate) fn set(&self, max_answer_bytes: u64, max_batch_size: u64) {
-        let frame = max_answer_bytes.saturating_mul(max_batch_size).saturating_add(TABLE_BYTES);
+    /// From now on an item may have this many bytes, a batch this many items, and what its model asks this many bytes.
+    pub(crate) fn set(&self, max_answer_bytes: u64, max_batch_size: u64, max_body_bytes: u64) {
+        let frame = max_answer_bytes.saturating_mul(max_batch_size).max(max_body_bytes).saturating_add(TABLE_BYTES);
         self.item.store(max_answer_bytes, Ordering::Relaxed);
         self.frame.store(frame, Ordering::Relaxed);
     }
@@ -59,9 +59,9 @@ mod tests {
     fn a_frame_has_room_for_a_full_batch_of_the_largest_answers() {
         let limit = AnswerLimit::default();
         assert_eq!(limit.frame_bytes(), usize::MAX);
-        limit.set(1 << 20, 32);
+        limit.set(1 << 20, 32, 1 << 20);
         assert_eq!(limit.frame_bytes(), (32 << 20) + TABLE_BYTES as usize);
-        limit.set(u64::MAX, 2);
+        limit.set(u64::MAX, 2, 1 << 20);
         assert_eq!(limit.frame_bytes(), usize::MAX);
     }
 }

@@ -72,7 +72,7 @@ impl<S> Watched<S> {
         Watched { stream, life: life.clone(), was_full: false }
     }
 
-    fn wrote(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn wrote<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() && self.was_full {
             self.life.sign();
         }
@@ -114,7 +114,8 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Watched<W> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.wrote(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

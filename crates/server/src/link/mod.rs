@@ -1,5 +1,6 @@
 //! The connection between the front and one worker or program: the frame format, and both ends of a worker's link.
 
+pub mod agents;
 pub mod answer_limit;
 pub mod batch_end;
 pub mod batch_frame;

@@ -100,10 +100,8 @@ impl Embedded {
             .enable_all()
             .build()
             .map_err(|error| Fatal::new(format!("no threads: {error}")))?;
-        let entered = runtime.enter();
         let state = settings.state();
-        let host = EngineHost::start(Arc::new(settings), state)?;
-        drop(entered);
+        let host = runtime.block_on(EngineHost::start(Arc::new(settings), state))?;
         let state = host.state.clone();
         let (stop, stops) = mpsc::channel(2);
         let (tell_end, ended) = watch::channel(None);

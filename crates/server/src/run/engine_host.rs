@@ -2,9 +2,10 @@
 //! `embed` into a program.
 
 use crate::base::fatal::Fatal;
+use crate::clients::server::asks::ModelCalls;
 use crate::engine::server_state::ServerState;
 use crate::link::front::worker_event::WorkerEvent;
-use crate::run::leftovers;
+use crate::run::{leftovers, worker_ports};
 use crate::workers::settings::Settings;
 use crate::workers::supervisor::state::{Stop, Supervisor};
 use std::sync::Arc;
@@ -25,16 +26,19 @@ pub struct EngineHost {
 }
 
 impl EngineHost {
-    /// Starts one worker per target. Must be called within a tokio runtime.
-    pub fn start(settings: Arc<Settings>, state: ServerState) -> Result<EngineHost, Fatal> {
+    /// Starts one worker per target, and lets agents join.
+    pub async fn start(settings: Arc<Settings>, state: ServerState) -> Result<EngineHost, Fatal> {
         let state = Arc::new(state);
+        // Set once: this state is new.
+        let _ = state.asking.set(Arc::new(ModelCalls::new(&state)));
         // Ends with the runtime.
         drop(tokio::task::spawn_blocking(|| leftovers::sweep(&std::env::temp_dir(), leftovers::OLD)));
         let directory = tempfile::Builder::new()
             .prefix(leftovers::PREFIX)
             .tempdir()
             .map_err(|e| Fatal::new(format!("no folder for sockets: {e}")))?;
-        let mut supervisor = Supervisor::start(settings, state.clone(), directory.path())?;
+        let ports = worker_ports::bind(&settings.server).await?;
+        let mut supervisor = Supervisor::start(settings, state.clone(), directory.path(), ports)?;
         let (stop, mut stopped) = watch::channel(Stop::No);
         let events = supervisor.events();
         // A separate task, so that a panic in it is an exit code and not the end of the interpreter.

@@ -1,7 +1,9 @@
 //! A server, or an engine inside a program, from settings to end.
 
+pub mod agent;
 pub mod embed;
 pub mod engine_host;
 mod leftovers;
 pub mod serve;
 pub mod startup_message;
+mod worker_ports;

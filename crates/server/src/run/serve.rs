@@ -84,7 +84,7 @@ async fn run(settings: Settings, access_log: Option<Arc<AccessLog>>) -> Result<(
         // Ends with the runtime.
         tokio::spawn(keys.clone().follow());
     }
-    let mut host = EngineHost::start(settings.clone(), state)?;
+    let mut host = EngineHost::start(settings.clone(), state).await?;
     let state = host.state.clone();
 
     let (stop_accepting, stopped) = watch::channel(false);

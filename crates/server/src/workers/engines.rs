@@ -2,9 +2,11 @@
 
 use crate::base::clock::Clock;
 use crate::base::fatal::Fatal;
-use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::demand::Demand;
 use crate::engine::deployment::{Deployment, Inbound};
+use crate::engine::server_state::ServerState;
 use crate::engine::task::Engine;
+use crate::engine::task::asks::Asks;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::placement::warm_up;
 use jitney_core::config::manifest::DeploymentManifest;
@@ -22,12 +24,15 @@ use tokio::task::JoinSet;
 pub(crate) struct Served {
     pub(crate) engine: mpsc::UnboundedSender<Inbound>,
     pub(crate) min_ready: usize,
+    pub(crate) demand: Demand,
     /// The group key and the cost of the example of each method, by its name.
     pub(crate) examples: BTreeMap<String, (GroupKey, u64)>,
     pub(crate) load_timeout: Duration,
     pub(crate) batch_timeout_s: f64,
     pub(crate) max_answer_bytes: u64,
     pub(crate) max_batch_size: u64,
+    /// The deployments that its model calls.
+    pub(crate) uses: Vec<String>,
 }
 
 /// All engines, by deployment.
@@ -45,8 +50,9 @@ impl Engines {
         rules: Rules,
         clock: Clock,
         events: mpsc::UnboundedSender<WorkerEvent>,
-        telemetry: &Telemetry,
+        state: &ServerState,
     ) -> Vec<Deployment> {
+        let telemetry = &state.telemetry;
         let examples = warm_up::examples(methods.iter().map(|method| &**method));
         let (engine, inbound) = mpsc::unbounded_channel();
         let mut methods = methods.into_iter();
@@ -54,16 +60,23 @@ impl Engines {
         let first = Deployment::new(first, engine.clone(), telemetry);
         let (manifest, published) = (first.manifest.clone(), first.published.clone());
         let name = manifest.deployment();
-        self.tasks.spawn(Engine::new(name, rules, clock, inbound, events, telemetry, published).run());
+        let demand = published.demand().clone();
+        let mut engine_task = Engine::new(name, rules, clock, inbound, events, telemetry, published);
+        if let Some(asking) = state.asking.get().filter(|_| !manifest.uses.is_empty()) {
+            engine_task = engine_task.with_asks(Asks::of(asking.clone(), &manifest.uses));
+        }
+        self.tasks.spawn(engine_task.run());
         let options = &manifest.options;
         let served = Served {
             engine,
             min_ready: options.min_ready_replicas as usize,
+            demand,
             examples,
             load_timeout: length(options.load_timeout_s),
             batch_timeout_s: options.batch_timeout_s,
             max_answer_bytes: options.max_answer_bytes,
             max_batch_size: options.max_batch_size.into(),
+            uses: manifest.uses.clone(),
         };
         self.served.insert(name.to_owned(), served);
         let others: Vec<_> = methods.map(|method| first.of_method(method, telemetry)).collect();

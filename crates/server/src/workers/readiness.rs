@@ -5,7 +5,7 @@ use jitney_core::supervisor::event::Cause;
 use std::collections::BTreeMap;
 
 /// The replicas of one deployment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replicas {
     /// Those that should exist.
     pub(crate) planned: usize,
@@ -14,26 +14,45 @@ pub(crate) struct Replicas {
     /// Those with which the deployment counts as ready once it has been ready, as configured. It may be more than there should
     /// be now; then all of these are needed.
     pub(crate) min_ready: usize,
+    /// It has none because it is not used, and gets one when a request comes.
+    pub(crate) sleeps: bool,
     /// Why one of them is missing.
     pub(crate) failure: Option<Cause>,
+    /// What one of them waits for.
+    pub(crate) waits_for: Option<String>,
 }
 
 /// The readiness of a server with these deployments; `was_ready` says that all replicas have been up together before.
 ///
 /// The reasons are public: no key is needed to read them. So they name only the kind of a failure; the log has the text
 /// of the exception.
-pub(crate) fn readiness(deployments: &BTreeMap<String, Replicas>, was_ready: bool) -> Readiness {
+/// `import_waits_for`: why no worker imports a target yet.
+pub(crate) fn readiness(
+    deployments: &BTreeMap<String, Replicas>,
+    was_ready: bool,
+    import_waits_for: Option<&str>,
+) -> Readiness {
     let mut found = Readiness { ready: true, ..Readiness::default() };
     if deployments.is_empty() {
-        return Readiness::importing();
+        let mut importing = Readiness::importing();
+        importing.reasons.extend(import_waits_for.map(|why| format!("a worker {why}")));
+        return importing;
     }
     for (name, replicas) in deployments {
-        let needed = if was_ready { replicas.min_ready.min(replicas.planned.max(1)) } else { replicas.planned };
+        let needed = match replicas {
+            _ if !was_ready => replicas.planned,
+            Replicas { sleeps: true, .. } => 0,
+            _ => replicas.min_ready.min(replicas.planned.max(1)),
+        };
+        if was_ready && replicas.sleeps {
+            found.asleep.push(name.clone());
+        }
         let is_ready = replicas.up >= needed;
         found.deployments.insert(name.clone(), is_ready);
         if !is_ready {
             let why = replicas.failure.map(|cause| format!(": {}; see the log", kind(cause))).unwrap_or_default();
-            found.reasons.push(format!("{name}: {} of {needed} replicas are ready{why}", replicas.up));
+            let waits = replicas.waits_for.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            found.reasons.push(format!("{name}: {} of {needed} replicas are ready{why}{waits}", replicas.up));
         }
     }
     found.ready = found.reasons.is_empty();
@@ -49,6 +68,8 @@ fn kind(cause: Cause) -> &'static str {
         Cause::LoadTimeout => "load took too long",
         Cause::Broken => "a model is broken",
         Cause::Renewed => "files changed",
+        Cause::Away => "a machine cannot be reached",
+        Cause::Left => "a machine goes away",
     }
 }
 
@@ -62,25 +83,59 @@ mod tests {
 
     #[test]
     fn all_replicas_are_needed_first_and_some_of_them_later() {
-        let replicas = Replicas { planned: 3, up: 2, min_ready: 2, failure: None };
-        let at_first = readiness(&one(replicas), false);
+        let replicas = Replicas { planned: 3, up: 2, min_ready: 2, sleeps: false, failure: None, waits_for: None };
+        let at_first = readiness(&one(replicas.clone()), false, None);
         assert_eq!((at_first.ready, at_first.is_ready_for("a")), (false, false));
         assert_eq!(at_first.reasons, ["a: 2 of 3 replicas are ready"]);
-        let later = readiness(&one(replicas), true);
+        let later = readiness(&one(replicas), true, None);
         assert_eq!((later.ready, later.is_ready_for("a"), later.is_ready_for("b")), (true, true, false));
     }
 
     #[test]
     fn no_more_replicas_are_needed_than_there_should_be_now_and_one_at_least() {
-        let ready = |planned, up| readiness(&one(Replicas { planned, up, min_ready: 3, failure: None }), true).ready;
+        let ready = |planned, up| {
+            readiness(
+                &one(Replicas { planned, up, min_ready: 3, sleeps: false, failure: None, waits_for: None }),
+                true,
+                None,
+            )
+            .ready
+        };
         assert_eq!([ready(2, 2), ready(2, 1), ready(5, 3), ready(5, 2)], [true, false, true, false]);
         assert!(!ready(0, 0), "nothing answers");
     }
 
     #[test]
+    fn what_a_replica_waits_for_is_said() {
+        let why = || Some("waits for a place: no agent has joined".to_owned());
+        let replicas = Replicas { planned: 2, up: 0, min_ready: 1, sleeps: false, failure: None, waits_for: why() };
+        let reasons = readiness(&one(replicas), false, None).reasons;
+        assert_eq!(reasons, ["a: 0 of 2 replicas are ready: waits for a place: no agent has joined"]);
+        let reasons = readiness(&BTreeMap::new(), false, why().as_deref()).reasons;
+        assert_eq!(reasons[1], "a worker waits for a place: no agent has joined");
+    }
+
+    #[test]
+    fn a_deployment_that_sleeps_is_ready() {
+        let asleep = Replicas { planned: 0, up: 0, min_ready: 1, sleeps: true, failure: None, waits_for: None };
+        let readiness = readiness(&one(asleep), true, None);
+        assert_eq!((readiness.ready, readiness.asleep), (true, vec!["a".to_owned()]));
+    }
+
+    #[test]
     fn reasons_say_the_kind_of_a_failure_and_nothing_else() {
-        let replicas = Replicas { planned: 1, up: 0, min_ready: 1, failure: Some(Cause::LoadFailed) };
-        assert_eq!(readiness(&one(replicas), true).reasons, ["a: 0 of 1 replicas are ready: load failed; see the log"]);
-        assert_eq!(readiness(&BTreeMap::new(), false).reasons, ["the targets are being imported"]);
+        let replicas = Replicas {
+            planned: 1,
+            up: 0,
+            min_ready: 1,
+            sleeps: false,
+            failure: Some(Cause::LoadFailed),
+            waits_for: None,
+        };
+        assert_eq!(
+            readiness(&one(replicas), true, None).reasons,
+            ["a: 0 of 1 replicas are ready: load failed; see the log"]
+        );
+        assert_eq!(readiness(&BTreeMap::new(), false, None).reasons, ["the targets are being imported"]);
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::base::telemetry::Telemetry;
 use crate::engine::server_state::ServerState;
-use crate::workers::inline::InlineWorkers;
+use crate::workers::backends::backend::WorkerLog;
+use crate::workers::backends::inline::InlineWorkers;
 use jitney_core::config::options::ServerOptions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,17 +52,6 @@ pub struct Settings {
     pub inline: Option<Arc<InlineWorkers>>,
 }
 
-/// How workers log and how their output is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerLog {
-    /// Lines of text.
-    Text,
-    /// Lines of JSON.
-    Json,
-    /// As records of the log of the program that has the engine; what models print is text.
-    Program,
-}
-
 impl Settings {
     /// How workers log.
     pub(crate) fn worker_log(&self) -> WorkerLog {
@@ -103,4 +93,7 @@ pub struct Target {
     pub overrides: serde_json::Value,
     /// Workers that import it at once, before its manifest says how many replicas there are: as many as are expected.
     pub workers: u32,
+    /// Most replicas that it is expected to have, which share the cores. As many as `workers` if absent.
+    #[serde(default)]
+    pub shares: u32,
 }

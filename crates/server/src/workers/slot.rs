@@ -1,6 +1,7 @@
 //! One replica that should exist, and the worker that is to be it.
 
 use crate::link::front::link::Link;
+use crate::workers::backends::agents::At;
 use crate::workers::placement::plan::Assignment;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
@@ -22,10 +23,20 @@ pub(crate) struct Slot {
     pub(crate) assignment: Option<Assignment>,
     /// The number of the worker that was started last.
     pub(crate) worker: ReplicaId,
+    /// The name of this worker between the front, its agent and itself; empty if none was started.
+    pub(crate) id: String,
+    /// Where this worker is at an agent; `None` on this machine.
+    pub(crate) at: Option<At>,
+    /// What the next worker waits for, in words that every client may read.
+    pub(crate) waits_for: Option<String>,
     /// The share of the cores with which this worker was started.
     pub(crate) cpu_threads: u32,
     /// Whether this worker has been started and has not exited.
     pub(crate) is_running: bool,
+    /// When its current worker was asked for first; `None` once it is ready.
+    pub(crate) asked: Option<Time>,
+    /// It ends with its worker: fewer replicas are needed.
+    pub(crate) goes: bool,
     pub(crate) link: Option<Link>,
     /// Whether this worker has connected.
     pub(crate) has_connected: bool,
@@ -61,8 +72,13 @@ impl Slot {
             target,
             assignment,
             worker: NOBODY,
+            id: String::new(),
+            at: None,
+            waits_for: None,
             cpu_threads: 0,
             is_running: false,
+            asked: None,
+            goes: false,
             link: None,
             has_connected: false,
             exited: None,
@@ -73,8 +89,9 @@ impl Slot {
     }
 
     /// A worker is started in it.
-    pub(crate) fn begin(&mut self, worker: ReplicaId, cpu_threads: u32) {
+    pub(crate) fn begin(&mut self, worker: ReplicaId, id: String, cpu_threads: u32, at: Option<At>) {
         (self.worker, self.cpu_threads, self.is_running) = (worker, cpu_threads, true);
+        (self.id, self.at, self.waits_for) = (id, at, None);
         (self.link, self.has_connected) = (None, false);
         (self.exited, self.last_messages_until) = (None, None);
         self.hung_requests.clear();
@@ -83,9 +100,14 @@ impl Slot {
         }
     }
 
+    /// Whether it is a replica of this deployment.
+    pub(crate) fn is_of(&self, deployment: &str) -> bool {
+        self.assignment.as_ref().is_some_and(|assignment| assignment.deployment == deployment)
+    }
+
     /// Whether its replica gets batches. A worker that is being ended still exists, but its replica gets none.
     pub(crate) fn is_serving(&self) -> bool {
-        self.life.is_up() && !self.life.is_outdated()
+        self.life.is_up() && !self.life.is_leaving()
     }
 
     /// Takes note of why its worker cannot serve, unless the worker itself has reported that before.

@@ -54,6 +54,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         task: None,
         group_by: vec![],
         cost: None,
+        uses: vec![],
         examples: vec![],
     }
 }

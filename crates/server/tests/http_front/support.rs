@@ -44,6 +44,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
         task: None,
         group_by: vec![],
         cost: None,
+        uses: vec![],
         examples: vec![],
     }
 }

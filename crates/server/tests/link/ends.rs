@@ -18,6 +18,7 @@ use jitney_server::link::front::receiver;
 use jitney_server::link::front::worker_event::WorkerEvent;
 use jitney_server::link::results_frame::{ItemOutcome, ResultsWriter};
 use jitney_server::link::worker::inbox::Control;
+use jitney_server::link::worker::lease::Identity;
 use jitney_server::link::worker::link::WorkerLink;
 use jitney_server::values::answer::OutputPart;
 use jitney_server::values::call::{Call, Encoding};
@@ -79,7 +80,8 @@ async fn connected() -> (Front, WorkerLink, oneshot::Receiver<()>) {
     let (ended_tx, ended) = oneshot::channel();
     let on_end = move || ended_tx.send(()).unwrap();
     let address = format!("unix:{}", path.display());
-    let worker = block_in_place(|| WorkerLink::connect(&address, "token", on_end)).unwrap();
+    let identity = Identity { token: "token".into(), ..Identity::default() };
+    let worker = block_in_place(|| WorkerLink::connect(&address, identity, on_end)).unwrap();
     (Front::start(listener.accept().await.unwrap().0).await, worker, ended)
 }
 
@@ -126,7 +128,7 @@ async fn batches_arrive_and_answers_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_above_the_limit_fails_alone_and_a_frame_far_above_it_ends_the_link() {
     let (mut front, worker, _ended) = connected().await;
-    front.link.limit_answers(1000, 2);
+    front.link.limit_answers(1000, 2, 1000);
     // The limit holds from the next frame on.
     worker.control(Kind::Ready, b"[1]").unwrap();
     assert!(matches!(front.report().await, WorkerEvent::Message(WORKER, Kind::Ready, _)));

@@ -3,5 +3,6 @@
 
 mod ends;
 mod frames;
+mod leases;
 mod streams;
 mod support;

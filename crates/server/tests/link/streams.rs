@@ -11,6 +11,7 @@ use jitney_server::link::front::receiver;
 use jitney_server::link::front::worker_event::WorkerEvent;
 use jitney_server::link::results_frame::ItemOutcome;
 use jitney_server::link::worker::inbox::{Control, Taken};
+use jitney_server::link::worker::lease::Identity;
 use jitney_server::link::worker::link::WorkerLink;
 use jitney_server::values::call::Encoding;
 use std::io::{Read, Write};
@@ -60,7 +61,7 @@ fn over_tcp(silence: Option<Duration>) -> (WorkerLink, TcpStream, mpsc::Receiver
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let dialled = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ended_tx, ended) = mpsc::channel();
-    let worker = WorkerLink::start(Box::new(dialled), silence, "token", move || {
+    let worker = WorkerLink::start(Box::new(dialled), silence, Identity::default(), None, move || {
         // The test may have ended.
         let _ = ended_tx.send(());
     });

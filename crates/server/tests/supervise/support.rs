@@ -54,7 +54,12 @@ pub(crate) fn target(name: &str, does: &[&str], options: Value) -> Target {
         "output": {"kind": "text", "arrays": [], "schema": true},
         "group_by": [], "cost": null, "examples": [],
     }]});
-    Target { target: json!({"manifest": manifest, "does": does}).to_string(), overrides: Value::Null, workers: 1 }
+    Target {
+        target: json!({"manifest": manifest, "does": does}).to_string(),
+        overrides: Value::Null,
+        workers: 1,
+        shares: 1,
+    }
 }
 
 pub(crate) struct Running {
@@ -83,7 +88,8 @@ impl Running {
         let state = Arc::new(ServerState::new(server_options(), Arc::new(Telemetry::new())));
         let directory = tempfile::tempdir().unwrap();
         let (stop, mut stopped) = watch::channel(Stop::No);
-        let mut supervisor = Supervisor::start(Arc::new(settings), state.clone(), directory.path()).unwrap();
+        let mut supervisor =
+            Supervisor::start(Arc::new(settings), state.clone(), directory.path(), Vec::new()).unwrap();
         let reports = supervisor.events();
         let supervision = tokio::spawn(async move {
             let result = supervisor.run(&mut stopped).await;

@@ -84,8 +84,12 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
 
 def _check_as_served(manifest: Mapping[str, Any]) -> None:
     """Refuse what the server would refuse of the whole target: names, routes, options that do not fit together."""
+    all_of_them = manifest["deployments"]
+    names = {one.get("method", {}).get("deployment", one["name"]) for one in all_of_them}
+    # What they use may be in another target.
+    known = [{**one, "uses": [used for used in one.get("uses", ()) if used in names]} for one in all_of_them]
     try:
-        core().check_manifest(json.dumps(manifest))
+        core().check_manifest(json.dumps({**manifest, "deployments": known}))
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -109,6 +113,9 @@ def _load_and_try(deployment: Deployment, resolved: Resolved, arguments: argpars
     print(f"  loaded in {_time(perf_counter() - began)}")
 
     def try_examples() -> bool:
+        if deployment.uses:
+            _print_uses(deployment, resolved)
+            return True
         if arguments.profile and not any(each.examples for each in deployment.served):
             raise ConfigError("there is nothing to measure: --profile runs the examples; add examples=[…] to it")
         trials: list[Trial] = []
@@ -135,6 +142,16 @@ def _load_and_try(deployment: Deployment, resolved: Resolved, arguments: argpars
         shown = "close()" if hasattr(deployment.obj, "close") else ""
         is_good &= _reported(f"close() of {name}", "failed", lambda: _call_hook(shown, close))
     return is_good
+
+
+def _print_uses(deployment: Deployment, resolved: Resolved) -> None:
+    names = ", ".join(sorted({use.name for use in deployment.uses.values()}))
+    print(f"  uses {names}: `jitney serve` runs its examples, with the workers of {names}")
+    if resolved.options.replicas == 1 and any(use.waits for use in deployment.uses.values()):
+        print(
+            f"  warning: predict waits for {names}, and its one replica computes nothing meanwhile: set replicas=2 or "
+            "more, or take jitney.uses in an `async def predict`"
+        )
 
 
 def _note(codec: Codec, parts: Parts, place: int, part: object) -> None:

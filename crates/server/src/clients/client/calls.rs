@@ -1,6 +1,8 @@
 //! What a program knows of its server, and its calls in flight.
 
+use crate::clients::call_frame::Caller;
 use crate::clients::client::incoming::Incoming;
+use crate::clients::client::outgoing::Outgoing;
 use crate::clients::gathering::Gathering;
 use crate::clients::greeting::Welcome;
 use crate::clients::part_frames;
@@ -14,7 +16,7 @@ use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
 /// A server that lives answers a call at its deadline. One that is later than this is not waited for.
@@ -50,6 +52,7 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) address: Address,
+    pub(super) caller: Caller,
     pub(super) standing: watch::Sender<Standing>,
     pub(super) calls: Mutex<Calls>,
     pub(super) next: AtomicU64,
@@ -60,7 +63,7 @@ pub(crate) struct Shared {
 /// The connection that there is.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) outgoing: mpsc::UnboundedSender<Segments>,
+    pub(super) outgoing: Outgoing,
     /// One for each request that the server takes at once: with more it would not even read pings.
     pub(super) places: Arc<Semaphore>,
     /// Deployments that take or return something else than at first.
@@ -144,9 +147,10 @@ pub(super) enum Sent {
 }
 
 impl Shared {
-    pub(super) fn new(address: Address) -> Shared {
+    pub(super) fn new(address: Address, caller: Caller) -> Shared {
         Shared {
             address,
+            caller,
             standing: watch::Sender::new(Standing::Dialling("nothing has answered yet".into())),
             calls: Mutex::default(),
             next: AtomicU64::new(1),
@@ -156,6 +160,14 @@ impl Shared {
 
     pub(super) fn calls(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The manifests of the server's deployments by name, as JSON; empty while there is no connection.
+    pub(super) fn manifests(&self) -> String {
+        match &*self.standing.borrow() {
+            Standing::Connected(welcome) => serde_json::to_string(&welcome.deployments).unwrap_or_default(),
+            _ => "{}".to_owned(),
+        }
     }
 
     /// Waits for a place among the requests of the connection; `None` if there is none, or it is lost.
@@ -182,7 +194,7 @@ impl Shared {
         if line.changed.contains(deployment) {
             return Sent::Changed;
         }
-        let Some(answer) = awaited().filter(|_| line.outgoing.send(frame).is_ok()) else { return Sent::NoLine };
+        let Some(answer) = awaited().filter(|_| line.outgoing.send(frame)) else { return Sent::NoLine };
         calls.in_flight.insert(id, PendingCall { answer, end });
         Sent::Waits
     }
@@ -204,7 +216,7 @@ impl Shared {
     pub(super) fn took(&self, id: u64, bytes: u64) {
         let calls = self.calls();
         if let Some(line) = calls.line.as_ref().filter(|_| calls.in_flight.contains_key(&id)) {
-            let _ = line.outgoing.send(part_frames::taken(id, bytes));
+            line.outgoing.send(part_frames::taken(id, bytes));
         }
     }
 
@@ -214,7 +226,7 @@ impl Shared {
         if calls.in_flight.remove(&id).is_some()
             && let Some(line) = &calls.line
         {
-            let _ = line.outgoing.send(small_frame(Kind::Hangup, &id.to_le_bytes()));
+            line.outgoing.send(self.hangup(id));
         }
     }
 
@@ -238,9 +250,15 @@ impl Shared {
             let failure = Failure::new(Outcome::DeadlineExceeded, detail);
             waiting.answer.fail(failure);
             if let Some(line) = line {
-                let _ = line.outgoing.send(small_frame(Kind::Hangup, &id.to_le_bytes()));
+                line.outgoing.send(self.hangup(id));
             }
         }
+    }
+
+    /// The frame that cancels a call.
+    fn hangup(&self, id: u64) -> Segments {
+        let kind = if self.caller == Caller::Worker { Kind::Withdraw } else { Kind::Hangup };
+        small_frame(kind, &id.to_le_bytes())
     }
 
     /// The failure of a call while there is no connection.

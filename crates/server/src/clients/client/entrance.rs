@@ -45,7 +45,8 @@ async fn call(shared: Arc<Shared>, deployment: &str, items: Vec<Parts>, terms: T
     let count = items.len();
     let (reply, answers) = oneshot::channel();
     let mut awaited = Some(AwaitedAnswer::Whole(reply, Gathering::new(count)));
-    let frame = |id, terms: &Terms| call_frame::call(id, deployment, items.clone(), terms);
+    let caller = shared.caller;
+    let frame = |id, terms: &Terms| call_frame::call(caller, id, deployment, items.clone(), terms);
     let request = Request { deployment, items: &items, terms };
     let _sent = send(shared.clone(), request, frame, || awaited.take()).await?;
     let lost = |_| shared.lost();

@@ -3,6 +3,7 @@
 use crate::base::clock::Clock;
 use crate::clients::answer_frames;
 use crate::clients::client::calls::{LATE, Line, Shared, Standing};
+use crate::clients::client::outgoing::Outgoing;
 use crate::clients::greeting::{Dial, Refused, Welcome};
 use crate::link::frame::header::{FrameError, Segments, small_frame};
 use crate::link::frame::kind::Kind;
@@ -80,7 +81,7 @@ where
             let welcome = Arc::new(welcome);
             let places = Arc::new(Semaphore::new(welcome.max_requests as usize));
             let changed = changed(shared.first.get_or_init(|| welcome.clone()), &welcome);
-            shared.calls().line = Some(Line { outgoing: outgoing.clone(), places, changed });
+            shared.calls().line = Some(Line { outgoing: Outgoing::Queue(outgoing.clone()), places, changed });
             shared.standing.send_replace(Standing::Connected(welcome));
         }
         Kind::Refused => {

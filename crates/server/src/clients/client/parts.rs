@@ -31,7 +31,8 @@ pub(super) async fn open(
 ) -> Result<BoxedCallParts, Failure> {
     let (incoming, receiver, taken) = Incoming::new();
     let mut awaited = Some(AwaitedAnswer::Parts(Box::new(incoming)));
-    let frame = |id, terms: &Terms| call_frame::stream(id, &deployment, item.clone(), terms);
+    let caller = shared.caller;
+    let frame = |id, terms: &Terms| call_frame::stream(caller, id, &deployment, item.clone(), terms);
     let request = Request { deployment: &deployment, items: std::slice::from_ref(&item), terms };
     let call = send(shared, request, frame, || awaited.take()).await?;
     Ok(Box::new(RemoteParts { receiver, taken, reported: 0, call: Some(call) }))

@@ -1,6 +1,7 @@
 //! A connection to a server: it is dialled again, with back-off, whenever it is lost.
 
 use crate::base::fatal::{Doing, Fatal};
+use crate::clients::call_frame::Caller;
 use crate::clients::client::calls::{Address, Shared, Standing};
 use crate::clients::client::entrance::RemoteEntrance;
 use crate::clients::client::line::connect;
@@ -28,7 +29,7 @@ impl Remote {
             .thread_name("jitney-dial")
             .enable_all()
             .build()?;
-        let shared = Arc::new(Shared::new(address));
+        let shared = Arc::new(Shared::new(address, Caller::Program));
         runtime.spawn(stay_connected(shared.clone()));
         Ok(Remote { shared, runtime: Mutex::new(Some(runtime)), process: std::process::id() })
     }
@@ -55,10 +56,7 @@ impl Remote {
 
     /// The manifests of the server's deployments by name, as JSON; empty while there is no connection.
     pub fn manifests(&self) -> String {
-        match &*self.shared.standing.borrow() {
-            Standing::Connected(welcome) => serde_json::to_string(&welcome.deployments).unwrap_or_default(),
-            _ => "{}".to_owned(),
-        }
+        self.shared.manifests()
     }
 
     /// The way in to a deployment; that there is one is only seen by calling it.
@@ -130,7 +128,7 @@ mod tests {
     async fn wait_after(sent: &[u8], pause: &mut Duration) -> Duration {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("tcp:{}", listener.local_addr().unwrap());
-        let shared = Arc::new(Shared::new(Address { address, key: None }));
+        let shared = Arc::new(Shared::new(Address { address, key: None }, Caller::Program));
         let serve = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(sent).await.unwrap();

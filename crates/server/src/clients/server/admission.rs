@@ -7,7 +7,7 @@ use crate::engine::server_state::ServerState;
 use crate::link::frame::writer::widen;
 use crate::protocols::connection::listen::Listener;
 use crate::protocols::connection::socket::Stream;
-use crate::workers::process;
+use crate::workers::backends::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};

@@ -6,6 +6,7 @@ use crate::clients::server::under_way::UnderWay;
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::link::frame::header::Segments;
+use crate::link::frame::kind::Kind;
 use crate::protocols::connection::backlog;
 use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::reply::failure_log;
@@ -24,6 +25,8 @@ pub(super) struct Session {
     pub(super) backlog: Arc<ResponseBacklog>,
     pub(super) under_way: UnderWay,
     outgoing: mpsc::UnboundedSender<Segments>,
+    /// The kind of the frame that ends a request.
+    pub(super) last: Kind,
     /// Whether the program is a client, which may not read what exceptions of models say. The workers of this server may.
     hides_model_text: bool,
 }
@@ -31,10 +34,19 @@ pub(super) struct Session {
 impl Session {
     /// A session without requests, whose frames go to `outgoing`.
     pub(super) fn new(state: Arc<ServerState>, outgoing: mpsc::UnboundedSender<Segments>, is_own: bool) -> Session {
+        Session::of(state, outgoing, is_own, Kind::Answers)
+    }
+
+    /// The session of a worker's link: of the calls that its model makes.
+    pub(super) fn of_worker(state: Arc<ServerState>, outgoing: mpsc::UnboundedSender<Segments>) -> Session {
+        Session::of(state, outgoing, true, Kind::Answered)
+    }
+
+    fn of(state: Arc<ServerState>, outgoing: mpsc::UnboundedSender<Segments>, is_own: bool, last: Kind) -> Session {
         let ledger = state.ledger.connection();
         let backlog = Arc::new(ResponseBacklog::new(ledger.untaken.clone()));
         let hides_model_text = !is_own && !state.options.show_errors;
-        Session { state, ledger, backlog, under_way: UnderWay::default(), outgoing, hides_model_text }
+        Session { state, ledger, backlog, under_way: UnderWay::default(), outgoing, last, hides_model_text }
     }
 
     /// Sends a frame that counts nowhere.
@@ -54,6 +66,10 @@ impl Session {
     pub(super) fn present(&self, id: &CallId, deployment: &Deployment, answers: &mut [Answer]) {
         for failure in answers.iter_mut().filter_map(|answer| answer.result.as_mut().err()) {
             failure_log::tell(&id.text(), Some(&deployment.manifest.name), failure);
+            if self.last == Kind::Answered {
+                // The answer of the model that asked may pass it on.
+                failure.detail = format!("{}: {}", deployment.manifest.name, failure.detail);
+            }
             if self.hides_model_text {
                 failure.hide_model_text();
             }

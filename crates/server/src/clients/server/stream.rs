@@ -10,7 +10,7 @@ use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::program_values::parts::{CallingProgram, open};
 use crate::engine::program_values::{Parts, Terms};
-use crate::engine::reply::{PartValues, bytes_of};
+use crate::engine::reply::{PartValues, UnreadParts, bytes_of};
 use crate::engine::request::parts::{AnswerParts, PartEvent};
 use crate::engine::room;
 use crate::values::answer::{Answer, Failure};
@@ -58,7 +58,7 @@ impl StreamRequest {
                 return self.end(sequence, &ready, *answer);
             }
             if self.session.under_way.has(self.key) {
-                self.session.send_answers(part_frames::parts(self.id, sequence, &ready, None), None);
+                self.session.send_answers(part_frames::parts(self.session.last, self.id, sequence, &ready, None), None);
             }
             sequence += ready.len() as u32;
         }
@@ -70,7 +70,13 @@ impl StreamRequest {
             let ticket = self.deployment.refuse(failure.outcome);
             return Err(Box::new((failure, ticket)));
         }
-        let program = CallingProgram::Remote(ledger.clone(), options.max_receiving_bytes, options.body_timeout());
+        let limit = options.max_receiving_bytes;
+        let program = if self.terms.inherited.is_some() {
+            // Who reads these parts makes other parts of them, and those have a limit for clients that do not read.
+            CallingProgram::Own(UnreadParts { account: ledger.untaken.clone(), limit, silence: None })
+        } else {
+            CallingProgram::Remote(ledger.clone(), limit, options.body_timeout())
+        };
         open(self.deployment.clone(), item, self.terms.clone(), message, program).await
     }
 
@@ -112,7 +118,7 @@ impl StreamRequest {
         self.session.present(&self.terms.id, &self.deployment, &mut answer);
         line::end(self.access.take(), &answer);
         if self.session.under_way.end(self.key) {
-            let frame = part_frames::parts(self.id, sequence, last, Some(&answer[0]));
+            let frame = part_frames::parts(self.session.last, self.id, sequence, last, Some(&answer[0]));
             self.session.send_answers(frame, Some(self.place));
         }
     }

@@ -68,6 +68,11 @@ impl UnderWay {
         self.lock().has(key)
     }
 
+    /// Whether the request that has this number now is in flight.
+    pub(super) fn has_number(&self, number: u64) -> bool {
+        self.lock().by_number.contains_key(&number)
+    }
+
     /// The program has taken so many bytes of the answer to the request that has this number now.
     pub(super) fn taken(&self, number: u64, bytes: u64) {
         let requests = self.lock();

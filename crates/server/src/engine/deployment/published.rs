@@ -1,5 +1,6 @@
 //! What the engine of a deployment publishes about its state: protocols and pages read it without asking the engine.
 
+use crate::engine::deployment::demand::Demand;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -12,6 +13,7 @@ struct State {
     replicas: AtomicUsize,
     most_waiting: AtomicU64,
     has_refused: AtomicBool,
+    demand: Demand,
 }
 
 impl Default for State {
@@ -20,6 +22,7 @@ impl Default for State {
             replicas: AtomicUsize::new(0),
             most_waiting: AtomicU64::new(u64::MAX),
             has_refused: AtomicBool::new(false),
+            demand: Demand::default(),
         }
     }
 }
@@ -35,6 +38,11 @@ impl Published {
         self.0.replicas.store(replicas, Ordering::Relaxed);
     }
 
+    /// What is counted for the number of replicas.
+    pub(crate) fn demand(&self) -> &Demand {
+        &self.0.demand
+    }
+
     /// How many items may wait until the next one is refused because its wait is too long; `u64::MAX` while nothing is
     /// known.
     pub fn most_waiting(&self) -> u64 {
@@ -47,6 +55,8 @@ impl Published {
 
     /// Says to the engine that a request was refused for its wait before the engine had it: this is overload as well.
     pub(crate) fn refused(&self) {
+        self.demand().arrived(1);
+        self.demand().refused();
         self.0.has_refused.store(true, Ordering::Relaxed);
     }
 

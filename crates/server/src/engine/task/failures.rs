@@ -43,6 +43,13 @@ impl Engine {
                     ),
                 );
             }
+            Outcome::ScaledToZero => {
+                let ready_in = refusal.predicted_wait.unwrap_or_default().as_secs_f64();
+                format!(
+                    "{name} has no replica because it was not used; one is being loaded and is ready in about \
+                     {ready_in:.1} s, and the request may not wait that long; try again then, or give it more time"
+                )
+            }
             Outcome::Quarantined => {
                 format!("the same input killed a worker of {name} a moment ago; it is refused for a minute")
             }

@@ -8,6 +8,7 @@ use crate::values::call::{Call, Part};
 use crate::values::chunks::Chunks;
 use jitney_core::scheduler::item::Payload;
 use jitney_core::tables::outcome::Outcome;
+use jitney_core::time::Time;
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
@@ -113,6 +114,10 @@ impl Payload for Pending {
 
     fn may_run_again(&self) -> bool {
         self.sequence == 0
+    }
+
+    fn asked_since(&self) -> Option<Time> {
+        self.call.asked_since
     }
 
     fn waits_again(&mut self) {

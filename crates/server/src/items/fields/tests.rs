@@ -25,6 +25,7 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
         task: None,
         group_by: serde_json::from_value(group_by.clone()).unwrap(),
         cost: serde_json::from_value(cost.clone()).unwrap(),
+        uses: vec![],
         examples: vec![],
     }
 }

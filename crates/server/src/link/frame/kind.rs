@@ -37,26 +37,34 @@ kinds! {
     Failed = 5,
     /// Either end: the answer to a ping.
     Pong = 6,
-    /// Agent (reserved): asks to start workers on its machine.
+    /// Agent: what its machine has, and the workers that run there (JSON).
     Join = 7,
-    /// Agent (reserved): a worker has exited.
+    /// Agent: a worker has exited (JSON).
     Exited = 8,
-    /// Agent (reserved): the machine is about to go away.
+    /// Agent: the machine is about to go away.
     Leaving = 9,
+    /// Agent: the process of a worker runs (JSON).
+    WorkerStarted = 10,
+    /// Agent: what a worker printed (JSON).
+    Output = 11,
+    /// Agent: where the threads of a worker are that is about to be killed (JSON).
+    Stacks = 12,
     /// Front: the replica that this worker becomes (JSON).
     Assign = 16,
     /// Front: finish and exit.
     Shutdown = 17,
     /// Either end: asks for a pong.
     Ping = 18,
-    /// Front to agent (reserved): the challenge that begins a connection over a network.
-    Challenge = 19,
-    /// Front to agent (reserved): start a worker.
+    /// Front to agent: the agent has joined (JSON).
+    Joined = 19,
+    /// Front to agent: start a worker (JSON).
     Start = 20,
-    /// Front to agent (reserved): kill a worker.
+    /// Front to agent: kill a worker (JSON).
     Kill = 21,
-    /// Front to agent (reserved): why the agent may not join.
+    /// Front to agent: why the agent may not join (JSON).
     JoinRefused = 22,
+    /// Front: the token for the worker's next connection (JSON); a worker that rejoined knows by it that it may stay.
+    Token = 23,
     /// Front: a batch.
     Batch = 32,
     /// Front: an item was cancelled.
@@ -67,13 +75,13 @@ kinds! {
     Results = 35,
     /// Worker: one step of a model that works in steps, and what it brought of each item.
     Parts = 36,
-    /// Worker (reserved): a model calls another deployment.
+    /// Worker: a model calls another deployment: the items of one request, and the items for which it asks.
     Ask = 37,
     /// Front: an item whose client does not read makes no further part, or may go on: its id and a byte, 1 or 0.
     Pause = 38,
-    /// Front (reserved): the answer to an ask.
+    /// Front: the outcomes of an ask that were not sent as parts; the ask ends.
     Answered = 39,
-    /// Worker (reserved): an ask was cancelled.
+    /// Worker: an ask was cancelled.
     Withdraw = 40,
     /// Worker: the batch has ended; no results of it follow.
     BatchEnd = 41,
@@ -95,9 +103,9 @@ kinds! {
     Answers = 52,
     /// Program: a request was cancelled.
     Hangup = 53,
-    /// Front: outcomes of some items of a request, or parts of them; more frames of the request follow.
+    /// Front: outcomes of some items of a request or of an ask, or parts of them; more frames of it follow.
     AnswerParts = 54,
-    /// Program: it has taken so many bytes of the parts of a request; the server may send as many more.
+    /// Program or worker: it has taken so many bytes of the parts of a request; the server may send as many more.
     PartsTaken = 55,
 }
 

@@ -48,7 +48,9 @@ pub(crate) async fn write_together<W: AsyncWrite + Unpin>(
 
 async fn write_segments<W: AsyncWrite + Unpin>(writer: &mut W, segments: Segments) -> io::Result<()> {
     let mut chain = Chain { segments, next: 0 };
-    writer.write_all_buf(&mut chain).await
+    writer.write_all_buf(&mut chain).await?;
+    // TLS may have encrypted more than the socket took.
+    writer.flush().await
 }
 
 /// Segments as one buffer, so that they leave in vectored writes.

@@ -1,10 +1,13 @@
 //! What a worker's link reports to the engine. The link knows no engine: it calls a listener.
 
 use crate::link::batch_end::BatchEnd;
+use crate::link::frame::header::Segments;
+use crate::link::frame::reader::Frame;
 use crate::link::results_frame::ReceivedResults;
 use jitney_core::request::{BatchId, ItemId, ReplicaId};
 use jitney_core::scheduler::results::steps::Step;
 use std::io;
+use tokio::sync::mpsc;
 
 /// What a worker says of its batches.
 #[derive(Debug)]
@@ -20,6 +23,11 @@ pub enum BatchEvent {
     Step(Step, ReceivedResults),
     /// A batch has ended: no results of it follow.
     Ended(BatchEnd),
+    /// Its model calls another deployment, has cancelled such a call, or has taken parts of its answer. The queue takes answers to
+    /// the worker.
+    Asks(Frame, mpsc::UnboundedSender<Segments>),
+    /// The link has ended: the worker gets no answers any more.
+    Disconnected,
 }
 
 /// Gets what workers say of their batches.

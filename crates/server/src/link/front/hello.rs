@@ -22,6 +22,27 @@ pub struct Hello {
     pub host: String,
     /// The devices that it may use, as its environment names them; empty if it names none.
     pub devices: Vec<String>,
+    /// The number of a worker on another machine, which it keeps when it connects again; empty on this one.
+    #[serde(default)]
+    pub id: String,
+    /// The model that it has loaded, if it comes back with one.
+    #[serde(default)]
+    pub rejoin: Option<Rejoin>,
+}
+
+/// The model of a worker that comes back after its link was lost.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+pub struct Rejoin {
+    /// The target that it imported.
+    pub target: String,
+    /// The deployment that it is a replica of.
+    pub deployment: String,
+    /// The number of the replica.
+    pub replica: usize,
+    /// SHA-256 of the manifest as it was sent, in hexadecimal digits.
+    pub manifest_hash: String,
+    /// What the front gave the worker as `options_hash` in its specification.
+    pub options_hash: String,
 }
 
 /// Reads the first frame of a new connection, which must be a hello.

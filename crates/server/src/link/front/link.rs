@@ -42,9 +42,9 @@ impl Link {
         Link { outgoing, life, engine, limit }
     }
 
-    /// From now on an item's answer may have this many bytes, and a batch this many items.
-    pub fn limit_answers(&self, max_answer_bytes: u64, max_batch_size: u64) {
-        self.limit.set(max_answer_bytes, max_batch_size);
+    /// From now on an item's answer may have this many bytes, a batch this many items, and what its model asks this many bytes.
+    pub fn limit_answers(&self, max_answer_bytes: u64, max_batch_size: u64, max_body_bytes: u64) {
+        self.limit.set(max_answer_bytes, max_batch_size, max_body_bytes);
     }
 
     /// From now on this engine gets what the worker says of its batches.
@@ -91,6 +91,11 @@ impl Link {
     /// Asks for a sign of life.
     pub fn ping(&self) {
         self.send(small_frame(Kind::Ping, b""));
+    }
+
+    /// Sends the token for the worker's next connection. A worker that rejoined may stay then.
+    pub fn token(&self, token: &str) {
+        self.send(small_frame(Kind::Token, serde_json::json!({ "token": token }).to_string().as_bytes()));
     }
 
     /// Sends the replica that the worker becomes (JSON).

@@ -1,7 +1,9 @@
 //! The front's end of a worker's link: one task reads, one writes.
 
+pub mod agents;
 pub mod events;
 pub mod hello;
 pub mod link;
+pub mod port;
 pub mod receiver;
 pub mod worker_event;

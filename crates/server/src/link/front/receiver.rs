@@ -4,6 +4,7 @@ use crate::base::clock::Clock;
 use crate::link::answer_limit::AnswerLimit;
 use crate::link::batch_end::BatchEnd;
 use crate::link::batch_frame;
+use crate::link::frame::header::Segments;
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::{Frame, FrameReader};
 use crate::link::frame::writer::write_all;
@@ -40,13 +41,14 @@ pub fn start<R, W>(
     let life = Life::new(clock);
     let engine = Attached::default();
     let limit = Arc::new(AnswerLimit::default());
-    let link = Link::new(outgoing, life.clone(), engine.clone(), limit.clone());
+    let link = Link::new(outgoing.clone(), life.clone(), engine.clone(), limit.clone());
     tokio::spawn(write_all(Watched::new(writer, &life), queue));
-    let receiver = Receiver { worker, engine, limit, events, has_served: false };
+    let receiver = Receiver { worker, engine, limit, events, outgoing, has_served: false };
     receiver.report(WorkerEvent::Connected(worker, link));
     let mut reader = reader.map(|stream| Watched::new(stream, &life));
     reader.cut_by(|kind, table, len| match kind {
         Kind::Parts => step_frame::cuts(table, len),
+        Kind::Ask => Ok(Vec::new()),
         _ => results_frame::cuts(table, len),
     });
     tokio::spawn(receiver.run(reader));
@@ -57,6 +59,8 @@ struct Receiver {
     engine: Attached,
     limit: Arc<AnswerLimit>,
     events: mpsc::UnboundedSender<WorkerEvent>,
+    /// Takes the answers to what the model asks.
+    outgoing: mpsc::UnboundedSender<Segments>,
     has_served: bool,
 }
 
@@ -82,6 +86,8 @@ impl Receiver {
         if let Some(error) = end {
             tracing::debug!(worker = self.worker.0, %error, "the link broke");
         }
+        // A worker without an assignment has no engine, and has asked nothing.
+        let _ = self.tell_engine(BatchEvent::Disconnected);
         self.report(WorkerEvent::LinkLost(self.worker));
     }
 
@@ -104,6 +110,9 @@ impl Receiver {
             Kind::Started => {
                 let id = frame.table.as_ref().try_into().map_err(|_| io::Error::other("a batch id has 8 bytes"))?;
                 self.tell_engine(BatchEvent::Started(BatchId(u64::from_le_bytes(id))))
+            }
+            Kind::Ask | Kind::Withdraw | Kind::PartsTaken => {
+                self.tell_engine(BatchEvent::Asks(frame, self.outgoing.clone()))
             }
             Kind::InputsAgain => {
                 let (batch, items) = batch_frame::decode_ids(&frame.table)?;

@@ -24,6 +24,8 @@ pub enum Control {
 pub struct Delivered {
     /// The batch.
     pub batch: ReceivedBatch,
+    /// The number of the link that it came over. Its results may go over no other: the ids of another front are the same.
+    pub link: u64,
     /// When its header arrived: the remaining time of its items counts from then, so the transfer is part of it.
     pub arrived: Instant,
 }
@@ -39,9 +41,18 @@ pub enum Taken {
     Ended,
 }
 
+#[derive(serde::Deserialize)]
+struct NextToken {
+    token: String,
+}
+
 /// Messages from the front, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
+    /// Links that were lost before this one.
+    pub(super) link: u64,
+    /// The token for the next connection, once the front has sent it.
+    pub(super) token: Option<String>,
     controls: VecDeque<Control>,
     batches: VecDeque<Delivered>,
     /// Inputs that were asked for again.
@@ -68,7 +79,7 @@ impl Inbox {
             Kind::Batch => {
                 let batch = batch_frame::decode(&table, payload)?;
                 self.here.extend(batch.items.iter().map(|item| item.id));
-                self.batches.push_back(Delivered { batch, arrived });
+                self.batches.push_back(Delivered { batch, link: self.link, arrived });
             }
             Kind::Inputs => self.inputs = Some(batch_frame::decode(&table, payload)?),
             Kind::Cancel => {
@@ -87,6 +98,10 @@ impl Inbox {
                 } else {
                     self.paused.remove(&id);
                 }
+            }
+            Kind::Token => {
+                let next: NextToken = serde_json::from_slice(&table)?;
+                self.token = Some(next.token);
             }
             Kind::Assign => self.controls.push_back(Control::Assign(table)),
             Kind::Shutdown => self.controls.push_back(Control::Shutdown),
@@ -110,26 +125,46 @@ impl Inbox {
         }
     }
 
-    /// The inputs of this batch that the worker asked for again; an error after the connection to the front has ended.
-    pub(super) fn take_inputs(&mut self, batch: BatchId) -> Option<io::Result<ReceivedBatch>> {
+    /// The inputs of this batch that the worker asked for again: none after its link was lost, as its items are cancelled then;
+    /// an error after the connection to the front has ended.
+    pub(super) fn take_inputs(&mut self, link: u64, batch: BatchId) -> Option<io::Result<ReceivedBatch>> {
+        if self.link != link {
+            return Some(Ok(ReceivedBatch { id: batch, method: "".into(), items: Vec::new(), payload: Vec::new() }));
+        }
         let inputs = self.inputs.take_if(|inputs| inputs.id == batch);
         inputs.map(Ok).or_else(|| self.is_closed.then(|| Err(io::ErrorKind::ConnectionAborted.into())))
     }
 
     /// Per item of a batch: neither cancelled nor expired.
     pub(super) fn wanted(&self, delivered: &Delivered) -> Vec<bool> {
-        let elapsed = delivered.arrived.elapsed();
+        let (elapsed, is_here) = (delivered.arrived.elapsed(), delivered.link == self.link);
         let items = delivered.batch.items.iter();
-        items.map(|item| item.remaining > elapsed && !self.cancelled.contains(&item.id)).collect()
+        items.map(|item| is_here && item.remaining > elapsed && !self.cancelled.contains(&item.id)).collect()
     }
 
-    /// Per item of a batch: whether the front has cancelled it.
+    /// Per item of a batch: whether the front has cancelled it, or was lost.
     pub(super) fn cancelled(&self, delivered: &Delivered) -> Vec<bool> {
-        delivered.batch.items.iter().map(|item| self.cancelled.contains(&item.id)).collect()
+        let is_lost = delivered.link != self.link;
+        delivered.batch.items.iter().map(|item| is_lost || self.cancelled.contains(&item.id)).collect()
     }
 
-    /// These items have ended here.
-    pub(super) fn forget(&mut self, items: impl Iterator<Item = ItemId>) {
+    /// The link was lost: the front gives all that came over it to other workers. False if the worker is to end anyway.
+    pub(super) fn cut(&mut self) -> bool {
+        self.link += 1;
+        self.changes += 1;
+        self.batches.clear();
+        self.inputs = None;
+        self.here.clear();
+        self.cancelled.clear();
+        self.paused.clear();
+        !self.controls.contains(&Control::Shutdown)
+    }
+
+    /// These items, which came over this link, have ended here.
+    pub(super) fn forget(&mut self, link: u64, items: impl Iterator<Item = ItemId>) {
+        if link != self.link {
+            return;
+        }
         for id in items {
             self.here.remove(&id);
             self.cancelled.remove(&id);

@@ -3,65 +3,104 @@
 use crate::link::batch_end::BatchEnd;
 use crate::link::batch_frame;
 use crate::link::batch_frame::ReceivedBatch;
-use crate::link::frame::header::small_frame;
+use crate::link::frame::header::{Segments, small_frame};
 use crate::link::frame::kind::Kind;
 use crate::link::frame::writer::widen;
+use crate::link::worker::answers::AnswerListener;
 use crate::link::worker::inbox::{Control, Delivered, Inbox, Taken};
+use crate::link::worker::lease::{DialAgain, Identity, Lease};
 use crate::link::worker::reading::Reading;
 use crate::link::worker::stream::ByteStream;
+use jitney_channel::{Address, Dialled, dial_worker};
 use jitney_core::request::{BatchId, ItemId};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a worker says first: its version, its token, its machine, and the devices that its environment names.
-fn hello(token: &str) -> serde_json::Value {
-    let visible = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"].iter().find_map(|name| std::env::var(name).ok());
-    let devices: Vec<&str> =
-        visible.as_deref().unwrap_or_default().split(',').filter(|name| !name.is_empty()).collect();
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "token": token, "host": host, "devices": devices })
+/// How long a worker on another machine keeps its model without its front.
+const LEASE: Duration = Duration::from_secs(60);
+/// A front on another machine that is silent for so long is lost, or the network to it. It pings every second.
+const SILENT_FRONT: Duration = Duration::from_secs(10);
+
+fn dial(address: &str) -> io::Result<Box<dyn ByteStream>> {
+    let Address { host_and_port, pin } = address.parse()?;
+    let pin = pin.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a worker dials tcp:HOST:PORT#PIN"))?;
+    Ok(match dial_worker(&host_and_port, &pin)? {
+        Dialled::Tls(stream) => Box::new(stream),
+        Dialled::Plain(socket) => Box::new(socket),
+    })
 }
 
 /// The worker's end; cheap to share.
 #[derive(Clone, Debug)]
 pub struct WorkerLink {
     reading: Arc<Reading>,
+    /// The link that this handle sends over; `None`: the present one.
+    number: Option<u64>,
 }
 
 impl WorkerLink {
-    /// Connects to the front (`unix:PATH`) and says hello, with a token that is valid once. When the front has ended,
-    /// the thread that notices it calls `on_end`. On one machine the kernel reports the end of the front, so a front
-    /// that is only stopped (SIGSTOP) does not count as ended.
-    pub fn connect(address: &str, token: &str, on_end: impl FnOnce() + Send + 'static) -> io::Result<WorkerLink> {
-        let path = address.strip_prefix("unix:").ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: a worker dials unix:PATH"))
-        })?;
-        let stream = UnixStream::connect(path)?;
-        widen(&stream);
-        WorkerLink::start(Box::new(stream), None, token, on_end)
+    /// Connects to the front (`unix:PATH`, or `tcp:HOST:PORT#PIN` with the front's public key) and says hello, with a
+    /// token that is valid once. When the front has ended, the thread that notices it calls `on_end`. On one machine the
+    /// kernel reports the end of the front, so a front that is only stopped (SIGSTOP) does not count as ended. From another
+    /// machine the worker dials again, once it has loaded its model (`keep`), until its lease is over.
+    pub fn connect(
+        address: &str,
+        identity: Identity,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> io::Result<WorkerLink> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            let stream = UnixStream::connect(path)?;
+            widen(&stream);
+            return WorkerLink::start(Box::new(stream), None, identity, None, on_end);
+        }
+        let (stream, address) = (dial(address)?, address.to_owned());
+        let dial: DialAgain = Box::new(move || dial(&address));
+        let lease = Lease { dial, length: LEASE };
+        WorkerLink::start(stream, Some(SILENT_FRONT), identity, Some(lease), on_end)
     }
 
     /// Says hello over a connected stream and starts the link's own thread. A front that is silent for longer than
-    /// `silence` counts as gone.
+    /// `silence` counts as gone. With a lease the worker comes back to it.
     pub fn start(
         stream: Box<dyn ByteStream>,
         silence: Option<Duration>,
-        token: &str,
+        identity: Identity,
+        lease: Option<Lease>,
         on_end: impl FnOnce() + Send + 'static,
     ) -> io::Result<WorkerLink> {
-        let link = WorkerLink { reading: Arc::new(Reading::new(stream, silence, Box::new(on_end))?) };
-        link.control(Kind::Hello, hello(token).to_string().as_bytes())?;
-        let reading = link.reading.clone();
-        std::thread::Builder::new().name("jitney-link".into()).spawn(move || reading.stand_in())?;
-        Ok(link)
+        let hello = identity.hello();
+        let reading = Arc::new(Reading::new(stream, silence, identity, lease, Box::new(on_end))?);
+        reading.write(0, &[&hello])?;
+        let own = reading.clone();
+        std::thread::Builder::new().name("jitney-link".into()).spawn(move || own.stand_in())?;
+        Ok(WorkerLink { reading, number: None })
+    }
+
+    /// A handle that sends over the link that this batch came over. After that link was lost, what is sent is dropped: the
+    /// front has given the batch to another worker, and a new front has other batches with the same ids.
+    #[must_use]
+    pub fn of(&self, delivered: &Delivered) -> WorkerLink {
+        WorkerLink { reading: self.reading.clone(), number: Some(delivered.link) }
+    }
+
+    fn number(&self) -> u64 {
+        self.number.unwrap_or_else(|| self.reading.state().inbox.link)
+    }
+
+    /// From now on this worker comes back after its link was lost: it has loaded this (JSON), which its hello says then.
+    pub fn keep(&self, loaded: serde_json::Value) {
+        self.reading.state().identity.rejoin = Some(loaded);
     }
 
     /// Sends a control message.
     pub fn control(&self, kind: Kind, body: &[u8]) -> io::Result<()> {
+        if kind == Kind::Manifest {
+            self.reading.state().identity.manifest = Some(body.to_vec());
+        }
         let frame = small_frame(kind, body);
-        self.reading.write(&[&frame[0]])
+        self.reading.write(self.number(), &[&frame[0]])
     }
 
     /// Waits for a control message; `Shutdown` also after the connection to the front has ended.
@@ -118,22 +157,41 @@ impl WorkerLink {
         self.reading.wait_until(Some(until), has_changed);
     }
 
+    /// From now on this gets the answers to what the model asks.
+    pub fn listen(&self, asking: impl AnswerListener + 'static) {
+        self.reading.listen(Box::new(asking));
+    }
+
+    /// Sends frames that are written already, in one write.
+    pub(crate) fn send(&self, frames: &[Segments]) -> io::Result<()> {
+        let pieces: Vec<&[u8]> = frames.iter().flatten().map(|piece| &piece[..]).collect();
+        self.reading.write_unless_lost(self.number(), &pieces)
+    }
+
+    /// Receives until `is_done`, or until the given instant, which it may miss by a second. `is_done` may only change by what
+    /// arrives here.
+    pub fn receive_until(&self, until: Instant, is_done: impl Fn() -> bool) {
+        self.reading.wait_until(Some(until), |_| is_done().then_some(()));
+    }
+
     /// Sends that `predict` begins.
     pub fn started(&self, batch: BatchId) -> io::Result<()> {
         let frame = small_frame(Kind::Started, &batch.0.to_le_bytes());
-        self.reading.write(&[&frame[0]])
+        self.reading.write(self.number(), &[&frame[0]])
     }
 
     /// Asks for the inputs of these items of a batch again, and waits for them; items that have ended are left out.
     pub fn inputs_again(&self, batch: BatchId, items: &[ItemId]) -> io::Result<ReceivedBatch> {
-        self.reading.write(&[&batch_frame::encode_ids(batch, items)[0]])?;
-        self.reading.wait(|inbox| inbox.take_inputs(batch))
+        let link = self.number();
+        self.reading.write(link, &[&batch_frame::encode_ids(batch, items)[0]])?;
+        self.reading.wait(|inbox| inbox.take_inputs(link, batch))
     }
 
     /// Sends a results frame: its head and the values in order. The batch has not ended; `items` have.
     pub fn results(&self, items: impl Iterator<Item = ItemId>, pieces: &[&[u8]]) -> io::Result<()> {
-        self.reading.state().inbox.forget(items);
-        self.reading.write(pieces)
+        let link = self.number();
+        self.reading.state().inbox.forget(link, items);
+        self.reading.write(link, pieces)
     }
 
     /// Sends the last results frame of a batch (`pieces`; none if all results were sent before) and its end, in one write.

@@ -3,8 +3,9 @@
 use crate::link::frame::header::{HEADER_LEN, Header};
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::AT_ONCE;
+use jitney_channel::BlockingStream;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -17,6 +18,33 @@ pub trait ByteStream: Read + Write + AsFd + Send + Sync {
     /// Makes a read or a write fail that has no progress for this time. The front pings every second. So such a silence
     /// means that the front or the network to it has failed.
     fn limit_silence(&self, limit: Duration) -> io::Result<()>;
+
+    /// Ends the connection: a thread that reads or writes returns.
+    fn close(&self);
+
+    /// Whether a read returns without waiting although the socket may be empty: bytes that were decrypted before. Asked
+    /// before the socket is watched.
+    fn has_buffered(&self) -> bool {
+        false
+    }
+}
+
+impl ByteStream for BlockingStream {
+    fn duplicate(&self) -> io::Result<Box<dyn ByteStream>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn limit_silence(&self, limit: Duration) -> io::Result<()> {
+        BlockingStream::limit_silence(self, limit)
+    }
+
+    fn close(&self) {
+        self.shutdown();
+    }
+
+    fn has_buffered(&self) -> bool {
+        BlockingStream::has_buffered(self)
+    }
 }
 
 macro_rules! socket {
@@ -29,6 +57,11 @@ macro_rules! socket {
             fn limit_silence(&self, limit: Duration) -> io::Result<()> {
                 self.set_read_timeout(Some(limit))?;
                 self.set_write_timeout(Some(limit))
+            }
+
+            fn close(&self) {
+                // It may have ended already.
+                let _ = self.shutdown(Shutdown::Both);
             }
         }
     };

@@ -83,8 +83,11 @@ pub(crate) fn livez() -> Reply {
 /// `GET /readyz`
 pub(crate) fn readyz(state: &ServerState) -> Reply {
     let readiness = state.readiness();
-    let mut answer =
-        json_reply(&json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons }));
+    let mut body = json!({ "ready": readiness.ready, "draining": readiness.draining, "reasons": readiness.reasons });
+    if !readiness.asleep.is_empty() {
+        body["asleep"] = json!(readiness.asleep);
+    }
+    let mut answer = json_reply(&body);
     if !readiness.ready {
         say_unready(&mut answer, state);
     }
@@ -134,6 +137,7 @@ pub(crate) async fn config(state: &ServerState) -> Reply {
             "task": manifest.task,
             "group_by": manifest.group_by,
             "cost": manifest.cost,
+            "uses": manifest.uses,
             "batches": batches,
         });
         deployments.insert(manifest.name.clone(), summary);

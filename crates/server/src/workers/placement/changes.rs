@@ -1,20 +1,38 @@
 //! How the workers that imported the targets become the replicas of a plan.
 
+use crate::link::agents::messages::Room;
+use crate::workers::needs::Where;
 use crate::workers::placement::plan::Assignment;
 
 /// A worker that was started to import a target and has no replica number yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unassigned {
     /// Its slot.
     pub(crate) slot: usize,
     /// Its target.
     pub(crate) target: usize,
-    /// The share of the cores with which it imports its target.
-    pub(crate) cpu_threads: u32,
+    /// The share of the cores with which it imports its target on this machine; `None` on another one, whose places have a
+    /// fixed share.
+    pub(crate) cpu_threads: Option<u32>,
+    /// What its place has, on another machine.
+    pub(crate) room: Option<Room>,
+}
+
+impl Unassigned {
+    /// Whether its worker can become this replica where it is. What it needs must be known before its first import.
+    fn fits(&self, assignment: &Assignment) -> bool {
+        match &self.room {
+            Some(room) => assignment.needs.place != Where::Local && assignment.needs.fit(room),
+            None => {
+                assignment.needs.may_be_local()
+                    && self.cpu_threads.is_none_or(|threads| threads == assignment.cpu_threads)
+            }
+        }
+    }
 }
 
 /// What to do with one slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// The worker in this slot becomes this replica.
     Assign(usize, Assignment),
@@ -33,7 +51,7 @@ pub(crate) fn changes(workers: &[Unassigned], replicas: Vec<Vec<Assignment>>) ->
         let mut workers = workers.iter().filter(|worker| worker.target == target);
         for assignment in replicas {
             changes.push(match workers.next() {
-                Some(worker) if worker.cpu_threads == assignment.cpu_threads => Change::Assign(worker.slot, assignment),
+                Some(worker) if worker.fits(&assignment) => Change::Assign(worker.slot, assignment),
                 Some(worker) => Change::Restart(worker.slot, assignment),
                 None => Change::Add(target, assignment),
             });
@@ -46,13 +64,21 @@ pub(crate) fn changes(workers: &[Unassigned], replicas: Vec<Vec<Assignment>>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers::needs::Needs;
 
     fn replica(replica: u32, cpu_threads: u32) -> Assignment {
-        Assignment { deployment: "a".into(), replica, device: None, cpu_threads, most_items: None }
+        Assignment {
+            deployment: "a".into(),
+            replica,
+            device: None,
+            cpu_threads,
+            most_items: None,
+            needs: Needs::default(),
+        }
     }
 
     fn worker(slot: usize, target: usize, cpu_threads: u32) -> Unassigned {
-        Unassigned { slot, target, cpu_threads }
+        Unassigned { slot, target, cpu_threads: Some(cpu_threads), room: None }
     }
 
     #[test]

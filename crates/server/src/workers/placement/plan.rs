@@ -1,14 +1,15 @@
 //! From manifests to a plan: which deployments there are and which replica of which goes where.
 
+use crate::workers::needs::Needs;
 use crate::workers::placement::routes::RESERVED;
-use crate::workers::placement::{routes, warm_up};
+use crate::workers::placement::{graph, routes, warm_up};
 use jitney_core::config::manifest::{DeploymentManifest, Manifest};
 use jitney_core::config::rules::Rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One replica to be loaded.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Assignment {
     /// Of which deployment.
     pub deployment: String,
@@ -21,6 +22,9 @@ pub struct Assignment {
     /// How many of its first example fit into a batch by `max_batch_cost`, if that is set and the example says what it costs:
     /// the warm-up tries no more.
     pub most_items: Option<u64>,
+    /// What its worker needs of its place.
+    #[serde(skip)]
+    pub(crate) needs: Needs,
 }
 
 /// What is to be served.
@@ -33,11 +37,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks the manifests against each other. Errors name what, which value, and what to do.
-    pub fn new(manifests: &[Manifest], cores: u32) -> Result<Plan, String> {
+    /// Checks the manifests against each other. `has_agents` says that agents may join. Errors name what, which value, and what to do.
+    pub fn new(manifests: &[Manifest], cores: u32, has_agents: bool) -> Result<Plan, String> {
         let mut plan = Plan::default();
         let all = || manifests.iter().flat_map(|manifest| &manifest.deployments);
-        let total: u32 = by_deployment(manifests).map(|methods| methods[0].options.replicas).sum();
+        let total: u32 = by_deployment(manifests).map(|methods| methods[0].options.replica_bounds().1).sum();
         let cpu_threads = (cores / total.max(1)).max(1);
         check_names(all())?;
         for manifest in manifests {
@@ -45,22 +49,26 @@ impl Plan {
             for methods in by_deployment(std::slice::from_ref(manifest)) {
                 let (name, options) = (methods[0].deployment(), &methods[0].options);
                 let most_items = methods.iter().filter_map(most_items).min();
+                let needs = Needs::new(options, has_agents);
                 let rules = Rules::new(options).map_err(|error| format!("{name}: {error}"))?;
                 let served = methods.iter().cloned().map(Arc::new).collect();
                 if plan.deployments.insert(name.to_owned(), (served, rules)).is_some() {
                     return Err(format!("two deployments are called {name}; give one of them another name="));
                 }
-                replicas.extend((0..options.replicas).map(|replica| Assignment {
+                replicas.extend((0..options.first_replicas()).map(|replica| Assignment {
                     deployment: name.to_owned(),
                     replica,
                     device: device(&options.devices, replica),
                     cpu_threads,
                     most_items,
+                    needs: needs.clone(),
                 }));
             }
             plan.replicas.push(replicas);
         }
         plan.check_openai_names()?;
+        let uses = plan.deployments.iter().map(|(name, (methods, _))| (&**name, &methods[0].uses[..]));
+        graph::check(&uses.collect())?;
         routes::check(all())?;
         Ok(plan)
     }
@@ -115,7 +123,7 @@ fn environment_name(name: &str) -> String {
 }
 
 /// Replicas take the devices in turn.
-fn device(devices: &[String], replica: u32) -> Option<String> {
+pub(crate) fn device(devices: &[String], replica: u32) -> Option<String> {
     devices.get(replica as usize % devices.len().max(1)).cloned()
 }
 
@@ -185,13 +193,13 @@ mod tests {
             target: "m.py".into(),
             deployments: names.iter().map(|name| method(name)).collect(),
         };
-        let plan = Plan::new(&[manifest(&["embed", "count"])], 8).unwrap();
+        let plan = Plan::new(&[manifest(&["embed", "count"])], 8, false).unwrap();
         let replicas: Vec<_> =
             plan.replicas[0].iter().map(|one| (&*one.deployment, one.replica, one.cpu_threads)).collect();
         assert_eq!(replicas, [("clip", 0, 4), ("clip", 1, 4)]);
         let (methods, _) = &plan.deployments["clip"];
         assert_eq!(methods.iter().map(|one| one.path()).collect::<Vec<_>>(), ["/v1/clip/embed", "/v1/clip/count"]);
-        let refused = Plan::new(&[manifest(&["embed", "embed"])], 8).unwrap_err();
+        let refused = Plan::new(&[manifest(&["embed", "embed"])], 8, false).unwrap_err();
         assert!(refused.starts_with("two deployments are called clip.embed;"), "{refused}");
     }
 

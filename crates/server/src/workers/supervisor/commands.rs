@@ -2,12 +2,10 @@
 
 use crate::base::fatal::Fatal;
 use crate::engine::deployment::Inbound;
-use crate::workers::backend::WorkerSpec;
 use crate::workers::engines::Served;
 use crate::workers::slot::{Slot, WorkerFailure};
 use crate::workers::supervisor::state::Supervisor;
 use jitney_core::replicas::loss_history::Loss;
-use jitney_core::request::ReplicaId;
 use jitney_core::supervisor::event::{Cause, Command};
 use jitney_core::supervisor::worker_life::WorkerLife;
 use jitney_core::tables::metrics;
@@ -19,15 +17,7 @@ impl Supervisor {
         index: usize,
         ask: impl FnOnce(&mut WorkerLife) -> Option<Command>,
     ) -> Result<(), Fatal> {
-        let life = &mut self.slots[index].life;
-        let was_vacant = life.is_vacant();
-        let command = ask(life);
-        if command.is_none() && life.is_vacant() && !was_vacant {
-            // It went while it was loading again, which no engine knows of. An end may be reported twice, by the process
-            // and by the link; only the first one finds the place taken.
-            let cause = if life.is_outdated() { Cause::Renewed } else { Cause::LoadFailed };
-            self.lost(index, cause);
-        }
+        let command = ask(&mut self.slots[index].life);
         match command {
             Some(command) => self.carry_out(index, command),
             None => Ok(()),
@@ -41,8 +31,8 @@ impl Supervisor {
             Command::Spawn => self.spawn(index)?,
             Command::Kill | Command::End => {
                 match slot.life.ends_for() {
-                    Some(Cause::Hung | Cause::LoadTimeout) => self.backend.kill_with_stacks(worker),
-                    _ if command == Command::Kill => self.backend.kill(worker),
+                    Some(Cause::Hung | Cause::LoadTimeout) => self.kill(index, true),
+                    _ if command == Command::Kill => self.kill(index, false),
                     _ => {}
                 }
                 // It gets nothing more, although it is only gone when its process is.
@@ -54,12 +44,22 @@ impl Supervisor {
                 }
             }
             Command::Down(cause) => {
-                // A death that the supervisor itself ordered for a hang is the model's own doing.
-                let killed = cause == Cause::Died && slot.exited == Some(Loss::Killed) || cause == Cause::Renewed;
-                let loss = if killed { Loss::Killed } else { Loss::Crashed };
+                let loss = match cause {
+                    Cause::Away => Loss::Away,
+                    Cause::Left if slot.exited.is_none() => Loss::Away,
+                    Cause::Renewed | Cause::Left => Loss::Killed,
+                    Cause::Died if slot.exited == Some(Loss::Killed) => Loss::Killed,
+                    // A death that the supervisor itself ordered for a hang is the model's own doing.
+                    _ => Loss::Crashed,
+                };
                 self.tell_engine(index, Inbound::Lost(worker, loss));
                 self.lost(index, cause);
             }
+            // An end may be reported twice, by the process and by the link; only the first one finds the place taken.
+            Command::Ended(cause @ (Cause::Renewed | Cause::Left)) => self.lost(index, cause),
+            // That it is away was counted before.
+            Command::Ended(Cause::Away) => tracing::info!("{}: another worker is started", self.name(index)),
+            Command::Ended(_) => self.lost(index, Cause::LoadFailed),
             Command::GiveUp(cause) => {
                 let (name, why) = (self.name(index), self.why(index, cause));
                 return Err(Fatal::new(format!("{name} cannot be loaded ({}): {why}", cause.label())));
@@ -75,23 +75,26 @@ impl Supervisor {
         slot.link = None;
         let (deployment, replica) = slot.names();
         let reason = cause.label();
-        if cause == Cause::Renewed {
-            tracing::info!(
-                deployment,
-                replica,
-                reason,
-                "{name}: its worker has ended; the next one imports the changed files"
-            );
+        if matches!(cause, Cause::Renewed | Cause::Left) {
+            let next = match cause {
+                Cause::Left if slot.goes => "fewer replicas are needed",
+                Cause::Left => "its machine goes away",
+                _ => "the next one imports the changed files",
+            };
+            tracing::info!(deployment, replica, reason, "{name}: its worker has ended; {next}");
+            slot.failure = None;
         } else {
             let next = if slot.life.awaits_change() {
                 "its files are loaded again when they change"
+            } else if slot.life.is_away() {
+                "it keeps its model for a while and may rejoin"
             } else {
                 "it will be replaced"
             };
             tracing::warn!(deployment, replica, reason, "{name}: worker lost ({reason}): {why}; {next}");
             slot.fail(WorkerFailure { cause, text: why, is_reported: false });
         }
-        if let Some(assignment) = &slot.assignment {
+        if let Some(assignment) = slot.assignment.as_ref().filter(|_| !slot.goes) {
             let labels = [assignment.deployment.as_str(), cause.label()];
             self.state.telemetry.counter(metrics::WORKERS_LOST, &labels).inc();
         }
@@ -107,31 +110,6 @@ impl Supervisor {
         if is_looping && !self.state.readiness().draining {
             self.tell_engine(index, Inbound::CrashLooping);
         }
-    }
-
-    pub(super) fn spawn(&mut self, index: usize) -> Result<(), Fatal> {
-        let worker = ReplicaId(self.next_worker);
-        self.next_worker += 1;
-        let share = self.import_share();
-        let token = self.registry.expect(worker).map_err(|error| Fatal::new(format!("no random numbers: {error}")))?;
-        let is_further = self.slots[..index].iter().any(|slot| slot.target == self.slots[index].target);
-        let slot = &mut self.slots[index];
-        self.registry.forget(slot.worker);
-        let cpu_threads = slot.assignment.as_ref().map_or(share, |assignment| assignment.cpu_threads);
-        slot.begin(worker, cpu_threads);
-        let target = &self.settings.targets[slot.target];
-        let spec = WorkerSpec {
-            address: self.registry.address().into(),
-            token,
-            worker: worker.0,
-            target: target.target.clone(),
-            overrides: target.overrides.clone(),
-            cpu_threads,
-            is_further: is_further && slot.assignment.is_none(),
-            path: self.settings.path.clone(),
-        };
-        self.backend.start(worker, spec);
-        Ok(())
     }
 
     pub(super) fn served(&self, index: usize) -> Option<&Served> {

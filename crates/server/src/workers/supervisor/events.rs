@@ -22,12 +22,17 @@ const PING_EVERY: Duration = Duration::from_secs(1);
 
 impl Supervisor {
     pub(super) fn handle(&mut self, event: WorkerEvent) -> Result<(), Fatal> {
+        if let WorkerEvent::Agent(agent, connection, event) = event {
+            self.agent(&agent, connection, event)?;
+            self.publish();
+            return Ok(());
+        }
         let Some(worker) = event.worker() else { return self.renew() };
-        let Some(index) = self.slots.iter().position(|slot| slot.worker == worker) else {
+        let Some(index) = self.slots.of_worker(worker) else {
             return Ok(()); // A worker that was replaced, and killed for that.
         };
         match event {
-            WorkerEvent::FilesChanged => {}
+            WorkerEvent::FilesChanged | WorkerEvent::Agent(..) | WorkerEvent::Printed(..) => {}
             WorkerEvent::Started(_) => self.event(index, Event::Spawned)?,
             WorkerEvent::Connected(_, link) => {
                 let slot = &mut self.slots[index];
@@ -46,8 +51,13 @@ impl Supervisor {
             WorkerEvent::LinkLost(_) => {
                 let slot = &mut self.slots[index];
                 slot.link = None;
-                let event =
-                    if slot.last_messages_until.take().is_some() { Event::Exited } else { Event::Failed(Cause::Died) };
+                let had_exited = slot.last_messages_until.take().is_some();
+                let is_watched = slot.at.as_ref().is_none_or(|at| self.agents.is_there(&at.agent));
+                let event = if had_exited { Event::Exited } else { Event::LinkLost { is_watched } };
+                let worker = self.slots[index].worker;
+                if !had_exited && self.slots[index].at.is_some() {
+                    self.tell_engine(index, Inbound::Retire(worker));
+                }
                 self.event(index, event)?;
             }
             WorkerEvent::Exited(_, how, loss) => self.exited(index, &how, loss)?,
@@ -84,6 +94,7 @@ impl Supervisor {
                 let (deployment, replica) = self.slots[index].names();
                 tracing::info!(deployment, replica, "{name}: loaded and warm");
                 self.slots[index].failure = None;
+                self.started(index);
                 if let Some(served) = self.served(index) {
                     for (key, batches) in warm_up::measured(body, &served.examples) {
                         self.tell_engine(index, Inbound::Profiled(key, batches));
@@ -116,7 +127,7 @@ impl Supervisor {
     }
 
     /// Logs where the threads of a worker were that hung, and the requests of its batch.
-    fn log_stacks(&self, index: usize, stacks: &str) {
+    pub(super) fn log_stacks(&self, index: usize, stacks: &str) {
         /// More ids than these are counted: a log has limits for a line.
         const MOST: usize = 32;
         let slot = &self.slots[index];
@@ -139,11 +150,14 @@ impl Supervisor {
         if now - std::mem::replace(&mut self.ticked, now) >= AWAY {
             // It was this process that was stopped (Ctrl-Z, a frozen container), so no worker counts as silent.
             self.slots.iter().filter_map(|slot| slot.link.as_ref()).for_each(|link| link.excuse(now));
+            self.agents.excuse(now);
         }
         let must_ping = now - self.pinged >= PING_EVERY;
         if must_ping {
             self.pinged = now;
         }
+        self.watch_agents(now, must_ping)?;
+        self.allow_starts();
         for index in 0..self.slots.len() {
             if let Some(link) = &self.slots[index].link {
                 let heard = link.heard();
@@ -159,8 +173,12 @@ impl Supervisor {
                 self.registry.forget(slot.worker);
                 self.event(index, Event::Exited)?;
             }
-            self.apply(index, |life| life.tick(now))?;
+            let slot = &self.slots[index];
+            if !slot.goes || !slot.life.is_vacant() {
+                self.apply(index, |life| life.tick(now))?;
+            }
         }
+        self.scale(now)?;
         self.publish();
         Ok(())
     }
@@ -170,7 +188,8 @@ impl Supervisor {
         self.apply(index, |life| life.apply(now, event))?;
         // A slot that is due for a new worker gets it now and not at the next tick. All else can wait: silence, above all,
         // must not be judged before the tick has seen whether this process ran.
-        if self.slots[index].life.is_vacant() { self.apply(index, |life| life.tick(now)) } else { Ok(()) }
+        let slot = &self.slots[index];
+        if slot.life.is_vacant() && !slot.goes { self.apply(index, |life| life.tick(now)) } else { Ok(()) }
     }
 
     /// The files have changed: workers of the old ones end when they have finished what they hold.

@@ -3,10 +3,13 @@
 //!
 //! The state is in `state`; each other file adds the methods of one concern to it.
 
+mod agents;
 mod commands;
 mod events;
 mod placement;
 mod readiness;
+mod scaling;
+mod starts;
 pub mod state;
 
 #[cfg(test)]

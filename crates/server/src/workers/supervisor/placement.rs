@@ -39,7 +39,7 @@ impl Supervisor {
         if self.manifests.iter().all(Option::is_some) {
             let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
             let settings = &self.settings;
-            let plan = Plan::new(&manifests, settings.cores).map_err(Fatal::new)?;
+            let plan = Plan::new(&manifests, settings.cores, self.has_agents()).map_err(Fatal::new)?;
             plan.check_names(&settings.override_names, &settings.environment_names).map_err(Fatal::new)?;
             self.open(plan);
         }
@@ -49,15 +49,19 @@ impl Supervisor {
     /// Starts the engines, opens the routes and gives every replica its slot.
     pub(super) fn open(&mut self, plan: Plan) {
         let mut deployments = Vec::new();
+        let mut elastic = Vec::new();
         for (methods, rules) in plan.deployments.into_values() {
-            let (events, telemetry) = (self.events_tx.clone(), &self.state.telemetry);
-            deployments.extend(self.engines.start(methods, rules, self.clock, events, telemetry));
+            elastic
+                .extend(methods.first().filter(|first| first.options.is_elastic()).map(|first| (first.clone(), rules)));
+            let events = self.events_tx.clone();
+            deployments.extend(self.engines.start(methods, rules, self.clock, events, &self.state));
         }
         self.state.serve(deployments.into_iter().collect());
         let unassigned = self.slots.iter().enumerate().map(|(index, slot)| Unassigned {
             slot: index,
             target: slot.target,
-            cpu_threads: slot.cpu_threads,
+            cpu_threads: slot.at.is_none().then_some(slot.cpu_threads),
+            room: slot.at.as_ref().map(|at| at.room.clone()),
         });
         let mut removed = Vec::new();
         for change in changes(&unassigned.collect::<Vec<_>>(), plan.replicas) {
@@ -67,21 +71,25 @@ impl Supervisor {
                     self.assign(index);
                 }
                 Change::Restart(index, assignment) => {
-                    let slot = &self.slots[index];
-                    self.backend.kill(slot.worker);
-                    self.registry.forget(slot.worker);
-                    self.slots[index] = self.slot(slot.target, assignment);
+                    self.kill(index, false);
+                    self.registry.forget(self.slots[index].worker);
+                    let slot = self.slot(self.slots[index].target, assignment);
+                    self.slots.replace(index, slot);
                 }
-                Change::Add(target, assignment) => self.slots.push(self.slot(target, assignment)),
+                Change::Add(target, assignment) => {
+                    let slot = self.slot(target, assignment);
+                    self.slots.push(slot);
+                }
                 Change::Remove(index) => removed.push(index),
             }
         }
         removed.sort_unstable();
         for index in removed.into_iter().rev() {
-            let slot = self.slots.remove(index);
-            self.backend.kill(slot.worker);
-            self.registry.forget(slot.worker);
+            self.kill(index, false);
+            self.registry.forget(self.slots[index].worker);
+            self.slots.remove(index);
         }
+        elastic.into_iter().for_each(|(manifest, rules)| self.follow_load(&manifest, &rules));
     }
 
     pub(super) fn slot(&self, target: usize, assignment: Assignment) -> Slot {
@@ -94,15 +102,26 @@ impl Supervisor {
         let slot = &mut self.slots[index];
         let (Some(assignment), Some(link)) = (&slot.assignment, &slot.link) else { return };
         let Some(served) = self.engines.get(&assignment.deployment) else { return };
-        link.limit_answers(served.max_answer_bytes, served.max_batch_size);
+        let max_body_bytes = self.state.options.max_body_bytes;
+        link.limit_answers(served.max_answer_bytes, served.max_batch_size, max_body_bytes);
         link.attach(served.engine.clone());
-        link.assign(&serde_json::to_vec(assignment).expect("an assignment is plain data"));
+        let mut assignment = assignment.clone();
+        if let Some(at) = &slot.at {
+            assignment.cpu_threads = slot.cpu_threads;
+            // Its environment shows it the devices of its place and no others.
+            assignment.device = if at.room.devices.is_empty() { assignment.device } else { Some(at.first_device()) };
+        }
+        let mut assignment = serde_json::to_value(assignment).expect("an assignment is plain data");
+        if let Some(asking) = self.state.asking.get().filter(|_| !served.uses.is_empty()) {
+            assignment["calls"] = asking.welcome(&served.uses);
+        }
+        link.assign(&serde_json::to_vec(&assignment).expect("an assignment is plain data"));
         slot.life.assigned(self.clock.now(), served.load_timeout);
     }
 
     /// The share of the cores with which a target is imported, before it is known how many replicas it has.
     pub(super) fn import_share(&self) -> u32 {
-        let workers: u32 = self.settings.targets.iter().map(|target| target.workers.max(1)).sum();
+        let workers: u32 = self.settings.targets.iter().map(|target| target.workers.max(target.shares).max(1)).sum();
         (self.settings.cores / workers.max(1)).max(1)
     }
 

@@ -11,17 +11,32 @@ impl Supervisor {
         for (name, served) in &self.engines.served {
             deployments.insert(name.clone(), Replicas { min_ready: served.min_ready, ..Replicas::default() });
         }
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             let Some(replicas) = slot.assignment.as_ref().and_then(|a| deployments.get_mut(&a.deployment)) else {
                 continue;
             };
+            if slot.goes {
+                continue; // It finishes what it has, and nothing is missing when it ends.
+            }
             replicas.planned += 1;
             replicas.up += usize::from(slot.is_serving());
+            if replicas.waits_for.is_none() && slot.life.is_vacant() {
+                replicas.waits_for.clone_from(&slot.waits_for);
+            }
             replicas.failure = replicas.failure.or(slot.failure.as_ref().map(|failure| failure.cause));
         }
-        self.was_ready |= !deployments.is_empty() && deployments.values().all(|one| one.up == one.planned);
+        for (name, elastic) in &self.elastic {
+            if let Some(replicas) = deployments.get_mut(name) {
+                replicas.sleeps = elastic.may_sleep() && replicas.up == 0 && replicas.failure.is_none();
+                // At first one must be up, which shows that the model can be loaded.
+                let fewest = elastic.fewest as usize;
+                replicas.planned = if self.was_ready { fewest } else { fewest.max(1) };
+            }
+        }
+        self.was_ready |= !deployments.is_empty() && deployments.values().all(|one| one.up >= one.planned);
         let old = self.state.readiness();
-        let new = readiness(&deployments, self.was_ready);
+        let import_waits_for = self.slots.first().and_then(|slot| slot.waits_for.as_deref());
+        let new = readiness(&deployments, self.was_ready, import_waits_for);
         if *old != new && !old.draining {
             self.state.set_readiness(new);
         }

@@ -4,16 +4,21 @@ use crate::base::clock::Clock;
 use crate::base::fatal::Fatal;
 use crate::engine::readiness::Readiness;
 use crate::engine::server_state::ServerState;
+use crate::link::front::port::Port;
 use crate::link::front::worker_event::WorkerEvent;
-use crate::workers::backend::Backend;
+use crate::workers::backends::agents::Agents;
+use crate::workers::backends::backend::Backend;
+use crate::workers::backends::inline::Inline;
+use crate::workers::backends::process::{Printing, Processes, RemoteOutput};
 use crate::workers::engines::Engines;
-use crate::workers::inline::Inline;
-use crate::workers::process::Processes;
+use crate::workers::placement::elastic::Elastic;
 use crate::workers::registry::Registry;
 use crate::workers::settings::Settings;
 use crate::workers::slot::Slot;
+use crate::workers::slots::Slots;
 use jitney_core::config::manifest::Manifest;
 use jitney_core::time::Time;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -47,34 +52,51 @@ pub struct Supervisor {
     pub(super) events: mpsc::UnboundedReceiver<WorkerEvent>,
     pub(super) events_tx: mpsc::UnboundedSender<WorkerEvent>,
     pub(super) backend: Box<dyn Backend>,
+    pub(super) agents: Agents,
+    /// What workers of other machines print; `None` if there can be none.
+    pub(super) output: Option<RemoteOutput>,
+    /// Workers that may be started until the next tick.
+    pub(super) starts_left: usize,
     pub(super) registry: Registry,
     pub(super) engines: Engines,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Slots,
     pub(super) next_worker: u32,
     pub(super) manifests: Vec<Option<Manifest>>,
     pub(super) was_ready: bool,
+    /// The deployments whose number of replicas follows their load.
+    pub(super) elastic: BTreeMap<String, Elastic>,
     pub(super) pinged: Time,
     pub(super) ticked: Time,
 }
 
 impl Supervisor {
-    /// Starts the workers of these targets as processes of this machine. Their socket is in this folder.
+    /// Starts the workers of these targets: as processes of this machine, whose socket is in this folder, and at agents that join
+    /// at these ports.
     pub fn start(
         settings: Arc<Settings>,
         state: Arc<ServerState>,
         folder: &std::path::Path,
+        ports: Vec<Port>,
     ) -> Result<Supervisor, Fatal> {
         let (events_tx, events) = mpsc::unbounded_channel();
         let backend: Box<dyn Backend> = if let Some(workers) = &settings.inline {
             Box::new(Inline { workers: workers.clone(), events: events_tx.clone() })
         } else {
             let processes = {
-                let log = settings.worker_log();
-                Processes::start(settings.python.clone(), folder.into(), events_tx.clone(), log)
+                let printing = Printing::Here(settings.worker_log());
+                Processes::start(settings.python.clone(), folder.into(), events_tx.clone(), printing)
             };
             Box::new(processes.map_err(|error| Fatal::new(format!("no thread: {error}")))?)
         };
-        Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))
+        let log = settings.worker_log();
+        let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx.clone(), events))?;
+        if !ports.is_empty() {
+            let output = RemoteOutput::start(log).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
+            supervisor.output = Some(output);
+        }
+        let clock = supervisor.clock;
+        ports.into_iter().for_each(|port| supervisor.registry.open(port, clock, events_tx.clone()));
+        Ok(supervisor)
     }
 
     /// A supervisor of workers that run in this backend.
@@ -104,10 +126,14 @@ impl Supervisor {
             events,
             events_tx,
             backend,
+            agents: Agents::default(),
+            output: None,
+            starts_left: 0,
             registry,
             engines: Engines::default(),
             next_worker: 0,
             was_ready: false,
+            elastic: BTreeMap::new(),
             pinged: Time(0),
             ticked: clock.now(),
         })
@@ -144,17 +170,17 @@ impl Supervisor {
 
     /// Asks all workers to end, waits for them unless there is no time, and kills those that have not ended.
     pub async fn end(&mut self, stop: &mut watch::Receiver<Stop>) {
-        for slot in &self.slots {
+        for (index, slot) in self.slots.iter().enumerate() {
             match &slot.link {
                 Some(link) if slot.life.is_up() => link.shutdown(),
                 // A worker that is still loading has nothing to finish, and would not read the message for long.
-                _ => self.backend.kill(slot.worker),
+                _ => self.kill(index, false),
             }
         }
         let all_gone = async {
             while self.slots.iter().any(|slot| slot.is_running) {
-                if let Some(WorkerEvent::Exited(worker, _, _)) = self.events.recv().await {
-                    self.slots.iter_mut().filter(|slot| slot.worker == worker).for_each(|slot| slot.is_running = false);
+                if let Some(index) = self.events.recv().await.and_then(|event| self.ended(&event)) {
+                    self.slots[index].is_running = false;
                 }
             }
         };
@@ -162,6 +188,7 @@ impl Supervisor {
             _ = tokio::time::timeout(END_TIMEOUT, all_gone) => {}
             Ok(_) = stop.wait_for(|&stop| stop == Stop::AtOnce) => {}
         }
-        self.slots.iter().filter(|slot| slot.is_running).for_each(|slot| self.backend.kill(slot.worker));
+        let running = (0..self.slots.len()).filter(|&index| self.slots[index].is_running);
+        running.for_each(|index| self.kill(index, false));
     }
 }

@@ -1,12 +1,13 @@
 //! What the supervisor does between a worker's fault and its end. No worker runs: the test says what happens.
 
 use crate::engine::deployment::Inbound;
+use crate::engine::deployment::demand::Demand;
 use crate::engine::readiness::Readiness;
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::FrameReader;
 use crate::link::front::receiver;
 use crate::link::front::worker_event::WorkerEvent;
-use crate::workers::backend::{Backend, WorkerSpec};
+use crate::workers::backends::backend::{Backend, WorkerSpec};
 use crate::workers::engines::Served;
 use crate::workers::placement::plan::Assignment;
 use crate::workers::settings::{Settings, Target};
@@ -87,16 +88,25 @@ async fn rig() -> Rig {
     let served = Served {
         engine,
         min_ready: 1,
+        demand: Demand::default(),
         examples: std::collections::BTreeMap::new(),
         load_timeout,
         batch_timeout_s: 4.0,
         max_answer_bytes: 1,
         max_batch_size: 1,
+        uses: Vec::new(),
     };
     supervisor.engines.served.insert("a".into(), served);
-    let assignment = Assignment { deployment: "a".into(), replica: 0, device: None, cpu_threads: 1, most_items: None };
+    let assignment = Assignment {
+        deployment: "a".into(),
+        replica: 0,
+        device: None,
+        cpu_threads: 1,
+        most_items: None,
+        needs: crate::workers::needs::Needs::default(),
+    };
     supervisor.slots.push(Slot::new(0, Some(assignment), load_timeout, false));
-    supervisor.slots[0].begin(WORKER, 1);
+    supervisor.slots.begin(0, WORKER, "w1".into(), 1, None);
     let now = supervisor.clock.now();
     supervisor.slots[0].life.tick(now);
     let (front, worker) = tokio::io::duplex(1 << 10);
@@ -134,10 +144,10 @@ async fn a_worker_whose_process_is_gone_gets_nothing_more_while_its_last_message
 impl Rig {
     /// Its worker is the one that imports this target, and has no deployment yet.
     fn import(&mut self, target: &str) {
-        let target = Target { target: target.into(), overrides: serde_json::Value::Null, workers: 1 };
+        let target = Target { target: target.into(), overrides: serde_json::Value::Null, workers: 1, shares: 1 };
         let settings = Arc::get_mut(&mut self.supervisor.settings).expect("the supervisor alone has the settings");
         settings.targets.push(target);
-        self.supervisor.slots[0] = Slot::new(0, None, Duration::from_secs(60), false);
+        self.supervisor.slots.replace(0, Slot::new(0, None, Duration::from_secs(60), false));
     }
 }
 
@@ -146,7 +156,7 @@ async fn why_a_worker_failed_is_heard_although_its_process_ended_before_its_conn
     let mut rig = rig().await;
     let worker = ReplicaId(2);
     rig.import("a.py");
-    rig.supervisor.slots[0].begin(worker, 1);
+    rig.supervisor.slots.begin(0, worker, "w2".into(), 1, None);
     let now = rig.supervisor.clock.now();
     rig.supervisor.slots[0].life.tick(now);
     rig.supervisor.handle(WorkerEvent::Exited(worker, "exit status: 1".into(), Loss::Crashed)).unwrap();
@@ -161,7 +171,7 @@ async fn a_process_that_ends_without_a_connection_is_waited_for_only_a_moment() 
     let mut rig = rig().await;
     let worker = ReplicaId(2);
     rig.import("a.py");
-    rig.supervisor.slots[0].begin(worker, 1);
+    rig.supervisor.slots.begin(0, worker, "w2".into(), 1, None);
     let now = rig.supervisor.clock.now();
     rig.supervisor.slots[0].life.tick(now);
     rig.supervisor.handle(WorkerEvent::Exited(worker, "exit status: 1".into(), Loss::Crashed)).unwrap();
@@ -236,7 +246,7 @@ async fn a_server_that_ends_stays_closed_for_that_reason_also_if_its_workers_cra
     rig.supervisor.state.set_readiness(Readiness::ending("the server is shutting down"));
     for worker in 1.. {
         let worker = ReplicaId(worker);
-        rig.supervisor.slots[0].begin(worker, 1);
+        rig.supervisor.slots.begin(0, worker, "w2".into(), 1, None);
         rig.supervisor.handle(WorkerEvent::Exited(worker, "exit status: 1".into(), Loss::Crashed)).unwrap();
         rig.supervisor.handle(WorkerEvent::LinkLost(worker)).unwrap();
         if rig.supervisor.slots[0].life.is_crash_looping() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clients::call_frame;
+use crate::clients::call_frame::Caller;
 use crate::clients::client::calls::Address;
 use crate::clients::client::calls::{AwaitedAnswer, Sent};
 use crate::clients::client::entrance::RemoteEntrance;
@@ -22,7 +23,7 @@ use std::future::poll_fn;
 use tokio::io::AsyncWriteExt;
 
 fn shared() -> Arc<Shared> {
-    Arc::new(Shared::new(Address { address: "unix:nowhere".into(), key: None }))
+    Arc::new(Shared::new(Address { address: "unix:nowhere".into(), key: None }, Caller::Program))
 }
 
 #[tokio::test]
@@ -191,7 +192,11 @@ async fn a_place_of_a_connection_that_was_lost_is_none_of_the_next() {
     let shared = shared();
     let line = || {
         let (outgoing, queue) = mpsc::unbounded_channel();
-        let line = Line { outgoing, places: Arc::new(Semaphore::new(1)), changed: FxHashSet::default() };
+        let line = Line {
+            outgoing: Outgoing::Queue(outgoing),
+            places: Arc::new(Semaphore::new(1)),
+            changed: FxHashSet::default(),
+        };
         (line, queue)
     };
     let (first, _queue) = line();
@@ -249,7 +254,7 @@ impl OpenStream {
     }
 
     async fn send(&mut self, sequence: u32, parts: &[PartValues], end: Option<&Answer>) {
-        let frame = part_frames::parts(self.id, sequence, parts, end).concat();
+        let frame = part_frames::parts(Kind::Answers, self.id, sequence, parts, end).concat();
         self.program.writer.write_all(&frame).await.unwrap();
     }
 }

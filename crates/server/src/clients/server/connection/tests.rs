@@ -1,6 +1,7 @@
 //! One connection of a program, with a server of the test's.
 
 use super::*;
+use crate::clients::call_frame::Caller;
 use crate::clients::gathering::Gathering;
 use crate::engine::deployment::Inbound;
 use crate::engine::reply::PartSent;
@@ -89,7 +90,7 @@ fn answers(frame: &Frame, items: usize) -> (u64, Vec<Answer>) {
 
 fn call_x(id: u64) -> Vec<u8> {
     let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
-    call_frame::call(id, "x", vec![smallvec![text]], &program_values::Terms::default()).concat()
+    call_frame::call(Caller::Program, id, "x", vec![smallvec![text]], &program_values::Terms::default()).concat()
 }
 
 #[tokio::test]
@@ -197,7 +198,7 @@ async fn a_call_of_a_deployment_that_is_not_there_is_counted_like_over_http() {
     let (heard, mut near) = tokio::io::split(near);
     near.write_all(&small_frame(Kind::Dial, br#"{"key": null}"#)[0]).await.unwrap();
     let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
-    let call = call_frame::call(1, "none", vec![smallvec![text]], &program_values::Terms::default());
+    let call = call_frame::call(Caller::Program, 1, "none", vec![smallvec![text]], &program_values::Terms::default());
     near.write_all(&call.concat()).await.unwrap();
     let mut heard = FrameReader::new(heard);
     while heard.next().await.unwrap().unwrap().kind != Kind::Answers {}
@@ -248,7 +249,7 @@ async fn a_frame_that_arrives_counts_and_may_find_no_room() {
     let received = program.state.ledger.received.clone();
     let large = |id| {
         let items = vec![smallvec![text(500_000)], smallvec![text(4)]];
-        call_frame::call(id, "x", items, &program_values::Terms::default()).concat()
+        call_frame::call(Caller::Program, id, "x", items, &program_values::Terms::default()).concat()
     };
     let (first, rest) = (large(1), large(1).split_off(300_000));
     program.near.write_all(&first[..300_000]).await.unwrap();
@@ -282,7 +283,8 @@ async fn a_frame_that_arrives_counts_and_may_find_no_room() {
 #[tokio::test]
 async fn a_value_does_not_keep_a_frame_that_is_much_larger() {
     let mut program = Program::new().await;
-    let call = call_frame::call(1, "x", vec![smallvec![text(10_000)]], &program_values::Terms::default());
+    let call =
+        call_frame::call(Caller::Program, 1, "x", vec![smallvec![text(10_000)]], &program_values::Terms::default());
     let frame = FrameReader::new(&call.concat()[..]).next().await.unwrap().unwrap();
     let payload = [&frame.payload.to_bytes()[..], &vec![0; (1 << 20) + 1]].concat();
     let header = Header { kind: Kind::Call, table: frame.table.len(), payload: payload.len() };
@@ -299,7 +301,14 @@ async fn a_value_does_not_keep_a_frame_that_is_much_larger() {
 async fn a_frame_that_trickles_ends_its_connection() {
     for bytes_each_second in [1, 2000] {
         let mut program = Program::new().await;
-        let call = call_frame::call(1, "x", vec![smallvec![text(100_000)]], &program_values::Terms::default()).concat();
+        let call = call_frame::call(
+            Caller::Program,
+            1,
+            "x",
+            vec![smallvec![text(100_000)]],
+            &program_values::Terms::default(),
+        )
+        .concat();
         for bytes in call.chunks(bytes_each_second).take(100) {
             // The connection may have ended.
             let _ = program.near.write_all(bytes).await;
@@ -313,7 +322,7 @@ async fn a_frame_that_trickles_ends_its_connection() {
 }
 
 fn stream_x(id: u64) -> Vec<u8> {
-    call_frame::stream(id, "x", smallvec![text(4)], &program_values::Terms::default()).concat()
+    call_frame::stream(Caller::Program, id, "x", smallvec![text(4)], &program_values::Terms::default()).concat()
 }
 
 /// A part of an answer, of so many bytes.

@@ -1,14 +1,17 @@
 //! One thread for each worker, which reads both of its streams until their end.
 
-use crate::workers::process::output::lines::Lines;
-use crate::workers::process::output::writing::{Stream, Writing};
-use crate::workers::settings::WorkerLog;
+use crate::link::front::worker_event::{OutputRoom, WorkerEvent};
+use crate::workers::backends::backend::WorkerLog;
+use crate::workers::backends::process::output::lines::Lines;
+use crate::workers::backends::process::output::writing::{Stream, Writing};
+use jitney_core::request::ReplicaId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Child;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// A line without an end is written after this time: it may be a question, or a progress bar.
 const UNFINISHED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -37,13 +40,72 @@ impl Relays {
     }
 }
 
-/// Starts to relay what a worker prints. `target` names it until it says which replica it is.
-pub(crate) fn start(relays: &Arc<Relays>, child: &mut Child, target: String, log: WorkerLog) -> io::Result<()> {
+/// Where the lines of one worker go.
+pub(crate) enum Printer {
+    /// To the output of this process.
+    Here(Writing),
+    /// To the front, as far as there is room on the way to it.
+    Front {
+        worker: ReplicaId,
+        events: mpsc::UnboundedSender<WorkerEvent>,
+        room: OutputRoom,
+        /// Lines for which there was no room, since the last one for which there was.
+        dropped: u64,
+    },
+}
+
+impl Printer {
+    /// To the output of this process. `target` names the worker until it says which replica it is.
+    pub(crate) fn here(target: String, log: WorkerLog) -> Printer {
+        Printer::Here(Writing::new(target, log))
+    }
+
+    /// To the front.
+    pub(crate) fn front(worker: ReplicaId, events: mpsc::UnboundedSender<WorkerEvent>) -> Printer {
+        Printer::Front { worker, events, room: OutputRoom::default(), dropped: 0 }
+    }
+
+    /// Adds a line to those that are printed together.
+    fn add(&mut self, out: &mut Vec<u8>, stream: Stream, line: &[u8]) {
+        match self {
+            Printer::Here(writing) => writing.write(out, stream, line),
+            Printer::Front { .. } => {
+                out.extend_from_slice(line);
+                out.push(b'\n');
+            }
+        }
+    }
+
+    /// Prints whole lines.
+    fn print(&mut self, stream: Stream, mut lines: Vec<u8>) {
+        if lines.is_empty() {
+            return;
+        }
+        match self {
+            Printer::Here(_) => stream.write(&lines),
+            Printer::Front { worker, events, room, dropped } => {
+                let Some(taken) = room.take(lines.len()) else {
+                    *dropped += lines.split(|&byte| byte == b'\n').count() as u64 - 1;
+                    return;
+                };
+                if *dropped > 0 {
+                    let note = format!("{} lines were dropped: the front did not take them in time\n", *dropped);
+                    lines.splice(0..0, note.bytes());
+                    *dropped = 0;
+                }
+                // Without a receiver the agent ends.
+                let _ = events.send(WorkerEvent::Printed(*worker, stream == Stream::Stdout, lines, taken));
+            }
+        }
+    }
+}
+
+/// Starts to relay what a worker prints.
+pub(crate) fn start(relays: &Arc<Relays>, child: &mut Child, mut printer: Printer) -> io::Result<()> {
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else { return Ok(()) };
     let counted = relays.clone();
     let run = move || {
-        let mut writing = Writing::new(target, log);
-        relay(stdout, stderr, &mut writing);
+        relay(stdout, stderr, &mut printer);
         counted.change(|running| *running -= 1);
     };
     relays.change(|running| *running += 1);
@@ -69,11 +131,11 @@ impl<R: Read + AsFd> Source<R> {
     }
 
     /// Reads what is there, and writes the lines that are whole.
-    fn read(&mut self, writing: &mut Writing) {
+    fn read(&mut self, printer: &mut Printer) {
         let mut bytes = [0; READ_BYTES];
         let read = self.reader.as_mut().map_or(Ok(0), |reader| reader.read(&mut bytes));
         let mut out = Vec::new();
-        let mut each = |line: &[u8]| writing.write(&mut out, self.stream, line);
+        let mut each = |line: &[u8]| printer.add(&mut out, self.stream, line);
         match read {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(length) if length > 0 => self.lines.push(&bytes[..length], each),
@@ -84,15 +146,15 @@ impl<R: Read + AsFd> Source<R> {
                 }
             }
         }
-        self.stream.write(&out);
+        printer.print(self.stream, out);
     }
 
     /// Writes a line that has no end.
-    fn write_unfinished(&mut self, writing: &mut Writing) {
+    fn write_unfinished(&mut self, printer: &mut Printer) {
         if self.lines.is_unfinished() {
             let mut out = Vec::new();
-            self.lines.finish(&mut |line: &[u8]| writing.write(&mut out, self.stream, line));
-            self.stream.write(&out);
+            self.lines.finish(&mut |line: &[u8]| printer.add(&mut out, self.stream, line));
+            printer.print(self.stream, out);
         }
     }
 }
@@ -100,7 +162,7 @@ impl<R: Read + AsFd> Source<R> {
 impl Stream {
     /// Writes whole lines: no line of another worker comes between. If nothing reads
     /// the stream, the worker waits when it prints.
-    fn write(self, lines: &[u8]) {
+    pub(super) fn write(self, lines: &[u8]) {
         if lines.is_empty() {
             return;
         }
@@ -114,7 +176,7 @@ impl Stream {
     }
 }
 
-fn relay(stdout: impl Read + AsFd, stderr: impl Read + AsFd, writing: &mut Writing) {
+fn relay(stdout: impl Read + AsFd, stderr: impl Read + AsFd, printer: &mut Printer) {
     let (mut stdout, mut stderr) = (Source::new(stdout, Stream::Stdout), Source::new(stderr, Stream::Stderr));
     loop {
         let is_unfinished = stdout.lines.is_unfinished() || stderr.lines.is_unfinished();
@@ -122,16 +184,16 @@ fn relay(stdout: impl Read + AsFd, stderr: impl Read + AsFd, writing: &mut Writi
         match ready {
             None => return,
             Some((false, false)) => {
-                stdout.write_unfinished(writing);
-                stderr.write_unfinished(writing);
+                stdout.write_unfinished(printer);
+                stderr.write_unfinished(printer);
             }
             Some((out, err)) => {
                 // First what says the name of the worker.
                 if err {
-                    stderr.read(writing);
+                    stderr.read(printer);
                 }
                 if out {
-                    stdout.read(writing);
+                    stdout.read(printer);
                 }
             }
         }

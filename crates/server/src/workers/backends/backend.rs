@@ -15,8 +15,19 @@ pub trait Backend: std::fmt::Debug + Send {
     fn kill_with_stacks(&self, worker: ReplicaId);
 }
 
+/// How workers log and how their output is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerLog {
+    /// Lines of text.
+    Text,
+    /// Lines of JSON.
+    Json,
+    /// As records of the log of the program that has the engine; what models print is text.
+    Program,
+}
+
 /// What a worker must know before it can speak to the front.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct WorkerSpec {
     /// The address that it connects to.
     pub address: String,
@@ -24,6 +35,11 @@ pub struct WorkerSpec {
     pub token: String,
     /// Its number, for logs.
     pub worker: u32,
+    /// 128 random bits, as hex: the name of a worker on another machine between the front, its agent and itself, for as long as
+    /// it lives. Empty on this machine.
+    pub id: String,
+    /// Which target and which options it has. It says that to a front to which it comes back.
+    pub options_hash: String,
     /// The target that it imports.
     pub target: String,
     /// Layers of options; the worker resolves them.
@@ -34,6 +50,11 @@ pub struct WorkerSpec {
     pub is_further: bool,
     /// Folders in which modules are looked for after all others.
     pub path: Vec<String>,
+    /// Whether what it logs is JSON.
+    pub logs_json: bool,
+    /// Variables of its environment, which is that of the process that starts it.
+    #[serde(skip)]
+    pub variables: Vec<(String, String)>,
 }
 
 #[cfg(test)]
@@ -44,11 +65,15 @@ impl WorkerSpec {
             address: "unix:none".into(),
             token: "t".into(),
             worker: worker.0,
+            id: String::new(),
+            options_hash: String::new(),
             target: "m.py".into(),
             overrides: serde_json::Value::Null,
             is_further: false,
             cpu_threads: 1,
             path: Vec::new(),
+            logs_json: false,
+            variables: Vec::new(),
         }
     }
 }

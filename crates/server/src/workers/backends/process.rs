@@ -3,11 +3,21 @@
 
 mod output;
 
+/// Where what workers print goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Printing {
+    /// To the output of this process, in the format of its log.
+    Here(WorkerLog),
+    /// To the front, as events.
+    Front,
+}
+
 use crate::link::front::worker_event::WorkerEvent;
-use crate::workers::backend::{Backend, WorkerSpec};
-use crate::workers::process::output::relay;
-use crate::workers::process::output::relay::Relays;
-use crate::workers::settings::WorkerLog;
+use crate::workers::backends::backend::WorkerLog;
+use crate::workers::backends::backend::{Backend, WorkerSpec};
+use crate::workers::backends::process::output::relay;
+use crate::workers::backends::process::output::relay::Relays;
+pub(crate) use crate::workers::backends::process::output::remote::RemoteOutput;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
 use rustix::io::Errno;
@@ -46,7 +56,7 @@ struct Shared {
     folder: PathBuf,
     events: mpsc::UnboundedSender<WorkerEvent>,
     alive: Mutex<Alive>,
-    log: WorkerLog,
+    printing: Printing,
     relays: Arc<Relays>,
 }
 
@@ -73,10 +83,11 @@ impl Processes {
         python: String,
         folder: PathBuf,
         events: mpsc::UnboundedSender<WorkerEvent>,
-        log: WorkerLog,
+        printing: Printing,
     ) -> std::io::Result<Processes> {
         let (starts, queue) = std::sync::mpsc::channel();
-        let shared = Arc::new(Shared { python, folder, events, alive: Mutex::default(), log, relays: Arc::default() });
+        let shared =
+            Arc::new(Shared { python, folder, events, alive: Mutex::default(), printing, relays: Arc::default() });
         let starter = shared.clone();
         std::thread::Builder::new().name("jitney-spawn".into()).spawn(move || {
             for (worker, spec) in queue {
@@ -175,7 +186,7 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     if matches!(shared.alive().processes.get(&worker), Some(Process::Unwanted)) {
         return not_started("it was not wanted any more".into(), Loss::Killed);
     }
-    let mut child = match spawn(&shared.python, spec, &shared.stacks_file(worker), shared.log) {
+    let mut child = match spawn(&shared.python, spec, &shared.stacks_file(worker)) {
         Ok(child) => child,
         Err(error) => return not_started(format!("{} cannot be started: {error}", shared.python), Loss::Crashed),
     };
@@ -186,7 +197,11 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     }
     alive.processes.insert(worker, Process::Running(pid));
     drop(alive);
-    if let Err(error) = relay::start(&shared.relays, &mut child, spec.target.clone(), shared.log) {
+    let printer = match shared.printing {
+        Printing::Here(log) => relay::Printer::here(spec.target.clone(), log),
+        Printing::Front => relay::Printer::front(worker, shared.events.clone()),
+    };
+    if let Err(error) = relay::start(&shared.relays, &mut child, printer) {
         tracing::warn!("no thread can read what a worker prints: {error}");
     }
     shared.report(WorkerEvent::Started(worker));
@@ -202,18 +217,18 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
 /// body then pays for fresh pages: a tenth of its time at 1 MB. So much may stay with a worker instead.
 const MALLOC: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
 
-fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path, log: WorkerLog) -> std::io::Result<Child> {
+fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Child> {
     let mut text = serde_json::to_value(spec)?;
     text["parent"] = std::process::id().into();
     text["stacks"] = stacks.to_string_lossy().into();
     text["is_relayed"] = true.into();
-    text["logs_json"] = (log != WorkerLog::Text).into();
     // The user's own settings win.
     let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
     Command::new(python)
         // `-P`: a file in the working directory that is called `json.py` or `jitney.py` is not what the worker means.
         .args(["-P", "-m", "jitney.worker"])
         .envs(malloc)
+        .envs(spec.variables.iter().map(|(name, value)| (name, value)))
         .env("JITNEY_WORKER_SPEC", text.to_string())
         .env("PYTHONUNBUFFERED", "1")
         // Models have no business with the keys of clients. A program that holds the engine may have them all the same.

@@ -2,4 +2,5 @@
 
 mod lines;
 pub(super) mod relay;
+pub(super) mod remote;
 mod writing;

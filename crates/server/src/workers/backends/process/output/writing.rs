@@ -1,7 +1,7 @@
 //! How a line of a worker is written.
 
 use crate::base::access_log::timestamp;
-use crate::workers::settings::WorkerLog;
+use crate::workers::backends::backend::WorkerLog;
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
@@ -19,10 +19,12 @@ pub(super) enum Stream {
 
 /// Who writes, and in which format.
 #[derive(Debug)]
-pub(super) struct Writing {
+pub(crate) struct Writing {
     /// `deployment/replica`, or the target until the worker says its name.
     who: String,
     log: WorkerLog,
+    /// The machine of a worker that runs elsewhere.
+    host: Option<String>,
 }
 
 /// A line of the worker's own log in JSON.
@@ -63,12 +65,19 @@ struct JsonLine<'l> {
     deployment: &'l str,
     #[serde(skip_serializing_if = "Option::is_none")]
     replica: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'l str>,
     stream: &'static str,
 }
 
 impl Writing {
     pub(super) fn new(target: String, log: WorkerLog) -> Writing {
-        Writing { who: target, log }
+        Writing { who: target, log, host: None }
+    }
+
+    /// What a worker of another machine prints.
+    pub(super) fn of(target: String, host: String, log: WorkerLog) -> Writing {
+        Writing { who: target, log, host: Some(host) }
     }
 
     /// Appends a line to what is written next.
@@ -87,6 +96,10 @@ impl Writing {
             _ if self.log == WorkerLog::Json => self.write_json(out, stream, &String::from_utf8_lossy(line)),
             _ => {
                 out.extend_from_slice(self.who.as_bytes());
+                if let Some(host) = &self.host {
+                    out.push(b'@');
+                    out.extend_from_slice(host.as_bytes());
+                }
                 out.extend_from_slice(b" | ");
                 out.extend_from_slice(String::from_utf8_lossy(line).as_bytes());
             }
@@ -107,6 +120,7 @@ impl Writing {
             message,
             deployment,
             replica,
+            host: self.host.as_deref(),
             stream: if stream == Stream::Stdout { "stdout" } else { "stderr" },
         };
         // Strings and numbers into a `Vec`: nothing here can fail.

@@ -17,7 +17,13 @@ fn backend(script: &str) -> (Processes, mpsc::UnboundedReceiver<WorkerEvent>, Te
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     let (events, reported) = mpsc::unbounded_channel();
     (
-        Processes::start(path.to_string_lossy().into_owned(), folder.path().into(), events, WorkerLog::Text).unwrap(),
+        Processes::start(
+            path.to_string_lossy().into_owned(),
+            folder.path().into(),
+            events,
+            Printing::Here(WorkerLog::Text),
+        )
+        .unwrap(),
         reported,
         folder,
     )

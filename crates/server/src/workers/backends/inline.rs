@@ -1,7 +1,7 @@
 //! One worker in this process (`jitney serve --inline`): the program's main thread asks for it, and runs it.
 
 use crate::link::front::worker_event::WorkerEvent;
-use crate::workers::backend::{Backend, WorkerSpec};
+use crate::workers::backends::backend::{Backend, WorkerSpec};
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
 use std::sync::mpsc::{Receiver, Sender, channel};

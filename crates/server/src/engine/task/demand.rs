@@ -1,0 +1,56 @@
+//! What the engine counts for the number of replicas, and requests that come while there is none.
+
+use crate::engine::task::{BEAT, Engine};
+use jitney_core::scheduler::admission::refusal::Refusal;
+use jitney_core::scheduler::explanation::Explanation;
+use jitney_core::scheduler::item::RequestTerms;
+use jitney_core::tables::outcome::Outcome;
+use jitney_core::time::Time;
+use std::time::Duration;
+
+impl Engine {
+    /// Why a request cannot wait until the deployment, which has no replica because it was not used, has one.
+    pub(super) fn asleep(&self, timeout: Option<Duration>) -> Option<Refusal> {
+        let ready_in = self.published.demand().ready_in().filter(|_| self.scheduler.replicas() == 0)?;
+        let patience = timeout.unwrap_or(self.patience).min(self.patience);
+        (ready_in > patience).then(|| Refusal::after(Outcome::ScaledToZero, Some(ready_in), ready_in))
+    }
+
+    /// Whether this many items of one request may enter.
+    pub(super) fn admit(&mut self, now: Time, terms: &RequestTerms, items: usize) -> Result<(), Refusal> {
+        if !terms.continues {
+            self.published.demand().arrived(items);
+            if let Some(refusal) = self.asleep(terms.timeout) {
+                return Err(refusal);
+            }
+        }
+        self.scheduler.admit(now, terms)
+    }
+
+    /// What was learned and decided.
+    pub(super) fn explain(&mut self, now: Time) -> Explanation {
+        let scaling = self.published.demand().reasons();
+        Explanation { scaling, ..self.scheduler.explain(now) }
+    }
+
+    /// Counts an item that ends so, if a further replica would have computed it.
+    pub(super) fn count_refused(&self, outcome: Outcome) {
+        use Outcome::{DeadlineUnreachable, QueueBytesFull, QueueFull, ScaledToZero, WaitTooLong, WouldBeLate};
+        if matches!(
+            outcome,
+            QueueFull | QueueBytesFull | WaitTooLong | WouldBeLate | DeadlineUnreachable | ScaledToZero
+        ) {
+            self.published.demand().refused();
+        }
+    }
+
+    /// Publishes how many items wait, and once a second what a replica can do.
+    pub(super) fn publish_demand(&mut self, now: Time, queued: usize) {
+        let demand = self.published.demand();
+        demand.set_waiting(queued, !self.scheduler.is_empty());
+        if now - self.measured >= BEAT {
+            self.measured = now;
+            demand.set_capacity(self.scheduler.capacity(now));
+        }
+    }
+}

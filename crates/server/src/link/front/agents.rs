@@ -1,0 +1,137 @@
+//! The front's end of the connection of an agent: one task reads, one writes.
+
+use crate::base::clock::Clock;
+use crate::link::agents::agent_link::{AgentEvent, AgentLink, ConnectionId, MISCONFIGURED, frame};
+use crate::link::agents::messages::{Join, JoinRefused, Joined, Report};
+use crate::link::frame::kind::Kind;
+use crate::link::frame::reader::{Frame, FrameReader};
+use crate::link::frame::writer::write_all;
+use crate::link::front::worker_event::WorkerEvent;
+use crate::link::liveness::{Life, Watched};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// Most bytes of what an agent says first.
+const LONGEST_JOIN: usize = 1 << 20;
+/// Most bytes of what it says later.
+const LONGEST_REPORT: usize = 4 << 20;
+/// The agent must say what it has within this.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Lets an agent join that has proven the secret. An error says why it is refused.
+pub async fn welcome<S>(stream: S, clock: Clock, events: mpsc::UnboundedSender<WorkerEvent>) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut reader = FrameReader::new(reader);
+    let first = tokio::time::timeout(JOIN_TIMEOUT, reader.next_within(LONGEST_JOIN)).await;
+    let first = first.map_err(|_| "the agent did not say what it has within 10 s".to_owned())?;
+    let first = first.map_err(|error| format!("the agent did not say what it has: {error}"))?;
+    let join = match first {
+        Some(Frame { kind: Kind::Join, table, .. }) => serde_json::from_slice::<serde_json::Value>(&table).ok(),
+        _ => None,
+    };
+    let join = join.ok_or("the agent did not say what it has")?;
+    match accepted(join) {
+        Ok(join) => {
+            start(reader, writer, join, clock, &events);
+            Ok(())
+        }
+        Err(refused) => {
+            let bytes = frame(Kind::JoinRefused, &refused);
+            for piece in &bytes {
+                let _ = writer.write_all(piece).await;
+            }
+            let _ = writer.shutdown().await;
+            Err(refused.why)
+        }
+    }
+}
+
+/// Whether an agent of this version may join. The version is read first: the rest may have another shape in another version.
+fn accepted(join: serde_json::Value) -> Result<Join, JoinRefused> {
+    let own = env!("CARGO_PKG_VERSION");
+    let version = join["version"].as_str().unwrap_or("unknown").to_owned();
+    if version != own {
+        let why = format!("the agent runs jitney {version}, the front {own}; install the same version for both");
+        return Err(JoinRefused { why, exit: Some(MISCONFIGURED) });
+    }
+    serde_json::from_value(join)
+        .map_err(|error| JoinRefused { why: format!("the agent said what no front reads: {error}"), exit: None })
+}
+
+fn start<S>(
+    reader: FrameReader<tokio::io::ReadHalf<S>>,
+    writer: tokio::io::WriteHalf<S>,
+    join: Join,
+    clock: Clock,
+    events: &mpsc::UnboundedSender<WorkerEvent>,
+) where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed));
+    let (outgoing, queue) = mpsc::unbounded_channel();
+    let life = Life::new(clock);
+    let agent: Arc<str> = join.agent.as_str().into();
+    let _ = outgoing.send(frame(Kind::Joined, &Joined { version: env!("CARGO_PKG_VERSION").into() }));
+    tokio::spawn(write_all(Watched::new(writer, &life), queue));
+    let mut reader = reader.map(|stream| Watched::new(stream, &life));
+    let (reports, name) = (events.clone(), agent.clone());
+    let (go, gone) = tokio::sync::oneshot::channel::<()>();
+    let reading = tokio::spawn(async move {
+        // What it says comes after the word that it has joined.
+        let _ = gone.await;
+        loop {
+            let event = match reader.next_within(LONGEST_REPORT).await.and_then(report) {
+                Ok(Some(report)) => AgentEvent::Said(report),
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::debug!(%error, "the connection of an agent ended");
+                    AgentEvent::Lost
+                }
+            };
+            let is_end = matches!(event, AgentEvent::Lost);
+            if reports.send(WorkerEvent::Agent(name.clone(), connection, event)).is_err() || is_end {
+                return;
+            }
+        }
+    });
+    let link = AgentLink { connection, outgoing, life, reader: reading.abort_handle() };
+    let joined = AgentEvent::Joined(Box::new(join), link);
+    let _ = events.send(WorkerEvent::Agent(agent, connection, joined));
+    let _ = go.send(());
+}
+
+/// What a frame of an agent says; `None` for a pong.
+fn report(frame: Option<Frame>) -> io::Result<Option<Report>> {
+    let Frame { kind, table, .. } = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(Some(match kind {
+        Kind::Pong => return Ok(None),
+        Kind::WorkerStarted => Report::Started(serde_json::from_slice(&table)?),
+        Kind::Exited => Report::Ended(serde_json::from_slice(&table)?),
+        Kind::Output => Report::Output(serde_json::from_slice(&table)?),
+        Kind::Stacks => Report::Stacks(serde_json::from_slice(&table)?),
+        Kind::Leaving => Report::Leaving,
+        other => return Err(io::Error::other(format!("an agent does not send {other:?}"))),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_of_another_version_is_refused_with_both_versions() {
+        let refused = accepted(serde_json::json!({ "version": "0.0.7", "shape": "unknown" })).unwrap_err();
+        assert!(refused.why.contains("0.0.7") && refused.why.contains(env!("CARGO_PKG_VERSION")), "{}", refused.why);
+        assert_eq!(refused.exit, Some(MISCONFIGURED));
+        let own = serde_json::json!({ "version": env!("CARGO_PKG_VERSION") });
+        assert_eq!(accepted(own).unwrap_err().exit, None, "a bug, which another front may not have");
+    }
+}

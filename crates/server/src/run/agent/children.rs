@@ -1,0 +1,100 @@
+//! The workers of an agent, by the names that the front gave them.
+
+use crate::link::agents::messages::{Ended, Kill, Room, Running, Start};
+use crate::link::front::worker_event::WorkerEvent;
+use crate::workers::backends::backend::{Backend, WorkerSpec};
+use crate::workers::backends::process::{Printing, Processes};
+use jitney_core::request::ReplicaId;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Ends of workers that are reported again to a front that is joined again.
+const MOST_ENDED: usize = 256;
+/// The variables by which libraries find devices.
+const VISIBLE: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
+
+/// Workers that run, and the latest that have ended.
+#[derive(Debug)]
+pub(super) struct Children {
+    processes: Processes,
+    /// What happens to them.
+    pub(super) events: UnboundedReceiver<WorkerEvent>,
+    rooms: Vec<Room>,
+    next: u32,
+    running: BTreeMap<ReplicaId, Running>,
+    ended: VecDeque<Ended>,
+}
+
+impl Children {
+    /// Starts the thread that starts workers, with this interpreter.
+    pub(super) fn new(python: String, folder: PathBuf, rooms: Vec<Room>) -> std::io::Result<Children> {
+        let (reports, events) = unbounded_channel();
+        let processes = Processes::start(python, folder, reports, Printing::Front)?;
+        Ok(Children { processes, events, rooms, next: 0, running: BTreeMap::new(), ended: VecDeque::new() })
+    }
+
+    /// Starts a worker in a place. What is there already is killed: the front knows better.
+    pub(super) fn start(&mut self, start: Start) -> Result<(), String> {
+        let room = self.rooms.get(start.place).ok_or_else(|| format!("there is no place {}", start.place))?;
+        let spec: WorkerSpec = serde_json::from_value(start.spec).map_err(|error| error.to_string())?;
+        let running = Running { id: spec.id.clone(), place: start.place, target: spec.target.clone() };
+        let numbers: Vec<&str> =
+            room.devices.iter().filter_map(|device| device.split_once(':')).map(|(_, n)| n).collect();
+        let mut spec = spec;
+        if !numbers.is_empty() {
+            spec.variables = VISIBLE.map(|name| (name.to_owned(), numbers.join(","))).to_vec();
+        }
+        let before: Vec<ReplicaId> =
+            self.running.iter().filter(|(_, other)| other.place == start.place).map(|(number, _)| *number).collect();
+        before.into_iter().for_each(|number| self.processes.kill(number));
+        let number = ReplicaId(self.next);
+        self.next += 1;
+        self.running.insert(number, running);
+        self.processes.start(number, spec);
+        Ok(())
+    }
+
+    /// Kills a worker, if it still runs.
+    pub(super) fn kill(&self, kill: &Kill) {
+        let Some((number, _)) = self.running.iter().find(|(_, running)| running.id == kill.id) else { return };
+        if kill.stacks { self.processes.kill_with_stacks(*number) } else { self.processes.kill(*number) }
+    }
+
+    /// Kills all of them.
+    pub(super) fn kill_all(&self) {
+        self.running.keys().for_each(|number| self.processes.kill(*number));
+    }
+
+    /// The name of a worker.
+    pub(super) fn id(&self, worker: ReplicaId) -> String {
+        self.running.get(&worker).map(|running| running.id.clone()).unwrap_or_default()
+    }
+
+    /// A worker has ended.
+    pub(super) fn end(&mut self, worker: ReplicaId, how: String, was_killed: bool) -> Ended {
+        let id = self.running.remove(&worker).map(|running| running.id).unwrap_or_default();
+        let ended = Ended { id, how, was_killed };
+        if self.ended.len() == MOST_ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(ended.clone());
+        ended
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) fn rooms(&self) -> &[Room] {
+        &self.rooms
+    }
+
+    pub(super) fn running(&self) -> Vec<Running> {
+        self.running.values().cloned().collect()
+    }
+
+    pub(super) fn ended(&self) -> Vec<Ended> {
+        self.ended.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,321 @@
+//! The life of an agent: dial, join, do what the front says, leave.
+
+use crate::link::agents::agent_link::MISCONFIGURED;
+use crate::link::agents::messages::{Join, Kill, Output, Room, Stacks, Start, Started};
+use crate::link::frame::kind::Kind;
+use crate::link::frame::reader::Frame;
+use crate::link::front::worker_event::WorkerEvent;
+use crate::run::agent::children::Children;
+use crate::run::agent::connection::{Connection, NotJoined};
+use jitney_channel::{Address, Secret, Stream, dial_agent};
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::supervisor::worker_life::LEASE;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep};
+
+/// The first pause before the front is dialled again.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The exit code of an agent that could not finish its work in order.
+const CUT: i32 = 1;
+
+/// What the command line says, as JSON.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSettings {
+    /// Addresses of fronts, of which the first that answers is joined.
+    pub connect: Vec<String>,
+    /// The file with the secret.
+    pub secret_file: String,
+    /// Room for workers.
+    pub places: Vec<Room>,
+    /// What the whole machine has of other things.
+    pub resources: BTreeMap<String, f64>,
+    /// What the operator says of the machine.
+    pub labels: BTreeMap<String, String>,
+    /// The interpreter of the workers, and its version.
+    pub python: String,
+    /// See `python`.
+    pub python_version: String,
+    /// The engine that started this agent; empty without one.
+    pub engine: String,
+    /// Workers may take so long to finish what they have when the agent is to end.
+    pub drain_timeout_s: f64,
+    /// `text` or `json`.
+    pub log_format: String,
+    /// As of a server.
+    pub log_level: String,
+}
+
+/// Runs an agent to its end; the exit code.
+pub fn run(settings: AgentSettings) -> i32 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = runtime.map_err(|error| (format!("no runtime: {error}"), CUT)).and_then(|runtime| {
+        runtime.block_on(async {
+            let mut agent = Agent::new(settings)?;
+            agent.live().await
+        })
+    });
+    match result {
+        Ok(()) => 0,
+        Err((why, code)) => {
+            tracing::error!("{why}");
+            code
+        }
+    }
+}
+
+type End = (String, i32);
+
+struct Agent {
+    settings: AgentSettings,
+    secret: Secret,
+    addresses: Vec<Address>,
+    name: String,
+    children: Children,
+    terminate: Signal,
+    interrupt: Signal,
+    /// When workers that have not finished are killed, once the agent is to end.
+    leaves_by: Option<Instant>,
+    /// What workers printed while no front was there.
+    printed: VecDeque<(WorkerEvent, String)>,
+    /// Since when no front is there.
+    alone_since: Instant,
+    _folder: tempfile::TempDir,
+}
+
+/// What ended a wait.
+enum Woken {
+    Front(Option<Frame>),
+    Child(WorkerEvent),
+    Stop,
+    Late,
+}
+
+impl Agent {
+    fn new(settings: AgentSettings) -> Result<Agent, End> {
+        let misconfigured = |error: jitney_channel::ChannelError| (error.to_string(), MISCONFIGURED);
+        let broken = |error: io::Error| (error.to_string(), CUT);
+        let secret = Secret::read(Path::new(&settings.secret_file)).map_err(misconfigured)?;
+        let addresses =
+            settings.connect.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(misconfigured)?;
+        let folder = tempfile::Builder::new().prefix("jitney-agent-").tempdir().map_err(broken)?;
+        let children = Children::new(settings.python.clone(), folder.path().into(), settings.places.clone());
+        Ok(Agent {
+            secret,
+            addresses,
+            name: random_name().map_err(broken)?,
+            children: children.map_err(broken)?,
+            terminate: signal(SignalKind::terminate()).map_err(broken)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(broken)?,
+            leaves_by: None,
+            printed: VecDeque::new(),
+            alone_since: Instant::now(),
+            settings,
+            _folder: folder,
+        })
+    }
+
+    async fn live(&mut self) -> Result<(), End> {
+        let mut pause = FIRST_PAUSE;
+        let mut last = String::new();
+        loop {
+            for address in self.addresses.clone() {
+                match self.dial(&address).await {
+                    Ok(mut connection) => {
+                        tracing::info!("joined the front at tcp:{}", address.host_and_port);
+                        (pause, last) = (FIRST_PAUSE, String::new());
+                        if self.serve(&mut connection).await? {
+                            return Ok(());
+                        }
+                        tracing::warn!("the connection to the front is lost; workers go on, and it is dialled again");
+                        self.alone_since = Instant::now();
+                    }
+                    Err(NotJoined::Never(why, code)) => return Err((why, code)),
+                    Err(NotJoined::Later(why)) => {
+                        if why != last {
+                            tracing::warn!("no front at tcp:{}: {why}; trying again", address.host_and_port);
+                            last = why;
+                        }
+                    }
+                }
+            }
+            if self.wait(pause).await? {
+                return Ok(());
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn dial(&self, address: &Address) -> Result<Connection<Stream>, NotJoined> {
+        let stream = dial_agent(address, &self.secret).await.map_err(|error| {
+            if error.is_passing() {
+                NotJoined::Later(error.to_string())
+            } else {
+                NotJoined::Never(format!("tcp:{}: {error}", address.host_and_port), MISCONFIGURED)
+            }
+        })?;
+        Connection::join(stream, &self.join(address)).await
+    }
+
+    fn join(&self, address: &Address) -> Join {
+        Join {
+            version: env!("CARGO_PKG_VERSION").into(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            agent: self.name.clone(),
+            dialled: format!("tcp:{}", address.host_and_port),
+            places: self.children.rooms().to_vec(),
+            resources: self.settings.resources.clone(),
+            labels: self.settings.labels.clone(),
+            python: self.settings.python_version.clone(),
+            engine: self.settings.engine.clone(),
+            workers: self.children.running(),
+            ended: self.children.ended(),
+            is_leaving: self.leaves_by.is_some(),
+        }
+    }
+
+    /// Does what the front says until the connection is lost (false), or until it is time to end (true).
+    async fn serve(&mut self, connection: &mut Connection<Stream>) -> Result<bool, End> {
+        for (event, id) in std::mem::take(&mut self.printed) {
+            if self.report(connection, event, id).await.is_err() {
+                return Ok(false);
+            }
+        }
+        loop {
+            if self.leaves_by.is_some() && self.children.is_empty() {
+                return Ok(true);
+            }
+            let woken = tokio::select! {
+                frame = connection.frames.recv() => Woken::Front(frame),
+                Some(event) = self.children.events.recv() => Woken::Child(event),
+                _ = self.terminate.recv() => Woken::Stop,
+                _ = self.interrupt.recv() => Woken::Stop,
+                () = until(self.leaves_by) => Woken::Late,
+            };
+            let sent = match woken {
+                Woken::Front(None) => return Ok(false),
+                Woken::Front(Some(frame)) => self.obey(connection, frame).await,
+                Woken::Child(event) => {
+                    let id = event.worker().map(|worker| self.children.id(worker)).unwrap_or_default();
+                    self.report(connection, event, id).await
+                }
+                Woken::Stop => {
+                    self.stop()?;
+                    connection.send(Kind::Leaving, &()).await
+                }
+                Woken::Late => return self.late(),
+            };
+            if sent.is_err() {
+                return Ok(false);
+            }
+        }
+    }
+
+    async fn obey(&mut self, connection: &mut Connection<Stream>, frame: Frame) -> io::Result<()> {
+        match frame.kind {
+            Kind::Ping => connection.send(Kind::Pong, &()).await,
+            Kind::Start => {
+                let start: Start = serde_json::from_slice(&frame.table)?;
+                self.children.start(start).map_err(io::Error::other)
+            }
+            Kind::Kill => {
+                let kill: Kill = serde_json::from_slice(&frame.table)?;
+                self.children.kill(&kill);
+                Ok(())
+            }
+            other => Err(io::Error::other(format!("a front does not send {other:?} to an agent"))),
+        }
+    }
+
+    /// Reports to the front what became of a worker.
+    async fn report(&mut self, connection: &mut Connection<Stream>, event: WorkerEvent, id: String) -> io::Result<()> {
+        match event {
+            WorkerEvent::Started(_) => connection.send(Kind::WorkerStarted, &Started { id }).await,
+            WorkerEvent::Exited(worker, how, loss) => {
+                let ended = self.children.end(worker, how, loss == Loss::Killed);
+                connection.send(Kind::Exited, &ended).await
+            }
+            WorkerEvent::Stacks(_, text) => connection.send(Kind::Stacks, &Stacks { id, text }).await,
+            WorkerEvent::Printed(_, is_stdout, lines, room) => {
+                let lines = String::from_utf8_lossy(&lines).into_owned();
+                let sent = connection.send(Kind::Output, &Output { id, is_stdout, lines }).await;
+                drop(room);
+                sent
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits before the next try. True if it is time to end.
+    async fn wait(&mut self, pause: Duration) -> Result<bool, End> {
+        let end = Instant::now() + pause;
+        loop {
+            if self.leaves_by.is_some() {
+                // There is no front that could take what workers still compute.
+                self.children.kill_all();
+                return Ok(true);
+            }
+            let woken = tokio::select! {
+                Some(event) = self.children.events.recv() => Woken::Child(event),
+                _ = self.terminate.recv() => Woken::Stop,
+                _ = self.interrupt.recv() => Woken::Stop,
+                () = until(Some(end)) => break,
+            };
+            match woken {
+                Woken::Child(WorkerEvent::Exited(worker, how, loss)) => {
+                    drop(self.children.end(worker, how, loss == Loss::Killed));
+                }
+                Woken::Child(event @ WorkerEvent::Printed(..)) => {
+                    let id = event.worker().map(|worker| self.children.id(worker)).unwrap_or_default();
+                    self.printed.push_back((event, id));
+                }
+                Woken::Stop => self.stop()?,
+                _ => {}
+            }
+        }
+        if self.alone_since.elapsed() >= LEASE && !self.children.is_empty() {
+            tracing::warn!("no front for {} s: the workers are ended", LEASE.as_secs());
+            self.children.kill_all();
+        }
+        Ok(false)
+    }
+
+    /// The agent is to end; a second time at once.
+    fn stop(&mut self) -> Result<(), End> {
+        if self.leaves_by.is_some() {
+            return Err(("ended at once by a second signal".into(), 130));
+        }
+        tracing::info!("leaving: workers finish what they have");
+        let longest = Duration::try_from_secs_f64(self.settings.drain_timeout_s).unwrap_or(Duration::MAX);
+        self.leaves_by = Instant::now().checked_add(longest);
+        if self.leaves_by.is_none() {
+            self.leaves_by = Some(Instant::now() + Duration::from_secs(86_400 * 365));
+        }
+        Ok(())
+    }
+
+    fn late(&self) -> Result<bool, End> {
+        self.children.kill_all();
+        let seconds = self.settings.drain_timeout_s;
+        Err((format!("workers had not finished after drain_timeout_s = {seconds}, and were killed"), CUT))
+    }
+}
+
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => sleep(end.saturating_duration_since(Instant::now())).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn random_name() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
+}

@@ -1,0 +1,243 @@
+//! Agents that have joined: the places that they have, and which workers are in them.
+
+use crate::link::agents::agent_link::{AgentLink, ConnectionId};
+use crate::link::agents::messages::{Join, Room, Running, Start};
+use crate::workers::backends::backend::WorkerSpec;
+use crate::workers::needs::Needs;
+use jitney_core::supervisor::worker_life::{LEASE, SILENT_AFTER};
+use jitney_core::time::Time;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One place of one agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    /// The agent's name.
+    pub(crate) agent: Arc<str>,
+    /// Its machine.
+    pub(crate) host: Arc<str>,
+    /// The place among those of the agent.
+    pub(crate) place: usize,
+    /// What the place has.
+    pub(crate) room: Room,
+}
+
+impl At {
+    /// The name of its first device for its worker, whose environment shows it only those of its place.
+    pub(crate) fn first_device(&self) -> String {
+        let kind = self.room.devices.first().map_or("cuda", |device| device.split(':').next().unwrap_or(device));
+        if kind == "cpu" { kind.to_owned() } else { format!("{kind}:0") }
+    }
+}
+
+/// A worker in a place.
+#[derive(Clone, Debug)]
+struct Tenant {
+    id: String,
+    /// Its deployment, if this server has started it and knows it.
+    deployment: Option<String>,
+    /// What it takes of the agent's resources.
+    resources: BTreeMap<String, f64>,
+}
+
+#[derive(Debug)]
+struct Place {
+    room: Room,
+    tenant: Option<Tenant>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    host: Arc<str>,
+    /// `None` while the connection is lost.
+    link: Option<AgentLink>,
+    lost_at: Option<Time>,
+    dialled: String,
+    /// The engine that has started it; empty if people or their tools have.
+    engine: String,
+    resources: BTreeMap<String, f64>,
+    places: Vec<Place>,
+    is_leaving: bool,
+}
+
+/// All agents, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Agents {
+    agents: BTreeMap<Arc<str>, Agent>,
+    /// Free places of agents that are there, so that a slot that waits costs nothing.
+    free: usize,
+}
+
+impl Agents {
+    /// An agent has joined, or joined again. Its places hold the workers that it names.
+    pub(crate) fn join(&mut self, join: &Join, link: AgentLink) {
+        let deployments: BTreeMap<String, Tenant> = self
+            .agents
+            .remove(&*join.agent)
+            .into_iter()
+            .flat_map(|known| known.places)
+            .filter_map(|place| place.tenant.map(|tenant| (tenant.id.clone(), tenant)))
+            .collect();
+        let place = |(index, room): (usize, &Room)| {
+            let running = join.workers.iter().find(|worker| worker.place == index);
+            let tenant = running.map(|Running { id, .. }| {
+                let unknown = || Tenant { id: id.clone(), deployment: None, resources: BTreeMap::new() };
+                deployments.get(id).cloned().unwrap_or_else(unknown)
+            });
+            Place { room: room.clone(), tenant }
+        };
+        let agent = Agent {
+            host: join.host.as_str().into(),
+            link: Some(link),
+            lost_at: None,
+            dialled: join.dialled.clone(),
+            engine: join.engine.clone(),
+            resources: join.resources.clone(),
+            places: join.places.iter().enumerate().map(place).collect(),
+            is_leaving: join.is_leaving,
+        };
+        self.agents.insert(join.agent.as_str().into(), agent);
+        self.count();
+    }
+
+    /// The connection of an agent is lost. False if it has another one by now.
+    pub(crate) fn lose(&mut self, agent: &str, connection: ConnectionId, now: Time) -> bool {
+        let Some(agent) = self.agents.get_mut(agent) else { return false };
+        if agent.link.as_ref().is_none_or(|link| link.connection != connection) {
+            return false;
+        }
+        (agent.link, agent.lost_at) = (None, Some(now));
+        self.count();
+        true
+    }
+
+    /// Whether this connection of the agent is the present one.
+    pub(crate) fn is_present(&self, agent: &str, connection: ConnectionId) -> bool {
+        self.agents.get(agent).and_then(|agent| agent.link.as_ref()).is_some_and(|link| link.connection == connection)
+    }
+
+    /// Whether an agent is connected.
+    pub(crate) fn is_there(&self, agent: &str) -> bool {
+        self.agents.get(agent).is_some_and(|agent| agent.link.is_some())
+    }
+
+    /// The machine of an agent goes away: nothing new is started there.
+    pub(crate) fn leave(&mut self, agent: &str) {
+        if let Some(agent) = self.agents.get_mut(agent) {
+            agent.is_leaving = true;
+        }
+        self.count();
+    }
+
+    /// Which of these agents are silent; agents that were lost for too long are forgotten.
+    pub(crate) fn tick(&mut self, now: Time, must_ping: bool) -> Vec<(Arc<str>, ConnectionId)> {
+        self.agents.retain(|_, agent| agent.lost_at.is_none_or(|lost| now - lost < LEASE));
+        let mut silent = Vec::new();
+        for (name, agent) in &self.agents {
+            let Some(link) = &agent.link else { continue };
+            if must_ping {
+                link.ping();
+            }
+            if now - link.heard() >= SILENT_AFTER {
+                silent.push((name.clone(), link.connection));
+            }
+        }
+        silent
+    }
+
+    /// This process did not run: no agent counts as silent.
+    pub(crate) fn excuse(&self, now: Time) {
+        self.agents.values().filter_map(|agent| agent.link.as_ref()).for_each(|link| link.excuse(now));
+    }
+
+    /// A free place with what a worker needs; an error says what it waits for.
+    pub(crate) fn choose(&self, needs: &Needs, deployment: Option<&str>) -> Result<At, String> {
+        if self.free == 0 {
+            return Err(if self.agents.values().any(|agent| agent.link.is_some() && !agent.is_leaving) {
+                "every place of every agent is taken".into()
+            } else {
+                "no agent has joined".into()
+            });
+        }
+        let open = self.agents.iter().filter(|(_, agent)| agent.is_open() && needs.fit_engine(&agent.engine));
+        let candidates = open.filter_map(|(name, agent)| {
+            let place = agent.places.iter().position(|place| place.tenant.is_none() && needs.fit(&place.room))?;
+            needs.fit_resources(&agent.left()).then_some((name, agent, place))
+        });
+        let load = |agent: &Agent| {
+            let tenants = || agent.places.iter().filter_map(|place| place.tenant.as_ref());
+            let same = tenants().filter(|tenant| deployment.is_some() && tenant.deployment.as_deref() == deployment);
+            let (same, all) = (same.count() as i64, tenants().count() as i64);
+            // Spread over machines, or fill the fullest one first.
+            if needs.spread { (same, all) } else { (-all, 0) }
+        };
+        let best = candidates.min_by_key(|(_, agent, _)| load(agent));
+        let (name, agent, place) = best.ok_or_else(|| format!("no free place fits {needs}"))?;
+        let room = agent.places[place].room.clone();
+        Ok(At { agent: name.clone(), host: agent.host.clone(), place, room })
+    }
+
+    /// Starts a worker in a free place.
+    pub(crate) fn start(&mut self, at: &At, spec: &WorkerSpec, deployment: Option<&str>, needs: &Needs) {
+        let Some(agent) = self.agents.get_mut(&at.agent) else { return };
+        let tenant = Tenant {
+            id: spec.id.clone(),
+            deployment: deployment.map(str::to_owned),
+            resources: needs.resources.clone(),
+        };
+        agent.places[at.place].tenant = Some(tenant);
+        if let Some(link) = &agent.link {
+            let spec = serde_json::to_value(spec).expect("a specification is plain data");
+            link.start(&Start { place: at.place, spec });
+        }
+        self.count();
+    }
+
+    /// The address of the front as this agent has dialled it.
+    pub(crate) fn dialled(&self, agent: &str) -> Option<&str> {
+        self.agents.get(agent).map(|agent| &*agent.dialled)
+    }
+
+    /// A worker of this name has ended: its place is free.
+    pub(crate) fn free(&mut self, agent: &str, id: &str) {
+        if let Some(agent) = self.agents.get_mut(agent) {
+            let mine = |place: &&mut Place| place.tenant.as_ref().is_some_and(|tenant| tenant.id == id);
+            agent.places.iter_mut().filter(mine).for_each(|place| place.tenant = None);
+        }
+        self.count();
+    }
+
+    /// Kills a worker, wherever it is. False if no agent that is there has it.
+    pub(crate) fn kill(&self, id: &str, stacks: bool) -> bool {
+        let owner = self.agents.values().find(|agent| agent.has(id));
+        let link = owner.and_then(|agent| agent.link.as_ref());
+        link.inspect(|link| link.kill(id, stacks)).is_some()
+    }
+
+    fn count(&mut self) {
+        let open = self.agents.values().filter(|agent| agent.is_open());
+        self.free = open.flat_map(|agent| &agent.places).filter(|place| place.tenant.is_none()).count();
+    }
+}
+
+impl Agent {
+    /// Whether workers can be started there.
+    fn is_open(&self) -> bool {
+        self.link.is_some() && !self.is_leaving
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.places.iter().any(|place| place.tenant.as_ref().is_some_and(|tenant| tenant.id == id))
+    }
+
+    /// What its workers leave of its resources.
+    fn left(&self) -> BTreeMap<String, f64> {
+        let mut left = self.resources.clone();
+        for (name, amount) in
+            self.places.iter().filter_map(|place| place.tenant.as_ref()).flat_map(|one| &one.resources)
+        {
+            *left.entry(name.clone()).or_default() -= amount;
+        }
+        left
+    }
+}

@@ -1,0 +1,28 @@
+//! A deployment whose number of replicas follows its load.
+
+use crate::workers::placement::plan::Assignment;
+use jitney_core::replicas::scaling::rule::Scaling;
+use jitney_core::replicas::scaling::start_time::StartTime;
+use jitney_core::time::Time;
+
+/// What the supervisor knows of one.
+#[derive(Debug)]
+pub(crate) struct Elastic {
+    pub(crate) scaling: Scaling,
+    pub(crate) start_time: StartTime,
+    /// What further replicas are, apart from their number and their device.
+    pub(crate) pattern: Assignment,
+    pub(crate) devices: Vec<String>,
+    /// The target that its workers import.
+    pub(crate) target: usize,
+    pub(crate) fewest: u32,
+    /// When the number of replicas was decided last.
+    pub(crate) decided: Time,
+}
+
+impl Elastic {
+    /// Whether it may have no replica.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.fewest == 0
+    }
+}

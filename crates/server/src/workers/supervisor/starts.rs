@@ -1,0 +1,137 @@
+//! Where workers are started and how they are killed: on this machine, or at an agent.
+
+use crate::base::fatal::Fatal;
+use crate::workers::backends::agents::At;
+use crate::workers::backends::backend::WorkerLog;
+use crate::workers::backends::backend::WorkerSpec;
+use crate::workers::needs::{Needs, Where};
+use crate::workers::slot::Slot;
+use crate::workers::supervisor::state::Supervisor;
+use jitney_core::request::ReplicaId;
+use jitney_core::supervisor::event::Event;
+
+/// So many workers start at once although none is up.
+const FIRST_STARTS: usize = 8;
+
+impl Supervisor {
+    /// Starts the worker of a slot, if there is room for it. If not, the slot waits and is asked for again with the next tick.
+    pub(super) fn spawn(&mut self, index: usize) -> Result<(), Fatal> {
+        let needs = self.needs(index);
+        let at = match self.place(index, &needs) {
+            Ok(at) => at,
+            Err(why) => {
+                let now = self.clock.now();
+                let slot = &mut self.slots[index];
+                slot.life.apply(now, Event::NoPlace);
+                slot.waits_for = Some(why);
+                return Ok(());
+            }
+        };
+        self.starts_left = self.starts_left.saturating_sub(1);
+        let worker = ReplicaId(self.next_worker);
+        self.next_worker += 1;
+        let no_random = |error| Fatal::new(format!("no random numbers: {error}"));
+        let token = self.registry.expect(worker).map_err(no_random)?;
+        let id = self.registry.name().map_err(no_random)?;
+        let share = self.import_share();
+        let is_further = self.slots[..index].iter().any(|slot| slot.target == self.slots[index].target);
+        self.registry.forget(self.slots[index].worker);
+        let slot = &self.slots[index];
+        let own_share = slot.assignment.as_ref().map_or(share, |assignment| assignment.cpu_threads);
+        let cpu_threads = at.as_ref().map_or(own_share, |at| at.room.cores.max(1));
+        let target = &self.settings.targets[slot.target];
+        let spec = WorkerSpec {
+            address: self.address(at.as_ref()),
+            token,
+            worker: worker.0,
+            // A worker of this machine ends with its link.
+            id: if at.is_some() { id.clone() } else { String::new() },
+            options_hash: String::new(),
+            target: target.target.clone(),
+            overrides: target.overrides.clone(),
+            cpu_threads,
+            is_further: is_further && slot.assignment.is_none(),
+            path: if at.is_some() { Vec::new() } else { self.settings.path.clone() },
+            logs_json: self.settings.worker_log() != WorkerLog::Text,
+            variables: Vec::new(),
+        };
+        let deployment = slot.assignment.as_ref().map(|assignment| assignment.deployment.clone());
+        self.slots.begin(index, worker, id, cpu_threads, at.clone());
+        self.slots[index].life.placed(at.is_some());
+        let now = self.clock.now();
+        self.slots[index].asked.get_or_insert(now);
+        match &at {
+            None => self.backend.start(worker, spec),
+            Some(at) => {
+                self.output.iter_mut().for_each(|output| output.begin(&spec.id, &spec.target, &at.host));
+                self.agents.start(at, &spec, deployment.as_deref(), &needs);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the worker of a slot needs.
+    fn needs(&self, index: usize) -> Needs {
+        let has_agents = self.has_agents();
+        match &self.slots[index].assignment {
+            Some(assignment) => assignment.needs.clone(),
+            None => Needs::of_import(has_agents),
+        }
+    }
+
+    /// Where it is started: `None` on this machine. An error says what it waits for.
+    fn place(&self, index: usize, needs: &Needs) -> Result<Option<At>, String> {
+        if self.starts_left == 0 {
+            return Err("waits for the start of others".into());
+        }
+        let is_local = |slot: &Slot| slot.is_running && slot.at.is_none();
+        let has_room = || {
+            self.state
+                .options
+                .local
+                .is_none_or(|most| self.slots.iter().filter(|slot| is_local(slot)).count() < most as usize)
+        };
+        if needs.may_be_local() && has_room() {
+            return Ok(None);
+        }
+        if needs.place == Where::Local {
+            return Err("waits for a place: every place on this machine is taken".into());
+        }
+        let deployment = self.slots[index].assignment.as_ref().map(|assignment| &*assignment.deployment);
+        let chosen = self.agents.choose(needs, deployment);
+        chosen.map(Some).map_err(|why| format!("waits for a place: {why}"))
+    }
+
+    fn address(&self, at: Option<&At>) -> String {
+        let Some(at) = at else { return self.registry.address().into() };
+        let advertised = self.state.options.workers_advertise.as_deref();
+        self.registry.remote_address(advertised.or(self.agents.dialled(&at.agent)).unwrap_or_default())
+    }
+
+    /// Whether agents may join.
+    pub(super) fn has_agents(&self) -> bool {
+        !self.state.options.workers_listen.is_empty()
+    }
+
+    /// How many workers may be started until the next tick. A thousand interpreters that start at once read the same files. A worker
+    /// that waits for others does not count: for the targets that have not been imported, or for the models that it uses.
+    pub(super) fn allow_starts(&mut self) {
+        let waits = |slot: &Slot| match &slot.assignment {
+            None => self.manifests.get(slot.target).is_some_and(Option::is_some),
+            Some(assignment) => self.engines.get(&assignment.deployment).is_some_and(|one| !one.uses.is_empty()),
+        };
+        let up = self.slots.iter().filter(|slot| slot.life.is_up()).count();
+        let starting = self.slots.iter().filter(|slot| slot.life.is_starting() && !waits(slot)).count();
+        self.starts_left = (FIRST_STARTS + 2 * up).saturating_sub(starting);
+    }
+
+    /// Kills the worker of a slot; with `stacks` it first says where its threads are.
+    pub(super) fn kill(&self, index: usize, stacks: bool) {
+        let slot = &self.slots[index];
+        match &slot.at {
+            Some(_) => drop(self.agents.kill(&slot.id, stacks)),
+            None if stacks => self.backend.kill_with_stacks(slot.worker),
+            None => self.backend.kill(slot.worker),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""Commands for several machines: the secret that they share, and workers on other machines."""

@@ -1,0 +1,1 @@
+"""Models of a server that call each other."""

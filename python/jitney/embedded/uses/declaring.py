@@ -1,0 +1,82 @@
+"""`jitney.uses`: a model calls other deployments of its server."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jitney.deployments.classes import deployment_of
+from jitney.embedded.handles import Models, SyncModels
+from jitney.embedded.mailboxes import LoopMailboxes
+from jitney.types.uses import Use
+
+if TYPE_CHECKING:
+    from jitney import _core
+
+
+class _AwaitedUse(Use):
+    def __init__(self, target: str | Callable[..., Any]) -> None:
+        super().__init__(_name(target), waits=False)
+        self._target = target
+
+    def model(self, asks: Any) -> object:
+        models: Any = Models(asks, AskMailboxes(asks))
+        return models[self._target]
+
+
+class _WaitingUse(Use):
+    def __init__(self, target: str | Callable[..., Any]) -> None:
+        super().__init__(_name(target), waits=True)
+        self._target = target
+
+    def model(self, asks: Any) -> object:
+        models: Any = SyncModels(asks)
+        return models[self._target]
+
+
+def _name(target: str | Callable[..., Any]) -> str:
+    return target if isinstance(target, str) else deployment_of(target).name
+
+
+class AskMailboxes(LoopMailboxes):
+    """Mailboxes of event loops in a worker. All calls that a loop makes in one turn leave in one write."""
+
+    def __init__(self, asks: "_core.Asks") -> None:
+        super().__init__()
+        self._asks = asks
+        # Of models without a server, in tests.
+        self._new = getattr(asks, "mailbox", self._new)
+        self._is_held = False
+
+    def mailbox(self) -> "_core.Mailbox":
+        """Return the mailbox of the running loop, which is about to call."""
+        if not self._is_held:
+            self._is_held = True
+            self._asks.hold()
+            asyncio.get_running_loop().call_soon(self._flush)
+        return super().mailbox()
+
+    def _flush(self) -> None:
+        self._is_held = False
+        self._asks.flush()
+
+
+if TYPE_CHECKING:
+    # The same types as those of `models[Class]`.
+    def _models() -> tuple[Models, SyncModels]: ...
+
+    uses = _models()[0].__getitem__
+    uses_sync = _models()[1].__getitem__
+else:
+
+    def uses(target: str | Callable[..., Any]) -> Use:
+        """Let `async def predict` call another deployment of the server: `embedder = jitney.uses(Embedder)` in a class.
+
+        `target` is a class or function with `@jitney.deployment`, what `jitney.configure` returns, or the name of a
+        deployment. `await self.embedder(item)`, `.many(items)` and `.stream(item)` are those of `jitney.run`. The
+        calls have the deadline, the priority and the request id of the item for which they are made, and end with it.
+        """
+        return _AwaitedUse(target)
+
+    def uses_sync(target: str | Callable[..., Any]) -> Use:
+        """Do as `uses` does, for a `predict` that is not `async def`: `self.embedder.many(items)` waits."""
+        return _WaitingUse(target)
