@@ -22,6 +22,7 @@ MAX_LINES_ELSEWHERE = 600
 # crate → crates that must not be anywhere below it
 FORBIDDEN = {
     "jitney-core": {"tokio", "hyper", "pyo3", "mio", "rustix", "socket2", "tracing", "jitney-server", "jitney-binding"},
+    "jitney-channel": {"hyper", "pyo3", "jitney-core", "jitney-server", "jitney-binding", "jitney-bench"},
     "jitney-server": {"pyo3", "jitney-bench", "jitney-binding"},
     "jitney-binding": {"jitney-bench"},
     "jitney-bench": {"pyo3", "jitney-core", "jitney-server", "jitney-binding"},

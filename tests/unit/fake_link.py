@@ -184,6 +184,8 @@ class FakeLink:
         self.batches = deque(batches)
         self.messages = deque(messages)
         self.sent: list[tuple[str, bytes]] = []
+        self.loaded: list[bytes] = []
+        """What the worker keeps when its link is lost."""
         self.begun: list[int] = []
         self.finished: list[int] = []
         self.sent_early: list[list[int]] = []
@@ -212,6 +214,9 @@ class FakeLink:
 
     def send(self, kind: str, body: bytes) -> None:
         self.sent.append((kind, body))
+
+    def keep(self, loaded: bytes) -> None:
+        self.loaded.append(loaded)
 
     def paused(self) -> list[int]:
         return list(self.stopped)

@@ -30,7 +30,7 @@ def test_settings_hold_all_that_the_server_needs() -> None:
     assert found["python"] == sys.executable
     assert isinstance(found["cores"], int) and found["cores"] >= 1
     overrides = json.loads(Overrides().to_json())
-    assert found["targets"] == [{"target": "embedder.py", "overrides": overrides, "workers": 1}]
+    assert found["targets"] == [{"target": "embedder.py", "overrides": overrides, "workers": 1, "shares": 1}]
     server = found["server"]
     assert isinstance(server, dict)
     assert server["listen"] == ["tcp:127.0.0.1:8000"]
