@@ -41,9 +41,10 @@ pub fn start<R, W>(
     let life = Life::new(clock);
     let engine = Attached::default();
     let limit = Arc::new(AnswerLimit::default());
-    let link = Link::new(outgoing.clone(), life.clone(), engine.clone(), limit.clone());
+    let answers = outgoing.downgrade();
+    let link = Link::new(outgoing, life.clone(), engine.clone(), limit.clone());
     tokio::spawn(write_all(Watched::new(writer, &life), queue));
-    let receiver = Receiver { worker, engine, limit, events, outgoing, has_served: false };
+    let receiver = Receiver { worker, engine, limit, events, outgoing: answers, has_served: false };
     receiver.report(WorkerEvent::Connected(worker, link));
     let mut reader = reader.map(|stream| Watched::new(stream, &life));
     reader.cut_by(|kind, table, len| match kind {
@@ -59,8 +60,8 @@ struct Receiver {
     engine: Attached,
     limit: Arc<AnswerLimit>,
     events: mpsc::UnboundedSender<WorkerEvent>,
-    /// Takes the answers to what the model asks.
-    outgoing: mpsc::UnboundedSender<Segments>,
+    /// Takes the answers to what the model asks. It does not keep the connection open: that ends with the last `Link`.
+    outgoing: mpsc::WeakUnboundedSender<Segments>,
     has_served: bool,
 }
 
@@ -112,7 +113,8 @@ impl Receiver {
                 self.tell_engine(BatchEvent::Started(BatchId(u64::from_le_bytes(id))))
             }
             Kind::Ask | Kind::Withdraw | Kind::PartsTaken => {
-                self.tell_engine(BatchEvent::Asks(frame, self.outgoing.clone()))
+                let answers = self.outgoing.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+                self.tell_engine(BatchEvent::Asks(frame, answers))
             }
             Kind::InputsAgain => {
                 let (batch, items) = batch_frame::decode_ids(&frame.table)?;
