@@ -64,6 +64,8 @@ pub struct WorkerLife {
     leaves_for: Option<Cause>,
     /// The current worker outlives its link: it runs on another machine.
     is_remote: bool,
+    /// The agent of its machine is connected.
+    is_watched: bool,
     /// Somebody reports changes of its files, by `Event::Renew`.
     renews: bool,
     failures: u32,
@@ -88,6 +90,7 @@ impl WorkerLife {
             on_trial: false,
             leaves_for: None,
             is_remote: false,
+            is_watched: false,
             renews,
             failures: 0,
         }
@@ -146,6 +149,11 @@ impl WorkerLife {
     /// Where its worker was started. On another machine it outlives its link, and its process is not seen from here.
     pub fn placed(&mut self, is_remote: bool) {
         self.is_remote = is_remote;
+    }
+
+    /// Whether the agent of its machine is connected. Then silence is not that of the machine.
+    pub fn watched(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
     }
 
     /// Whether the slot has no worker: the next one is not due yet, or none will be started.
@@ -230,7 +238,12 @@ impl WorkerLife {
             State::Unclear { until } if now >= until => self.away(now, REJOINS_WITHIN),
             State::Away { until } if now >= until => self.kill(now, Cause::Away),
             State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
-                if self.is_remote { self.away(now, LEASE) } else { self.kill(now, Cause::Silent) }
+                match (self.is_remote, self.is_watched) {
+                    (false, _) => self.kill(now, Cause::Silent),
+                    // Its machine is there, so the process is stopped, or dials again soon.
+                    (true, true) => self.away(now, REJOINS_WITHIN),
+                    (true, false) => self.away(now, LEASE),
+                }
             }
             _ => None,
         }
@@ -267,6 +280,8 @@ impl WorkerLife {
                 None
             }
             State::Up | State::Starting { .. } if self.is_remote => self.away(now, REJOINS_WITHIN),
+            // It was lost before, by its silence, and its connection ends only now.
+            State::Unclear { .. } | State::Away { .. } => None,
             _ => self.kill(now, Cause::Died),
         }
     }
@@ -540,6 +555,23 @@ mod tests {
         assert!(life.is_away() && !life.is_up() && !life.is_vacant());
         assert_eq!(life.apply(at(40), Event::Rejoined), Some(Command::Up));
         assert_eq!(life.tick(at(41)), None);
+    }
+
+    #[test]
+    fn the_late_end_of_the_link_of_a_worker_that_fell_silent_does_not_kill_it() {
+        let mut life = remote();
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.apply(at(30), Event::LinkLost { is_watched: true }), None);
+        assert_eq!(life.apply(at(31), Event::Rejoined), Some(Command::Up));
+    }
+
+    #[test]
+    fn a_worker_that_is_silent_although_its_machine_is_not_is_replaced_soon() {
+        let mut life = remote();
+        life.watched(true);
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.tick(at(22)), None);
+        assert_eq!(life.tick(at(23)), Some(Command::Kill));
     }
 
     #[test]
