@@ -202,8 +202,8 @@ class ServerOptions:
     )
     workers_tls: str = _option(
         "auto",
-        "how connections of agents and workers are protected: `auto` is TLS with keys that come from the secret; `off` is "
-        "no encryption; CERT,KEY[,CA] is TLS with certificates of yours (PEM files); agents need the same",
+        "how connections of agents and workers are protected: `auto` is TLS with keys that come from the secret; `off` "
+        "does not encrypt; CERT,KEY[,CA] is TLS with certificates of yours (PEM files); agents need the same",
     )
     allow_plain_workers: bool = _option(
         False, "with workers_tls `off`, let agents and workers connect from other machines, for networks that encrypt"

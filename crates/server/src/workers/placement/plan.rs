@@ -1,6 +1,6 @@
 //! From manifests to a plan: which deployments there are and which replica of which goes where.
 
-use crate::workers::needs::Needs;
+use crate::workers::needs::{Needs, Where};
 use crate::workers::placement::routes::RESERVED;
 use crate::workers::placement::{graph, routes, warm_up};
 use jitney_core::config::manifest::{DeploymentManifest, Manifest};
@@ -50,6 +50,9 @@ impl Plan {
                 let (name, options) = (methods[0].deployment(), &methods[0].options);
                 let most_items = methods.iter().filter_map(most_items).min();
                 let needs = Needs::new(options, has_agents);
+                if needs.place == Where::Joined && !has_agents {
+                    return Err(format!("{name}: backend=joined needs --workers-listen, where agents join"));
+                }
                 let rules = Rules::new(options).map_err(|error| format!("{name}: {error}"))?;
                 let served = methods.iter().cloned().map(Arc::new).collect();
                 if plan.deployments.insert(name.to_owned(), (served, rules)).is_some() {
@@ -199,6 +202,11 @@ mod tests {
         assert_eq!(replicas, [("clip", 0, 4), ("clip", 1, 4)]);
         let (methods, _) = &plan.deployments["clip"];
         assert_eq!(methods.iter().map(|one| one.path()).collect::<Vec<_>>(), ["/v1/clip/embed", "/v1/clip/count"]);
+        let mut joined = manifest(&["embed"]);
+        joined.deployments[0].options.backend = Some("joined".into());
+        let refused = Plan::new(&[joined.clone()], 8, false).unwrap_err();
+        assert_eq!(refused, "clip: backend=joined needs --workers-listen, where agents join");
+        assert!(Plan::new(&[joined], 8, true).is_ok());
         let refused = Plan::new(&[manifest(&["embed", "embed"])], 8, false).unwrap_err();
         assert!(refused.starts_with("two deployments are called clip.embed;"), "{refused}");
     }
