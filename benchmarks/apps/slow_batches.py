@@ -1,4 +1,4 @@
-"""A model that sleeps for each batch of up to 8 items, as one on a device of its own does: it uses no core."""
+"""A model that sleeps for each batch of up to 8 items. It uses no core, as a model on an accelerator does."""
 
 import os
 import time

@@ -109,7 +109,7 @@ class Site:
         self._stack.close()
 
     def front(self, target: str, path: str, *arguments: str, is_remote: bool = True) -> Front:
-        """Start the front; its workers run at agents, or beside it."""
+        """Start the front; its workers run at agents, or on its machine."""
         address = f"tcp:{self.machines[0].address}:{WORKER_PORT}"
         remote = ("--local", "0", "--workers-listen", address, "--workers-secret-file", str(self._secret))
         command = [sys.executable, "-m", "jitney", "serve", target, *(remote if is_remote else ()), *arguments]

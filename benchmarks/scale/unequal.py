@@ -1,4 +1,4 @@
-"""Replicas of different speed: four, of which one takes ten times as long, under a steady load of strangers."""
+"""Replicas of different speed: four, of which one takes ten times as long, under a steady load."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What the way to another machine costs: the same model beside the front, and on another machine over TCP with TLS."""
+"""What the way to another machine costs: a model on the machine of the front, and on another one over TCP with TLS."""
 
 from scenarios import BODY, JSON, ONE_MB, RAW, Figures, Settings, Target, between
 from servers import HERE
@@ -6,7 +6,7 @@ from servers import HERE
 from scale.part import Part
 from scale.places import Site
 
-LOCAL, REMOTE = "beside the front", "on another machine"
+LOCAL, REMOTE = "same machine", "another machine"
 MODELS = {"noop": ("no-op", JSON, BODY), "raw": ("1 MB raw bodies", RAW, ONE_MB)}
 
 
@@ -38,7 +38,7 @@ def _p50_above(figures: Figures) -> float | None:
 
 
 TARGETS = [
-    Target("no-op of a worker elsewhere / beside the front", 0.8, False, between(MANY.name, "rps", REMOTE, LOCAL)),
-    Target("p50 of a worker elsewhere above one beside the front, ms", 0.1, True, _p50_above),
-    Target("1 MB of a worker elsewhere / beside the front", 0.6, False, between(MEGABYTE.name, "rps", REMOTE, LOCAL)),
+    Target("no-op of a worker elsewhere / on one machine", 0.8, False, between(MANY.name, "rps", REMOTE, LOCAL)),
+    Target("p50 of a worker elsewhere above one machine, ms", 0.1, True, _p50_above),
+    Target("1 MB of a worker elsewhere / on one machine", 0.6, False, between(MEGABYTE.name, "rps", REMOTE, LOCAL)),
 ]
