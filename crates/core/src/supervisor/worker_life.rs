@@ -18,7 +18,7 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
 /// So long a worker on another machine, and its agent, keep what they have without their front.
 pub const LEASE: Duration = Duration::from_secs(60);
 /// A worker whose link was closed connects again within this, if it lives: the longest silence that it allows, and its pauses.
-const REJOINS_WITHIN: Duration = Duration::from_secs(15);
+pub const REJOINS_WITHIN: Duration = Duration::from_secs(15);
 /// Who watches a process reports its end within this.
 const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 /// Deaths in a row without an answer in between that make a crash loop.
