@@ -1,30 +1,28 @@
 //! The ports at which agents and workers of other machines connect.
 
 use crate::base::fatal::Fatal;
-use crate::link::front::port::Port;
+use crate::link::front::port::WorkerPorts;
 use jitney_channel::Secret;
 use jitney_core::config::options::ServerOptions;
 use std::path::Path;
 
 /// Binds every port of `workers_listen`.
-pub(crate) async fn bind(options: &ServerOptions) -> Result<Vec<Port>, Fatal> {
+pub(crate) async fn bind<'a>(options: &'a ServerOptions) -> Result<Option<WorkerPorts>, Fatal> {
     if options.workers_listen.is_empty() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let Some(file) = options.workers_secret_file.as_deref() else {
         return Err(Fatal::new("workers_listen needs workers_secret_file; `jitney secret PATH` writes such a file"));
     };
     let secret = Secret::read(Path::new(file)).map_err(|error| Fatal::new(error.to_string()))?;
-    let mut ports = Vec::new();
-    for address in &options.workers_listen {
-        let place = address
-            .strip_prefix("tcp:")
-            .ok_or_else(|| Fatal::new(format!("workers_listen: {address:?} is not an address; write tcp:HOST:PORT")))?;
-        let port = Port::listen(place, &secret).await;
-        let port = port.map_err(|error| Fatal::new(format!("cannot listen on {address}: {error}")))?;
-        let at = port.address().map_or_else(|_| address.clone(), |at| format!("tcp:{}", at.host_and_port));
-        tracing::info!("agents join at {at}");
-        ports.push(port);
+    let no_address =
+        |text: &str| Fatal::new(format!("workers_listen: {text:?} is not an address; write tcp:HOST:PORT"));
+    let place = |text: &'a String| text.strip_prefix("tcp:").ok_or_else(|| no_address(text));
+    let places = options.workers_listen.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let ports = WorkerPorts::listen(&places, &secret).await.map_err(Fatal::new)?;
+    for port in &ports.ports {
+        let at = port.address().map_err(|error| Fatal::new(error.to_string()))?;
+        tracing::info!("agents join at tcp:{}", at.host_and_port);
     }
-    Ok(ports)
+    Ok(Some(ports))
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 /// The first pause before the front is dialled again.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The exit code of an agent that could not finish its work in order.
 const CUT: i32 = 1;
 

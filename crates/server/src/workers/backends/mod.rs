@@ -4,3 +4,4 @@ pub(crate) mod agents;
 pub mod backend;
 pub mod inline;
 pub mod process;
+pub(crate) mod returning;

@@ -8,6 +8,7 @@ mod commands;
 mod events;
 mod placement;
 mod readiness;
+mod rejoining;
 mod scaling;
 mod starts;
 pub mod state;

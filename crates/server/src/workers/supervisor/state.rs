@@ -4,12 +4,13 @@ use crate::base::clock::Clock;
 use crate::base::fatal::Fatal;
 use crate::engine::readiness::Readiness;
 use crate::engine::server_state::ServerState;
-use crate::link::front::port::Port;
+use crate::link::front::port::WorkerPorts;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backends::agents::Agents;
 use crate::workers::backends::backend::Backend;
 use crate::workers::backends::inline::Inline;
 use crate::workers::backends::process::{Printing, Processes, RemoteOutput};
+use crate::workers::backends::returning::Returning;
 use crate::workers::engines::Engines;
 use crate::workers::placement::elastic::Elastic;
 use crate::workers::registry::Registry;
@@ -53,6 +54,8 @@ pub struct Supervisor {
     pub(super) events_tx: mpsc::UnboundedSender<WorkerEvent>,
     pub(super) backend: Box<dyn Backend>,
     pub(super) agents: Agents,
+    /// Workers that come back and are in no slot yet.
+    pub(super) returning: Returning,
     /// What workers of other machines print; `None` if there can be none.
     pub(super) output: Option<RemoteOutput>,
     /// Workers that may be started until the next tick.
@@ -60,7 +63,6 @@ pub struct Supervisor {
     pub(super) registry: Registry,
     pub(super) engines: Engines,
     pub(super) slots: Slots,
-    pub(super) next_worker: u32,
     pub(super) manifests: Vec<Option<Manifest>>,
     pub(super) was_ready: bool,
     /// The deployments whose number of replicas follows their load.
@@ -76,7 +78,7 @@ impl Supervisor {
         settings: Arc<Settings>,
         state: Arc<ServerState>,
         folder: &std::path::Path,
-        ports: Vec<Port>,
+        ports: Option<WorkerPorts>,
     ) -> Result<Supervisor, Fatal> {
         let (events_tx, events) = mpsc::unbounded_channel();
         let backend: Box<dyn Backend> = if let Some(workers) = &settings.inline {
@@ -89,13 +91,12 @@ impl Supervisor {
             Box::new(processes.map_err(|error| Fatal::new(format!("no thread: {error}")))?)
         };
         let log = settings.worker_log();
-        let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx.clone(), events))?;
-        if !ports.is_empty() {
+        let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))?;
+        if let Some(ports) = ports {
             let output = RemoteOutput::start(log).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
             supervisor.output = Some(output);
+            supervisor.registry.open(ports);
         }
-        let clock = supervisor.clock;
-        ports.into_iter().for_each(|port| supervisor.registry.open(port, clock, events_tx.clone()));
         Ok(supervisor)
     }
 
@@ -127,11 +128,11 @@ impl Supervisor {
             events_tx,
             backend,
             agents: Agents::default(),
+            returning: Returning::default(),
             output: None,
             starts_left: 0,
             registry,
             engines: Engines::default(),
-            next_worker: 0,
             was_ready: false,
             elastic: BTreeMap::new(),
             pinged: Time(0),
@@ -170,6 +171,7 @@ impl Supervisor {
 
     /// Asks all workers to end, waits for them unless there is no time, and kills those that have not ended.
     pub async fn end(&mut self, stop: &mut watch::Receiver<Stop>) {
+        self.returning.end();
         for (index, slot) in self.slots.iter().enumerate() {
             match &slot.link {
                 Some(link) if slot.life.is_up() => link.shutdown(),
