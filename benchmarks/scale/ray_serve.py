@@ -1,4 +1,4 @@
-"""Ray Serve as it is compared: with its defaults, and with the settings that its documentation advises for throughput."""
+"""Ray Serve with its defaults, and with the settings that its documentation advises for throughput."""
 
 from collections.abc import Mapping
 from pathlib import Path
