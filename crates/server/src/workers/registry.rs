@@ -10,7 +10,7 @@ use crate::link::front::hello::{Hello, Returned, greet, read_manifest};
 use crate::link::front::port::{Arrival, WorkerPorts};
 use crate::link::front::receiver;
 use crate::link::front::worker_event::WorkerEvent;
-use jitney_channel::{Peer, Pin, Tokens};
+use jitney_channel::{Peer, Tokens};
 use jitney_core::request::ReplicaId;
 use std::collections::HashMap;
 use std::fs::File;
@@ -33,8 +33,6 @@ pub(crate) struct Registry {
     address: String,
     random: File,
     door: Door,
-    /// How a worker of another machine knows the front; `None` if there can be none.
-    pin: Option<Pin>,
 }
 
 /// What connections need; cheap to share.
@@ -78,12 +76,12 @@ impl Registry {
         let random = File::open("/dev/urandom")?;
         let door = Door { expected: Arc::default(), next: Arc::default(), tokens: None, clock, events };
         tokio::spawn(accept(listener, door.clone()));
-        Ok(Registry { address: format!("unix:{}", path.display()), random, door, pin: None })
+        Ok(Registry { address: format!("unix:{}", path.display()), random, door })
     }
 
     /// Admits agents and workers of other machines, too, which connect to these ports.
-    pub(crate) fn open(&mut self, WorkerPorts { ports, pin, tokens }: WorkerPorts) {
-        (self.pin, self.door.tokens) = (Some(pin), Some(Arc::new(tokens)));
+    pub(crate) fn open(&mut self, WorkerPorts { ports, tokens }: WorkerPorts) {
+        self.door.tokens = Some(Arc::new(tokens));
         for port in ports {
             let door = self.door.clone();
             tokio::spawn(port.serve(move |arrival| welcome(arrival, door.clone())));
@@ -93,11 +91,6 @@ impl Registry {
     /// Where workers connect.
     pub(crate) fn address(&self) -> &str {
         &self.address
-    }
-
-    /// Where a worker of another machine connects: to this address of the front (`tcp:HOST:PORT`).
-    pub(crate) fn remote_address(&self, front: &str) -> String {
-        self.pin.as_ref().map_or_else(|| front.to_owned(), |pin| format!("{front}#{pin}"))
     }
 
     /// The number of a new worker.
@@ -155,7 +148,7 @@ async fn connect(stream: UnixStream, door: Door) {
     widen(&stream);
     let (reader, writer) = stream.into_split();
     if let Err(reason) = admit(reader, writer, &door).await {
-        tracing::warn!(reason, "a connection to the worker socket was refused");
+        tracing::warn!(reason, "a connection to the worker socket was refused: {reason}");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::link::frame::reader::Frame;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::run::agent::children::Children;
 use crate::run::agent::connection::{Connection, NotJoined};
-use jitney_channel::{Address, Secret, Stream, dial_agent};
+use jitney_channel::{Address, Pin, Secret, Stream, Tls, dial_agent};
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::supervisor::worker_life::LEASE;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,12 +32,12 @@ pub struct AgentSettings {
     pub connect: Vec<String>,
     /// The file with the secret.
     pub secret_file: String,
+    /// `auto`, `off`, `CERT,KEY` or `CERT,KEY,CA`, as that of the server.
+    pub workers_tls: String,
     /// Room for workers.
     pub places: Vec<Room>,
     /// What the whole machine has of other things.
     pub resources: BTreeMap<String, f64>,
-    /// What the operator says of the machine.
-    pub labels: BTreeMap<String, String>,
     /// The interpreter of the workers, and its version.
     pub python: String,
     /// See `python`.
@@ -101,11 +101,14 @@ impl Agent {
     fn new(settings: AgentSettings) -> Result<Agent, End> {
         let misconfigured = |error: jitney_channel::ChannelError| (error.to_string(), MISCONFIGURED);
         let broken = |error: io::Error| (error.to_string(), CUT);
-        let secret = Secret::read(Path::new(&settings.secret_file)).map_err(misconfigured)?;
+        let tls =
+            Tls::read(&settings.workers_tls).map_err(|error| (format!("--workers-tls: {error}"), MISCONFIGURED))?;
+        let secret = Secret::read(Path::new(&settings.secret_file)).map_err(misconfigured)?.with_tls(tls);
         let addresses =
             settings.connect.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(misconfigured)?;
         let folder = tempfile::Builder::new().prefix("jitney-agent-").tempdir().map_err(broken)?;
-        let children = Children::new(settings.python.clone(), folder.path().into(), settings.places.clone());
+        let (python, pin) = (settings.python.clone(), Pin::of_front(&secret));
+        let children = Children::new(python, folder.path().into(), settings.places.clone(), pin);
         Ok(Agent {
             secret,
             addresses,
@@ -171,7 +174,6 @@ impl Agent {
             dialled: format!("tcp:{}", address.host_and_port),
             places: self.children.rooms().to_vec(),
             resources: self.settings.resources.clone(),
-            labels: self.settings.labels.clone(),
             python: self.settings.python_version.clone(),
             engine: self.settings.engine.clone(),
             workers: self.children.running(),

@@ -42,8 +42,9 @@ impl Supervisor {
 
     /// An agent has joined. What it does not name of its workers has ended while it was away.
     fn joined(&mut self, join: &Join) -> Result<(), Fatal> {
-        let (host, places) = (&join.host, join.places.len());
-        tracing::info!(host, places, "an agent has joined: {host}, places: {places}, workers: {}", join.workers.len());
+        let Join { host, python, workers, places, .. } = join;
+        let (places, workers) = (places.len(), workers.len());
+        tracing::info!(host, "an agent has joined: {host}, Python {python}, places: {places}, workers: {workers}");
         let now = self.clock.now();
         for running in &join.workers {
             match self.slots.of_id(&running.id) {

@@ -118,7 +118,13 @@ impl Supervisor {
 
     fn seated(&mut self, index: usize, host: &str) -> Result<(), Fatal> {
         let (deployment, replica) = self.slots[index].names();
-        tracing::info!(deployment, replica, host, "{}: its worker has come back with its model", self.name(index));
+        tracing::info!(
+            deployment,
+            replica,
+            host,
+            "{}: its worker has come back from {host} with its model",
+            self.name(index)
+        );
         self.attach(index);
         self.event(index, Event::Rejoined)
     }
@@ -150,6 +156,11 @@ impl Supervisor {
 /// Ends a worker that is of no use any more.
 fn refuse(returned: &Returned, why: &str) {
     let Returned { host, loaded, link, .. } = returned;
-    tracing::warn!(host, "{}/{}: a worker that came back is ended: {why}", loaded.deployment, loaded.replica);
+    tracing::warn!(
+        host,
+        "{}/{}: a worker that came back from {host} is ended: {why}",
+        loaded.deployment,
+        loaded.replica
+    );
     link.shutdown();
 }

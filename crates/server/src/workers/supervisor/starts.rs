@@ -109,7 +109,7 @@ impl Supervisor {
     fn address(&self, at: Option<&At>) -> String {
         let Some(at) = at else { return self.registry.address().into() };
         let advertised = self.state.options.workers_advertise.as_deref();
-        self.registry.remote_address(advertised.or(self.agents.dialled(&at.agent)).unwrap_or_default())
+        advertised.or(self.agents.dialled(&at.agent)).unwrap_or_default().to_owned()
     }
 
     /// Whether agents may join.
