@@ -102,6 +102,10 @@ class Traffic(Load):
         end = time.monotonic() + seconds
         until(lambda: time.monotonic() >= end or self.errors, f"{seconds} s of load", seconds + 10)
 
+    def assert_own_answers(self) -> None:
+        """Each answer that came is that of its request."""
+        assert all(reply.json() == item[::-1] for item, reply in self.replies.items() if reply.status == 200)
+
     def finish(self) -> None:
         self.stop()
         self.assert_all_right()
@@ -123,6 +127,11 @@ def lost(server: Server, *causes: str) -> int:
 
 def ready(server: Server) -> int:
     return int(server.metric("jitney_ready_replicas"))
+
+
+def loads(server: Server) -> int:
+    """How often a worker of its agents loaded the model."""
+    return len(server.calls("load"))
 
 
 def computed_again(server: Server) -> int:

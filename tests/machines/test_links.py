@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster import Cluster, Traffic, assert_nobody_suspected, lost
+from cluster import Cluster, Traffic, assert_nobody_suspected, loads, lost, ready
 from conftest import Clusters
 from namespaces import Machine
 from wire import Wire
@@ -68,8 +68,8 @@ def test_a_link_that_is_cut_one_way_is_found_and_works_again(wires: Wires, clust
     until(lambda: lost(server, "away"), "the worker behind the wire is given up")
     load.wait_for(200)
     wire.join()
-    until(lambda: server.metric("jitney_ready_replicas") == 2, "the worker behind the wire is back")
+    until(lambda: ready(server) == 2, "the worker behind the wire is back")
     load.wait_for(200)
     load.finish()
     assert_nobody_suspected(server)
-    assert lost(server) == 1
+    assert (lost(server), loads(server)) == (1, 2)

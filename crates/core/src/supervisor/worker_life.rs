@@ -277,6 +277,8 @@ impl WorkerLife {
                 None
             }
             State::Up | State::Starting { .. } if self.is_remote => self.away(now, REJOINS_WITHIN),
+            // The kernel gives up late on the link of a machine that fell silent.
+            State::Unclear { .. } | State::Away { .. } => None,
             _ => self.kill(now, Cause::Died),
         }
     }
@@ -548,6 +550,9 @@ mod tests {
         let mut life = remote();
         assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
         assert!(life.is_away() && !life.is_up() && !life.is_vacant());
+        for is_watched in [true, false] {
+            assert_eq!(life.apply(at(18), Event::LinkLost { is_watched }), None, "that is known");
+        }
         assert_eq!(life.apply(at(40), Event::Rejoined), Some(Command::Up));
         assert_eq!(life.tick(at(41)), None);
     }
