@@ -88,7 +88,10 @@ class Running:
     def resident_mb(self, *, front_only: bool = False) -> float:
         total = 0
         for pid in [self.process.pid] if front_only else self.pids():
-            found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            try:
+                found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            except OSError:  # it has just ended
+                continue
             total += int(found.group(1)) if found else 0
         return total / 1024
 

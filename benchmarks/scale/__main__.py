@@ -8,11 +8,12 @@ import sys
 import run
 from scenarios import Settings
 
-from scale import stages, unequal, wire
+from scale import replicas, silent, stages, unequal, wire
 from scale.places import why_not
 
-PARTS = [*wire.PARTS, *stages.PARTS, *unequal.PARTS]
-TARGETS = [*wire.TARGETS, *stages.TARGETS]
+MODULES = (wire, stages, unequal, replicas, silent)
+PARTS = [part for module in MODULES for part in module.PARTS]
+TARGETS = [target for module in MODULES for target in module.TARGETS]
 
 
 def main() -> int:

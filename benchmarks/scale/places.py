@@ -18,7 +18,7 @@ sys.path.append(str(HERE.parent / "tests" / "machines"))
 
 from namespaces import Machine, Network, why_not
 
-__all__ = ["Agent", "Front", "Machine", "Site", "why_not"]
+__all__ = ["Agent", "Front", "Machine", "Network", "Site", "why_not"]
 
 WORKER_PORT = 7070
 READY_WITHIN_S = 90.0
@@ -46,9 +46,9 @@ class Front(Running):
         lines = (line.rpartition(" ") for line in self.get("/metrics")[1].splitlines() if not line.startswith("#"))
         return sum(float(value) for key, _, value in lines if key.split("{")[0] == name)
 
-    def wait(self) -> None:
+    def wait(self, within_s: float = READY_WITHIN_S) -> None:
         """Until every replica is ready."""
-        end, said = time.monotonic() + READY_WITHIN_S, ""
+        end, said = time.monotonic() + within_s, ""
         while time.monotonic() < end and self.process.poll() is None:
             try:
                 status, said = self.get("/readyz")

@@ -2,16 +2,13 @@
 
 import load
 import servers
-from peers.catalog import SERVERS
-from peers.environments import is_installed, python_of
 from scenarios import RAW, Figures, Settings, Target, ratio
 from servers import HERE, Running
 
+from scale import ray_serve
 from scale.part import Part
 
-OURS, RAY, FAST = "jitney", "Ray Serve", "Ray Serve, fast settings"
-FLAGS = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
-"""What its documentation advises for throughput."""
+OURS, RAY, FAST = "jitney", ray_serve.DEFAULTS, ray_serve.FAST
 BODY = "size:10000"
 START_S = 90
 
@@ -21,9 +18,8 @@ def _start(variant: str, route: str) -> Running:
     if variant == OURS:
         running = Running(OURS, servers.serving(HERE / "apps" / "stages.py", port), port, f"/{route}", {})
     else:
-        command = [str(python_of(SERVERS["ray"])), str(HERE / "scale" / "served" / "ray_stages.py"), str(port)]
-        environment = {"RAY_AUTH_MODE": "disabled", **(FLAGS if variant == FAST else {})}
-        running = Running(variant, command, port, f"/{route}", environment)
+        command = [str(ray_serve.python()), str(ray_serve.APPS / "ray_stages.py"), str(port)]
+        running = Running(variant, command, port, f"/{route}", ray_serve.settings(variant))
     running.wait_ready(b"x", RAW, START_S)
     return running
 
@@ -32,7 +28,7 @@ def _part(name: str, route: str, connections: int, variants: tuple[str, ...] = (
     def measure(variant: str, settings: Settings) -> dict[str, float]:
         running = _start(variant, route)
         try:
-            load.wrk(running.url, connections, 1, RAW, BODY)
+            load.wrk(running.url, connections, settings.seconds, RAW, BODY)  # Ray Serve takes seconds to become fast
             figures = load.wrk(running.url, connections, settings.seconds, RAW, BODY)
             return figures | {"resident_mb": running.resident_mb()}
         finally:
@@ -42,13 +38,12 @@ def _part(name: str, route: str, connections: int, variants: tuple[str, ...] = (
 
 
 def _why_not(variant: str) -> str:
-    is_there = variant == OURS or is_installed(SERVERS["ray"])
-    return "" if is_there else "Ray Serve is not installed (make peers PEERS=ray)"
+    return "" if variant == OURS else ray_serve.why_not()
 
 
-TWO = _part("10 KB through one more deployment, 64 connections", "two_stages", 64)
-ENSEMBLE = _part("four models of 20 ms on one input, 1 connection", "ensemble", 1)
-ALONE = _part("one model of 20 ms, 1 connection", "first", 1, (OURS,))
+TWO = _part("10 KB through two, 64 connections", "two_stages", 64)
+ENSEMBLE = _part("four models of 20 ms at once", "ensemble", 1)
+ALONE = _part("one model of 20 ms", "first", 1, (OURS,))
 PARTS = [TWO, ENSEMBLE, ALONE]
 
 

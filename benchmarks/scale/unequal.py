@@ -3,7 +3,7 @@
 import asyncio
 
 import load
-from scenarios import Settings
+from scenarios import Settings, Target
 from servers import HERE
 
 from scale.part import Part
@@ -35,3 +35,4 @@ def _measured(variant: str, settings: Settings) -> dict[str, float]:
 
 
 PARTS = [Part("unequal replicas at half of their load", (EQUAL, UNEQUAL), _measured)]
+TARGETS: list[Target] = []

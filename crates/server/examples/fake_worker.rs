@@ -1,7 +1,7 @@
 //! Stands in for `python -m jitney.worker` in the tests of the supervisor: its target says what it does.
 //!
 //! The target is JSON: the manifest that it sends, and what each of its workers does, by the number of the worker (the
-//! last one goes for all that follow). A target that is no JSON names a file that holds it.
+//! last one goes for all that follow). A target that is not JSON names a file with it.
 #![allow(clippy::unwrap_used, reason = "a worker of a test may panic")]
 
 use jitney_core::request::ItemId;

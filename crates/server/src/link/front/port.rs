@@ -124,7 +124,7 @@ impl Refusals {
     fn note(&self, from: IpAddr, reason: &str) {
         match self.count(from) {
             Some(0) => {
-                tracing::warn!(%from, reason, "a connection to the worker port from {from} was refused: {reason}")
+                tracing::warn!(%from, reason, "a connection to the worker port from {from} was refused: {reason}");
             }
             Some(more) => {
                 tracing::warn!(
