@@ -136,7 +136,7 @@ def test_a_killed_worker_of_a_stage_loses_nothing(serve: Serve, stage: str) -> N
 
 
 def test_a_chain_is_refused_while_a_later_stage_has_no_room(serve: Serve) -> None:
-    server = serve("passing_on.py", "--set", "mark.max_queued_items=4", "--set", "mark.max_batch_size=1")
+    server = serve("passing_on.py", arguments=("--set", "mark.max_queued_items=4", "--set", "mark.max_batch_size=1"))
     server.shut_gate()
     held = [server.submit("/mark", f"held-{n}") for n in range(5)]
     until(lambda: server.metric("jitney_queued_items", deployment="mark") >= 4, "its queue is full")

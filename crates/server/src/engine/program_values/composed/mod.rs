@@ -5,5 +5,7 @@ mod entering;
 mod failures;
 mod passing;
 mod running;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use composition::Composition;
