@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from jitney.deployments import targets
-from jitney.deployments.composed.composition import Composed
+from jitney.deployments.composed.composition import Composed, ComposedDeployment
 from jitney.deployments.configured import ConfiguredDeployment
 from jitney.deployments.deployment import MARK, Deployment
 from jitney.errors import TargetError
@@ -49,10 +49,14 @@ def _target_of_object(value: object, deployment: Deployment) -> str:
     if variable is None:
         raise TargetError(
             f"{value!r} has no name at the top level of {deployment.module}; workers import it by its name, so "
-            f"write there: {deployment.name.replace('-', '_').replace('.', '_')} = ..."
+            f"write there: {deployment.name.replace('-', '_').replace('.', '_')} = {_maker(deployment)}(...)"
         )
     place = _main_place(variable, module) if deployment.module in _MAINS else deployment.module
     return f"{place}:{variable}"
+
+
+def _maker(deployment: Deployment) -> str:
+    return deployment.obj.__qualname__ if isinstance(deployment, ComposedDeployment) else "jitney.configure"
 
 
 def _main_place(name: str, main: ModuleType | None) -> str:

@@ -17,8 +17,8 @@ def chain(first: Stage, second: Stage, /, *more: Stage, name: str | None = None,
 
     The answer of each is the item of the next. The front carries it out: no model, no worker and no Python is needed
     for it, and each stage makes its own batches. Its name is that of the variable, here `search`, or `name`. What a
-    stage returns must be what the next one takes. `options` are `route`, `task`, `request_timeout_s`, `max_queued_items`,
-    `context_headers` and `openai_names`.
+    stage returns must be what the next one takes. `options` are `route`, `task`, `request_timeout_s`,
+    `max_queued_items`, `context_headers` and `openai_names`.
     """
     return _composed("chain", [("", stage) for stage in (first, second, *more)], name, options)
 
