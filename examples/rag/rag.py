@@ -76,7 +76,8 @@ class Search:
 
     async def predict(self, question: str) -> list[Hit]:
         index, vector = await asyncio.gather(self.index(), self.embed(question))
-        near = [PASSAGES[place] for place in np.argsort(-(index @ vector))[:CANDIDATES]]
+        places: list[int] = np.argsort(-(index @ vector))[:CANDIDATES].tolist()
+        near = [PASSAGES[place] for place in places]
         scores = await self.rerank.many([Pair(question, passage) for passage in near])
         hits = [Hit(passage, round(score, 3)) for passage, score in zip(near, scores, strict=True)]
         return sorted(hits, key=lambda hit: -hit.score)

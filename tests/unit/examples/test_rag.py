@@ -1,4 +1,4 @@
-"""The stages of `examples/rag/rag.py`, with small models in the place of those that have weights."""
+"""The stages of `examples/rag/rag.py`, with small models instead of those that have weights."""
 
 import sys
 from collections.abc import Iterator
