@@ -102,3 +102,15 @@ def test_what_cannot_be_carried_out_is_refused() -> None:
         jitney.chain("upper", Words)  # type: ignore[arg-type]
     with pytest.raises(jitney.TargetError, match="takes deployments by name"):
         jitney.together()
+
+
+def test_options_for_replicas_are_refused_wherever_they_are_set() -> None:
+    with testing.inline(Upper, Lengths, UpperLengths, options={"upper_lengths.request_timeout_s": 5}) as models:
+        assert models.upper_lengths("abc") == 3
+    with (
+        pytest.raises(
+            jitney.ConfigError, match=r"replicas is for a deployment with a model.*set it for upper, lengths"
+        ),
+        testing.inline(Upper, Lengths, UpperLengths, options={"upper_lengths.replicas": 2}),
+    ):
+        pass
