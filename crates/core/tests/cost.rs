@@ -104,9 +104,16 @@ fn measure(policy: PolicyChoice, lanes: u64, replicas: u32, waiting: usize, tota
 #[test]
 #[ignore = "measures; needs a release build"]
 fn nanoseconds_per_item() {
-    for (lanes, replicas, waiting) in
-        [(1, 1, 0), (1, 1, 200), (1000, 1, 3000), (1000, 1, 64_000), (1, 8, 500), (1, 1000, 40_000)]
-    {
+    for (lanes, replicas, waiting) in [
+        (1, 1, 0),
+        (1, 1, 200),
+        (1000, 1, 3000),
+        (1000, 1, 64_000),
+        (1, 8, 500),
+        (1, 64, 2500),
+        (1, 256, 10_000),
+        (1, 1000, 40_000),
+    ] {
         for policy in [PolicyChoice::Eager, PolicyChoice::Auto] {
             let best = (0..3).map(|_| measure(policy, lanes, replicas, waiting, 300_000)).fold(f64::MAX, f64::min);
             eprintln!("{policy:?}, {lanes} lanes, {replicas} replicas, {waiting} waiting: {best:.0} ns per item");

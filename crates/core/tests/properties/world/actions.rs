@@ -22,6 +22,7 @@ impl World {
             Action::Fail(ended, outcome) => self.failed(&ended, outcome, forgotten),
             Action::Forget(replica, id) => self.forgotten = Some((replica, id)),
             Action::Kill(replica) => self.killed(replica),
+            Action::Slow(..) => {}
         }
     }
 
