@@ -20,7 +20,8 @@ const FRONT_S: f64 = 2e-4;
 pub fn share(view: &View, waiting: usize) -> usize {
     let others = view.lanes.len().saturating_sub(1);
     let replicas = (view.idle_worth - others as f64).max(1.0);
-    ((waiting as f64 / replicas).ceil() as usize).min(view.lanes.limits().max_items)
+    // What a division leaves behind the comma must not make a batch larger by one.
+    ((waiting as f64 / replicas - 1e-9).ceil() as usize).min(view.lanes.limits().max_items)
 }
 
 /// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,

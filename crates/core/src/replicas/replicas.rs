@@ -172,6 +172,11 @@ impl<I> Replicas<I> {
         &self.idle_speeds
     }
 
+    /// How many replicas of a rank are busy.
+    pub fn busy_count(&self, rank: i8) -> usize {
+        self.speeds.count(rank) - self.idle_speeds.count(rank)
+    }
+
     /// The busy replicas, in order of their rank and of when each should be free.
     pub fn busy(&self) -> &Order {
         &self.busy
@@ -219,9 +224,20 @@ impl<I> Replicas<I> {
         self.records.get(id).map(|replica| replica.class)
     }
 
+    /// The class of a replica and how fast it is.
+    pub fn kind(&self, id: ReplicaId) -> (Option<ReplicaClass>, Pace) {
+        self.records.get(id).map_or((None, Pace::USUAL), |replica| (Some(replica.class), replica.pace))
+    }
+
     /// How many items a replica holds, and their cost in cost units.
     pub fn load(&self, id: ReplicaId) -> Option<(usize, u128)> {
         self.records.get(id).map(|replica| (replica.items.len(), replica.items.cost()))
+    }
+
+    /// How often a record was looked at since the last call.
+    #[cfg(test)]
+    pub fn take_looked_at(&self) -> usize {
+        self.records.take_looked_at()
     }
 
     // ------------------------------------------------------------------------------------------ events

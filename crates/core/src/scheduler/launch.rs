@@ -43,7 +43,8 @@ impl<P: Payload> Scheduler<P> {
         let (replica, most) = match self.place(now) {
             Place::Here(replica) => (replica, usize::MAX),
             Place::Trial(replica) => (replica, 1),
-            Place::LeftToBusy(until) => return self.hold(now, until),
+            Place::LeftToBusy(idle, _) if self.quarantine.is_ready() => return self.launch_suspect(now, idle),
+            Place::LeftToBusy(_, until) => return self.hold(now, until),
             Place::AllBusy(almost_free) => {
                 let launch = self.launch_ahead(now);
                 if launch.is_none() {
@@ -152,10 +153,11 @@ impl<P: Payload> Scheduler<P> {
             load = load.with(entry.waiting.cost);
             costs.push((*item, entry.waiting.cost));
         }
-        let class = self.replicas.class(replica).unwrap_or_default();
+        let (class, pace) = self.replicas.kind(replica);
+        let class = class.unwrap_or_default();
         let group_models = self.models.of(Some(class));
         let cost_model = group.map_or(group_models.cost_model(), |group| group_models.cost_model_of(group));
-        let takes = Duration::from_secs_f64(cost_model.seconds(load) * self.replicas.pace(replica).factor);
+        let takes = Duration::from_secs_f64(cost_model.seconds(load) * pace.factor);
         self.paces.launched(replica);
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
         let batch = Batch {

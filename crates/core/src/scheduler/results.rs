@@ -16,8 +16,8 @@ use crate::tables::outcome::Outcome;
 use crate::time::Time;
 use std::time::Duration;
 
-/// Where durations scatter by less than this share, the end of a batch is predicted well enough to send the next one in time.
-const GOOD_SCATTER: f64 = 0.3;
+/// Batches after which a duration that the line through all sizes predicts is compared with what came.
+const SURE_AFTER: u64 = 32;
 
 impl<P: Payload> Scheduler<P> {
     /// A replica is loaded and idle.
@@ -179,13 +179,16 @@ impl<P: Payload> Scheduler<P> {
         let cost_model = group_models.cost_model_of(group);
         let size_model = cost_model.size_model();
         let (expected, scatter) = (cost_model.seconds(batch.computed), size_model.scatter());
-        if size_model.is_known() && size_model.has_seen(batch.computed.units(cost_model.measure())) {
+        // A line through many sizes says enough of one that was never seen: a trial is one item.
+        let is_sure = || size_model.has_line() && size_model.count() >= SURE_AFTER;
+        if size_model.is_known() && (size_model.has_seen(batch.computed.units(cost_model.measure())) || is_sure()) {
             let one_s = group_models.all().seconds(1);
             let measured = self.paces.learn(batch.replica, length.as_secs_f64(), expected, scatter, one_s);
             if let Some(Measured { pace, is_slow }) = measured {
-                let lead = self.paces.both_ways(batch.replica);
-                let lead = if scatter < GOOD_SCATTER { lead } else { lead / 2 };
-                self.replicas.set_pace(batch.replica, pace, lead);
+                // A lead shorter than the end of a batch is uncertain would bind items too early, half of the time.
+                let uncertain = Duration::from_secs_f64(expected * pace.factor * scatter);
+                let lead = Some(self.paces.both_ways(batch.replica)).filter(|&lead| lead > uncertain);
+                self.replicas.set_pace(batch.replica, pace, lead.unwrap_or_default());
                 self.pending.extend(is_slow.map(|factor| Action::Slow(batch.replica, factor)));
             }
         }

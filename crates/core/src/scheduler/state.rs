@@ -13,7 +13,7 @@ use crate::policy::decisions::Decisions;
 use crate::queue::lanes::Lanes;
 use crate::replicas::batch::Batch;
 use crate::replicas::open_sets::OpenSets;
-use crate::replicas::paces::replica_pace::ReplicaPaces;
+use crate::replicas::paces::replica_pace::{Pace, ReplicaPaces};
 use crate::replicas::pauses::Pauses;
 use crate::replicas::quarantine::Quarantine;
 use crate::replicas::replicas::Replicas;
@@ -225,13 +225,14 @@ impl<P: Payload> Scheduler<P> {
         idle: u32,
         question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R,
     ) -> R {
-        let group_models = self.models.of(replica.and_then(|id| self.replicas.class(id)));
+        let (class, pace) = replica.map_or((None, Pace::USUAL), |id| self.replicas.kind(id));
+        let group_models = self.models.of(class);
         let view = View {
             now,
             lanes: &self.lanes,
             idle,
-            idle_worth: replica.map_or(1.0, |id| self.idle_worth(id)),
-            factor: replica.map_or(1.0, |id| self.replicas.pace(id).factor),
+            idle_worth: self.idle_worth(pace, group_models.all()),
+            factor: pace.factor,
             replicas: self.replicas.len() as u32,
             power: self.replicas.power(),
             passes: self.passes,

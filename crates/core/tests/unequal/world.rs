@@ -125,7 +125,8 @@ impl Story {
     /// The share of the answers within these times that came from one replica.
     pub(crate) fn share(&self, replica: u32, from: f64, until: f64) -> f64 {
         let within = self.answered.iter().filter(|one| (from..until).contains(&one.at));
-        let (own, all) = within.fold((0_u32, 0_u32), |(own, all), one| (own + u32::from(one.replica == replica), all + 1));
+        let (own, all) =
+            within.fold((0_u32, 0_u32), |(own, all), one| (own + u32::from(one.replica == replica), all + 1));
         f64::from(own) / f64::from(all.max(1))
     }
 }

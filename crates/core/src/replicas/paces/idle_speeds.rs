@@ -31,6 +31,11 @@ impl Speeds {
         }
     }
 
+    /// How many are of a rank.
+    pub fn count(&self, rank: i8) -> usize {
+        self.by_rank[(rank + SLOWEST) as usize].0 as usize
+    }
+
     /// The ranks that have replicas, the fastest first: how many each has, and their mean factor.
     pub fn ranks(&self) -> impl Iterator<Item = (u32, f64)> + '_ {
         let all = self.by_rank.iter().filter(|(count, _)| *count > 0);

@@ -47,7 +47,7 @@ impl Order {
     }
 
     /// Those of one rank, in order.
-    pub fn of_rank(&self, rank: i8) -> impl Iterator<Item = Place> + '_ {
+    pub fn of_rank(&self, rank: i8) -> impl DoubleEndedIterator<Item = Place> + '_ {
         self.0.range((rank, Time(0), ReplicaId(0))..=(rank, Time(u64::MAX), ReplicaId(u32::MAX))).copied()
     }
 }
