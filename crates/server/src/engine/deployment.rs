@@ -74,6 +74,8 @@ pub enum Inbound {
     Profiled(GroupKey, Vec<(BatchCost, Duration)>),
     /// A replica is loaded and free.
     Up(ReplicaId, Link),
+    /// The number among the replicas of the deployment of one that is up, and whether its link leaves this machine.
+    Placed(ReplicaId, u32, bool),
     /// A replica is to finish what it holds and to end.
     Retire(ReplicaId),
     /// A replica does not exist any more.
