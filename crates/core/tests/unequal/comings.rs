@@ -2,7 +2,7 @@
 
 use crate::world::{Kind, SILENCE, Scene, kind, run, seconds};
 
-const SEEDS: [u64; 2] = [131, 132];
+const SEEDS: [u64; 2] = [231, 232];
 
 #[test]
 fn a_machine_that_goes_silent_costs_no_item_and_no_innocent() {
@@ -47,7 +47,7 @@ fn replicas_that_join_and_leave_within_a_moment_cost_as_much_each_as_few_do() {
         let coming = |n: u32| Kind { up: 1.0 + within(n), leaves: 3.0 + within(n), ..kind(1.0) };
         replicas.extend((0..count).map(coming));
         let scene = Scene { rate: 2000.0, ..Scene::new(replicas, 0.5, 10_000) };
-        let story = run(&scene, 131);
+        let story = run(&scene, 233);
         assert_eq!((story.twice, story.failed, story.suspects), (0, 0, 0));
         story.polls as f64
     };

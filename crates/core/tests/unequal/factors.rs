@@ -2,8 +2,8 @@
 
 use crate::world::{Scene, kind, run};
 
-/// Rules were tried with seeds 1 to 9.
-const SEEDS: [u64; 3] = [101, 102, 103];
+/// No rule was tried with these.
+const SEEDS: [u64; 3] = [201, 202, 203];
 
 fn fleets() -> Vec<(&'static str, Vec<f64>)> {
     vec![

@@ -9,7 +9,7 @@ fn many_replicas_serve_as_well_as_few() {
     for &load in loads {
         let mean = |count: usize| {
             let scene = Scene::new(vec![kind(1.0); count], load, 40_000.max(count * if is_long { 1000 } else { 200 }));
-            let story = run(&scene, 141);
+            let story = run(&scene, 241);
             let length = scene.items as f64 / scene.rate;
             let within = |one: &&Answered| (0.3 * length..0.9 * length).contains(&one.at);
             let throughput = story.answered.iter().filter(within).count() as f64 / (0.6 * length) / scene.rate;

@@ -48,11 +48,6 @@ pub struct Pace {
 impl Pace {
     /// Like most others.
     pub const USUAL: Pace = Pace { factor: 1.0, rank: 0 };
-
-    /// About how many times as long as the median replica those of a rank take.
-    pub fn factor_of(rank: i8) -> f64 {
-        (f64::from(rank) * RANK).exp()
-    }
 }
 
 #[derive(Clone, Debug)]

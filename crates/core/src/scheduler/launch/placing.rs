@@ -123,8 +123,13 @@ impl<P: Payload> Scheduler<P> {
             return self.replicas.ready_for_ahead();
         }
         let full_s = self.group_models().all().seconds(self.rules.batch.max_items);
-        let done = |rank, frees_at: Time| frees_at.max(now) + Duration::from_secs_f64(full_s * Pace::factor_of(rank));
-        let soonest = self.replicas.busy().firsts().min_by_key(|&(rank, frees_at, _)| done(rank, frees_at));
+        let done = |frees_at: Time, id| {
+            let comes = frees_at.max(now + self.paces.both_ways(id));
+            comes + Duration::from_secs_f64(full_s * self.replicas.pace(id).factor)
+        };
+        // Slower ranks would be done later than those that are looked at.
+        let firsts = self.replicas.busy().firsts().take(BUSY_LOOKED_AT);
+        let soonest = firsts.min_by_key(|&(_, frees_at, id)| done(frees_at, id));
         soonest.map(|(.., id)| id).filter(|&id| self.replicas.may_get_ahead(id))
     }
 }
