@@ -40,6 +40,8 @@ pub enum Inbound {
     Profiled(GroupKey, Vec<(BatchCost, Duration)>),
     /// A replica is loaded and free.
     Up(ReplicaId, Link),
+    /// The number among the replicas of the deployment of one that is up, and whether its link leaves this machine.
+    Placed(ReplicaId, u32, bool),
     /// A replica is to finish what it holds and to end.
     Retire(ReplicaId),
     /// Nothing was heard of a replica for a while (true), or it is heard again (false).
