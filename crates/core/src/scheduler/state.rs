@@ -13,6 +13,7 @@ use crate::policy::decisions::Decisions;
 use crate::queue::lanes::Lanes;
 use crate::replicas::batch::Batch;
 use crate::replicas::open_sets::OpenSets;
+use crate::replicas::paces::replica_pace::{Pace, ReplicaPaces};
 use crate::replicas::pauses::Pauses;
 use crate::replicas::quarantine::Quarantine;
 use crate::replicas::replicas::Replicas;
@@ -54,6 +55,8 @@ pub struct Scheduler<P: Payload> {
     pub(super) queued_bytes: u64,
     pub(super) deadlines: BTreeSet<(Time, ItemId)>,
     pub(super) replicas: Replicas<P::Input>,
+    /// How fast each replica is, and how far away.
+    pub(super) paces: ReplicaPaces,
     /// What replicas hold whose items join and leave one by one; empty for all other deployments.
     pub(super) open_sets: OpenSets,
     /// Items whose clients do not read.
@@ -100,6 +103,7 @@ impl<P: Payload> Scheduler<P> {
             queued_bytes: 0,
             deadlines: BTreeSet::new(),
             replicas: Replicas::default(),
+            paces: ReplicaPaces::default(),
             open_sets: OpenSets::default(),
             pauses: Pauses::default(),
             batches: FxHashMap::default(),
@@ -201,12 +205,36 @@ impl<P: Payload> Scheduler<P> {
 
     /// Asks the policy about what there is now.
     pub(super) fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
-        let group_models = self.models.of(self.replicas.next_class());
+        self.ask_with(now, self.replicas.next(), self.replicas.idle_count() as u32, question)
+    }
+
+    /// Asks the policy about a batch for this replica, which is idle or will be when the batch is there.
+    pub(super) fn ask_for<R>(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R,
+    ) -> R {
+        self.ask_with(now, Some(replica), (self.replicas.idle_count() as u32).max(1), question)
+    }
+
+    fn ask_with<R>(
+        &mut self,
+        now: Time,
+        replica: Option<ReplicaId>,
+        idle: u32,
+        question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R,
+    ) -> R {
+        let (class, pace) = replica.map_or((None, Pace::USUAL), |id| self.replicas.kind(id));
+        let group_models = self.models.of(class);
         let view = View {
             now,
             lanes: &self.lanes,
-            idle: self.replicas.idle_count() as u32,
+            idle,
+            idle_worth: self.idle_worth(pace, group_models.all()),
+            factor: pace.factor,
             replicas: self.replicas.len() as u32,
+            power: self.replicas.power(),
             passes: self.passes,
             size_model: group_models.all(),
             group_models,
@@ -255,25 +283,30 @@ impl<P: Payload> Scheduler<P> {
 
     /// The only way out: the item is removed from wherever it waits. A replica that has it goes on holding it.
     pub(super) fn end(&mut self, id: ItemId) -> Option<EndedItem<P>> {
+        self.drop_copies(id);
+        self.stop_waiting(id);
         let entry = self.entries.remove(&id)?;
         self.has_news = true;
         self.deadlines.remove(&(entry.deadline, id));
         self.pauses.remove(id);
-        let mut runs_since = None;
-        match entry.stage {
-            Stage::Lane(lane) => {
-                self.lanes.remove(lane, entry.waiting);
-                self.queued_bytes -= entry.bytes;
-            }
-            Stage::Suspect => {
-                self.quarantine.remove(id);
-                self.queued_bytes -= entry.bytes;
-            }
-            Stage::Batch(batch) => runs_since = self.batches.get(&batch).and_then(|batch| batch.runs_since),
-        }
+        let runs_since = match entry.stage {
+            Stage::Batch(batch) => self.batches.get(&batch).and_then(|batch| batch.runs_since),
+            Stage::Lane(_) | Stage::Suspect => None,
+        };
         let launched = runs_since.or(entry.launched);
         let Entry { batch_size, payload, waiting, .. } = entry;
         Some(EndedItem { id, payload, arrival: waiting.arrival, launched, batch_size, hung_alone: false })
+    }
+
+    /// Takes an item out of its lane, or from the suspects. The caller puts it elsewhere.
+    pub(super) fn stop_waiting(&mut self, id: ItemId) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        match entry.stage {
+            Stage::Lane(lane) => self.lanes.remove(lane, entry.waiting),
+            Stage::Suspect => self.quarantine.remove(id),
+            Stage::Batch(_) => return,
+        }
+        self.queued_bytes -= entry.bytes;
     }
 
     /// No client waits for an item any more. A worker that has it keeps its input in mind: if the worker is lost, the item may be

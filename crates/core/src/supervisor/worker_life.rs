@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// A worker that sends nothing for this long, not even the answer to a ping, is stopped or stuck.
 pub const SILENT_AFTER: Duration = Duration::from_secs(7);
+/// A worker on another machine that sends nothing for this long may be lost: it gets nothing new.
+pub const DOUBTFUL_AFTER: Duration = Duration::from_secs(2);
 /// A process that was killed but does not end (stuck in a driver) is given up after this.
 const ABANDON_AFTER: Duration = Duration::from_secs(5);
 /// The first pause before a worker is started again after it died without having served anything.
@@ -64,6 +66,8 @@ pub struct WorkerLife {
     leaves_for: Option<Cause>,
     /// The current worker outlives its link: it runs on another machine.
     is_remote: bool,
+    /// Nothing was heard of the current worker for a while.
+    is_doubtful: bool,
     /// The agent of its machine is connected.
     is_watched: bool,
     /// Somebody reports changes of its files, by `Event::Renew`.
@@ -90,6 +94,7 @@ impl WorkerLife {
             on_trial: false,
             leaves_for: None,
             is_remote: false,
+            is_doubtful: false,
             is_watched: false,
             renews,
             failures: 0,
@@ -152,8 +157,15 @@ impl WorkerLife {
     }
 
     /// Whether the agent of its machine is connected. Then silence is not that of the machine.
-    pub fn watched(&mut self, is_watched: bool) {
-        self.is_watched = is_watched;
+    pub fn watched(&mut self, now: Time, is_watched: bool) {
+        let was_watched = std::mem::replace(&mut self.is_watched, is_watched);
+        if let State::Away { until } = &mut self.state
+            && was_watched
+            && !is_watched
+        {
+            // Not only the worker is silent but its machine: the worker was noticed first.
+            *until = (*until).max(now + LEASE);
+        }
     }
 
     /// Whether the slot has no worker: the next one is not due yet, or none will be started.
@@ -199,7 +211,7 @@ impl WorkerLife {
             }
             Event::Ready if matches!(self.state, State::Starting { .. }) => {
                 self.was_ever_ready = true;
-                self.state = State::Up;
+                (self.state, self.is_doubtful) = (State::Up, false);
                 Some(Command::Up)
             }
             Event::Renew => self.renew(now),
@@ -214,7 +226,7 @@ impl WorkerLife {
             Event::Away => self.away(now, LEASE),
             Event::Rejoined if self.is_away() || matches!(self.state, State::BackingOff { .. }) => {
                 (self.was_ever_ready, self.is_remote, self.leaves_for) = (true, true, None);
-                (self.state, self.heard) = (State::Up, Some(now));
+                (self.state, self.heard, self.is_doubtful) = (State::Up, Some(now), false);
                 Some(Command::Up)
             }
             Event::Ready | Event::Rejoined => None,
@@ -244,6 +256,11 @@ impl WorkerLife {
                     (true, true) => self.away(now, REJOINS_WITHIN),
                     (true, false) => self.away(now, LEASE),
                 }
+            }
+            State::Up if self.is_remote => {
+                let is_doubtful = self.heard.is_some_and(|at| now - at >= DOUBTFUL_AFTER);
+                let was_doubtful = std::mem::replace(&mut self.is_doubtful, is_doubtful);
+                (is_doubtful != was_doubtful).then_some(Command::Doubt(is_doubtful))
             }
             _ => None,
         }
@@ -320,9 +337,11 @@ impl WorkerLife {
         // A worker that was asked to end has not died, whether its link or its process ended first.
         let cause = self.leaves_for.filter(|_| cause == Cause::Died).unwrap_or(cause);
         let is_outdated = self.leaves_for == Some(Cause::Renewed);
+        // The way from another machine may fail, or its place may be too busy to connect in time.
+        let may_try_again = self.is_remote && self.heard.is_none() && self.failures + 1 < CRASH_LOOP;
         self.heard = None;
         let ended = if was_up { Command::Down(cause) } else { Command::Ended(cause) };
-        if !self.was_ever_ready && !matches!(cause, Cause::Away | Cause::Left) {
+        if !self.was_ever_ready && !may_try_again && !matches!(cause, Cause::Away | Cause::Left) {
             self.state = State::GivenUp;
             return Some(Command::GiveUp(cause));
         }
@@ -558,6 +577,25 @@ mod tests {
     }
 
     #[test]
+    fn a_remote_worker_is_doubtful_between_the_first_silence_and_the_next_word() {
+        let mut life = remote();
+        life.apply(at(3), Event::Heard);
+        assert_eq!(life.tick(at(4)), None);
+        assert_eq!(life.tick(at(5)), Some(Command::Doubt(true)));
+        assert_eq!(life.tick(at(6)), None, "that is said once");
+        assert!(life.is_up());
+        life.apply(at(7), Event::Heard);
+        assert_eq!(life.tick(at(7)), Some(Command::Doubt(false)));
+        assert_eq!(life.tick(at(9)), Some(Command::Doubt(true)));
+        assert_eq!(life.tick(at(14)), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.apply(at(20), Event::Rejoined), Some(Command::Up));
+        assert_eq!(life.tick(at(21)), None, "it is heard");
+        let mut life = ready();
+        life.apply(at(3), Event::Heard);
+        assert_eq!(life.tick(at(9)), None, "a process of this machine does not lose its link");
+    }
+
+    #[test]
     fn the_late_end_of_the_link_of_a_worker_that_fell_silent_does_not_kill_it() {
         let mut life = remote();
         assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
@@ -568,10 +606,33 @@ mod tests {
     #[test]
     fn a_worker_that_is_silent_although_its_machine_is_not_is_replaced_soon() {
         let mut life = remote();
-        life.watched(true);
+        life.watched(at(7), true);
         assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
         assert_eq!(life.tick(at(22)), None);
         assert_eq!(life.tick(at(23)), Some(Command::Kill));
+    }
+
+    #[test]
+    fn a_worker_whose_silence_is_noticed_before_that_of_its_machine_keeps_its_lease() {
+        let mut life = remote();
+        life.watched(at(7), true);
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+        life.watched(at(9), false);
+        assert_eq!(life.tick(at(68)), None);
+        life.watched(at(68), true);
+        assert_eq!(life.apply(at(68), Event::Rejoined), Some(Command::Up));
+    }
+
+    #[test]
+    fn a_first_worker_of_another_machine_may_fail_to_connect_a_few_times() {
+        let mut life = WorkerLife::new(Duration::from_secs(60), false);
+        for failure in 1..=CRASH_LOOP {
+            assert_eq!(life.tick(at(u64::from(failure) * 40)), Some(Command::Spawn));
+            life.placed(true);
+            let ends = life.apply(at(u64::from(failure) * 40), Event::Exited);
+            let gives_up = ends == Some(Command::GiveUp(Cause::Died));
+            assert_eq!(gives_up, failure == CRASH_LOOP, "{ends:?}");
+        }
     }
 
     #[test]

@@ -80,6 +80,8 @@ metrics! {
     PADDED_COST = "jitney_batch_padded_cost_total", Kind::Counter, ["deployment"];
     /// Batches launched, by the reason for which they were closed.
     BATCHES = "jitney_batches_total", Kind::Counter, ["deployment", "reason"];
+    /// Items that were given to a second replica because the link of the first one was silent.
+    HEDGED_ITEMS = "jitney_hedged_items_total", Kind::Counter, ["deployment"];
     /// Answers in parts that ended, by outcome; `jitney_requests_total` counts them too.
     STREAMS = "jitney_streams_total", Kind::Counter, ["deployment", "outcome"];
     /// Seconds from the arrival of a request at the engine until the first part of its answer was handed to the connection.
@@ -126,6 +128,8 @@ metrics! {
     WANTED_REPLICAS = "jitney_wanted_replicas", Kind::Gauge, ["deployment"];
     /// Replicas that are loaded and answer.
     READY_REPLICAS = "jitney_ready_replicas", Kind::Gauge, ["deployment"];
+    /// How fast a replica computes batches, as learned: 1 is the median replica of its deployment, 0.1 takes ten times as long.
+    REPLICA_SPEED = "jitney_replica_speed", Kind::Level, ["deployment", "replica"];
     /// Workers that were lost or replaced: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, `broken`, `renewed` by a
     /// reload, `away` when its machine cannot be reached, `left` when its machine goes away.
     WORKERS_LOST = "jitney_workers_lost_total", Kind::Counter, ["deployment", "cause"];

@@ -4,6 +4,7 @@ mod asking;
 pub(crate) mod asks;
 mod demand;
 mod failures;
+mod learned;
 mod lost_inputs;
 mod meters;
 mod pauses;
@@ -15,13 +16,11 @@ use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
-use crate::engine::reply::ReplySender;
 use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
-use crate::engine::task::meters::{Meters, rounded};
-use crate::engine::task::pending::{End, Pending, Taken};
+use crate::engine::task::meters::Meters;
+use crate::engine::task::pending::{End, Pending, Taken, new_item};
 use crate::engine::task::timings::{expired, fail, timing};
-use crate::link::batch_end::BatchEnd;
 use crate::link::front::events::BatchEvent;
 use crate::link::front::link::Link;
 use crate::link::front::worker_event::WorkerEvent;
@@ -32,18 +31,15 @@ use crate::values::metadata::Metadata;
 use jitney_core::config::rules::Rules;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::policy::batch_policy::CloseReason;
-use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::{Action, Launch};
 use jitney_core::scheduler::admission::refusal::Refusal;
-use jitney_core::scheduler::item::{EndedItem, NewItem, RequestTerms};
+use jitney_core::scheduler::item::{EndedItem, RequestTerms};
 use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -206,6 +202,17 @@ impl Engine {
                 self.is_crash_looping = false;
                 self.scheduler.replica_up(now, replica, ReplicaClass::default());
             }
+            Inbound::Doubt(replica, true) => {
+                // What a model asks belongs to the replica that asks, so its items run on one replica at a time.
+                self.scheduler.doubt(replica, !self.asks.may_ask());
+            }
+            Inbound::Doubt(replica, false) => self.scheduler.trust(replica),
+            Inbound::Placed(replica, number, is_far) => {
+                self.meters.replica_up(replica, number);
+                if is_far {
+                    self.scheduler.replica_is_far(replica);
+                }
+            }
             Inbound::Retire(replica) => {
                 self.scheduler.retire(replica);
                 // Behind the last batch that it was sent: none can be on its way any more.
@@ -216,6 +223,7 @@ impl Engine {
             Inbound::Lost(replica, loss) => {
                 self.links.remove(&replica);
                 self.trials.remove(&replica);
+                self.meters.replica_lost(replica);
                 self.answered.retain(|_, answered| answered.replica != replica);
                 self.lost(now, replica, loss);
             }
@@ -304,6 +312,7 @@ impl Engine {
             answered.items += usize::from(matches!(result.outcome, ItemOutcome::Values(_) | ItemOutcome::End(..)));
         }
         let ItemResult { id, sequence, outcome } = result;
+        self.scheduler.answered_by(batch, id);
         let is_last = outcome.is_end();
         let mut launch = None;
         if !is_last {
@@ -361,31 +370,6 @@ impl Engine {
         }
     }
 
-    fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
-        let answered = self.answered.remove(&end.batch);
-        if let Some(answered) = answered.filter(|_| end.is_clean) {
-            self.scheduler.computed(end.batch, answered.items);
-            // Work that a device was given may be waited for while its outputs are encoded.
-            let computing = end.durations.predict + end.durations.encode;
-            self.scheduler.moved(end.batch, answered.bytes, computing);
-            self.meters.model_seconds.observe(end.durations.predict.as_secs_f64());
-        }
-        if end.is_out_of_memory
-            && let Some(most) = self.scheduler.too_large(now, end.batch)
-        {
-            self.warn_of_memory("a batch was", most);
-        }
-        self.scheduler.batch_ended(now, replica, end.batch, end.is_clean);
-        if self.trials.remove(&replica) {
-            report(&self.reports, WorkerEvent::Trial(replica, false));
-        }
-    }
-
-    fn warn_of_memory(&self, what: &str, most: usize) {
-        let name = &self.deployment;
-        tracing::warn!("{name}: {what} too large for the memory of its device; for a while at most {most} items");
-    }
-
     fn carry_out(&mut self, now: Time, action: Action<Pending>) {
         match action {
             Action::Launch(launch) => self.launch(now, &launch),
@@ -401,6 +385,7 @@ impl Engine {
                     link.cancel(item);
                 }
             }
+            Action::Slow(replica, factor) => report(&self.reports, WorkerEvent::Slow(replica, factor)),
             Action::Kill(replica) => {
                 let running = self.answered.iter().filter(|(_, answered)| answered.replica == replica);
                 let running = running.min_by_key(|(batch, _)| **batch).map(|(_, answered)| &answered.metadata[..]);
@@ -415,6 +400,7 @@ impl Engine {
     fn launch(&mut self, now: Time, launch: &Launch) {
         self.meters.batch_items.observe(launch.items.len() as f64);
         self.meters.batches[launch.reason as usize].inc();
+        self.meters.hedged_items.inc_by(launch.copies as u64);
         self.meters.batch_cost.inc_by(launch.load.units(Measure::Cost) as u64);
         self.meters.padded_cost.inc_by(launch.load.units(Measure::Padded) as u64);
         if !launch.held.is_zero() {
@@ -441,14 +427,6 @@ impl Engine {
         }
     }
 
-    fn show_learned(&self, now: Time) {
-        let (cost_model, traffic) = (self.scheduler.cost_model(), self.scheduler.traffic());
-        self.meters.launch_cost.set(rounded(cost_model.size_model().launch_s()));
-        self.meters.item_cost.set(rounded(cost_model.item_s()));
-        self.meters.arrival_rate.set(rounded(traffic.rate(now, cost_model.by_items())));
-        self.meters.returns.set(rounded(traffic.lags().median().map_or(0.0, |(share, _)| share)));
-    }
-
     fn show(&mut self, now: Time) {
         let most_waiting = self.scheduler.most_waiting(now).map_or(u64::MAX, |items| items as u64);
         self.published.set_most_waiting(most_waiting);
@@ -466,30 +444,6 @@ impl Engine {
         self.published.set_replicas(scheduler.replicas());
         self.publish_demand(now, queued);
     }
-}
-
-/// With `joins` the call says which items may share a step with it.
-fn new_item(mut call: Box<Call>, reply: ReplySender, joins: bool) -> NewItem<Pending> {
-    if joins {
-        call.key = key_number(&call.group);
-    }
-    // The frame of its batch names the method; the rest of the key is the scheduler's.
-    let method = call.group.of_method();
-    NewItem {
-        id: call.id,
-        group: std::mem::replace(&mut call.group, method),
-        cost: call.cost,
-        bytes: call.bytes(),
-        priority: call.priority,
-        timeout: call.timeout,
-        payload: Pending { call, reply, sequence: 0 },
-    }
-}
-
-/// A number that two items share if their group keys are equal. It is never 0.
-fn key_number(key: &GroupKey) -> u64 {
-    static KEYS: OnceLock<RandomState> = OnceLock::new();
-    KEYS.get_or_init(RandomState::new).hash_one(key).max(1)
 }
 
 fn report(reports: &mpsc::UnboundedSender<WorkerEvent>, message: WorkerEvent) {

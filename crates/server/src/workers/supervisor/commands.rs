@@ -40,8 +40,15 @@ impl Supervisor {
             }
             Command::Up => {
                 if let Some(link) = slot.link.clone() {
+                    let (number, is_far) = (slot.names().1.unwrap_or_default(), slot.at.is_some());
                     self.tell_engine(index, Inbound::Up(worker, link));
+                    self.tell_engine(index, Inbound::Placed(worker, number, is_far));
                 }
+            }
+            Command::Doubt(is_doubtful) => {
+                let what = if is_doubtful { "is silent, and gets nothing new" } else { "is heard again" };
+                tracing::info!("{}: its worker {what}", self.name(index));
+                self.tell_engine(index, Inbound::Doubt(worker, is_doubtful));
             }
             Command::Down(cause) => {
                 let loss = match cause {
