@@ -137,7 +137,7 @@ def test_a_killed_worker_of_a_stage_loses_nothing(serve: Serve, stage: str) -> N
 
 def test_a_chain_is_refused_while_a_later_stage_has_no_room(serve: Serve) -> None:
     small = ("mark.max_queued_items=4", "mark.max_batch_size=1", "mark.max_wait_s=60")
-    server = serve("passing_on.py", arguments=[word for one in small for word in ("--set", one)])
+    server = serve("passing_on.py", arguments=tuple(word for one in small for word in ("--set", one)))
     server.shut_gate()
     # Those for which the worker and the queue have no room are refused.
     held = [server.submit("/mark", f"held-{n}") for n in range(12)]
