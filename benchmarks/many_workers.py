@@ -3,7 +3,8 @@
 `light`: real workers of a model that sleeps. How soon they are ready, their memory, and requests per second.
 `idle`: links of workers that do nothing but answer pings. What they cost the front.
 
-`.venv/bin/python benchmarks/many_workers.py light idle`; `idle` needs the example `fake_worker` of `jitney-server`, built for release.
+`.venv/bin/python benchmarks/many_workers.py light idle` measures both. `idle` needs a release build of the example
+`fake_worker` of `jitney-server`.
 """
 
 import argparse
