@@ -13,6 +13,12 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The instant that is this much earlier.
+    #[must_use]
+    pub fn before(self, length: Duration) -> Time {
+        Time(self.0.saturating_sub(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// Seconds since the epoch, for arithmetic that does not need every nanosecond.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 * 1e-9

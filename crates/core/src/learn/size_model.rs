@@ -260,6 +260,25 @@ impl SizeModel {
         seconds.clamp(LEAST_S, MOST_S)
     }
 
+    /// Whether batches of this size were measured often enough for their own mean to count.
+    pub fn has_seen(&self, items: usize) -> bool {
+        self.sizes.get(index(items as f64)).is_some_and(|size| size.weight >= SIZE_BELIEVED_AFTER)
+    }
+
+    /// The largest size up to `most` that ends within `seconds`; 0 if one item takes longer.
+    pub fn within(&self, seconds: f64, most: usize) -> usize {
+        let (mut low, mut high) = (0, most);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.seconds(middle) <= seconds {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
     /// What it takes if it takes long, in seconds.
     pub fn upper(&self, items: usize) -> f64 {
         self.seconds(items) * (1.0 + self.scatter / 2.0)

@@ -8,8 +8,8 @@ use crate::request::GroupId;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// What moving a byte takes at least, there or back.
-const MOVING_S_PER_BYTE: f64 = 1e-10;
+/// What moving a byte takes at least, there or back, on this machine.
+pub const MOVING_S_PER_BYTE: f64 = 1e-10;
 /// No batch is closed by fewer bytes than these, there and back: so many fit into the caches, and a launch costs less.
 const LEAST_BYTES: f64 = 8e6;
 /// Batches that take less than this share of their moving to compute are halved, …
@@ -43,10 +43,11 @@ impl Limit {
 }
 
 impl TransferLimits {
-    /// A batch of a group with so many items, and bytes there and back, was computed in this time.
-    pub fn learn(&mut self, group: GroupId, items: usize, bytes: u64, computing: Duration) {
+    /// A batch of a group with so many items, and bytes there and back, was computed in this time, where moving a byte takes so
+    /// many seconds.
+    pub fn learn(&mut self, group: GroupId, items: usize, bytes: u64, computing: Duration, s_per_byte: f64) {
         let (bytes, each) = (bytes as f64, bytes as f64 / items.max(1) as f64);
-        let share = computing.as_secs_f64() / (bytes * MOVING_S_PER_BYTE).max(f64::MIN_POSITIVE);
+        let share = computing.as_secs_f64() / (bytes * s_per_byte).max(f64::MIN_POSITIVE);
         let is_moved = share < LITTLE && bytes > LEAST_BYTES;
         let Some(limit) = self.by_group.get_mut(&group) else {
             if is_moved {
@@ -93,7 +94,7 @@ mod tests {
             |transfer_limits: &TransferLimits| transfer_limits.enough(GROUP).map_or(waiting, |most| most.min(waiting));
         for _ in 0..100 {
             let items = items(transfer_limits);
-            transfer_limits.learn(GROUP, items, items as u64 * 2 * MEGABYTE, computing(items));
+            transfer_limits.learn(GROUP, items, items as u64 * 2 * MEGABYTE, computing(items), MOVING_S_PER_BYTE);
         }
         items(transfer_limits)
     }
@@ -129,41 +130,44 @@ mod tests {
     #[test]
     fn small_items_are_left_alone() {
         let mut transfer_limits = TransferLimits::default();
-        (0..100).for_each(|_| transfer_limits.learn(GROUP, 64, 64 * 2000, Duration::from_micros(5)));
-        (0..100).for_each(|_| transfer_limits.learn(GROUP, 0, 0, Duration::ZERO));
+        (0..100).for_each(|_| transfer_limits.learn(GROUP, 64, 64 * 2000, Duration::from_micros(5), MOVING_S_PER_BYTE));
+        (0..100).for_each(|_| transfer_limits.learn(GROUP, 0, 0, Duration::ZERO, MOVING_S_PER_BYTE));
         assert_eq!(transfer_limits.enough(GROUP), None);
     }
 
     #[test]
     fn one_group_does_not_speak_for_another() {
         let mut transfer_limits = TransferLimits::default();
-        (0..100).for_each(|_| transfer_limits.learn(GROUP, 64, 64 * MEGABYTE, Duration::ZERO));
-        (0..100).for_each(|_| transfer_limits.learn(GroupId(2), 64, 64 * 200, Duration::from_millis(5)));
+        (0..100).for_each(|_| transfer_limits.learn(GROUP, 64, 64 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE));
+        (0..100)
+            .for_each(|_| transfer_limits.learn(GroupId(2), 64, 64 * 200, Duration::from_millis(5), MOVING_S_PER_BYTE));
         assert_eq!((transfer_limits.enough(GROUP), transfer_limits.enough(GroupId(2))), (Some(8), None));
     }
 
     #[test]
     fn one_large_item_does_not_speak_for_many_small_ones() {
         let mut transfer_limits = TransferLimits::default();
-        (0..10).for_each(|_| transfer_limits.learn(GROUP, 64, 64 * MEGABYTE, Duration::ZERO));
+        (0..10).for_each(|_| transfer_limits.learn(GROUP, 64, 64 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE));
         assert_eq!(transfer_limits.enough(GROUP), Some(8));
-        transfer_limits.learn(GROUP, 1, 20 * MEGABYTE, Duration::ZERO);
+        transfer_limits.learn(GROUP, 1, 20 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE);
         assert_eq!(transfer_limits.enough(GROUP), Some(5));
-        transfer_limits.learn(GROUP, 64, 64 * MEGABYTE, Duration::ZERO);
+        transfer_limits.learn(GROUP, 64, 64 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE);
         assert_eq!(transfer_limits.enough(GROUP), Some(7));
     }
 
     #[test]
     fn an_item_that_is_too_large_rides_alone() {
         let mut transfer_limits = TransferLimits::default();
-        (0..100).for_each(|_| transfer_limits.learn(GROUP, 2, 200 * MEGABYTE, Duration::ZERO));
+        (0..100).for_each(|_| transfer_limits.learn(GROUP, 2, 200 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE));
         assert_eq!(transfer_limits.enough(GROUP), Some(1));
     }
 
     #[test]
     fn it_is_bounded() {
         let mut transfer_limits = TransferLimits::default();
-        (0..3000).for_each(|group| transfer_limits.learn(GroupId(group), 2, 200 * MEGABYTE, Duration::ZERO));
+        (0..3000).for_each(|group| {
+            transfer_limits.learn(GroupId(group), 2, 200 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE)
+        });
         assert!(transfer_limits.by_group.len() <= MOST_REMEMBERED);
     }
 }

@@ -91,8 +91,14 @@ pub struct View<'a> {
     pub lanes: &'a Lanes,
     /// Free replicas.
     pub idle: u32,
+    /// How many replicas like the one that gets the batch the free ones are worth, for what waits; their number if all are alike.
+    pub idle_worth: f64,
+    /// How many times as long as expected that replica takes for a batch; 1 if all are alike.
+    pub factor: f64,
     /// Replicas that work.
     pub replicas: u32,
+    /// How many usual replicas are as fast as all of them together.
+    pub power: f64,
     /// Launches in a row that have passed the lane with the oldest head.
     pub passes: u32,
     /// What batches take, of all groups together.
@@ -139,10 +145,10 @@ impl View<'_> {
     pub fn upper_with_one_more(&self, lane: LaneId) -> f64 {
         let cost_model = self.cost_model_of(lane);
         if cost_model.measure() == Measure::Items {
-            return cost_model.by_items().upper(self.lanes.lane(lane).len() + 1);
+            return self.factor * cost_model.by_items().upper(self.lanes.lane(lane).len() + 1);
         }
         let load = self.loads(lane).last().unwrap_or_default();
-        cost_model.upper(load.with(load.cost / load.items.max(1) as u64))
+        self.factor * cost_model.upper(load.with(load.cost / load.items.max(1) as u64))
     }
 
     /// Most items of a lane that may leave together.
@@ -170,14 +176,14 @@ impl View<'_> {
     /// The largest part of `most` items of a lane, at least one, that is done before its head is due; with the seconds that
     /// it takes.
     pub fn fit(&self, lane: LaneId, most: usize) -> (usize, f64) {
-        let (cost_model, slack) = (self.cost_model_of(lane), self.slack_s(lane));
+        let (cost_model, slack) = (self.cost_model_of(lane), self.slack_s(lane) / self.factor);
         if cost_model.measure() == Measure::Items {
             let items = cost_model.by_items().fit(slack, most);
-            return (items, cost_model.by_items().seconds(items));
+            return (items, self.factor * cost_model.by_items().seconds(items));
         }
         let in_time = |load: &BatchCost| load.items == 1 || cost_model.upper(*load) <= slack;
         let load = self.loads(lane).take(most).take_while(in_time).last().expect("a live lane holds something");
-        (load.items, cost_model.seconds(load))
+        (load.items, self.factor * cost_model.seconds(load))
     }
 
     /// When the next busy replica should be free, in seconds from now; `None` if none is busy.

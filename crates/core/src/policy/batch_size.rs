@@ -15,12 +15,13 @@ const MOST_DOUBT: f64 = 0.3;
 /// model does, and without it launches of a model that costs nothing would look free.
 const FRONT_S: f64 = 2e-4;
 
-/// The most of `waiting` in a lane that one launch takes: free replicas share what waits, but one each is left for the other
-/// lanes.
+/// The most of `waiting` in a lane that one launch takes: free replicas share what waits by their speed, but one each is left for
+/// the other lanes.
 pub fn share(view: &View, waiting: usize) -> usize {
     let others = view.lanes.len().saturating_sub(1);
-    let replicas = (view.idle as usize).saturating_sub(others).max(1);
-    waiting.div_ceil(replicas).min(view.lanes.limits().max_items)
+    let replicas = (view.idle_worth - others as f64).max(1.0);
+    // What a division leaves behind the comma must not make a batch larger by one.
+    ((waiting as f64 / replicas - 1e-9).ceil() as usize).min(view.lanes.limits().max_items)
 }
 
 /// How many of `waiting` to take: the size that makes the mean wait shortest. Free replicas share what waits; beyond that,
@@ -47,12 +48,14 @@ fn best_size(view: &View, size_model: &SizeModel, waiting: usize, rate: f64, mos
     let has_costs = view.group_models.cost_model().has_costs();
     let doubt = if has_costs { 0.0 } else { (size_model.scatter() - USUAL_SCATTER).clamp(0.0, MOST_DOUBT) };
     let front_s = |items| if items == most { most_s } else { FRONT_S };
-    size_model.best_size(most, doubt, |items, seconds| (seconds + front_s(items)) * (behind / items as f64 + 1.0))
+    size_model.best_size(most, doubt, |items, seconds| {
+        (view.factor * seconds + front_s(items)) * (behind / items as f64 + 1.0)
+    })
 }
 
 /// How many items are delayed by each second that a batch takes longer: those that wait, and those that come until none waits.
 pub fn behind(view: &View, size_model: &SizeModel, waiting: usize, most: usize, rate: f64) -> f64 {
-    let (limit, replicas) = (view.lanes.limits().max_items, f64::from(view.replicas));
+    let (limit, replicas) = (view.lanes.limits().max_items, view.power);
     let load = (CAUTION * rate / (replicas * size_model.best_rate(limit))).min(0.99);
     (waiting as f64 + rate * size_model.seconds(most) / replicas) / (replicas * (1.0 - load))
 }
@@ -61,5 +64,5 @@ pub fn behind(view: &View, size_model: &SizeModel, waiting: usize, most: usize, 
 pub fn is_lost(view: &View, lane: LaneId, size: usize, rate: f64) -> bool {
     let (cost_model, slack) = (view.cost_model_of(lane), view.slack_s(lane));
     let load = view.loads(lane).take(size).last().unwrap_or_default();
-    cost_model.upper(load) > slack || f64::from(view.replicas) * size as f64 / cost_model.seconds(load) < rate
+    view.factor * cost_model.upper(load) > slack || view.power * size as f64 / cost_model.seconds(load) < rate
 }

@@ -3,6 +3,7 @@
 use crate::learn::batch_cost::BatchCost;
 use crate::request::{BatchId, GroupId, ItemId, ReplicaClass, ReplicaId};
 use crate::time::Time;
+use std::time::Duration;
 
 /// What is known about a batch from its launch until its end. Its items are held by the replica.
 #[derive(Debug)]
@@ -31,6 +32,10 @@ pub struct Batch {
     pub runs_since: Option<Time>,
     /// Its replica was silent meanwhile, so how long it took says nothing about the model.
     pub was_doubtful: bool,
+    /// It was sent while the replica still had another batch: its way is hidden behind that one.
+    pub is_ahead: bool,
+    /// How long its worker had it, once that is known.
+    pub worked: Option<Duration>,
     /// The suspect that is computed alone in it.
     pub suspect: Option<ItemId>,
 }

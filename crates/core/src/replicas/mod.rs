@@ -4,6 +4,7 @@ pub mod batch;
 pub mod held_items;
 pub mod loss_history;
 pub mod open_sets;
+pub mod paces;
 pub mod pauses;
 pub mod quarantine;
 pub mod records;

@@ -18,6 +18,9 @@ pub enum Action<P> {
     Forget(ReplicaId, ItemId),
     /// End a replica: its batch has run for longer than `batch_timeout_s`.
     Kill(ReplicaId),
+    /// Write to the log that a replica has become slow: it takes this many times as long as the median one. It goes on, and is given
+    /// what it can do.
+    Slow(ReplicaId, f64),
 }
 
 /// A batch that leaves.

@@ -52,8 +52,20 @@ pub struct Explanation {
     /// Why there are as many replicas as there are; absent where their number is fixed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<Reasons>,
+    /// The replicas that are faster or slower than most. The engine adds them: the scheduler does not know their numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unequal_replicas: Vec<ReplicaSeen>,
     /// The last batches, newest first.
     pub last_batches: Vec<BatchSeen>,
+}
+
+/// A replica that is faster or slower than most of its deployment.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ReplicaSeen {
+    /// Its number among the replicas of the deployment.
+    pub replica: u32,
+    /// 1 is the median replica; 0.1 takes ten times as long.
+    pub speed: f64,
 }
 
 /// What has been learned of one group of items that may share batches.
@@ -178,6 +190,7 @@ impl<P: Payload> Scheduler<P> {
             side_by_side,
             groups: self.groups_seen(now),
             scaling: None,
+            unequal_replicas: Vec::new(),
             last_batches: self.decisions.newest_first().map(|decision| BatchSeen::new(now, decision)).collect(),
         }
     }

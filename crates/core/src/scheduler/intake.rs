@@ -224,7 +224,7 @@ impl<P: Payload> Scheduler<P> {
             suspects: self.quarantine.len(),
             is_empty: self.lanes.is_empty(),
             max_batch_size: enough,
-            replicas: (self.replicas.len() as u32).max(1),
+            replicas: (self.replicas.power().round() as u32).max(1),
             idle: self.replicas.idle().is_some(),
             allowed: self.allowed(now, priority),
             size_model: group_models.all(),

@@ -1,6 +1,7 @@
 //! Which batch leaves next. The policy says when a batch leaves and which items it takes.
 
 mod joining;
+mod placing;
 
 use crate::learn::batch_cost::BatchCost;
 use crate::policy::batch_policy::{CloseReason, Decision, MOST_PASSES, View};
@@ -11,6 +12,7 @@ use crate::request::{BatchId, GroupId, ItemId, ReplicaId};
 use crate::scheduler::action::{Action, Launch};
 use crate::scheduler::admission::hopeless::hopeless_head;
 use crate::scheduler::item::{Payload, Stage};
+use crate::scheduler::launch::placing::Place;
 use crate::scheduler::state::Scheduler;
 use crate::tables::outcome::Outcome;
 use crate::time::Time;
@@ -38,22 +40,37 @@ impl<P: Payload> Scheduler<P> {
             }
             return None;
         }
-        let Some(replica) = self.replicas.idle() else {
-            return self.launch_ahead(now);
+        let (replica, most) = match self.place(now) {
+            Place::Here(replica) => (replica, usize::MAX),
+            Place::Trial(replica) => (replica, 1),
+            Place::LeftToBusy(idle, _) if self.quarantine.is_ready() => return self.launch_suspect(now, idle),
+            Place::LeftToBusy(_, until) => return self.hold(now, until),
+            Place::AllBusy(almost_free) => {
+                let launch = self.launch_ahead(now);
+                if launch.is_none() {
+                    self.ask_again = almost_free.unwrap_or(self.ask_again);
+                }
+                return launch;
+            }
         };
         self.shed(now);
         if let Some(refused) = self.pending.pop_front() {
             return Some(refused);
         }
-        match self.ask(now, |policy, view| policy.decide(view)) {
-            Decision::Launch { lane, size, reason } => Some(self.launch_lane(now, replica, lane, size, reason)),
-            Decision::AskAgain(_) if self.quarantine.is_ready() => self.launch_suspect(now, replica),
-            Decision::AskAgain(at) => {
-                (self.ask_again, self.has_news) = (at, false);
-                self.held_since.get_or_insert(now);
-                None
+        match self.ask_for(now, replica, |policy, view| policy.decide(view)) {
+            Decision::Launch { lane, size, reason } => {
+                let reason = if size > most { CloseReason::Share } else { reason };
+                Some(self.launch_lane(now, replica, lane, size.min(most), reason))
             }
+            Decision::AskAgain(_) if self.quarantine.is_ready() => self.launch_suspect(now, replica),
+            Decision::AskAgain(at) => self.hold(now, at),
         }
+    }
+
+    fn hold(&mut self, now: Time, until: Time) -> Option<Action<P>> {
+        (self.ask_again, self.has_news) = (until, false);
+        self.held_since.get_or_insert(now);
+        None
     }
 
     fn launch_suspect(&mut self, now: Time, replica: ReplicaId) -> Option<Action<P>> {
@@ -69,7 +86,7 @@ impl<P: Payload> Scheduler<P> {
         if self.quarantine.is_ready() {
             return None;
         }
-        let replica = self.replicas.ready_for_ahead()?;
+        let replica = self.ready_for_ahead(now)?;
         let (lane, size) = self.ask(now, |policy, view| policy.ahead(view))?;
         // A lane that goes ahead of its turn again and again would starve the lanes with older heads.
         if self.lanes.by_rank().next() != Some(lane) && self.passes >= MOST_PASSES {
@@ -137,10 +154,12 @@ impl<P: Payload> Scheduler<P> {
             copies += usize::from(!entry.copies.is_empty());
             costs.push((*item, entry.waiting.cost));
         }
-        let class = self.replicas.class(replica).unwrap_or_default();
+        let (class, pace) = self.replicas.kind(replica);
+        let class = class.unwrap_or_default();
         let group_models = self.models.of(Some(class));
         let cost_model = group.map_or(group_models.cost_model(), |group| group_models.cost_model_of(group));
-        let takes = Duration::from_secs_f64(cost_model.seconds(load));
+        let takes = Duration::from_secs_f64(cost_model.seconds(load) * pace.factor);
+        self.paces.launched(replica);
         let suspect = items.first().copied().filter(|_| reason == CloseReason::Suspect);
         let batch = Batch {
             id,
@@ -155,6 +174,8 @@ impl<P: Payload> Scheduler<P> {
             progressed: None,
             runs_since: None,
             was_doubtful: false,
+            is_ahead: false,
+            worked: None,
             suspect,
         };
         self.batches.insert(id, batch);
@@ -162,10 +183,13 @@ impl<P: Payload> Scheduler<P> {
             self.replicas.join(replica, id, costs);
             true
         } else {
-            self.replicas.launch(replica, id, costs, takes, suspect.is_some(), now)
+            let ways = self.paces.both_ways(replica);
+            self.replicas.launch(replica, id, costs, takes, ways, suspect.is_some(), now)
         };
         if runs {
             self.run_batch(id, now);
+        } else if let Some(batch) = self.batches.get_mut(&id) {
+            batch.is_ahead = true;
         }
         let held = self.held_since.take().map_or(Duration::ZERO, |since| now - since);
         self.decisions.add(LaunchDecision { at: now, items: items.len(), left: self.lanes.items(), held, reason });

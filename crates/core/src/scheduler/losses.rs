@@ -51,6 +51,7 @@ impl<P: Payload> Scheduler<P> {
     pub fn replica_lost(&mut self, now: Time, id: ReplicaId, loss: Loss) {
         self.has_news = true;
         self.open_sets.remove(id);
+        self.paces.remove(id);
         for (turn, held) in self.replicas.remove(id).into_iter().enumerate() {
             // Workers say that a batch has started only where it matters, which saves a message per batch: where items may
             // run again, the batch that was running is taken to have started. In an open set all of them run.

@@ -3,24 +3,47 @@
 pub mod steps;
 
 use crate::learn::batch_cost::BatchCost;
+use crate::learn::transfer_limit::MOVING_S_PER_BYTE;
 use crate::queue::group_key::GroupKey;
 use crate::replicas::batch::Batch;
-use crate::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
+use crate::replicas::paces::link_way::LinkWay;
+use crate::replicas::paces::replica_pace::Measured;
+use crate::request::{BatchId, GroupId, ItemId, ReplicaClass, ReplicaId};
+use crate::scheduler::action::Action;
 use crate::scheduler::item::{EndedItem, Payload, Stage};
 use crate::scheduler::state::{Availability, Scheduler};
 use crate::tables::outcome::Outcome;
 use crate::time::Time;
 use std::time::Duration;
 
+/// Batches after which a duration that the line through all sizes predicts is compared with what came.
+const SURE_AFTER: u64 = 32;
+
 impl<P: Payload> Scheduler<P> {
     /// A replica is loaded and idle.
     pub fn replica_up(&mut self, now: Time, id: ReplicaId, class: ReplicaClass) {
         self.replicas.add(id, class, now);
+        self.paces.add(id);
         if self.rules.joins {
             self.open_sets.add(id);
         }
         self.availability = Availability::Ready;
         self.has_news = true;
+    }
+
+    /// The link to a replica that is up leaves this machine: what the way takes is learned.
+    pub fn replica_is_far(&mut self, id: ReplicaId) {
+        self.paces.set_far(id);
+    }
+
+    /// Treats all replicas as alike whatever they take. A simulation compares with it.
+    pub fn treat_replicas_alike(&mut self) {
+        self.paces.turn_off();
+    }
+
+    /// What is believed of each replica's speed: how many times as long as the median one it takes.
+    pub fn factors(&self) -> impl Iterator<Item = (ReplicaId, f64)> + '_ {
+        self.paces.factors()
     }
 
     /// A replica will end when it has finished what it holds: it gets nothing more.
@@ -125,7 +148,7 @@ impl<P: Payload> Scheduler<P> {
         if let Some(group) = batch.group {
             if is_clean {
                 if let Some(since) = finished.ran_since {
-                    self.models.learn_of(batch.class).learn(group, batch.computed, now - since);
+                    self.learn_pace(&batch, group, now - since);
                 }
                 self.memory_limits.fitted(group, batch.computed.items, self.rules.batch.max_items);
             }
@@ -146,12 +169,48 @@ impl<P: Payload> Scheduler<P> {
         }
     }
 
-    /// The bytes of a batch's answers, and how long it took to compute once its inputs were there.
-    pub fn moved(&mut self, id: BatchId, answers: u64, computing: Duration) {
-        if let Some(batch) = self.batches.get(&id).filter(|_| self.policy.learns_transfer_limits())
-            && let Some(group) = batch.group
-        {
-            self.transfer_limits.learn(group, batch.size, batch.bytes.saturating_add(answers), computing);
+    /// What a batch took teaches how fast its replica is, and what batches take on a usual one.
+    fn learn_pace(&mut self, batch: &Batch, group: GroupId, took: Duration) {
+        let mut length = took;
+        if let Some(way) = self.paces.way_mut(batch.replica) {
+            // The front's time holds the way, which is not the model's.
+            let Some(worked) = batch.worked else { return };
+            if !batch.is_ahead {
+                way.learn(took.saturating_sub(worked), batch.bytes);
+            }
+            length = worked;
+        }
+        let group_models = self.models.of(Some(batch.class));
+        let cost_model = group_models.cost_model_of(group);
+        let size_model = cost_model.size_model();
+        let (expected, scatter) = (cost_model.seconds(batch.computed), size_model.scatter());
+        // A line through many sizes says enough of one that was never seen: a trial is one item.
+        let is_sure = || size_model.has_line() && size_model.count() >= SURE_AFTER;
+        if size_model.is_known() && (size_model.has_seen(batch.computed.units(cost_model.measure())) || is_sure()) {
+            let one_s = group_models.all().seconds(1);
+            let measured = self.paces.learn(batch.replica, length.as_secs_f64(), expected, scatter, one_s);
+            if let Some(Measured { pace, is_slow }) = measured {
+                // A lead shorter than the end of a batch is uncertain would bind items too early, half of the time.
+                let uncertain = Duration::from_secs_f64(expected * pace.factor * scatter);
+                let lead = Some(self.paces.both_ways(batch.replica)).filter(|&lead| lead > uncertain);
+                self.replicas.set_pace(batch.replica, pace, lead.unwrap_or_default());
+                self.pending.extend(is_slow.map(|factor| Action::Slow(batch.replica, factor)));
+            }
+        }
+        let factor = self.paces.of(batch.replica).factor;
+        self.models.learn_of(batch.class).learn(group, batch.computed, length.div_f64(factor));
+    }
+
+    /// The bytes of a batch's answers, how long it took to compute once its inputs were there, and how long its worker had it.
+    pub fn moved(&mut self, id: BatchId, answers: u64, computing: Duration, worked: Duration) {
+        let Some(batch) = self.batches.get_mut(&id) else { return };
+        batch.worked = Some(worked);
+        batch.bytes = batch.bytes.saturating_add(answers);
+        let learns = self.policy.learns_transfer_limits();
+        if let Some(group) = batch.group.filter(|_| learns) {
+            let measured = self.paces.way(batch.replica).map_or(0.0, LinkWay::s_per_byte);
+            let s_per_byte = if measured > 0.0 { measured } else { MOVING_S_PER_BYTE };
+            self.transfer_limits.learn(group, batch.size, batch.bytes, computing, s_per_byte);
         }
     }
 

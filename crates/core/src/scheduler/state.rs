@@ -13,6 +13,7 @@ use crate::policy::decisions::Decisions;
 use crate::queue::lanes::Lanes;
 use crate::replicas::batch::Batch;
 use crate::replicas::open_sets::OpenSets;
+use crate::replicas::paces::replica_pace::{Pace, ReplicaPaces};
 use crate::replicas::pauses::Pauses;
 use crate::replicas::quarantine::Quarantine;
 use crate::replicas::replicas::Replicas;
@@ -54,6 +55,8 @@ pub struct Scheduler<P: Payload> {
     pub(super) queued_bytes: u64,
     pub(super) deadlines: BTreeSet<(Time, ItemId)>,
     pub(super) replicas: Replicas<P::Input>,
+    /// How fast each replica is, and how far away.
+    pub(super) paces: ReplicaPaces,
     /// What replicas hold whose items join and leave one by one; empty for all other deployments.
     pub(super) open_sets: OpenSets,
     /// Items whose clients do not read.
@@ -100,6 +103,7 @@ impl<P: Payload> Scheduler<P> {
             queued_bytes: 0,
             deadlines: BTreeSet::new(),
             replicas: Replicas::default(),
+            paces: ReplicaPaces::default(),
             open_sets: OpenSets::default(),
             pauses: Pauses::default(),
             batches: FxHashMap::default(),
@@ -201,12 +205,36 @@ impl<P: Payload> Scheduler<P> {
 
     /// Asks the policy about what there is now.
     pub(super) fn ask<R>(&mut self, now: Time, question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R) -> R {
-        let group_models = self.models.of(self.replicas.next_class());
+        self.ask_with(now, self.replicas.next(), self.replicas.idle_count() as u32, question)
+    }
+
+    /// Asks the policy about a batch for this replica, which is idle or will be when the batch is there.
+    pub(super) fn ask_for<R>(
+        &mut self,
+        now: Time,
+        replica: ReplicaId,
+        question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R,
+    ) -> R {
+        self.ask_with(now, Some(replica), (self.replicas.idle_count() as u32).max(1), question)
+    }
+
+    fn ask_with<R>(
+        &mut self,
+        now: Time,
+        replica: Option<ReplicaId>,
+        idle: u32,
+        question: impl FnOnce(&mut dyn BatchPolicy, &View) -> R,
+    ) -> R {
+        let (class, pace) = replica.map_or((None, Pace::USUAL), |id| self.replicas.kind(id));
+        let group_models = self.models.of(class);
         let view = View {
             now,
             lanes: &self.lanes,
-            idle: self.replicas.idle_count() as u32,
+            idle,
+            idle_worth: self.idle_worth(pace, group_models.all()),
+            factor: pace.factor,
             replicas: self.replicas.len() as u32,
+            power: self.replicas.power(),
             passes: self.passes,
             size_model: group_models.all(),
             group_models,

@@ -128,6 +128,8 @@ metrics! {
     WANTED_REPLICAS = "jitney_wanted_replicas", Kind::Gauge, ["deployment"];
     /// Replicas that are loaded and answer.
     READY_REPLICAS = "jitney_ready_replicas", Kind::Gauge, ["deployment"];
+    /// How fast a replica computes batches, as learned: 1 is the median replica of its deployment, 0.1 takes ten times as long.
+    REPLICA_SPEED = "jitney_replica_speed", Kind::Level, ["deployment", "replica"];
     /// Workers that were lost or replaced: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, `broken`, `renewed` by a
     /// reload, `away` when its machine cannot be reached, `left` when its machine goes away.
     WORKERS_LOST = "jitney_workers_lost_total", Kind::Counter, ["deployment", "cause"];

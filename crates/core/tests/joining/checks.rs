@@ -40,7 +40,7 @@ impl World {
                 self.hold(is_right, || format!("{item:?} failed with {outcome:?}, not {foreseen:?}"));
                 self.end(&ended, Some(outcome));
             }
-            Action::Forget(..) => {}
+            Action::Forget(..) | Action::Slow(..) => {}
             Action::Kill(id) => {
                 let sign = self.oldest_sign(id);
                 let is_hang = sign.is_some_and(|sign| sign + self.rules.batch_timeout <= self.now);

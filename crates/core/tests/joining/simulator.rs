@@ -286,6 +286,7 @@ impl Simulation {
                     worker.active.iter_mut().filter(|one| one.id == item).for_each(|one| one.left = 1);
                 }
                 Action::Kill(id) => panic!("{id:?} does not hang"),
+                Action::Slow(id, _) => panic!("{id:?} has no batches that could be slow"),
             }
         }
     }

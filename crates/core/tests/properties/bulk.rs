@@ -87,7 +87,7 @@ fn run(policy: PolicyChoice, replicas: u32, phases: &[&[Kind]]) -> (Vec<Left>, S
         let Kind { bytes, computing } = kinds[group_of(done.items[0])];
         let moved = done.items.len() as u64 * bytes;
         now = now + computing + Duration::from_nanos(moved);
-        scheduler.moved(done.batch, moved, computing);
+        scheduler.moved(done.batch, moved, computing, computing);
         done.items.iter().for_each(|&id| _ = scheduler.item_ended(done.batch, id));
         scheduler.batch_ended(now, done.replica, done.batch, true);
     }

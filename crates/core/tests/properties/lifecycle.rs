@@ -178,7 +178,7 @@ fn failed_alone(scheduler: &mut Scheduler<Input>, at: Time) -> Vec<u64> {
     let failed = actions.filter_map(|action| match action {
         Action::Fail(ended, Outcome::WorkerLost) if ended.hung_alone => Some(ended.id.0),
         Action::Fail(..) | Action::Launch(_) => panic!("{action:?}"),
-        Action::Forget(..) | Action::Kill(_) => None,
+        Action::Forget(..) | Action::Kill(_) | Action::Slow(..) => None,
     });
     failed.collect()
 }

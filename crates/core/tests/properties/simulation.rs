@@ -239,7 +239,7 @@ impl Simulation {
                     }
                 }
                 Action::Fail(..) => self.seen.failed += 1,
-                Action::Forget(..) => {}
+                Action::Forget(..) | Action::Slow(..) => {}
                 Action::Kill(replica) => self.at(Duration::ZERO, Event::Die(replica)),
             }
         }

@@ -305,7 +305,7 @@ impl World {
     pub(crate) fn batch_done(&mut self, replica: ReplicaId, id: BatchId, is_clean: bool) {
         if is_clean && let Some(batch) = self.batches.get(&id) {
             let (answer, computing) = self.work;
-            self.scheduler.moved(id, answer * batch.items.len() as u64, computing);
+            self.scheduler.moved(id, answer * batch.items.len() as u64, computing, computing);
         }
         self.scheduler.batch_ended(self.now, replica, id, is_clean);
         if let Some(held) = self.replicas.get_mut(&replica)

@@ -90,6 +90,11 @@ impl Telemetry {
         self.levels[metric.0.name].with_label_values(labels)
     }
 
+    /// The levels of this row, where label values come and go.
+    pub fn levels(&self, metric: metrics::Level) -> GaugeVec {
+        self.levels[metric.0.name].clone()
+    }
+
     /// The histogram of this row with these label values.
     pub fn histogram(&self, metric: metrics::Histogram, labels: &[&str]) -> prometheus::Histogram {
         self.histograms[metric.0.name].with_label_values(labels)

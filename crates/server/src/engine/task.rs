@@ -4,6 +4,7 @@ mod asking;
 pub(crate) mod asks;
 mod demand;
 mod failures;
+mod learned;
 mod lost_inputs;
 mod meters;
 mod pauses;
@@ -17,10 +18,9 @@ use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
-use crate::engine::task::meters::{Meters, rounded};
+use crate::engine::task::meters::Meters;
 use crate::engine::task::pending::{End, Pending, Taken, new_item};
 use crate::engine::task::timings::{expired, fail, timing};
-use crate::link::batch_end::BatchEnd;
 use crate::link::front::events::BatchEvent;
 use crate::link::front::link::Link;
 use crate::link::front::worker_event::WorkerEvent;
@@ -207,6 +207,12 @@ impl Engine {
                 self.scheduler.doubt(replica, !self.asks.may_ask());
             }
             Inbound::Doubt(replica, false) => self.scheduler.trust(replica),
+            Inbound::Placed(replica, number, is_far) => {
+                self.meters.replica_up(replica, number);
+                if is_far {
+                    self.scheduler.replica_is_far(replica);
+                }
+            }
             Inbound::Retire(replica) => {
                 self.scheduler.retire(replica);
                 // Behind the last batch that it was sent: none can be on its way any more.
@@ -217,6 +223,7 @@ impl Engine {
             Inbound::Lost(replica, loss) => {
                 self.links.remove(&replica);
                 self.trials.remove(&replica);
+                self.meters.replica_lost(replica);
                 self.answered.retain(|_, answered| answered.replica != replica);
                 self.lost(now, replica, loss);
             }
@@ -363,31 +370,6 @@ impl Engine {
         }
     }
 
-    fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
-        let answered = self.answered.remove(&end.batch);
-        if let Some(answered) = answered.filter(|_| end.is_clean) {
-            self.scheduler.computed(end.batch, answered.items);
-            // Work that a device was given may be waited for while its outputs are encoded.
-            let computing = end.durations.predict + end.durations.encode;
-            self.scheduler.moved(end.batch, answered.bytes, computing);
-            self.meters.model_seconds.observe(end.durations.predict.as_secs_f64());
-        }
-        if end.is_out_of_memory
-            && let Some(most) = self.scheduler.too_large(now, end.batch)
-        {
-            self.warn_of_memory("a batch was", most);
-        }
-        self.scheduler.batch_ended(now, replica, end.batch, end.is_clean);
-        if self.trials.remove(&replica) {
-            report(&self.reports, WorkerEvent::Trial(replica, false));
-        }
-    }
-
-    fn warn_of_memory(&self, what: &str, most: usize) {
-        let name = &self.deployment;
-        tracing::warn!("{name}: {what} too large for the memory of its device; for a while at most {most} items");
-    }
-
     fn carry_out(&mut self, now: Time, action: Action<Pending>) {
         match action {
             Action::Launch(launch) => self.launch(now, &launch),
@@ -403,6 +385,7 @@ impl Engine {
                     link.cancel(item);
                 }
             }
+            Action::Slow(replica, factor) => report(&self.reports, WorkerEvent::Slow(replica, factor)),
             Action::Kill(replica) => {
                 let running = self.answered.iter().filter(|(_, answered)| answered.replica == replica);
                 let running = running.min_by_key(|(batch, _)| **batch).map(|(_, answered)| &answered.metadata[..]);
@@ -442,14 +425,6 @@ impl Engine {
         if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
             report(&self.reports, WorkerEvent::Trial(launch.replica, true));
         }
-    }
-
-    fn show_learned(&self, now: Time) {
-        let (cost_model, traffic) = (self.scheduler.cost_model(), self.scheduler.traffic());
-        self.meters.launch_cost.set(rounded(cost_model.size_model().launch_s()));
-        self.meters.item_cost.set(rounded(cost_model.item_s()));
-        self.meters.arrival_rate.set(rounded(traffic.rate(now, cost_model.by_items())));
-        self.meters.returns.set(rounded(traffic.lags().median().map_or(0.0, |(share, _)| share)));
     }
 
     fn show(&mut self, now: Time) {

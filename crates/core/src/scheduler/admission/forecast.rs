@@ -12,6 +12,8 @@ const SHARE_OF_TARGET: f64 = 0.75;
 /// A request enters if its predicted latency is at most this many targets. A lower number would refuse requests that would be
 /// in time, because predictions scatter; items that wait are checked again before each launch.
 const ALLOWED_TARGETS: f64 = 1.5;
+/// No deployment is taken to be slower than this many usual replicas.
+const MIN_POWER: f64 = 1.0 / 16.0;
 /// The most waiting items for which it is asked whether a further one would be late.
 const MOST_SEARCHED: usize = 1 << 16;
 
@@ -57,7 +59,7 @@ impl Forecast {
         let beside = (before.items - own) as f64 / size as f64 + others as f64 * (1.0 - 1.0 / size as f64) / 2.0;
         let ahead = (own / size) as f64 + beside.max(others as f64);
         let batch = size_model.seconds(size) * weight;
-        let wait = frees + ahead * batch / f64::from(view.replicas.max(1));
+        let wait = frees + ahead * batch / view.power.max(MIN_POWER);
         let joins = (own % size + 1) as f64 + view.traffic.rate(view.now, size_model) * frees;
         let own_batch = size_model.seconds((joins as usize).clamp(1, size)) * weight;
         let latency = wait + own_batch.max(cost_model.seconds(BatchCost::one(cost)));

@@ -26,6 +26,7 @@ impl World {
             Action::Fail(ended, outcome) => self.failed(&ended, outcome, &forgotten),
             Action::Forget(..) => {}
             Action::Kill(replica) => self.killed(replica),
+            Action::Slow(..) => {}
         }
     }
 

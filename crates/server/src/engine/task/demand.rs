@@ -8,6 +8,9 @@ use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
 use std::time::Duration;
 
+/// Most unequal replicas that are shown.
+const MOST_REPLICAS_SHOWN: usize = 64;
+
 impl Engine {
     /// Why a request cannot wait until the deployment, which has no replica because it was not used, has one.
     pub(super) fn asleep(&self, timeout: Option<Duration>) -> Option<Refusal> {
@@ -30,7 +33,12 @@ impl Engine {
     /// What was learned and decided.
     pub(super) fn explain(&mut self, now: Time) -> Explanation {
         let scaling = self.published.demand().reasons();
-        Explanation { scaling, ..self.scheduler.explain(now) }
+        let factors = self.scheduler.factors().filter(|(_, factor)| *factor != 1.0);
+        let mut unequal_replicas: Vec<_> =
+            factors.filter_map(|(replica, factor)| self.meters.replica_seen(replica, factor)).collect();
+        unequal_replicas.sort_by_key(|seen| seen.replica);
+        unequal_replicas.truncate(MOST_REPLICAS_SHOWN);
+        Explanation { scaling, unequal_replicas, ..self.scheduler.explain(now) }
     }
 
     /// Counts an item that ends so, if a further replica would have computed it.

@@ -3,9 +3,12 @@
 use crate::base::telemetry::Telemetry;
 use crate::values::answer::Usage;
 use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::request::ReplicaId;
+use jitney_core::scheduler::explanation::ReplicaSeen;
 use jitney_core::scheduler::results::steps::Step;
 use jitney_core::tables::metrics;
-use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
+use prometheus::{Gauge, GaugeVec, Histogram, IntCounter, IntGauge};
+use rustc_hash::FxHashMap;
 
 /// The metrics that one engine writes.
 #[derive(Debug)]
@@ -27,6 +30,10 @@ pub(super) struct Meters {
     pub(super) item_cost: Gauge,
     pub(super) arrival_rate: Gauge,
     pub(super) returns: Gauge,
+    replica_speed: GaugeVec,
+    /// The number of each replica that is up among those of its deployment.
+    replicas: FxHashMap<ReplicaId, u32>,
+    deployment: String,
     pub(super) parts: IntCounter,
     pub(super) paused_items: IntGauge,
     /// Tokens of inputs and of answers.
@@ -82,6 +89,9 @@ impl Meters {
             item_cost: level(metrics::ITEM_COST),
             arrival_rate: level(metrics::ARRIVAL_RATE),
             returns: level(metrics::RETURNS),
+            replica_speed: telemetry.levels(metrics::REPLICA_SPEED),
+            replicas: FxHashMap::default(),
+            deployment: deployment.to_owned(),
             parts: counter(metrics::PARTS),
             paused_items: gauge(metrics::PAUSED_ITEMS),
             tokens: ["input", "output"].map(|kind| telemetry.counter(metrics::TOKENS, &[deployment, kind])),
@@ -93,6 +103,33 @@ impl Meters {
                 active_items: gauge(metrics::ACTIVE_ITEMS),
             }),
         }
+    }
+
+    /// A replica is up which has this number among those of its deployment.
+    pub(super) fn replica_up(&mut self, replica: ReplicaId, number: u32) {
+        self.replicas.insert(replica, number);
+    }
+
+    /// A replica is lost.
+    pub(super) fn replica_lost(&mut self, replica: ReplicaId) {
+        if let Some(number) = self.replicas.remove(&replica) {
+            // It is not there if no speed was learned.
+            let _ = self.replica_speed.remove_label_values(&[&self.deployment, &number.to_string()]);
+        }
+    }
+
+    /// A replica takes this many times as long as the median one.
+    pub(super) fn show_factor(&self, replica: ReplicaId, factor: f64) {
+        if let Some(number) = self.replicas.get(&replica) {
+            let labels = [&self.deployment, &number.to_string()];
+            self.replica_speed.with_label_values(&labels).set(rounded(1.0 / factor));
+        }
+    }
+
+    /// The same, as `/config` shows it.
+    pub(super) fn replica_seen(&self, replica: ReplicaId, factor: f64) -> Option<ReplicaSeen> {
+        let number = *self.replicas.get(&replica)?;
+        Some(ReplicaSeen { replica: number, speed: (1e3 / factor).round() / 1e3 })
     }
 
     /// An item has ended whose model counted so many tokens.

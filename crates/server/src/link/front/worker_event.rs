@@ -31,6 +31,8 @@ pub enum WorkerEvent {
     Stacks(ReplicaId, String),
     /// A suspect begins to run alone in a worker, or has run.
     Trial(ReplicaId, bool),
+    /// A worker has become slow: its batches take this many times as long as those of the median replica.
+    Slow(ReplicaId, f64),
     /// A worker's process has ended, in this way.
     Exited(ReplicaId, String, Loss),
     /// The files of the targets have changed.
@@ -54,6 +56,7 @@ impl WorkerEvent {
             | WorkerEvent::Hung(worker, _)
             | WorkerEvent::Stacks(worker, _)
             | WorkerEvent::Trial(worker, _)
+            | WorkerEvent::Slow(worker, _)
             | WorkerEvent::Printed(worker, _, _, _)
             | WorkerEvent::Exited(worker, _, _) => Some(*worker),
             WorkerEvent::FilesChanged | WorkerEvent::Agent(..) => None,

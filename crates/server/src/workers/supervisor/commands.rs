@@ -40,7 +40,9 @@ impl Supervisor {
             }
             Command::Up => {
                 if let Some(link) = slot.link.clone() {
+                    let (number, is_far) = (slot.names().1.unwrap_or_default(), slot.at.is_some());
                     self.tell_engine(index, Inbound::Up(worker, link));
+                    self.tell_engine(index, Inbound::Placed(worker, number, is_far));
                 }
             }
             Command::Doubt(is_doubtful) => {

@@ -57,6 +57,7 @@ impl Supervisor {
             }
             WorkerEvent::Message(_, kind, body) => self.message(index, kind, &body)?,
             WorkerEvent::Served(_) => self.event(index, Event::Served)?,
+            WorkerEvent::Slow(_, factor) => self.slow(index, factor),
             WorkerEvent::Trial(_, begins) => self.event(index, Event::Trial(begins))?,
             WorkerEvent::Hung(_, requests) => {
                 self.slots[index].hung_requests = requests;
@@ -79,6 +80,17 @@ impl Supervisor {
         }
         self.publish();
         Ok(())
+    }
+
+    fn slow(&self, index: usize, factor: f64) {
+        let (name, (deployment, replica)) = (self.name(index), self.slots[index].names());
+        let host = self.slots[index].at.as_ref().map(|at| &*at.host);
+        tracing::warn!(
+            deployment,
+            replica,
+            host,
+            "{name}: slow: its batches take {factor:.1} times as long as usual; it gets fewer items, and is not replaced; look at its device"
+        );
     }
 
     pub(super) fn exited(&mut self, index: usize, how: &str, loss: Loss) -> Result<(), Fatal> {
