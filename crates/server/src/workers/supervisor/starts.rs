@@ -11,7 +11,7 @@ use jitney_core::supervisor::event::Event;
 
 /// So many workers start at once although none is up.
 const FIRST_STARTS: usize = 8;
-/// So many workers that have not connected yet may be starting. More could be taken for strangers: the port for workers ends the
+/// So many workers that have not connected yet may be starting. With more of them, one could be refused: the port for workers ends the
 /// oldest of 64 connections that have proven nothing.
 const MOST_CONNECTING: usize = 48;
 

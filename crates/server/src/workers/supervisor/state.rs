@@ -180,7 +180,7 @@ impl Supervisor {
             }
         }
         let all_gone = async {
-            // Nobody reports the end of a worker that is away with its agent; both end with their lease.
+            // No agent reports the end of a worker that is away with its machine; both end with their lease.
             let is_seen = |slot: &Slot| slot.at.as_ref().is_none_or(|at| self.agents.is_there(&at.agent));
             while self.slots.iter().any(|slot| slot.is_running && is_seen(slot)) {
                 if let Some(index) = self.events.recv().await.and_then(|event| self.ended(&event)) {
