@@ -64,8 +64,11 @@ class _Engine:
         config: str | None,
         log_level: str,
         drain_timeout_s: float,
+        ray_address: str | None,
     ) -> None:
         server: dict[str, object] = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "listen": ()}
+        if ray_address is not None:
+            server["ray_address"] = ray_address
         self._settings: Final = program_settings(targets, options, config, server)
         self._core: _core.Engine | None = None
         self._is_closed = False
@@ -231,6 +234,7 @@ def run(
     config: str | None = None,
     log_level: str = "warn",
     drain_timeout_s: float = 30.0,
+    ray_address: str | None = None,
 ) -> Engine:
     """Run models in workers, with the engine in threads of this process: `async with jitney.run("model.py") as models`.
 
@@ -239,9 +243,10 @@ def run(
 
     A target is what `jitney serve` takes, or a class or function with `@jitney.deployment`. `options` are those of
     deployments, above all other layers: {"embedder.max_batch_size": 8, "embedder.init.path": "weights.bin"}.
-    `config` is the file of options, `jitney.toml` if it is there. TargetError if a model cannot be loaded.
+    `config` is the file of options, `jitney.toml` if it is there. `ray_address` is a Ray cluster in which the replicas
+    run: "HOST:PORT", or "auto" for the one of this machine. TargetError if a model cannot be loaded.
     """
-    return Engine(targets, options, config, log_level, drain_timeout_s)
+    return Engine(targets, options, config, log_level, drain_timeout_s, ray_address)
 
 
 def run_sync(
@@ -250,6 +255,7 @@ def run_sync(
     config: str | None = None,
     log_level: str = "warn",
     drain_timeout_s: float = 30.0,
+    ray_address: str | None = None,
 ) -> SyncEngine:
     """Do as `run` does, for threads: `with jitney.run_sync("model.py") as models`; calls wait for their answers."""
-    return SyncEngine(targets, options, config, log_level, drain_timeout_s)
+    return SyncEngine(targets, options, config, log_level, drain_timeout_s, ray_address)

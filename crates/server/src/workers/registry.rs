@@ -30,8 +30,8 @@ pub(crate) struct Registry {
     address: String,
     random: File,
     expected: Expected,
-    /// The public key of the front, for workers of other machines.
-    pin: Option<String>,
+    /// The public key of the front, for workers of other machines, by the engine whose agents use the port.
+    pins: HashMap<&'static str, String>,
 }
 
 /// The workers that have not connected yet, by token.
@@ -55,18 +55,26 @@ impl Registry {
         let random = File::open("/dev/urandom")?;
         let expected = Expected::default();
         tokio::spawn(accept(listener, expected.clone(), clock, events));
-        Ok(Registry { address: format!("unix:{}", path.display()), random, expected, pin: None })
+        Ok(Registry { address: format!("unix:{}", path.display()), random, expected, pins: HashMap::new() })
     }
 
-    /// Admits agents and workers of other machines, too, which connect to this port.
-    pub(crate) fn open(&mut self, port: Port, clock: Clock, events: mpsc::UnboundedSender<WorkerEvent>) {
-        self.pin = port.address().ok().and_then(|address| address.pin).map(|pin| pin.to_string());
+    /// Admits agents and workers of other machines, too, which connect to this port. Its agents are those of an engine; empty:
+    /// of people and their tools.
+    pub(crate) fn open(
+        &mut self,
+        port: Port,
+        engine: &'static str,
+        clock: Clock,
+        events: mpsc::UnboundedSender<WorkerEvent>,
+    ) {
+        let pin = port.address().ok().and_then(|address| address.pin);
+        self.pins.insert(engine, pin.map(|pin| pin.to_string()).unwrap_or_default());
         let expected = self.expected.clone();
         tokio::spawn(port.serve(move |arrival| {
             let (expected, events, clock) = (expected.clone(), events.clone(), clock);
             async move {
                 if arrival.peer == Peer::Agent {
-                    return agents::welcome(arrival.stream, clock, events).await;
+                    return agents::welcome(arrival.stream, engine, clock, events).await;
                 }
                 let (reader, writer) = tokio::io::split(arrival.stream);
                 admit(reader, writer, &expected, clock, events).await
@@ -79,9 +87,9 @@ impl Registry {
         &self.address
     }
 
-    /// Where a worker of another machine connects: to this address of the front (`tcp:HOST:PORT`).
-    pub(crate) fn remote_address(&self, front: &str) -> String {
-        format!("{front}#{}", self.pin.as_deref().unwrap_or_default())
+    /// Where a worker of another machine connects: to this address of the front (`tcp:HOST:PORT`), at the port of this engine.
+    pub(crate) fn remote_address(&self, front: &str, engine: &str) -> String {
+        format!("{front}#{}", self.pins.get(engine).map(String::as_str).unwrap_or_default())
     }
 
     /// The name of a new worker: 128 random bits, as hex.
@@ -212,7 +220,7 @@ mod tests {
         let secret = jitney_channel::Secret::new(&"a".repeat(32)).unwrap();
         let port = Port::listen("127.0.0.1:0", &secret).await.unwrap();
         let address = port.address().unwrap().to_string();
-        registry.open(port, clock, events);
+        registry.open(port, "", clock, events);
         let token = registry.expect(ReplicaId(1)).unwrap();
         let dial = |address: String, token: String| {
             let identity = Identity { token, ..Identity::default() };

@@ -39,7 +39,7 @@ impl Supervisor {
         if self.manifests.iter().all(Option::is_some) {
             let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
             let settings = &self.settings;
-            let plan = Plan::new(&manifests, settings.cores, self.has_agents()).map_err(Fatal::new)?;
+            let plan = Plan::new(&manifests, settings.cores, self.elsewhere()).map_err(Fatal::new)?;
             plan.check_names(&settings.override_names, &settings.environment_names).map_err(Fatal::new)?;
             self.open(plan);
         }
@@ -68,6 +68,7 @@ impl Supervisor {
             match change {
                 Change::Assign(index, assignment) => {
                     self.slots[index].assignment = Some(assignment);
+                    self.give_place(index);
                     self.assign(index);
                 }
                 Change::Restart(index, assignment) => {

@@ -10,12 +10,14 @@ use crate::workers::backends::agents::Agents;
 use crate::workers::backends::backend::Backend;
 use crate::workers::backends::inline::Inline;
 use crate::workers::backends::process::{Printing, Processes, RemoteOutput};
+use crate::workers::backends::ray::cluster::Cluster;
 use crate::workers::engines::Engines;
 use crate::workers::placement::elastic::Elastic;
 use crate::workers::registry::Registry;
 use crate::workers::settings::Settings;
 use crate::workers::slot::Slot;
 use crate::workers::slots::Slots;
+use crate::workers::supervisor::ray::arrived;
 use jitney_core::config::manifest::Manifest;
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
@@ -53,6 +55,8 @@ pub struct Supervisor {
     pub(super) events_tx: mpsc::UnboundedSender<WorkerEvent>,
     pub(super) backend: Box<dyn Backend>,
     pub(super) agents: Agents,
+    /// The Ray cluster in which workers run, if there is one.
+    pub(super) ray: Option<Cluster>,
     /// What workers of other machines print; `None` if there can be none.
     pub(super) output: Option<RemoteOutput>,
     /// Workers that may be started until the next tick.
@@ -90,12 +94,15 @@ impl Supervisor {
         };
         let log = settings.worker_log();
         let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx.clone(), events))?;
-        if !ports.is_empty() {
+        let name = || supervisor.registry.name();
+        let ray = Cluster::start(&supervisor.state.options, &supervisor.settings.python, name);
+        supervisor.ray = ray.map_err(|error| Fatal::new(format!("no provider of Ray: {error}")))?;
+        if !ports.is_empty() || supervisor.ray.is_some() {
             let output = RemoteOutput::start(log).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
             supervisor.output = Some(output);
         }
         let clock = supervisor.clock;
-        ports.into_iter().for_each(|port| supervisor.registry.open(port, clock, events_tx.clone()));
+        ports.into_iter().for_each(|port| supervisor.registry.open(port, "", clock, events_tx.clone()));
         Ok(supervisor)
     }
 
@@ -127,6 +134,7 @@ impl Supervisor {
             events_tx,
             backend,
             agents: Agents::default(),
+            ray: None,
             output: None,
             starts_left: 0,
             registry,
@@ -162,6 +170,7 @@ impl Supervisor {
             tokio::select! {
                 _ = tick.tick() => self.tick()?,
                 Some(event) = self.events.recv() => self.handle(event)?,
+                arrived = arrived(&mut self.ray) => self.cluster(arrived)?,
                 fatal = self.engines.failed() => return Err(fatal),
                 _ = stop.wait_for(|&stop| stop != Stop::No) => return Ok(()),
             }
@@ -190,5 +199,8 @@ impl Supervisor {
         }
         let running = (0..self.slots.len()).filter(|&index| self.slots[index].is_running);
         running.for_each(|index| self.kill(index, false));
+        if let Some(cluster) = self.ray.take() {
+            cluster.provider.end().await;
+        }
     }
 }

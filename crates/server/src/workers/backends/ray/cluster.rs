@@ -1,0 +1,85 @@
+//! All that a front has of a Ray cluster: its provider, the places there, and the port at which their agents join.
+
+use crate::link::front::port::Port;
+use crate::workers::backends::ray::messages::{Start, Want};
+use crate::workers::backends::ray::places::Places;
+use crate::workers::backends::ray::provider::Provider;
+use jitney_channel::Secret;
+use jitney_core::config::options::ServerOptions;
+use tokio::sync::mpsc;
+
+/// The front's side of a Ray cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) places: Places,
+    pub(crate) provider: Provider,
+    /// The port, once it is open.
+    pub(crate) opened: mpsc::UnboundedReceiver<Result<Port, String>>,
+    opens: mpsc::UnboundedSender<Result<Port, String>>,
+    secret: Secret,
+    listen: Option<String>,
+    /// The address of this machine in the cluster; `None` until the provider is connected.
+    host: Option<String>,
+    /// Where agents join; empty until the port is open.
+    pub(crate) connect: String,
+}
+
+impl Cluster {
+    /// Starts the provider, if the options name a cluster. `random` is a name, another one with each call.
+    pub(crate) fn start(
+        options: &ServerOptions,
+        python: &str,
+        random: impl Fn() -> std::io::Result<String>,
+    ) -> std::io::Result<Option<Cluster>> {
+        let Some(address) = options.ray_address.clone() else { return Ok(None) };
+        // The agents' secret is of this run and for this cluster only: whoever reads it there can do no more with it.
+        let secret = random()? + &random()?;
+        let mut front = random()?;
+        front.truncate(8);
+        let folder = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
+        let namespace = options.ray_namespace.clone();
+        let start = Start { address, namespace, front: front.clone(), secret: secret.clone(), folder };
+        let (opens, opened) = mpsc::unbounded_channel();
+        Ok(Some(Cluster {
+            places: Places::new(front),
+            provider: Provider::start(python.to_owned(), start),
+            opened,
+            opens,
+            secret: Secret::new(&secret).map_err(std::io::Error::other)?,
+            listen: options.ray_listen.clone(),
+            host: None,
+            connect: String::new(),
+        }))
+    }
+
+    /// The provider is connected: the port is opened at this machine's address in the cluster, unless it is open already.
+    pub(crate) fn connected(&mut self, host: String) {
+        if self.host.replace(host.clone()).is_some() {
+            return;
+        }
+        let place = self.listen.as_deref().map_or_else(|| bracketed(&host) + ":0", |listen| listen.replacen("tcp:", "", 1));
+        let (opens, secret) = (self.opens.clone(), self.secret.clone());
+        tokio::spawn(async move {
+            let port = Port::listen(&place, &secret).await;
+            let _ = opens.send(port.map_err(|error| format!("cannot listen on tcp:{place} for Ray: {error}")));
+        });
+    }
+
+    /// Agents join at this port. If it listens everywhere, they reach it at the address of this machine in the cluster.
+    pub(crate) fn listens_at(&mut self, address: std::net::SocketAddr) {
+        let host = self.host.clone().filter(|_| address.ip().is_unspecified());
+        let host = host.unwrap_or_else(|| address.ip().to_string());
+        self.connect = format!("tcp:{}:{}", bracketed(&host), address.port());
+    }
+
+    /// Tells the provider which places there should be. Before agents can join, none.
+    pub(crate) fn tell(&self) {
+        if !self.connect.is_empty() {
+            self.provider.want(Want { connect: self.connect.clone(), places: self.places.wanted() });
+        }
+    }
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
