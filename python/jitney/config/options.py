@@ -124,7 +124,7 @@ class DeploymentOptions:
     )
     node_labels: tuple[str, ...] = _option((), "labels that a node of the Ray cluster must have, as in zone=a")
     runtime_env: str | None = _option(
-        None, "runtime environment of the replicas in a Ray cluster, handed to Ray as it is: a JSON object",
+        None, "runtime environment of the replicas in a Ray cluster, passed on to Ray: a JSON object",
         is_json=True,
     )  # fmt: skip
     spread: bool = _option(

@@ -62,14 +62,10 @@ class _Engine:
         targets: tuple[Target, ...],
         options: Mapping[str, object] | None,
         config: str | None,
-        log_level: str,
-        drain_timeout_s: float,
-        ray_address: str | None,
+        server: Mapping[str, object],
     ) -> None:
-        server: dict[str, object] = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "listen": ()}
-        if ray_address is not None:
-            server["ray_address"] = ray_address
-        self._settings: Final = program_settings(targets, options, config, server)
+        given = {name: value for name, value in server.items() if value is not None}
+        self._settings: Final = program_settings(targets, options, config, {**given, "listen": ()})
         self._core: _core.Engine | None = None
         self._is_closed = False
 
@@ -246,7 +242,8 @@ def run(
     `config` is the file of options, `jitney.toml` if it is there. `ray_address` is a Ray cluster in which the replicas
     run: "HOST:PORT", or "auto" for the one of this machine. TargetError if a model cannot be loaded.
     """
-    return Engine(targets, options, config, log_level, drain_timeout_s, ray_address)
+    server = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "ray_address": ray_address}
+    return Engine(targets, options, config, server)
 
 
 def run_sync(
@@ -258,4 +255,5 @@ def run_sync(
     ray_address: str | None = None,
 ) -> SyncEngine:
     """Do as `run` does, for threads: `with jitney.run_sync("model.py") as models`; calls wait for their answers."""
-    return SyncEngine(targets, options, config, log_level, drain_timeout_s, ray_address)
+    server = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "ray_address": ray_address}
+    return SyncEngine(targets, options, config, server)

@@ -140,7 +140,8 @@ def _bracketed(host: str) -> str:
 
 def _check_ray(options: ServerOptions, places: Mapping[str, str]) -> None:
     """Refuse a cluster that cannot be reached from here, before anything is started. Ray itself is not imported."""
-    if find_spec("ray") is None:
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # a folder of that name is not the package
         raise ConfigError(f"{places['ray_address']}: Ray is not installed here; install it: pip install 'jitney[ray]'")
     if options.ray_listen is not None:
         check_listen(options.ray_listen, places["ray_listen"], kinds=("tcp",))
@@ -155,6 +156,4 @@ def check_listen(address: str, place: str, kinds: Sequence[str] = ("tcp", "unix"
     if kind == "unix" and kind in kinds and rest:
         return
     forms = " or ".join({"tcp": "tcp:HOST:PORT", "unix": "unix:PATH"}[kind] for kind in kinds)
-    raise ConfigError(
-        f"{place}: cannot listen on {address!r}: write {forms}; PORT is 1 to 65535, or 0 for any"
-    )
+    raise ConfigError(f"{place}: cannot listen on {address!r}: write {forms}; PORT is 1 to 65535, or 0 for any")

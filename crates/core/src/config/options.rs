@@ -44,7 +44,6 @@ pub struct DeploymentOptions {
     /// What the machine of an agent must have of other things, as in `tpu=4`.
     pub resources: Vec<String>,
     /// Labels that a node of the Ray cluster must have, as in `zone=a`.
-    #[serde(default)]
     pub node_labels: Vec<String>,
     /// The runtime environment of workers in the Ray cluster: a JSON object.
     #[serde(default)]

@@ -57,12 +57,18 @@ pub(crate) struct RayNeeds {
     pub(crate) spread: bool,
 }
 
+impl RayNeeds {
+    /// Those of a worker that imports its target.
+    pub(crate) fn of_import() -> RayNeeds {
+        RayNeeds { num_cpus: 1.0, spread: true, ..RayNeeds::default() }
+    }
+}
+
 impl Needs {
     /// Those of a worker that imports its target, of which no options are known yet.
     pub(crate) fn of_import(elsewhere: Elsewhere) -> Needs {
         let place = if elsewhere == Elsewhere::default() { Where::Local } else { Where::Any };
-        let ray = RayNeeds { num_cpus: 1.0, spread: true, ..RayNeeds::default() };
-        Needs { place, spread: true, ray, ..Needs::default() }
+        Needs { place, spread: true, ray: RayNeeds::of_import(), ..Needs::default() }
     }
 
     /// Those of a deployment with these options. Errors name the option, and what to do.
@@ -81,9 +87,12 @@ impl Needs {
         let in_ray = place == Where::Engine(RAY);
         let gpus = options.num_gpus;
         if gpus.fract() != 0.0 && (!in_ray || gpus > 1.0) {
-            return Err(format!("num_gpus = {gpus}: write a whole number; a part of one device is possible with backend=ray"));
+            return Err(format!(
+                "num_gpus = {gpus}: write a whole number; a part of one device is possible with backend=ray"
+            ));
         }
-        let only_ray = [("runtime_env", options.runtime_env.is_some()), ("node_labels", !options.node_labels.is_empty())];
+        let only_ray =
+            [("runtime_env", options.runtime_env.is_some()), ("node_labels", !options.node_labels.is_empty())];
         if let Some((name, _)) = only_ray.into_iter().find(|(_, is_set)| *is_set && !in_ray) {
             return Err(format!("{name} is for backend=ray; leave it out, or set ray_address"));
         }

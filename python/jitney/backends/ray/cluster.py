@@ -1,4 +1,4 @@
-"""All calls of Ray, in one place. Ray itself is passed in: it is not installed everywhere, and tests have a fake one."""
+"""All calls of Ray. Ray itself is an argument: it is not installed everywhere, and tests have a fake one."""
 
 import json
 import logging
@@ -76,7 +76,7 @@ class Cluster:
         return found
 
     def create(self, name: str, needs: Mapping[str, Any]) -> Actor:
-        """Ask for an actor. Nothing secret is among its arguments: the cluster keeps them, and anybody there reads them."""
+        """Ask for an actor. It gets no arguments: the cluster keeps them, and all its users can read them."""
         options: dict[str, Any] = {
             "name": name,
             "namespace": self._namespace,
@@ -95,7 +95,7 @@ class Cluster:
         return Actor(self._ray.remote(Place).options(**options).remote())
 
     def begin(self, actor: Actor, order: Mapping[str, Any]) -> None:
-        """Have an actor start its agent, unless it runs already. The order goes to the actor directly; no one keeps it."""
+        """Have an actor start its agent, unless it runs already. The cluster does not keep the order."""
         actor.begun = actor.handle.start.remote(dict(order))
         actor.ended = actor.handle.wait.remote()
 
@@ -143,5 +143,5 @@ class Cluster:
             )
         except ImportError:
             return environment  # of another version: it says what it does not take
-        environment = upload_py_modules_if_needed(environment, include_gitignore=True)
-        return upload_working_dir_if_needed(environment, include_gitignore=True)
+        environment = upload_py_modules_if_needed(environment, include_gitignore=True)  # pyright: ignore
+        return upload_working_dir_if_needed(environment, include_gitignore=True)  # pyright: ignore

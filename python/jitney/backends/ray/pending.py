@@ -21,7 +21,11 @@ def why_pending(needs: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], fr
         return f"no machine of the Ray cluster has all of {_pairs(asked)}"
     for name, amount in asked.items():
         if free.get(name, 0.0) < amount:
-            return f"the Ray cluster has no free {name}" if amount <= 1 else f"the Ray cluster has no {amount:g} free {name}"
+            return (
+                f"the Ray cluster has no free {name}"
+                if amount <= 1
+                else f"the Ray cluster has no {amount:g} free {name}"
+            )
     return STARTING
 
 

@@ -16,12 +16,16 @@ class Provider:
     """The places of one front."""
 
     def __init__(
-        self, cluster: Cluster, front: str, order: Mapping[str, Any], say: Say, now: Callable[[], float] = time.monotonic
+        self,
+        cluster: Cluster,
+        front: str,
+        order: Mapping[str, Any],
+        say: Say,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._order = order
         self._say = say
-        self._now = now
         self._wanted: dict[str, dict[str, Any]] = {}
         # Of a provider before this one: they are taken over with the next word of the front, or dropped.
         self._found: dict[str, Actor] = cluster.find(f"{front}/")
@@ -84,9 +88,9 @@ class Provider:
 
     def _report_reasons(self) -> None:
         pending = [name for name, actor in self._actors.items() if not self._cluster.has_begun(actor)]
-        if pending and self._now() - self._reasons_at < _REASONS_EVERY_S:
+        if pending and time.monotonic() - self._reasons_at < _REASONS_EVERY_S:
             return
-        self._reasons_at = self._now()
+        self._reasons_at = time.monotonic()
         reasons: dict[str, str] = {}
         if pending:
             nodes, free = self._cluster.nodes(), self._cluster.free()

@@ -1,10 +1,9 @@
 //! Replicas in a Ray cluster: places are asked for and given up as slots need them.
 
 use crate::base::fatal::Fatal;
-use crate::link::front::port::Port;
-use crate::workers::backends::ray::cluster::Cluster;
+use crate::workers::backends::ray::cluster::Arrived;
 use crate::workers::backends::ray::messages::Report;
-use crate::workers::backends::ray::places::{AgentState, Demand, For};
+use crate::workers::backends::ray::places::{AgentState, For, PlaceDemand};
 use crate::workers::backends::ray::provider::ProviderEvent;
 use crate::workers::needs::{RAY, Where};
 use crate::workers::slot::Slot;
@@ -13,23 +12,6 @@ use crate::workers::supervisor::state::Supervisor;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::time::Time;
 use std::collections::{BTreeMap, HashSet};
-
-/// What the cluster brings.
-#[derive(Debug)]
-pub(super) enum Arrived {
-    Provider(ProviderEvent),
-    Port(Result<Port, String>),
-}
-
-/// The next thing that the cluster brings; never, without one.
-pub(super) async fn arrived(cluster: &mut Option<Cluster>) -> Arrived {
-    let Some(cluster) = cluster else { return std::future::pending().await };
-    tokio::select! {
-        Some(event) = cluster.provider.events.recv() => Arrived::Provider(event),
-        Some(port) = cluster.opened.recv() => Arrived::Port(port),
-        else => std::future::pending().await,
-    }
-}
 
 impl Supervisor {
     pub(super) fn cluster(&mut self, arrived: Arrived) -> Result<(), Fatal> {
@@ -74,18 +56,17 @@ impl Supervisor {
         for index in lost {
             self.exited(index, "its machine cannot be reached", Loss::Killed)?;
         }
-        let mut demand: BTreeMap<For, Demand> = BTreeMap::new();
-        for index in (0..self.slots.len()).filter(|index| self.needs_ray(*index)) {
+        let mut demand: BTreeMap<For, PlaceDemand> = BTreeMap::new();
+        for index in (0..self.slots.len()).filter(|index| self.needs_cluster(*index)) {
             let whose = self.slots[index].names().0.map(str::to_owned);
             let needs = || self.needs(index).ray;
-            demand.entry(whose).or_insert_with(|| Demand { count: 0, needs: needs() }).count += 1;
+            demand.entry(whose).or_insert_with(|| PlaceDemand { count: 0, needs: needs() }).count += 1;
         }
         let is_running = |slot: &&Slot| slot.is_running;
         let working: HashSet<&str> =
             self.slots.iter().filter(is_running).filter_map(|slot| slot.at.as_ref()).map(|at| &*at.agent).collect();
         let agents = &self.agents;
-        let state =
-            |name: &str| AgentState { is_there: agents.is_there(name), has_worker: working.contains(name) };
+        let state = |name: &str| AgentState { is_there: agents.is_there(name), has_worker: working.contains(name) };
         if let Some(cluster) = &mut self.ray
             && cluster.places.follow(now, &demand, state)
         {
@@ -95,7 +76,7 @@ impl Supervisor {
     }
 
     /// Whether a slot needs a place in the cluster, or has one.
-    fn needs_ray(&self, index: usize) -> bool {
+    fn needs_cluster(&self, index: usize) -> bool {
         let slot = &self.slots[index];
         if slot.is_running {
             return slot.at.as_ref().is_some_and(|at| self.agents.engine(&at.agent) == RAY);

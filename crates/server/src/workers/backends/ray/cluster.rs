@@ -3,7 +3,7 @@
 use crate::link::front::port::Port;
 use crate::workers::backends::ray::messages::{Start, Want};
 use crate::workers::backends::ray::places::Places;
-use crate::workers::backends::ray::provider::Provider;
+use crate::workers::backends::ray::provider::{Provider, ProviderEvent};
 use jitney_channel::Secret;
 use jitney_core::config::options::ServerOptions;
 use tokio::sync::mpsc;
@@ -24,6 +24,23 @@ pub(crate) struct Cluster {
     pub(crate) connect: String,
 }
 
+/// What the cluster brings.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    Provider(ProviderEvent),
+    Port(Result<Port, String>),
+}
+
+/// The next thing that the cluster brings; never, without one.
+pub(crate) async fn arrived(cluster: &mut Option<Cluster>) -> Arrived {
+    let Some(cluster) = cluster else { return std::future::pending().await };
+    tokio::select! {
+        Some(event) = cluster.provider.events.recv() => Arrived::Provider(event),
+        Some(port) = cluster.opened.recv() => Arrived::Port(port),
+        else => std::future::pending().await,
+    }
+}
+
 impl Cluster {
     /// Starts the provider, if the options name a cluster. `random` is a name, another one with each call.
     pub(crate) fn start(
@@ -32,7 +49,7 @@ impl Cluster {
         random: impl Fn() -> std::io::Result<String>,
     ) -> std::io::Result<Option<Cluster>> {
         let Some(address) = options.ray_address.clone() else { return Ok(None) };
-        // The agents' secret is of this run and for this cluster only: whoever reads it there can do no more with it.
+        // The agents' secret is of this run and for this cluster only: a user of the cluster who reads it cannot join other fronts.
         let secret = random()? + &random()?;
         let mut front = random()?;
         front.truncate(8);
@@ -57,7 +74,8 @@ impl Cluster {
         if self.host.replace(host.clone()).is_some() {
             return;
         }
-        let place = self.listen.as_deref().map_or_else(|| bracketed(&host) + ":0", |listen| listen.replacen("tcp:", "", 1));
+        let place =
+            self.listen.as_deref().map_or_else(|| bracketed(&host) + ":0", |listen| listen.replacen("tcp:", "", 1));
         let (opens, secret) = (self.opens.clone(), self.secret.clone());
         tokio::spawn(async move {
             let port = Port::listen(&place, &secret).await;
@@ -72,7 +90,7 @@ impl Cluster {
         self.connect = format!("tcp:{}:{}", bracketed(&host), address.port());
     }
 
-    /// Tells the provider which places there should be. Before agents can join, none.
+    /// Says to the provider which places there should be; none before agents can join.
     pub(crate) fn tell(&self) {
         if !self.connect.is_empty() {
             self.provider.want(Want { connect: self.connect.clone(), places: self.places.wanted() });

@@ -55,7 +55,7 @@ pub(crate) enum Report {
         /// The address of this machine, as the machines of the cluster reach it.
         host: String,
     },
-    /// What each place waits for that has no machine yet, in words for everybody. It replaces the one before.
+    /// What each place waits for that has no machine yet, in words that clients may read. It replaces the one before.
     Pending(BTreeMap<String, String>),
     /// A place has no actor any more.
     Gone {

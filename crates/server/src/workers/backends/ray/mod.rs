@@ -1,5 +1,5 @@
-//! Places in a Ray cluster. A process beside the front, the provider, asks Ray for one actor per place; each actor runs an agent,
-//! which joins the front like any other. The front decides which places there should be, and loads nothing of Ray.
+//! Places in a Ray cluster. The provider, a child process of the front, asks Ray for one actor per place; each actor runs an agent,
+//! which joins the front like any other. The front decides which places there should be, and does not load Ray itself.
 
 pub(crate) mod cluster;
 pub(crate) mod messages;

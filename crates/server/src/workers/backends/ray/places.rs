@@ -16,12 +16,12 @@ pub(crate) type For = Option<String>;
 
 /// How many places some workers need.
 #[derive(Clone, Debug)]
-pub(crate) struct Demand {
+pub(crate) struct PlaceDemand {
     pub(crate) count: usize,
     pub(crate) needs: RayNeeds,
 }
 
-/// What is known of the agent of a place.
+/// What is known about the agent of a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentState {
     /// It is connected.
@@ -106,7 +106,7 @@ impl Places {
         true
     }
 
-    /// What workers wait for that have no place, in words for everybody; `None` if no place was asked for.
+    /// What workers wait for that have no place, in words that clients may read; `None` if no place was asked for.
     pub(crate) fn why(&self, whose: Option<&str>) -> Option<String> {
         let mine = || self.all.values().filter(|place| place.whose.as_deref() == whose && !place.has_joined);
         if let Some(pending) = mine().find_map(|place| place.pending.clone()) {
@@ -123,7 +123,7 @@ impl Places {
     pub(crate) fn follow(
         &mut self,
         now: Time,
-        demand: &BTreeMap<For, Demand>,
+        demand: &BTreeMap<For, PlaceDemand>,
         agent: impl Fn(&str) -> AgentState,
     ) -> bool {
         let before = self.all.len();
@@ -133,7 +133,7 @@ impl Places {
             has_worker || is_usable && demand.contains_key(&place.whose)
         });
         let mut is_changed = std::mem::take(&mut self.is_changed) || self.all.len() < before;
-        for (whose, Demand { count, needs }) in demand {
+        for (whose, PlaceDemand { count, needs }) in demand {
             let mut usable: Vec<(bool, bool, u64, String)> = self
                 .all
                 .iter()
@@ -205,7 +205,7 @@ mod tests {
         }
 
         fn follow(&mut self, seconds: u64, count: usize) -> Vec<String> {
-            let demand = BTreeMap::from([(Some("a".to_owned()), Demand { count, needs: RayNeeds::default() })]);
+            let demand = BTreeMap::from([(Some("a".to_owned()), PlaceDemand { count, needs: RayNeeds::default() })]);
             let agent = |name: &str| AgentState {
                 is_there: self.there.contains(name),
                 has_worker: self.working.contains(name),
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn the_place_in_which_a_target_was_imported_becomes_that_of_the_first_replica() {
         let mut rig = Rig::new();
-        let import = BTreeMap::from([(None, Demand { count: 1, needs: RayNeeds::default() })]);
+        let import = BTreeMap::from([(None, PlaceDemand { count: 1, needs: RayNeeds::default() })]);
         rig.places.follow(at(0), &import, |_| AgentState::default());
         rig.join("f/.import/1", true);
         assert!(rig.places.is_for("f/.import/1", None));

@@ -1,4 +1,4 @@
-//! The provider's process: started, started again when it ends, told what is wanted, listened to.
+//! The provider's process: its start, its restarts, and the lines to it and from it.
 
 use crate::workers::backends::ray::messages::{Order, Report, Start, Want};
 use std::process::Stdio;
@@ -65,7 +65,7 @@ impl Provider {
     }
 }
 
-/// Starts it again and again, until nobody wants anything any more.
+/// Starts it again and again, until the handle is dropped.
 async fn live(
     mut command: Command,
     start: Start,
@@ -96,7 +96,7 @@ async fn live(
     }
 }
 
-/// Waits. True if nobody wants anything any more.
+/// Waits. True if the handle was dropped.
 async fn is_over_within(pause: Duration, wants: &mut watch::Receiver<Option<Want>>) -> bool {
     let over = async { while wants.changed().await.is_ok() {} };
     let is_over = timeout(pause, over).await.is_ok();
@@ -184,4 +184,3 @@ impl Running {
         }
     }
 }
-

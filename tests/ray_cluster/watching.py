@@ -1,0 +1,39 @@
+"""What the tests see of servers whose replicas run in a Ray cluster."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import Server
+
+TELLING = str(Path(__file__).parent / "apps" / "telling.py")
+Start = Callable[..., Server]
+
+
+def actors() -> list[str]:
+    """The names of jitney's actors in the cluster."""
+    import ray  # noqa: PLC0415
+
+    listed: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)  # pyright: ignore
+    return sorted(actor["name"] for actor in listed if actor["namespace"] == "jitney")
+
+
+def provider(server: Server) -> list[int]:
+    """The process of the server's provider."""
+    found: list[int] = []
+    for pid in server.family():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"jitney.backends.ray" in words:
+            found.append(pid)
+    return found
+
+
+def told(server: Server, count: int) -> list[dict[str, Any]]:
+    """What `count` requests at once are told, each by its replica; every answer is to its own item."""
+    replies = [(f"item-{number}", server.submit("/telling", f"item-{number}")) for number in range(count)]
+    answers = [(item, reply.result().json()) for item, reply in replies]
+    assert all(answer["item"] == item for item, answer in answers), answers
+    return [answer for _, answer in answers]
