@@ -16,7 +16,7 @@ for further in ("e2e", "machines"):
 from harness import Server, until  # noqa: E402
 from namespaces import Network, why_not  # noqa: E402
 from nodes import QUIET, Nodes  # noqa: E402
-from watching import TELLING, Start, actors, provider  # noqa: E402
+from watching import PLACED, Start, actors, provider  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,7 +61,7 @@ def start(nodes: Nodes, tmp_path: Path) -> Iterator[Start]:
     servers: list[Server] = []
     before = actors()
 
-    def begin(*arguments: str, targets: tuple[str, ...] = (TELLING,), wait: bool = True) -> Server:
+    def begin(*arguments: str, targets: tuple[str, ...] = (PLACED,), wait: bool = True) -> Server:
         server = Server(tmp_path, targets, ("--ray-address", nodes.address, *arguments), {})
         servers.append(server)
         return server.wait_ready() if wait else server
@@ -76,7 +76,7 @@ def start(nodes: Nodes, tmp_path: Path) -> Iterator[Start]:
 def orphans(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Actors whose front and provider were killed at once, at the beginning of all tests."""
     arguments = ("--ray-address", nodes.address, "--resources", "m1=1")  # m2 is killed by a test
-    server = Server(tmp_path_factory.mktemp("orphans"), [TELLING], arguments, {}).wait_ready()
+    server = Server(tmp_path_factory.mktemp("orphans"), [PLACED], arguments, {}).wait_ready()
     left = actors()
     for process in (server.process.pid, *provider(server)):
         os.kill(process, signal.SIGKILL)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from namespaces import Machine
@@ -32,8 +33,8 @@ class Nodes:
     def start(self) -> None:
         head = ("--head", f"--port={_PORT}", "--num-cpus=0", "--include-dashboard=false")
         self._run("head", *head, f"--temp-dir={self._folder.name}")
-        for name in ("m1", "m2"):
-            self.start_node(name)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.start_node, ("m1", "m2")))
 
     def start_node(self, name: str) -> None:
         own = (

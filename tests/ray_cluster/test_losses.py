@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from harness import Server, until
 from nodes import Nodes
-from watching import Start, actors, provider, told
+from watching import Start, actors, provider, answers_of
 
 pytestmark = pytest.mark.usefixtures("orphans")
 
@@ -24,7 +24,7 @@ class Asking:
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            self.answers += told(self._server, 8)
+            self.answers += answers_of(self._server, 8)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         def either() -> bool:
@@ -42,16 +42,16 @@ class Asking:
 def test_without_its_provider_the_server_goes_on_and_the_next_one_takes_the_actors_over(start: Start) -> None:
     server = start("--replicas", "2")
     before = actors()
-    workers = {answer["pid"] for answer in told(server, 40)}
+    workers = {answer["pid"] for answer in answers_of(server, 40)}
     (first,) = provider(server)
     os.kill(first, signal.SIGKILL)
-    assert len(told(server, 8)) == 8
+    assert len(answers_of(server, 8)) == 8
     until(lambda: "provider of Ray has ended" in server.log(), "the front says so")
     until(lambda: server.log().count("connected to the Ray cluster") == 2, "the next provider is connected")
     assert provider(server) != [first]
     assert actors() == before
-    assert {answer["pid"] for answer in told(server, 40)} == workers
-    assert server.metric("jitney_workers_lost_total", deployment="telling") == 0
+    assert {answer["pid"] for answer in answers_of(server, 40)} == workers
+    assert server.metric("jitney_workers_lost_total", deployment="placed") == 0
 
 
 def test_a_machine_is_killed_under_load_and_no_request_is_lost(start: Start, nodes: Nodes) -> None:

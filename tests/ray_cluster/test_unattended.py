@@ -1,4 +1,4 @@
-"""Actors whose front is gone. Last of all files here: a lease takes a minute, and the tests before it fill it."""
+"""Actors whose front was killed. Last of all files here: a lease takes a minute, and the tests before it fill it."""
 
 from harness import until
 from watching import actors

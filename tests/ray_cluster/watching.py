@@ -6,7 +6,7 @@ from typing import Any
 
 from harness import Server
 
-TELLING = str(Path(__file__).parent / "apps" / "telling.py")
+PLACED = str(Path(__file__).parent / "apps" / "placed.py")
 Start = Callable[..., Server]
 
 
@@ -31,9 +31,9 @@ def provider(server: Server) -> list[int]:
     return found
 
 
-def told(server: Server, count: int) -> list[dict[str, Any]]:
-    """What `count` requests at once are told, each by its replica; every answer is to its own item."""
-    replies = [(f"item-{number}", server.submit("/telling", f"item-{number}")) for number in range(count)]
+def answers_of(server: Server, count: int) -> list[dict[str, Any]]:
+    """What `count` requests at once are answers_of, each by its replica; every answer is to its own item."""
+    replies = [(f"item-{number}", server.submit("/placed", f"item-{number}")) for number in range(count)]
     answers = [(item, reply.result().json()) for item, reply in replies]
     assert all(answer["item"] == item for item, answer in answers), answers
     return [answer for _, answer in answers]

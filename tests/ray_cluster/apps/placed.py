@@ -1,4 +1,4 @@
-"""A model that tells where it runs. An answer holds its item, so that each can be checked."""
+"""A model whose answers say where it runs. An answer holds its item, so that each can be checked."""
 
 import os
 import threading
@@ -9,21 +9,19 @@ import jitney
 
 
 @jitney.deployment(max_batch_size=4)
-class Telling:
+class Placed:
     def __init__(self, takes_s: float = 0.02) -> None:
         self.takes_s = takes_s
 
     def predict(self, items: list[str]) -> list[dict[str, Any]]:
         time.sleep(self.takes_s)
-        told = {
+        place = {
             "node": os.environ.get("JITNEY_TEST_NODE"),
             "pid": os.getpid(),
             "devices": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "device": str(jitney.context().device),
             "cores": jitney.cpu_threads(),
             "omp": os.environ.get("OMP_NUM_THREADS"),
-            "folder": os.getcwd(),
-            "extra": os.environ.get("TOLD_BY_RUNTIME_ENV"),
             "is_main": threading.current_thread() is threading.main_thread(),
         }
-        return [{"item": item, **told} for item in items]
+        return [{"item": item, **place} for item in items]
