@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from harness import Server, until
 from nodes import Nodes
-from watching import Start, actors, provider, answers_of
+from watching import Start, actors, answers_of, provider
 
 pytestmark = pytest.mark.usefixtures("orphans")
 

@@ -18,12 +18,13 @@ def needs(**changed: Any) -> dict[str, Any]:
 class Rig:
     def __init__(self, ray: FakeRay | None = None) -> None:
         self.ray = ray or FakeRay()
+        self.lost: list[str] = []
         self.said: list[dict[str, Any]] = []
         cluster = Cluster.connect(self.ray, "head:6379", "jitney")
         self.provider = Provider(cluster, "front", {"secret": SECRET, "folder": "/code"}, self.said.append)
 
     def want(self, **places: dict[str, Any]) -> None:
-        self.provider.want("tcp:10.0.0.9:7", {f"front/a/{name}": one for name, one in places.items()})
+        self.provider.want("tcp:10.0.0.9:7", {f"front/a/{name}": one for name, one in places.items()}, self.lost)
 
     def handle(self, number: str) -> Handle:
         return self.ray.handles[f"front/a/{number}"]
@@ -74,12 +75,38 @@ def test_the_next_provider_takes_over_what_is_wanted_and_ends_the_rest_of_its_fr
 def test_the_end_of_an_actor_is_reported_once_and_it_is_not_made_again_under_its_name(how: str) -> None:
     rig = Rig()
     rig.want(n1=needs())
-    rig.handle("n1").begun.resolve()
+    rig.handle("n1").begun.resolve("n")
     rig.handle("n1").ended.resolve(how if how == "the agent ended" else RuntimeError(f"{how}\n\tactor id 1"))
     rig.provider.look()
     rig.want(n1=needs())
     assert [one for one in rig.said if "gone" in one] == [{"gone": {"place": "front/a/n1", "why": how}}]
     assert "front/a/n1" not in rig.ray.handles
+
+
+def test_a_new_place_is_not_on_the_machine_of_one_that_is_lost_if_there_is_room_elsewhere() -> None:
+    rig = Rig()
+    rig.want(n1=needs(), n2=needs(), n3=needs())
+    for name, node in (("n1", "x"), ("n2", "y"), ("n3", "y")):
+        rig.handle(name).begun.resolve(node)
+    rig.provider.look()
+    rig.lost = ["front/a/n1", "front/a/n2"]
+    rig.want(n1=needs(), n2=needs(), n3=needs(), n4=needs(labels={"zone": "a"}))
+    # Of y another place is there: that machine is not lost.
+    assert rig.handle("n4").options["label_selector"] == {"zone": "a", "ray.io/node-id": "!in(x)"}
+    assert rig.handle("n4").options["fallback_strategy"] == [{"label_selector": {"zone": "a"}}]
+
+
+def test_an_actor_that_ray_cannot_reach_is_asked_again_and_not_given_up() -> None:
+    class ActorUnavailableError(Exception):
+        pass
+
+    rig = Rig()
+    rig.want(n1=needs())
+    rig.handle("n1").begun.resolve("x")
+    rig.handle("n1").ended.resolve(ActorUnavailableError())
+    rig.provider.look()
+    assert len(rig.handle("n1").orders) == 2
+    assert not any("gone" in one for one in rig.said)
 
 
 def test_what_ray_refuses_is_reported_with_its_words() -> None:
@@ -97,7 +124,7 @@ def test_what_places_wait_for_is_said_when_it_changes(monkeypatch: pytest.Monkey
     rig.want(n1=needs())
     rig.provider.look()
     assert rig.said == [{"pending": {"front/a/n1": "the Ray cluster has no free CPU"}}]
-    rig.handle("n1").begun.resolve()
+    rig.handle("n1").begun.resolve("n")
     rig.provider.look()
     assert rig.said[1:] == [{"pending": {}}]
 

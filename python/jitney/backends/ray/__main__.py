@@ -41,7 +41,8 @@ def main() -> None:
             # Without its front, a place is good for nothing: no other front knows its secret.
             provider.end()
             return
-        provider.want(order["want"]["connect"], order["want"]["places"])
+        want = order["want"]
+        provider.want(want["connect"], want["places"], want["lost"])
 
 
 def _read(lines: IO[str], orders: "queue.Queue[dict[str, Any] | None]") -> None:

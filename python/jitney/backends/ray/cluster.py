@@ -11,6 +11,10 @@ from typing import Any, Final
 from jitney.backends.ray.place import Place
 
 _CLIENT: Final = "ray://"
+_NODE: Final = "ray.io/node-id"
+"""The label that Ray itself gives to each machine."""
+_UNAVAILABLE: Final = "ActorUnavailableError"
+"""The network to an actor failed. It may live on, and whether its worker is lost is not decided by Ray."""
 _LEAVE_S: Final = 5.0
 """Actors that were killed have ended within this."""
 
@@ -20,8 +24,11 @@ class Actor:
     """An actor, and what it was asked."""
 
     handle: Any
+    order: Mapping[str, Any] | None = None
     begun: Any = None
-    """Resolves when its agent runs."""
+    """Resolves when its agent runs, to the machine."""
+    node: str | None = None
+    """The machine, once it is known."""
     ended: Any = None
     """Resolves when its agent has ended; an error says that the actor has."""
 
@@ -75,8 +82,11 @@ class Cluster:
                 continue  # it has ended meanwhile
         return found
 
-    def create(self, name: str, needs: Mapping[str, Any]) -> Actor:
-        """Ask for an actor. It gets no arguments: the cluster keeps them, and all its users can read them."""
+    def create(self, name: str, needs: Mapping[str, Any], avoided: Sequence[str] = ()) -> Actor:
+        """Ask for an actor, on one of the avoided machines only if there is no room elsewhere.
+
+        It gets no arguments: the cluster keeps them, and all its users can read them.
+        """
         options: dict[str, Any] = {
             "name": name,
             "namespace": self._namespace,
@@ -88,20 +98,25 @@ class Cluster:
             "resources": dict(needs["resources"]),
             "scheduling_strategy": "SPREAD" if needs["spread"] else "DEFAULT",
         }
-        if needs["labels"]:
-            options["label_selector"] = dict(needs["labels"])
+        labels = dict(needs["labels"])
+        if avoided:
+            options["label_selector"] = {**labels, _NODE: f"!in({','.join(avoided)})"}
+            options["fallback_strategy"] = [{"label_selector": labels}]
+        elif labels:
+            options["label_selector"] = labels
         if needs["runtime_env"]:
             options["runtime_env"] = self._uploaded(json.loads(needs["runtime_env"]))
         return Actor(self._ray.remote(Place).options(**options).remote())
 
     def begin(self, actor: Actor, order: Mapping[str, Any]) -> None:
         """Have an actor start its agent, unless it runs already. The cluster does not keep the order."""
+        actor.order = order
         actor.begun = actor.handle.start.remote(dict(order))
         actor.ended = actor.handle.wait.remote()
 
     def has_begun(self, actor: Actor) -> bool:
         """Whether the agent of an actor runs."""
-        return self._is_done(actor.begun)
+        return actor.node is not None or self._is_done(actor.begun)
 
     def ended(self, actor: Actor) -> str | None:
         """Return why an actor or its agent has ended; None if it has not."""
@@ -111,10 +126,14 @@ class Cluster:
             try:
                 result = self._ray.get(reference)
             except Exception as error:
+                if type(error).__name__ == _UNAVAILABLE and actor.order is not None:
+                    self.begin(actor, actor.order)
+                    return None
                 # The first line says what happened; the others are ids.
                 return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             if reference is actor.ended:
                 return str(result)
+            actor.node = result
         return None
 
     def kill(self, actor: Actor) -> None:

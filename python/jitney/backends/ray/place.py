@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import os
 import subprocess
 import sys
@@ -25,10 +26,13 @@ class Place:
         self._over = asyncio.Event()
         self._why = ""
 
-    async def start(self, order: dict[str, Any]) -> None:
-        """Start the agent, once."""
-        if self._agent is not None:
-            return
+    async def start(self, order: dict[str, Any]) -> str:
+        """Start the agent, once; returns the machine."""
+        if self._agent is None:
+            self._run(order)
+        return str(importlib.import_module("ray").get_runtime_context().get_node_id())
+
+    def _run(self, order: Mapping[str, Any]) -> None:
         folder = None if order["has_folder"] or not Path(order["folder"]).is_dir() else order["folder"]
         secret = _secret_file(order["secret"])
         # The thread of this loop lives as long as the actor: the kernel ends the agent with it.

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from jitney.backends.ray.cluster import Actor, Cluster
@@ -34,8 +34,11 @@ class Provider:
         self._reasons: dict[str, str] = {}
         self._reasons_at = -_REASONS_EVERY_S
 
-    def want(self, connect: str, places: dict[str, dict[str, Any]]) -> None:
-        """Make places that are missing, and take away those that are not wanted."""
+    def want(self, connect: str, places: dict[str, dict[str, Any]], lost: Sequence[str]) -> None:
+        """Make places that are missing, and take away those that are not wanted.
+
+        New ones are not on machines of places that are lost, if there is room elsewhere.
+        """
         self._wanted = places
         self._gone &= places.keys()
         for name in [name for name in self._actors if name not in places]:
@@ -46,10 +49,11 @@ class Provider:
                 self._begin(name, actor, connect)
             else:
                 self._cluster.kill(actor)
+        avoided = self._nodes(lost) - self._nodes(self._actors.keys() - set(lost))
         for name, needs in places.items():
             if name not in self._actors and name not in self._gone:
                 try:
-                    actor = self._cluster.create(name, needs)
+                    actor = self._cluster.create(name, needs, sorted(avoided))
                 except Exception as error:
                     self._end(name, str(error))
                 else:
@@ -70,6 +74,10 @@ class Provider:
         for actor in (*self._actors.values(), *self._found.values()):
             self._cluster.kill(actor)
         self._cluster.leave([*self._actors, *self._found])
+
+    def _nodes(self, names: Iterable[str]) -> set[str]:
+        actors = [self._actors[name] for name in names if name in self._actors]
+        return {actor.node for actor in actors if actor.node is not None}
 
     def _begin(self, name: str, actor: Actor, connect: str) -> None:
         needs = self._wanted[name]

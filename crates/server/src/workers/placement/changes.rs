@@ -18,7 +18,7 @@ pub(crate) struct Unassigned {
     pub(crate) place: Option<Taken>,
 }
 
-/// The place of a worker on another machine.
+/// What a worker on another machine has taken.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Taken {
     /// What it has.

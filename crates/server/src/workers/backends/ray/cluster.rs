@@ -93,7 +93,8 @@ impl Cluster {
     /// Says to the provider which places there should be; none before agents can join.
     pub(crate) fn tell(&self) {
         if !self.connect.is_empty() {
-            self.provider.want(Want { connect: self.connect.clone(), places: self.places.wanted() });
+            let (connect, places, lost) = (self.connect.clone(), self.places.wanted(), self.places.lost());
+            self.provider.want(Want { connect, places, lost });
         }
     }
 }

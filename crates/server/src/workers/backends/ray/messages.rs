@@ -44,6 +44,8 @@ pub(crate) struct Want {
     pub(crate) connect: String,
     /// What each place needs, by its name.
     pub(crate) places: BTreeMap<String, RayNeeds>,
+    /// Those of them whose agent cannot be reached. Ray notices a lost machine later, and must not use it for another place.
+    pub(crate) lost: Vec<String>,
 }
 
 /// The provider.

@@ -39,6 +39,8 @@ struct Place {
     has_joined: bool,
     /// Its actor has ended. It is kept for as long as the front has not given up its worker.
     is_gone: bool,
+    /// Its agent has joined, and cannot be reached.
+    is_lost: bool,
     /// Why it has no machine yet.
     pending: Option<String>,
 }
@@ -127,19 +129,19 @@ impl Places {
         agent: impl Fn(&str) -> AgentState,
     ) -> bool {
         let before = self.all.len();
+        let mut is_changed = std::mem::take(&mut self.is_changed);
         self.all.retain(|name, place| {
             let AgentState { is_there, has_worker } = agent(name);
-            let is_usable = !place.is_gone && (!place.has_joined || is_there);
+            is_changed |= std::mem::replace(&mut place.is_lost, place.has_joined && !is_there) != place.is_lost;
+            let is_usable = !place.is_gone && !place.is_lost;
             has_worker || is_usable && demand.contains_key(&place.whose)
         });
-        let mut is_changed = std::mem::take(&mut self.is_changed) || self.all.len() < before;
+        is_changed |= self.all.len() < before;
         for (whose, PlaceDemand { count, needs }) in demand {
             let mut usable: Vec<(bool, bool, u64, String)> = self
                 .all
                 .iter()
-                .filter(|(name, place)| {
-                    place.whose == *whose && !place.is_gone && (!place.has_joined || agent(name).is_there)
-                })
+                .filter(|(_, place)| place.whose == *whose && !place.is_gone && !place.is_lost)
                 .map(|(name, place)| (agent(name).has_worker, place.has_joined, place.number, name.clone()))
                 .collect();
             // Those that nothing uses go first: those that have not joined, the youngest of them first.
@@ -166,6 +168,12 @@ impl Places {
         all.map(|(name, place)| (name.clone(), place.needs.clone())).collect()
     }
 
+    /// Those of them whose agent cannot be reached.
+    pub(crate) fn lost(&self) -> Vec<String> {
+        let lost = self.all.iter().filter(|(_, place)| place.is_lost && !place.is_gone);
+        lost.map(|(name, _)| name.clone()).collect()
+    }
+
     fn add(&mut self, whose: &For, needs: &RayNeeds) {
         self.next += 1;
         // No deployment has a name with a dot at the front.
@@ -176,6 +184,7 @@ impl Places {
             needs: needs.clone(),
             has_joined: false,
             is_gone: false,
+            is_lost: false,
             pending: None,
         };
         self.all.insert(name, place);
@@ -244,9 +253,9 @@ mod tests {
         rig.follow(0, 1);
         rig.join("f/a/1", true);
         rig.there.clear();
-        assert_eq!(rig.follow(0, 1), ["f/a/1", "f/a/2"]);
+        assert_eq!((rig.follow(0, 1), rig.places.lost()), (vec!["f/a/1".into(), "f/a/2".into()], vec!["f/a/1".into()]));
         rig.working.clear();
-        assert_eq!(rig.follow(0, 1), ["f/a/2"]);
+        assert_eq!((rig.follow(0, 1), rig.places.lost()), (vec!["f/a/2".into()], vec![]));
     }
 
     #[test]
