@@ -34,7 +34,9 @@ NOT_RUN = [
     ("docs/guide.md", "nginx", "needs nginx"),
     ("docs/guide.md", "dockerfile", "needs a container engine"),
     ("docs/guide.md", "ini", "needs systemd"),
+    ("docs/guide.md", "console", "needs a Ray cluster"),
     ("docs/embedding-in-python.md", "console", "it changes the environment"),
+    ("docs/embedding-in-python.md", "python", "needs a Ray cluster"),
     ("docs/embedding-in-python.md", "python", "needs the server above"),
 ]
 PICTURES = {"text"}

@@ -5,18 +5,19 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
-for further in ("e2e", "machines"):
+for further in ("e2e", "machines", "docs"):
     sys.path.append(str(HERE.parent / further))
 
 from harness import Server, until  # noqa: E402
 from namespaces import Network, why_not  # noqa: E402
 from nodes import QUIET, Nodes  # noqa: E402
-from watching import PLACED, Start, actors, provider  # noqa: E402
+from watching import PLACED, Start, actors, installed_ray, provider  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,11 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _why_not() -> str:
-    try:
-        import ray  # noqa: PLC0415
-    except ImportError:
-        return "Ray is not installed here: `make ci-ray` runs these tests"
-    return "" if hasattr(ray, "init") else "Ray is not installed here: `make ci-ray` runs these tests"
+    return "" if find_spec("ray") else "Ray is not installed here: `make ci-ray` runs these tests"
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +40,7 @@ def nodes() -> Iterator[Nodes]:
     if reason := why_not():
         pytest.skip(reason)
     os.environ.update(QUIET)
-    import ray  # noqa: PLC0415
-
+    ray = installed_ray()
     with Network(3) as network, ExitStack() as stack:
         cluster = Nodes(network.machines)
         stack.callback(cluster.close)

@@ -25,7 +25,7 @@ class Nodes:
     """The machines of the cluster, by name: `head`, `m1`, `m2`. m1 and m2 pretend to have two GPUs each."""
 
     def __init__(self, machines: list[Machine]) -> None:
-        self.machines = dict(zip(("head", "m1", "m2"), machines, strict=True))
+        self.machines: dict[str, Machine] = dict(zip(("head", "m1", "m2"), machines, strict=True))
         self.address = f"{machines[0].address}:{_PORT}"
         # Ray makes sockets there: a long path does not fit.
         self._folder = tempfile.TemporaryDirectory(prefix="jtr-", dir="/tmp", ignore_cleanup_errors=True)

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Server, until
@@ -111,7 +112,7 @@ def test_replicas_come_and_go_with_the_load(start: Start, nodes: Nodes) -> None:
     server = start(*elastic)
     assert len(actors()) == before + 1
     held = True
-    answers = []
+    answers: list[dict[str, Any]] = []
     while held:
         answers += answers_of(server, 40)
         held = server.metric("jitney_ready_replicas", deployment="placed") < 3

@@ -60,5 +60,5 @@ def node(labels: dict[str, str] | None = None, **resources: float) -> dict[str, 
 def test_what_a_place_waits_for(
     asked: dict[str, Any], nodes: list[dict[str, Any]], free: dict[str, float], why: str
 ) -> None:
-    needs = {"num_cpus": 1.0, "num_gpus": 0.0, "resources": {}, "labels": {}, **asked}
+    needs: dict[str, Any] = {"num_cpus": 1.0, "num_gpus": 0.0, "resources": {}, "labels": {}, **asked}
     assert why_pending(needs, nodes, free) == why

@@ -11,7 +11,14 @@ SECRET = "s" * 64
 
 
 def needs(**changed: Any) -> dict[str, Any]:
-    plain = {"num_cpus": 1.0, "num_gpus": 0.0, "resources": {}, "labels": {}, "runtime_env": None, "spread": True}
+    plain: dict[str, Any] = {
+        "num_cpus": 1.0,
+        "num_gpus": 0.0,
+        "resources": {},
+        "labels": {},
+        "runtime_env": None,
+        "spread": True,
+    }
     return {**plain, **changed}
 
 

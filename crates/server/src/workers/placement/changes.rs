@@ -15,19 +15,19 @@ pub(crate) struct Unassigned {
     /// fixed share.
     pub(crate) cpu_threads: Option<u32>,
     /// Its place, on another machine.
-    pub(crate) place: Option<Taken>,
+    pub(crate) place: Option<OccupiedPlace>,
 }
 
 /// What a worker on another machine has taken.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Taken {
+pub(crate) struct OccupiedPlace {
     /// What it has.
     pub(crate) room: Room,
     /// The engine that started its agent; empty if none has.
     pub(crate) engine: String,
 }
 
-impl Taken {
+impl OccupiedPlace {
     /// Whether it is a place for this replica. A Ray cluster makes each place for what its replica needs.
     fn fits(&self, needs: &Needs) -> bool {
         let is_as_made = self.engine.is_empty() || needs.ray == RayNeeds::of_import();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_worker_in_a_ray_cluster_becomes_a_replica_only_if_its_place_was_made_for_such_a_one() {
-        let place = Some(Taken { room: Room { devices: Vec::new(), cores: 1 }, engine: RAY.into() });
+        let place = Some(OccupiedPlace { room: Room { devices: Vec::new(), cores: 1 }, engine: RAY.into() });
         let scout = Unassigned { slot: 0, target: 0, cpu_threads: None, place };
         let needs = |ray| Needs { place: Where::Engine(RAY), cores: 1, ray, ..Needs::default() };
         let plain = Assignment { needs: needs(RayNeeds::of_import()), ..replica(0, 1) };

@@ -1,7 +1,7 @@
 //! Which replica each worker is: manifests are read, engines are started, every replica gets its slot.
 
 use crate::base::fatal::Fatal;
-use crate::workers::placement::changes::{Change, Taken, Unassigned, changes};
+use crate::workers::placement::changes::{Change, OccupiedPlace, Unassigned, changes};
 use crate::workers::placement::manifest_diff;
 use crate::workers::placement::plan::{Assignment, Plan};
 use crate::workers::slot::Slot;
@@ -64,7 +64,7 @@ impl Supervisor {
             place: slot
                 .at
                 .as_ref()
-                .map(|at| Taken { room: at.room.clone(), engine: self.agents.engine(&at.agent).to_owned() }),
+                .map(|at| OccupiedPlace { room: at.room.clone(), engine: self.agents.engine(&at.agent).to_owned() }),
         });
         let mut removed = Vec::new();
         for change in changes(&unassigned.collect::<Vec<_>>(), plan.replicas) {

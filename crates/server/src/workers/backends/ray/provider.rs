@@ -56,7 +56,9 @@ impl Provider {
     /// Takes every place away, and waits for its end.
     pub(crate) async fn end(self) {
         drop(self.wanted);
+        let life = self.life.abort_handle();
         if timeout(END_TIMEOUT, self.life).await.is_err() {
+            life.abort();
             tracing::warn!(
                 "places in the Ray cluster were not taken away within {} s; they end by themselves",
                 END_TIMEOUT.as_secs()
