@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from namespaces import Machine
@@ -33,8 +32,8 @@ class Nodes:
     def start(self) -> None:
         head = ("--head", f"--port={_PORT}", "--num-cpus=0", "--include-dashboard=false")
         self._run("head", *head, f"--temp-dir={self._folder.name}")
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(self.start_node, ("m1", "m2")))
+        for name in ("m1", "m2"):
+            self.start_node(name)
 
     def start_node(self, name: str) -> None:
         own = (
@@ -64,12 +63,9 @@ class Nodes:
             "--disable-usage-stats",
             *arguments,
         ]
-        with machine.inside():
-            done = subprocess.run(
-                command,
-                env={**os.environ, **QUIET, "JITNEY_TEST_NODE": name},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+        # Into a file: what `ray start` leaves behind would keep a pipe open.
+        with tempfile.TemporaryFile("w+") as output, machine.inside():
+            environment = {**os.environ, **QUIET, "JITNEY_TEST_NODE": name}
+            code = subprocess.call(command, env=environment, stdout=output, stderr=output, timeout=100)
+            output.seek(0)
+            assert code == 0, f"{' '.join(command)}\n{output.read()}"

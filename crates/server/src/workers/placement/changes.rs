@@ -120,7 +120,7 @@ mod tests {
         let plain = Assignment { needs: needs(RayNeeds::of_import()), ..replica(0, 1) };
         let environment = RayNeeds { runtime_env: Some("{}".into()), ..RayNeeds::of_import() };
         let other = Assignment { needs: needs(environment), ..replica(0, 1) };
-        let change = |replica: &Assignment| changes(&[scout.clone()], vec![vec![replica.clone()]]);
+        let change = |replica: &Assignment| changes(std::slice::from_ref(&scout), vec![vec![replica.clone()]]);
         assert_eq!(change(&plain), [Change::Assign(0, plain.clone())]);
         assert_eq!(change(&other), [Change::Restart(0, other.clone())]);
     }

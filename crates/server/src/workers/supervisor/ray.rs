@@ -20,7 +20,7 @@ impl Supervisor {
         match arrived {
             Arrived::Provider(ProviderEvent::Said(Report::Connected { host })) => {
                 tracing::info!("connected to the Ray cluster; this machine is {host} there");
-                cluster.connected(host);
+                cluster.connected(&host);
             }
             Arrived::Provider(ProviderEvent::Said(Report::Pending(why))) => cluster.places.pending(why),
             Arrived::Provider(ProviderEvent::Said(Report::Gone { place, why })) => {

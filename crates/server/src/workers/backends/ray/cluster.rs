@@ -70,12 +70,12 @@ impl Cluster {
     }
 
     /// The provider is connected: the port is opened at this machine's address in the cluster, unless it is open already.
-    pub(crate) fn connected(&mut self, host: String) {
-        if self.host.replace(host.clone()).is_some() {
+    pub(crate) fn connected(&mut self, host: &str) {
+        if self.host.replace(host.to_owned()).is_some() {
             return;
         }
         let place =
-            self.listen.as_deref().map_or_else(|| bracketed(&host) + ":0", |listen| listen.replacen("tcp:", "", 1));
+            self.listen.as_deref().map_or_else(|| bracketed(host) + ":0", |listen| listen.replacen("tcp:", "", 1));
         let (opens, secret) = (self.opens.clone(), self.secret.clone());
         tokio::spawn(async move {
             let port = Port::listen(&place, &secret).await;
