@@ -228,6 +228,10 @@ bench-stories: $(BUILT) $(STORIES_ENV)/.made ## repeat the five stories (STORIES
 		--folder $(abspath $(STORIES_ENV))/made $(if $(STORIES),--stories $(STORIES)) \
 		$(if $(BUDGET_MINUTES),--minutes $(BUDGET_MINUTES)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: $(BUILT) ## measure workers on other machines, Ray, and models that use each other (ARGS="--only stages"; root)
+	@cd benchmarks && $(abspath $(BIN))/python -m scale $(ARGS)
+
 .PHONY: docs
 docs: $(BUILT) ## write the reference pages from the tables, and check all links
 	@$(BIN)/python scripts/reference.py

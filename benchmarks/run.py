@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import servers
 import smollm2
 import streaming
 from peers.environments import is_installed, version
-from scenarios import Figures, Scenario, Settings, in_program, start
+from scenarios import Figures, Scenario, Settings, Target, in_program, start
 from summary import summary
 
 SCENARIOS = [*scenarios.SCENARIOS, *streaming.SCENARIOS]
@@ -97,7 +98,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def show(figures: Figures) -> list[dict[str, Any]]:
+def show(figures: Figures, targets: Sequence[Target]) -> list[dict[str, Any]]:
     """Print both tables; return the verdicts."""
     columns = ("rps", "p50_ms", "p99_ms", "front_cpu_us", "resident_mb", "of_ceiling")
     print(f"\n{'scenario':42}{'server':10}" + "".join(f"{name:>14}" for name in columns))
@@ -112,13 +113,36 @@ def show(figures: Figures) -> list[dict[str, Any]]:
                 print(f"    not all were answered: {', '.join(unanswered)}")
     verdicts: list[dict[str, Any]] = []
     print(f"\n{'target':52}{'bound':>12}{'measured':>12}  verdict")
-    for target in TARGETS:
+    for target in targets:
         value = target.value(figures)
         verdict = "not measured" if value is None else "pass" if target.holds(value) else "FAIL"
         bound = f"{'<=' if target.is_lower_better else '>='} {number(target.bound)}"
         print(f"{target.what:52}{bound:>12}{'' if value is None else number(value):>12}  {verdict}")
         verdicts.append({"target": target.what, "bound": bound, "measured": value, "verdict": verdict})
     return verdicts
+
+
+def write(
+    samples: Samples, targets: Sequence[Target], method: dict[str, Any], missing: list[str], mark: str = ""
+) -> None:
+    """Print the figures and what became of the targets, and write everything to results/."""
+    figures = medians(samples)
+    verdicts = show(figures, targets)
+    now = datetime.datetime.now(datetime.UTC)
+    report: dict[str, Any] = {
+        "date": now.isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": versions(),
+        "method": method,
+        "not_measured": missing,
+        "targets": verdicts,
+        "medians": figures,
+        "samples": samples,
+    }
+    path = HERE / "results" / f"{now:%Y-%m-%d-%H%M%S}{mark}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nwritten to {path.relative_to(HERE.parent)}")
 
 
 def main() -> int:
@@ -150,24 +174,8 @@ def main() -> int:
 
     settings = Settings(arguments.seconds, arguments.stress_seconds)
     samples = measure_all(chosen, present, arguments.repetitions, settings)
-    figures = medians(samples)
-    verdicts = show(figures)
-
-    now = datetime.datetime.now(datetime.UTC)
-    report: dict[str, Any] = {
-        "date": now.isoformat(timespec="seconds"),
-        "machine": machine(),
-        "versions": versions(),
-        "method": {"repetitions": arguments.repetitions, **dataclasses.asdict(settings)},
-        "not_measured": missing,
-        "targets": verdicts,
-        "medians": figures,
-        "samples": samples,
-    }
-    path = HERE / "results" / f"{now:%Y-%m-%d-%H%M%S}{'-quick' if arguments.quick else ''}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\nwritten to {path.relative_to(HERE.parent)}")
+    method = {"repetitions": arguments.repetitions, **dataclasses.asdict(settings)}
+    write(samples, TARGETS, method, missing, "-quick" if arguments.quick else "")
     return 0
 
 

@@ -49,10 +49,10 @@ class Running:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}{self.path}"
 
-    def wait_ready(self, body: bytes, content_type: str) -> None:
+    def wait_ready(self, body: bytes, content_type: str, within_s: float = 60) -> None:
         """Until one request has its answer."""
         request = urllib.request.Request(self.url, body, {"content-type": content_type}, method="POST")
-        end = time.monotonic() + 60
+        end = time.monotonic() + within_s
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=5):
@@ -88,7 +88,10 @@ class Running:
     def resident_mb(self, *, front_only: bool = False) -> float:
         total = 0
         for pid in [self.process.pid] if front_only else self.pids():
-            found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            try:
+                found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            except OSError:  # it has just ended
+                continue
             total += int(found.group(1)) if found else 0
         return total / 1024
 
@@ -144,6 +147,11 @@ def available() -> tuple[list[str], list[str]]:
     return present, missing
 
 
+def serving(target: str | Path, port: int, *arguments: str) -> list[str]:
+    """The command that serves a target."""
+    return [sys.executable, "-m", "jitney", "serve", str(target), "--port", str(port), *arguments]
+
+
 def start(
     name: str, model: str, arguments: list[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Running:
@@ -158,7 +166,7 @@ def start(
     app = HERE / "apps" / APPS.get(model, "noop.py")
     commands: dict[str, tuple[list[str], str]] = {
         "jitney": (
-            [sys.executable, "-m", "jitney", "serve", str(app), "--port", str(port), *(arguments or [])],
+            serving(app, port, *(arguments or [])),
             ROUTES.get(model, f"/{model}"),
         ),
         "hyper": ([str(echo_binary()), str(port), *ECHO.get(model, ())], ROUTES.get(model, "/")),

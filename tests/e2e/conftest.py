@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from agents import Agents, agents_in
 from harness import APPS, Serve, Server
 
 
@@ -15,6 +16,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(150))
             if not sys.platform.startswith("linux"):
                 item.add_marker(pytest.mark.skip(reason="looks into /proc: Linux only"))
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Agents]:
+    with agents_in(tmp_path) as started:
+        yield started
 
 
 @pytest.fixture

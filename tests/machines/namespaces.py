@@ -21,6 +21,8 @@ CLONE_NEWNET = 0x40000000
 NAMED = Path("/run/netns")
 OURS = re.compile(r"jt(\d+)[a-z]\w*")
 LIBC = ctypes.CDLL(None, use_errno=True)
+HOME = os.open("/proc/self/ns/net", os.O_RDONLY)
+"""The namespace in which this program began: the bridges and their ports are there, wherever a test acts."""
 
 
 def why_not() -> str:
@@ -39,7 +41,8 @@ def why_not() -> str:
 
 
 def ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    with _inside(HOME):
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 
@@ -56,6 +59,19 @@ def enter(namespace: str) -> None:
 def _enter(descriptor: int) -> None:
     if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextmanager
+def _inside(descriptor: int) -> Generator[None]:
+    before = os.open(f"/proc/self/task/{_thread()}/ns/net", os.O_RDONLY)
+    try:
+        _enter(descriptor)
+        try:
+            yield
+        finally:
+            _enter(before)
+    finally:
+        os.close(before)
 
 
 class Machine:
@@ -75,15 +91,12 @@ class Machine:
     @contextmanager
     def inside(self) -> Generator[None]:
         """Within this block the calling thread, and threads and processes that it starts, are on this machine."""
-        before = os.open(f"/proc/self/task/{_thread()}/ns/net", os.O_RDONLY)
+        descriptor = os.open(NAMED / self.namespace, os.O_RDONLY)
         try:
-            enter(self.namespace)
-            try:
+            with _inside(descriptor):
                 yield
-            finally:
-                _enter(before)
         finally:
-            os.close(before)
+            os.close(descriptor)
 
     def start(self, command: Sequence[str], **options: object) -> "subprocess.Popen[bytes]":
         with self.inside():

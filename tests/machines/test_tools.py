@@ -74,7 +74,7 @@ def test_a_machine_is_killed_and_its_peers_learn_of_it(machines: Machines) -> No
     client.close()
 
 
-@pytest.mark.skipif(shutil.which("nft") is None, reason="the program nft is not installed")
+@pytest.mark.skipif(shutil.which("nft") is None, reason="needs the program nft (package nftables)")
 def test_one_way_is_cut_by_a_rule(machines: Machines) -> None:
     one, two = machines(2)
     with datagrams(one, one.address) as left, datagrams(two, two.address) as right:

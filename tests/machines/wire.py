@@ -104,8 +104,8 @@ def device(namespace: str, name: str, mine: str, other: str) -> int:
     enter(namespace)
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
-    ip("addr", "add", mine, "peer", other, "dev", name)
-    ip("link", "set", name, "mtu", "9000", "up", "txqueuelen", "10000")
+    ip("-n", namespace, "addr", "add", mine, "peer", other, "dev", name)
+    ip("-n", namespace, "link", "set", name, "mtu", "9000", "up", "txqueuelen", "10000")
     return descriptor
 
 

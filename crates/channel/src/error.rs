@@ -33,6 +33,10 @@ impl ChannelError {
 
     /// What a failed handshake means.
     pub(crate) fn of_handshake(error: io::Error) -> ChannelError {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            let text = "the other end closed the connection during the handshake; it may have no TLS";
+            return ChannelError::Io(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+        }
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).cloned();
         tls.map_or(ChannelError::Io(error), ChannelError::of_tls)
     }
@@ -42,6 +46,9 @@ impl ChannelError {
         match error {
             rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)
             | rustls::Error::AlertReceived(AlertDescription::AccessDenied) => ChannelError::OtherSecret,
+            rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => {
+                ChannelError::Stranger("both need the same kind of TLS: keys of the secret, or certificates".into())
+            }
             other => ChannelError::Stranger(other.to_string()),
         }
     }

@@ -1,7 +1,7 @@
 //! Stands in for `python -m jitney.worker` in the tests of the supervisor: its target says what it does.
 //!
 //! The target is JSON: the manifest that it sends, and what each of its workers does, by the number of the worker (the
-//! last one goes for all that follow).
+//! last one goes for all that follow). A target that is not JSON names a file with it.
 #![allow(clippy::unwrap_used, reason = "a worker of a test may panic")]
 
 use jitney_core::request::ItemId;
@@ -15,7 +15,9 @@ use serde_json::Value;
 
 fn main() {
     let spec: Value = serde_json::from_str(&std::env::var("JITNEY_WORKER_SPEC").unwrap()).unwrap();
-    let target: Value = serde_json::from_str(spec["target"].as_str().unwrap()).unwrap();
+    let target = spec["target"].as_str().unwrap();
+    let target: Value = serde_json::from_str(target)
+        .unwrap_or_else(|_| serde_json::from_slice(&std::fs::read(target).unwrap()).unwrap());
     let worker = spec["worker"].as_u64().unwrap();
     let does = target["does"].as_array().unwrap();
     let does = does[(worker as usize).min(does.len() - 1)].as_str().unwrap();

@@ -52,6 +52,8 @@ class ServerKeywords(TypedDict, total=False):
     listen_programs: str | Sequence[str]
     workers_listen: str | Sequence[str]
     workers_secret_file: str | None
+    workers_tls: str
+    allow_plain_workers: bool
     workers_advertise: str | None
     ray_address: str | None
     ray_namespace: str

@@ -215,6 +215,14 @@ class ServerOptions:
     workers_secret_file: str | None = _option(
         None, "file with the secret that the front and its agents share; `jitney secret PATH` writes one"
     )
+    workers_tls: str = _option(
+        "auto",
+        "how connections of agents and workers are protected: `auto` is TLS with keys that come from the secret; `off` is "
+        "no encryption; CERT,KEY[,CA] is TLS with certificates of yours (PEM files); agents need the same",
+    )
+    allow_plain_workers: bool = _option(
+        False, "with workers_tls `off`, let agents and workers connect from other machines, for networks that encrypt"
+    )
     workers_advertise: str | None = _option(
         None, "address at which workers of other machines connect, as tcp:HOST:PORT; default: what their agent dialled"
     )

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
@@ -226,7 +225,6 @@ class Worker:
         self._close: Callable[[], None] | None = None
         self._check: IdleCheck | None = None
         self._stage = "importing"
-        self._manifest_hash = ""
 
     def run(self) -> int:
         """Live it; returns the exit code."""
@@ -368,9 +366,7 @@ class Worker:
             (deployment, resolve(deployment.name, deployment.declared, self._spec.overrides, deployment.init))
             for deployment in deployments
         ]
-        described = manifest(self._spec.target, pairs)
-        self._manifest_hash = sha256(json.dumps(described).encode()).hexdigest()
-        self._send("manifest", described)
+        self._send("manifest", manifest(self._spec.target, pairs))
         return {deployment.name: (deployment, resolved) for deployment, resolved in pairs}
 
     def _assignment(self) -> Assignment | None:
@@ -385,7 +381,6 @@ class Worker:
             "target": self._spec.target,
             "deployment": assignment.deployment,
             "replica": assignment.replica,
-            "manifest_hash": self._manifest_hash,
             "options_hash": self._spec.options_hash,
         }
         self._link.keep(json.dumps(loaded).encode())

@@ -10,6 +10,7 @@ from witness import record, wait_at_gate
 @jitney.deployment(max_batch_size=64)
 class Sleepy:
     def __init__(self) -> None:
+        record("load", [])
         self.base_s = float(os.environ.get("JITNEY_TEST_BASE_S", "0.005"))
         self.item_s = float(os.environ.get("JITNEY_TEST_ITEM_S", "0.0001"))
 

@@ -48,7 +48,7 @@ def test_what_must_not_happen_is_judged_by_the_worst_repetition() -> None:
     name = "kill -9 every 2 s"
     figures = run.medians({name: {"jitney": runs}})
     assert figures[name]["jitney"] == {"failed": 3.0, "wrong": 1.0, "p99_ms": 2.0}
-    verdicts = {row["target"]: row["verdict"] for row in run.show(figures)}
+    verdicts = {row["target"]: row["verdict"] for row in run.show(figures, run.TARGETS)}
     assert verdicts["requests failed under kill -9"] == "FAIL"
     assert verdicts["answers that were not their own under kill -9"] == "FAIL"
 
@@ -62,7 +62,7 @@ def test_a_refusal_is_no_answer_and_is_shown(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(subprocess, "run", wrk)
     figures = load.wrk("http://x.test/", 64, 2, "application/json", "{}")
     assert figures["rps"] == 300
-    run.show({"no-op, 64 connections": {"jitney": figures}})
+    run.show({"no-op, 64 connections": {"jitney": figures}}, run.TARGETS)
     assert "not all were answered: refused 400, broken 7" in capsys.readouterr().out
 
 

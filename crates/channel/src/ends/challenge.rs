@@ -84,7 +84,9 @@ fn check(
 /// An end that closes the connection here has not accepted what it got.
 fn refused(error: io::Error) -> ChannelError {
     if error.kind() == io::ErrorKind::UnexpectedEof {
-        return ChannelError::Stranger("it closed the connection before both had proven the secret".into());
+        return ChannelError::Stranger(
+            "it closed the connection before both had proven the secret; both need the same kind of TLS".into(),
+        );
     }
     error.into()
 }

@@ -16,6 +16,7 @@ const MOST_USED: usize = 100_000;
 #[derive(Debug)]
 pub struct Tokens {
     key: hmac::Key,
+    texts: hmac::Key,
     random: SystemRandom,
     used: Mutex<HashSet<[u8; NONCE]>>,
 }
@@ -23,8 +24,18 @@ pub struct Tokens {
 impl Tokens {
     /// The tokens of a server with this secret.
     pub fn new(secret: &Secret) -> Tokens {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret.derive("jitney tokens"));
-        Tokens { key, random: SystemRandom::new(), used: Mutex::default() }
+        let key = |purpose| hmac::Key::new(hmac::HMAC_SHA256, &secret.derive(purpose));
+        Tokens {
+            key: key("jitney tokens"),
+            texts: key("jitney texts"),
+            random: SystemRandom::new(),
+            used: Mutex::default(),
+        }
+    }
+
+    /// An HMAC of a text: it shows whether another text is the same one, and nothing else. 64 hexadecimal digits.
+    pub fn fingerprint(&self, text: &str) -> String {
+        hex(hmac::sign(&self.texts, text.as_bytes()).as_ref())
     }
 
     /// A new token of this worker: 96 hexadecimal digits.
@@ -84,6 +95,10 @@ mod tests {
         let restarted = Tokens::new(&secret);
         assert!(restarted.redeem("w1", &second), "a restarted front takes it");
         let other = Tokens::new(&Secret::new(&"b".repeat(32)).unwrap());
+        assert_eq!(tokens.fingerprint("a"), restarted.fingerprint("a"));
+        assert!(
+            tokens.fingerprint("a") != tokens.fingerprint("b") && tokens.fingerprint("a") != other.fingerprint("a")
+        );
         assert!(!other.redeem("w1", &tokens.issue("w1")), "another secret");
         for wrong in ["", "00", &"0".repeat(96), &"ä".repeat(48), &first[..95], &format!("{first}0")] {
             assert!(!tokens.redeem("w1", wrong), "{wrong}");

@@ -90,6 +90,7 @@ pub struct DeploymentOptions {
 }
 
 /// The options of the server.
+#[allow(clippy::struct_excessive_bools, reason = "independent options")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerOptions {
@@ -101,6 +102,10 @@ pub struct ServerOptions {
     pub workers_listen: Vec<String>,
     /// The file with the secret that the front and its agents share.
     pub workers_secret_file: Option<String>,
+    /// How connections of agents and workers are protected: `auto`, `off`, `CERT,KEY` or `CERT,KEY,CA`.
+    pub workers_tls: String,
+    /// Let agents and workers connect without encryption beyond loopback.
+    pub allow_plain_workers: bool,
     /// Where workers of other machines connect, if that is not what their agents dialled.
     pub workers_advertise: Option<String>,
     /// The Ray cluster in which replicas run.
@@ -243,6 +248,8 @@ impl ServerOptions {
             listen_programs: vec![],
             workers_listen: vec![],
             workers_secret_file: None,
+            workers_tls: "auto".into(),
+            allow_plain_workers: false,
             workers_advertise: None,
             ray_address: None,
             ray_namespace: "jitney".into(),

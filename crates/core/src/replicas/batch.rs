@@ -29,6 +29,8 @@ pub struct Batch {
     pub progressed: Option<Time>,
     /// Since when it is the running batch.
     pub runs_since: Option<Time>,
+    /// Its replica was silent meanwhile, so how long it took says nothing about the model.
+    pub was_doubtful: bool,
     /// The suspect that is computed alone in it.
     pub suspect: Option<ItemId>,
 }

@@ -20,11 +20,13 @@ struct Replica<I> {
     holds_suspect: bool,
     /// It was asked to end, or is killed because it hangs: it gets nothing more.
     is_condemned: bool,
+    /// Its link is silent: it gets nothing until something is heard.
+    is_doubtful: bool,
 }
 
 impl<I> Replica<I> {
     fn standing(&self) -> Standing {
-        if self.is_condemned {
+        if self.is_condemned || self.is_doubtful {
             return Standing::default();
         }
         let frees_at = self.turns.iter().fold(self.since, |at, &(_, takes)| at + takes);
@@ -179,6 +181,7 @@ impl<I> Replicas<I> {
             since: now,
             holds_suspect: false,
             is_condemned: false,
+            is_doubtful: false,
         };
         let standing = replica.standing();
         self.records.insert(id, replica);
@@ -206,6 +209,16 @@ impl<I> Replicas<I> {
     /// Gives a replica nothing more.
     pub fn condemn(&mut self, id: ReplicaId) {
         self.change(id, |replica| replica.is_condemned = true);
+    }
+
+    /// Gives a replica nothing while it is doubtful.
+    pub fn set_doubtful(&mut self, id: ReplicaId, is_doubtful: bool) {
+        self.change(id, |replica| replica.is_doubtful = is_doubtful);
+    }
+
+    /// Whether the link of a replica is silent.
+    pub fn is_doubtful(&self, id: ReplicaId) -> bool {
+        self.records.get(id).is_some_and(|replica| replica.is_doubtful)
     }
 
     /// A batch that should take this long goes to a replica; returns whether it runs at once.

@@ -33,6 +33,8 @@ pub struct Launch {
     pub load: BatchCost,
     /// Why it was closed.
     pub reason: CloseReason,
+    /// How many of the items another replica has too, whose link is silent or was.
+    pub copies: usize,
     /// For how long a replica had been idle next to the waiting items.
     pub held: Duration,
 }

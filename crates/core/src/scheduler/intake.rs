@@ -180,6 +180,7 @@ impl<P: Payload> Scheduler<P> {
         self.deadlines.insert((deadline, item.id));
         let entry = Entry {
             stage,
+            copies: Vec::new(),
             group: item.group,
             waiting,
             bytes: item.bytes,

@@ -37,8 +37,11 @@ pub trait Payload {
         None
     }
 
-    /// It waits again: its worker was lost, or its model had no room for it.
+    /// It waits again: its worker was lost or is silent, or its model had no room for it.
     fn waits_again(&mut self) {}
+
+    /// It waits no longer: the silent worker that has it is heard again.
+    fn waits_no_longer(&mut self) {}
 }
 
 /// An item that asks to enter.
@@ -112,6 +115,8 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Entry<P> {
     pub(super) stage: Stage,
+    /// Further batches that have it. Their replicas were silent when it was given to others.
+    pub(super) copies: Vec<BatchId>,
     pub(super) group: GroupKey,
     pub(super) waiting: Waiting,
     pub(super) bytes: u64,

@@ -122,7 +122,7 @@ impl<P: Payload> Scheduler<P> {
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
         self.has_news = true;
-        let (mut load, mut bytes) = (BatchCost::default(), 0_u64);
+        let (mut load, mut bytes, mut copies) = (BatchCost::default(), 0_u64, 0);
         // In an open set an item is computed with all that are there.
         let size = if self.rules.joins { self.open_sets.items(replica) } else { items.len() };
         let mut costs = Vec::with_capacity(items.len());
@@ -134,6 +134,7 @@ impl<P: Payload> Scheduler<P> {
             self.queued_bytes -= entry.bytes;
             bytes += entry.bytes;
             load = load.with(entry.waiting.cost);
+            copies += usize::from(!entry.copies.is_empty());
             costs.push((*item, entry.waiting.cost));
         }
         let class = self.replicas.class(replica).unwrap_or_default();
@@ -153,6 +154,7 @@ impl<P: Payload> Scheduler<P> {
             hangs_at: None,
             progressed: None,
             runs_since: None,
+            was_doubtful: false,
             suspect,
         };
         self.batches.insert(id, batch);
@@ -167,7 +169,7 @@ impl<P: Payload> Scheduler<P> {
         }
         let held = self.held_since.take().map_or(Duration::ZERO, |since| now - since);
         self.decisions.add(LaunchDecision { at: now, items: items.len(), left: self.lanes.items(), held, reason });
-        Action::Launch(Launch { batch: id, replica, items, load, reason, held })
+        Action::Launch(Launch { batch: id, replica, items, load, reason, copies, held })
     }
 
     /// Refuses waiting items that cannot be answered in time, in the lanes that may be launched next.

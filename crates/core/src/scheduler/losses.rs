@@ -6,7 +6,7 @@ use crate::replicas::held_items::HeldItem;
 use crate::replicas::loss_history::{Loss, LossHistory};
 use crate::replicas::quarantine::{Evidence, Fingerprint, Verdict};
 use crate::replicas::replicas::LostBatch;
-use crate::request::{ItemId, ReplicaId};
+use crate::request::{BatchId, ItemId, ReplicaId};
 use crate::scheduler::item::{Entry, Payload, Stage};
 use crate::scheduler::state::Scheduler;
 use crate::tables::outcome::Outcome;
@@ -62,7 +62,7 @@ impl<P: Payload> Scheduler<P> {
         let mut judged = Vec::new();
         if loss == Loss::Away {
             // What no client waits for any more is forgotten.
-            return held.items.into_iter().for_each(|(item, _)| self.item_away(item));
+            return held.items.into_iter().for_each(|(item, _)| self.item_away(item, batch.id));
         }
         for (item, mut held) in held.items {
             held.is_started |= is_started;
@@ -87,13 +87,18 @@ impl<P: Payload> Scheduler<P> {
             self.fail(id, Outcome::WorkerLost);
             return Some((evidence, is_cause));
         }
-        self.wait_again(id);
+        if !self.goes_on(batch.id, id) {
+            self.wait_again(id);
+        }
         None
     }
 
     /// An item whose replica is away waits again. If it must not run twice it ends: the report that `predict` has begun may have
     /// been lost on the way.
-    fn item_away(&mut self, id: ItemId) {
+    fn item_away(&mut self, id: ItemId, batch: BatchId) {
+        if self.goes_on(batch, id) {
+            return;
+        }
         match self.entries.get(&id) {
             Some(entry) if self.rules.retry && entry.payload.may_run_again() => self.wait_again(id),
             Some(_) => self.fail(id, Outcome::WorkerLost),
@@ -102,7 +107,7 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// An item that a lost replica had goes back to its former place in its lane, or to the suspects if it is one.
-    fn wait_again(&mut self, id: ItemId) {
+    pub(super) fn wait_again(&mut self, id: ItemId) {
         let entry = self.entries.get_mut(&id).expect("the item has not ended");
         self.queued_bytes += entry.bytes;
         entry.payload.waits_again();

@@ -124,6 +124,9 @@ impl<P: Payload> Scheduler<P> {
         let running: SmallVec<[ItemId; 2]> =
             held.iter().filter(|(_, held)| is_running(held)).map(|(id, _)| id).take(2).collect();
         let [id] = running[..] else { return };
+        if self.has_copies(id) {
+            return; // It goes on elsewhere.
+        }
         self.depart(id);
         if let Some(ended) = self.end(id) {
             self.pending.push_back(Action::Forget(replica, id));

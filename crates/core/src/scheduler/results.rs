@@ -70,6 +70,7 @@ impl<P: Payload> Scheduler<P> {
     pub fn item_ended(&mut self, batch: BatchId, id: ItemId) -> Option<EndedItem<P>> {
         let replica = self.batches.get(&batch).map(|batch| batch.replica);
         let cost = replica.and_then(|id| self.replicas.items(id)).and_then(|items| items.end(batch, id));
+        self.answered_by(batch, id);
         let ended = match self.entries.get(&id) {
             Some(entry) if entry.stage == Stage::Batch(batch) => {
                 self.clear(id);
@@ -94,6 +95,7 @@ impl<P: Payload> Scheduler<P> {
     /// gave a time-out. Each one shows that the batch does not hang.
     pub fn part_sent(&mut self, now: Time, batch: BatchId, id: ItemId) {
         self.progressed(now, batch);
+        self.answered_by(batch, id);
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.stage == Stage::Batch(batch)) else { return };
         if std::mem::take(&mut entry.may_stream) {
             let deadline = entry.waiting.arrival + self.rules.stream_timeout;
@@ -115,8 +117,11 @@ impl<P: Payload> Scheduler<P> {
         self.has_news = true;
         let Some(batch) = self.remove_batch(id) else { return };
         for (item, _) in finished.items {
-            self.fail(item, Outcome::Internal);
+            if !self.goes_on(id, item) {
+                self.fail(item, Outcome::Internal);
+            }
         }
+        let is_clean = is_clean && !batch.was_doubtful;
         if let Some(group) = batch.group {
             if is_clean {
                 if let Some(since) = finished.ran_since {

@@ -255,25 +255,30 @@ impl<P: Payload> Scheduler<P> {
 
     /// The only way out: the item is removed from wherever it waits. A replica that has it goes on holding it.
     pub(super) fn end(&mut self, id: ItemId) -> Option<EndedItem<P>> {
+        self.drop_copies(id);
+        self.stop_waiting(id);
         let entry = self.entries.remove(&id)?;
         self.has_news = true;
         self.deadlines.remove(&(entry.deadline, id));
         self.pauses.remove(id);
-        let mut runs_since = None;
-        match entry.stage {
-            Stage::Lane(lane) => {
-                self.lanes.remove(lane, entry.waiting);
-                self.queued_bytes -= entry.bytes;
-            }
-            Stage::Suspect => {
-                self.quarantine.remove(id);
-                self.queued_bytes -= entry.bytes;
-            }
-            Stage::Batch(batch) => runs_since = self.batches.get(&batch).and_then(|batch| batch.runs_since),
-        }
+        let runs_since = match entry.stage {
+            Stage::Batch(batch) => self.batches.get(&batch).and_then(|batch| batch.runs_since),
+            Stage::Lane(_) | Stage::Suspect => None,
+        };
         let launched = runs_since.or(entry.launched);
         let Entry { batch_size, payload, waiting, .. } = entry;
         Some(EndedItem { id, payload, arrival: waiting.arrival, launched, batch_size, hung_alone: false })
+    }
+
+    /// Takes an item out of its lane, or from the suspects. The caller puts it elsewhere.
+    pub(super) fn stop_waiting(&mut self, id: ItemId) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        match entry.stage {
+            Stage::Lane(lane) => self.lanes.remove(lane, entry.waiting),
+            Stage::Suspect => self.quarantine.remove(id),
+            Stage::Batch(_) => return,
+        }
+        self.queued_bytes -= entry.bytes;
     }
 
     /// No client waits for an item any more. A worker that has it keeps its input in mind: if the worker is lost, the item may be

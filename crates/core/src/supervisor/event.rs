@@ -89,6 +89,8 @@ pub enum Command {
     End,
     /// The replica of this worker may get batches.
     Up,
+    /// Nothing was heard of the replica for a while (true), or it is heard again (false). It gets nothing new meanwhile.
+    Doubt(bool),
     /// The replica is lost.
     Down(Cause),
     /// A worker has ended whose replica was not up.

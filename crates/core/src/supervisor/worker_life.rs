@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// A worker that sends nothing for this long, not even the answer to a ping, is stopped or stuck.
 pub const SILENT_AFTER: Duration = Duration::from_secs(7);
+/// A worker on another machine that sends nothing for this long may be lost: it gets nothing new.
+pub const DOUBTFUL_AFTER: Duration = Duration::from_secs(2);
 /// A process that was killed but does not end (stuck in a driver) is given up after this.
 const ABANDON_AFTER: Duration = Duration::from_secs(5);
 /// The first pause before a worker is started again after it died without having served anything.
@@ -16,7 +18,7 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
 /// So long a worker on another machine, and its agent, keep what they have without their front.
 pub const LEASE: Duration = Duration::from_secs(60);
 /// A worker whose link was closed connects again within this, if it lives: the longest silence that it allows, and its pauses.
-const REJOINS_WITHIN: Duration = Duration::from_secs(15);
+pub const REJOINS_WITHIN: Duration = Duration::from_secs(15);
 /// Who watches a process reports its end within this.
 const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 /// Deaths in a row without an answer in between that make a crash loop.
@@ -64,6 +66,8 @@ pub struct WorkerLife {
     leaves_for: Option<Cause>,
     /// The current worker outlives its link: it runs on another machine.
     is_remote: bool,
+    /// Nothing was heard of the current worker for a while.
+    is_doubtful: bool,
     /// Somebody reports changes of its files, by `Event::Renew`.
     renews: bool,
     failures: u32,
@@ -88,6 +92,7 @@ impl WorkerLife {
             on_trial: false,
             leaves_for: None,
             is_remote: false,
+            is_doubtful: false,
             renews,
             failures: 0,
         }
@@ -196,7 +201,7 @@ impl WorkerLife {
             }
             Event::Ready if matches!(self.state, State::Starting { .. }) => {
                 self.was_ever_ready = true;
-                self.state = State::Up;
+                (self.state, self.is_doubtful) = (State::Up, false);
                 Some(Command::Up)
             }
             Event::Renew => self.renew(now),
@@ -211,7 +216,7 @@ impl WorkerLife {
             Event::Away => self.away(now, LEASE),
             Event::Rejoined if self.is_away() || matches!(self.state, State::BackingOff { .. }) => {
                 (self.was_ever_ready, self.is_remote, self.leaves_for) = (true, true, None);
-                (self.state, self.heard) = (State::Up, Some(now));
+                (self.state, self.heard, self.is_doubtful) = (State::Up, Some(now), false);
                 Some(Command::Up)
             }
             Event::Ready | Event::Rejoined => None,
@@ -236,6 +241,11 @@ impl WorkerLife {
             State::Away { until } if now >= until => self.kill(now, Cause::Away),
             State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
                 if self.is_remote { self.away(now, LEASE) } else { self.kill(now, Cause::Silent) }
+            }
+            State::Up if self.is_remote => {
+                let is_doubtful = self.heard.is_some_and(|at| now - at >= DOUBTFUL_AFTER);
+                let was_doubtful = std::mem::replace(&mut self.is_doubtful, is_doubtful);
+                (is_doubtful != was_doubtful).then_some(Command::Doubt(is_doubtful))
             }
             _ => None,
         }
@@ -272,6 +282,8 @@ impl WorkerLife {
                 None
             }
             State::Up | State::Starting { .. } if self.is_remote => self.away(now, REJOINS_WITHIN),
+            // The kernel gives up late on the link of a machine that fell silent.
+            State::Unclear { .. } | State::Away { .. } => None,
             _ => self.kill(now, Cause::Died),
         }
     }
@@ -543,8 +555,30 @@ mod tests {
         let mut life = remote();
         assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
         assert!(life.is_away() && !life.is_up() && !life.is_vacant());
+        for is_watched in [true, false] {
+            assert_eq!(life.apply(at(18), Event::LinkLost { is_watched }), None, "that is known");
+        }
         assert_eq!(life.apply(at(40), Event::Rejoined), Some(Command::Up));
         assert_eq!(life.tick(at(41)), None);
+    }
+
+    #[test]
+    fn a_remote_worker_is_doubtful_between_the_first_silence_and_the_next_word() {
+        let mut life = remote();
+        life.apply(at(3), Event::Heard);
+        assert_eq!(life.tick(at(4)), None);
+        assert_eq!(life.tick(at(5)), Some(Command::Doubt(true)));
+        assert_eq!(life.tick(at(6)), None, "that is said once");
+        assert!(life.is_up());
+        life.apply(at(7), Event::Heard);
+        assert_eq!(life.tick(at(7)), Some(Command::Doubt(false)));
+        assert_eq!(life.tick(at(9)), Some(Command::Doubt(true)));
+        assert_eq!(life.tick(at(14)), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.apply(at(20), Event::Rejoined), Some(Command::Up));
+        assert_eq!(life.tick(at(21)), None, "it is heard");
+        let mut life = ready();
+        life.apply(at(3), Event::Heard);
+        assert_eq!(life.tick(at(9)), None, "a process of this machine does not lose its link");
     }
 
     #[test]

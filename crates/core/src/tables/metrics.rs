@@ -80,6 +80,8 @@ metrics! {
     PADDED_COST = "jitney_batch_padded_cost_total", Kind::Counter, ["deployment"];
     /// Batches launched, by the reason for which they were closed.
     BATCHES = "jitney_batches_total", Kind::Counter, ["deployment", "reason"];
+    /// Items that were given to a second replica because the link of the first one was silent.
+    HEDGED_ITEMS = "jitney_hedged_items_total", Kind::Counter, ["deployment"];
     /// Answers in parts that ended, by outcome; `jitney_requests_total` counts them too.
     STREAMS = "jitney_streams_total", Kind::Counter, ["deployment", "outcome"];
     /// Seconds from the arrival of a request at the engine until the first part of its answer was handed to the connection.

@@ -3,6 +3,7 @@
 mod admission;
 mod asked;
 mod bulk;
+mod hedging;
 mod lifecycle;
 mod ops;
 mod poison;

@@ -25,6 +25,8 @@ pub(crate) enum Op {
     Up,
     Retire(usize),
     Lose(usize, Loss),
+    /// A replica is silent (true), or heard again.
+    Doubt(usize, bool),
     CrashLoop,
     Drain,
     /// From here on answers have so many bytes and batches take so long to compute.
@@ -77,6 +79,12 @@ impl Op {
             Op::Lose(n, loss) => {
                 if let Some(id) = choose(world.replicas.keys(), n) {
                     world.lose(id, loss);
+                }
+            }
+            Op::Doubt(n, is_doubtful) => {
+                let choice = world.replicas.iter().filter(|(_, replica)| replica.doubtful != is_doubtful);
+                if let Some(id) = choose(choice.map(|(id, _)| id), n) {
+                    if is_doubtful { world.doubt(id) } else { world.trust(id) }
                 }
             }
             Op::CrashLoop => world.crash_loop(),
@@ -157,6 +165,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0u32..6, 0u64..30).prop_map(|(replica, batch)| Op::StrayBatchDone(replica, batch)),
         4 => Just(Op::Up),
         4 => (n(), prop_oneof![Just(Loss::Crashed), Just(Loss::Killed), Just(Loss::Away)]).prop_map(|(n, loss)| Op::Lose(n, loss)),
+        3 => (n(), any::<bool>()).prop_map(|(n, is_doubtful)| Op::Doubt(n, is_doubtful)),
         2 => n().prop_map(Op::Retire),
         // A server drains once, so this must be rare for the rest of the schedule to mean anything.
         1 => (0u8..24).prop_map(|n| if n == 0 { Op::Drain } else if n < 5 { Op::CrashLoop } else { Op::Up }),

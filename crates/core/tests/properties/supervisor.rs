@@ -41,7 +41,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 /// A slot, and what the caller knows of it.
-#[allow(clippy::struct_excessive_bools, reason = "four independent facts")]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Watched {
     life: WorkerLife,
     now: Time,
@@ -49,6 +49,7 @@ struct Watched {
     runs: bool,
     up: bool,
     was_up: bool,
+    is_doubtful: bool,
     given_up: bool,
     is_remote: bool,
     killed_at: Option<Time>,
@@ -63,6 +64,7 @@ impl Watched {
             runs: false,
             up: false,
             was_up: false,
+            is_doubtful: false,
             given_up: false,
             is_remote,
             killed_at: None,
@@ -85,7 +87,11 @@ impl Watched {
             }
             Command::Up => {
                 assert!(self.runs && !self.up && self.killed_at.is_none(), "up twice or without a worker");
-                (self.up, self.was_up) = (true, true);
+                (self.up, self.was_up, self.is_doubtful) = (true, true, false);
+            }
+            Command::Doubt(is_doubtful) => {
+                assert!(self.is_remote && self.up && is_doubtful != self.is_doubtful, "{is_doubtful} twice");
+                self.is_doubtful = is_doubtful;
             }
             Command::Down(_) => {
                 assert!(self.up, "down without having been up");

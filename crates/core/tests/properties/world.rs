@@ -2,9 +2,10 @@
 //! wakes that the scheduler asks for, as the engine does. What it finds broken it notes by promise.
 //!
 //! Here are its state and the events; `actions` checks what the scheduler does about them, `losses` knows what becomes of
-//! the items of lost workers.
+//! the items of lost workers, `doubts` which of them several workers have.
 
 mod actions;
+mod doubts;
 mod losses;
 
 use jitney_core::config::rules::Rules;
@@ -96,6 +97,8 @@ pub(crate) struct Item {
     pub(crate) arrival: Time,
     deadline: Time,
     pub(crate) place: Place,
+    /// Further batches that have it, because their replicas were silent.
+    copies: Vec<BatchId>,
     record: Record,
     /// Suspected for what its like did.
     is_like: bool,
@@ -116,6 +119,7 @@ pub(crate) struct Batch {
 pub(crate) struct Replica {
     pub(crate) batches: Vec<BatchId>,
     pub(crate) condemned: bool,
+    pub(crate) doubtful: bool,
     runs_since: Time,
 }
 
@@ -136,7 +140,8 @@ pub(crate) struct World {
     convicted: Vec<(Time, u64)>,
     watched: Vec<(Time, u64, Record)>,
     foreseen: BTreeMap<ItemId, Outcome>,
-    forgotten: Option<(ReplicaId, ItemId)>,
+    /// What replicas were asked to drop since the last action of another kind.
+    forgotten: Vec<(ReplicaId, ItemId)>,
     passes: u32,
     next_item: u64,
     next_replica: u32,
@@ -160,7 +165,7 @@ impl World {
             convicted: Vec::new(),
             watched: Vec::new(),
             foreseen: BTreeMap::new(),
-            forgotten: None,
+            forgotten: Vec::new(),
             passes: 0,
             next_item: 1,
             next_replica: 1,
@@ -205,7 +210,8 @@ impl World {
                 let is_like = record.is_suspect();
                 let place = if is_like { Place::Suspect } else { Place::Waiting };
                 let asked = asked.clone();
-                let item = Item { asked, arrival, deadline, place, record, is_like, was_started: false };
+                let copies = Vec::new();
+                let item = Item { asked, arrival, deadline, place, copies, record, is_like, was_started: false };
                 self.items.insert(id, item);
                 Ok(id)
             }
@@ -278,7 +284,7 @@ impl World {
 
     /// An answer for an item of a batch; both may be anything.
     pub(crate) fn item_done(&mut self, batch: BatchId, id: ItemId) {
-        let expected = self.items.get(&id).is_some_and(|item| item.place == Place::Batch(batch));
+        let expected = self.items.get(&id).is_some_and(|item| item.holders().contains(&batch));
         let ended = self.scheduler.item_ended(batch, id);
         if let Some(batch) = self.batches.get_mut(&batch) {
             batch.left.remove(&id); // The worker is done with it.
@@ -289,6 +295,7 @@ impl World {
             if self.batches[&batch].alone {
                 self.acquit(self.items[&id].asked.fingerprint);
             }
+            self.dropped_by_all_but(batch, id);
             self.end(&ended, End::Answered);
         }
         self.settle();
@@ -310,7 +317,7 @@ impl World {
             }
             let batch = self.batches.remove(&id).expect("held batches are known");
             for item in batch.items {
-                if self.items.get(&item).is_some_and(|item| item.place == Place::Batch(id)) {
+                if self.has_last(item, id) {
                     self.foreseen.insert(item, Outcome::Internal);
                 }
             }
@@ -322,7 +329,8 @@ impl World {
         let id = ReplicaId(self.next_replica);
         self.next_replica += 1;
         self.scheduler.replica_up(self.now, id, ReplicaClass::default());
-        self.replicas.insert(id, Replica { batches: Vec::new(), condemned: false, runs_since: self.now });
+        self.replicas
+            .insert(id, Replica { batches: Vec::new(), condemned: false, doubtful: false, runs_since: self.now });
         if matches!(self.door, Door::Closed(Outcome::Loading | Outcome::CrashLooping)) {
             self.door = Door::Open;
         }
@@ -375,6 +383,8 @@ impl World {
     /// The server drains: nothing new, and every replica works through what there is.
     pub(crate) fn drain(&mut self) {
         self.close();
+        let silent: Vec<_> = self.replicas.iter().filter(|(_, replica)| replica.doubtful).map(|(id, _)| *id).collect();
+        silent.into_iter().for_each(|id| self.trust(id));
         for _ in 0..10_000 {
             if self.scheduler.is_empty() {
                 break;

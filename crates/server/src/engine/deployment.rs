@@ -76,6 +76,8 @@ pub enum Inbound {
     Up(ReplicaId, Link),
     /// A replica is to finish what it holds and to end.
     Retire(ReplicaId),
+    /// Nothing was heard of a replica for a while (true), or it is heard again (false).
+    Doubt(ReplicaId, bool),
     /// A replica does not exist any more.
     Lost(ReplicaId, Loss),
     /// The server ends: no further item is admitted.

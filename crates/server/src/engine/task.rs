@@ -15,11 +15,10 @@ use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
-use crate::engine::reply::ReplySender;
 use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, rounded};
-use crate::engine::task::pending::{End, Pending, Taken};
+use crate::engine::task::pending::{End, Pending, Taken, new_item};
 use crate::engine::task::timings::{expired, fail, timing};
 use crate::link::batch_end::BatchEnd;
 use crate::link::front::events::BatchEvent;
@@ -32,18 +31,15 @@ use crate::values::metadata::Metadata;
 use jitney_core::config::rules::Rules;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::policy::batch_policy::CloseReason;
-use jitney_core::queue::group_key::GroupKey;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::{Action, Launch};
 use jitney_core::scheduler::admission::refusal::Refusal;
-use jitney_core::scheduler::item::{EndedItem, NewItem, RequestTerms};
+use jitney_core::scheduler::item::{EndedItem, RequestTerms};
 use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -206,6 +202,11 @@ impl Engine {
                 self.is_crash_looping = false;
                 self.scheduler.replica_up(now, replica, ReplicaClass::default());
             }
+            Inbound::Doubt(replica, true) => {
+                // What a model asks belongs to the replica that asks, so its items run on one replica at a time.
+                self.scheduler.doubt(replica, !self.asks.may_ask());
+            }
+            Inbound::Doubt(replica, false) => self.scheduler.trust(replica),
             Inbound::Retire(replica) => {
                 self.scheduler.retire(replica);
                 // Behind the last batch that it was sent: none can be on its way any more.
@@ -304,6 +305,7 @@ impl Engine {
             answered.items += usize::from(matches!(result.outcome, ItemOutcome::Values(_) | ItemOutcome::End(..)));
         }
         let ItemResult { id, sequence, outcome } = result;
+        self.scheduler.answered_by(batch, id);
         let is_last = outcome.is_end();
         let mut launch = None;
         if !is_last {
@@ -415,6 +417,7 @@ impl Engine {
     fn launch(&mut self, now: Time, launch: &Launch) {
         self.meters.batch_items.observe(launch.items.len() as f64);
         self.meters.batches[launch.reason as usize].inc();
+        self.meters.hedged_items.inc_by(launch.copies as u64);
         self.meters.batch_cost.inc_by(launch.load.units(Measure::Cost) as u64);
         self.meters.padded_cost.inc_by(launch.load.units(Measure::Padded) as u64);
         if !launch.held.is_zero() {
@@ -466,30 +469,6 @@ impl Engine {
         self.published.set_replicas(scheduler.replicas());
         self.publish_demand(now, queued);
     }
-}
-
-/// With `joins` the call says which items may share a step with it.
-fn new_item(mut call: Box<Call>, reply: ReplySender, joins: bool) -> NewItem<Pending> {
-    if joins {
-        call.key = key_number(&call.group);
-    }
-    // The frame of its batch names the method; the rest of the key is the scheduler's.
-    let method = call.group.of_method();
-    NewItem {
-        id: call.id,
-        group: std::mem::replace(&mut call.group, method),
-        cost: call.cost,
-        bytes: call.bytes(),
-        priority: call.priority,
-        timeout: call.timeout,
-        payload: Pending { call, reply, sequence: 0 },
-    }
-}
-
-/// A number that two items share if their group keys are equal. It is never 0.
-fn key_number(key: &GroupKey) -> u64 {
-    static KEYS: OnceLock<RandomState> = OnceLock::new();
-    KEYS.get_or_init(RandomState::new).hash_one(key).max(1)
 }
 
 fn report(reports: &mpsc::UnboundedSender<WorkerEvent>, message: WorkerEvent) {

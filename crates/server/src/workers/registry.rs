@@ -1,46 +1,67 @@
 //! Links of workers: where they connect, and which worker it is that connects.
 
 use crate::base::clock::Clock;
+use crate::link::frame::header::small_frame;
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::FrameReader;
 use crate::link::frame::writer::widen;
 use crate::link::front::agents;
-use crate::link::front::hello::{Hello, greet};
-use crate::link::front::port::Port;
+use crate::link::front::hello::{Hello, Returned, greet, read_manifest};
+use crate::link::front::port::{Arrival, WorkerPorts};
 use crate::link::front::receiver;
 use crate::link::front::worker_event::WorkerEvent;
-use jitney_channel::Peer;
+use jitney_channel::{Peer, Tokens};
 use jitney_core::request::ReplicaId;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 /// After this a socket that cannot accept is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Admits the connections of workers that this server started. Each says hello with its own token, which is valid once.
+/// Admits the connections of workers. Each says hello with its own token, which is valid once. A worker of this machine was
+/// started by this server; one of another machine may have been started by an earlier front with the same secret.
 #[derive(Debug)]
 pub(crate) struct Registry {
     address: String,
     random: File,
-    expected: Expected,
-    /// The public key of the front, for workers of other machines, by the engine whose agents use the port.
-    pins: HashMap<&'static str, String>,
+    door: Door,
 }
 
-/// The workers that have not connected yet, by token.
-#[derive(Clone, Debug, Default)]
-struct Expected(Arc<Mutex<HashMap<String, ReplicaId>>>);
+/// What connections need; cheap to share.
+#[derive(Clone, Debug)]
+struct Door {
+    expected: Arc<Mutex<HashMap<Proof, ReplicaId>>>,
+    /// The number of the next worker, or of the next link of a worker that comes back.
+    next: Arc<AtomicU32>,
+    tokens: Option<Arc<Tokens>>,
+    clock: Clock,
+    events: mpsc::UnboundedSender<WorkerEvent>,
+}
 
-impl Expected {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, ReplicaId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// By what a worker is known that has not connected yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Proof {
+    /// The token of a worker of this machine.
+    Token(String),
+    /// The name of a worker of another machine, whose tokens are computed.
+    Name(String),
+}
+
+impl Door {
+    fn expected(&self) -> MutexGuard<'_, HashMap<Proof, ReplicaId>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn number(&self) -> ReplicaId {
+        ReplicaId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -53,33 +74,19 @@ impl Registry {
     ) -> std::io::Result<Registry> {
         let listener = UnixListener::bind(path)?;
         let random = File::open("/dev/urandom")?;
-        let expected = Expected::default();
-        tokio::spawn(accept(listener, expected.clone(), clock, events));
-        Ok(Registry { address: format!("unix:{}", path.display()), random, expected, pins: HashMap::new() })
+        let door = Door { expected: Arc::default(), next: Arc::default(), tokens: None, clock, events };
+        tokio::spawn(accept(listener, door.clone()));
+        Ok(Registry { address: format!("unix:{}", path.display()), random, door })
     }
 
-    /// Admits agents and workers of other machines, too, which connect to this port. Its agents are those of an engine; empty:
-    /// of people and their tools.
-    pub(crate) fn open(
-        &mut self,
-        port: Port,
-        engine: &'static str,
-        clock: Clock,
-        events: mpsc::UnboundedSender<WorkerEvent>,
-    ) {
-        let pin = port.address().ok().and_then(|address| address.pin);
-        self.pins.insert(engine, pin.map(|pin| pin.to_string()).unwrap_or_default());
-        let expected = self.expected.clone();
-        tokio::spawn(port.serve(move |arrival| {
-            let (expected, events, clock) = (expected.clone(), events.clone(), clock);
-            async move {
-                if arrival.peer == Peer::Agent {
-                    return agents::welcome(arrival.stream, engine, clock, events).await;
-                }
-                let (reader, writer) = tokio::io::split(arrival.stream);
-                admit(reader, writer, &expected, clock, events).await
-            }
-        }));
+    /// Admits agents and workers of other machines, too, which connect to these ports. The agents are those of an engine; empty: of
+    /// people and their tools. All ports take the tokens of the first ones.
+    pub(crate) fn open(&mut self, WorkerPorts { ports, tokens }: WorkerPorts, engine: &'static str) {
+        self.door.tokens.get_or_insert_with(|| Arc::new(tokens));
+        for port in ports {
+            let door = self.door.clone();
+            tokio::spawn(port.serve(move |arrival| welcome(arrival, engine, door.clone())));
+        }
     }
 
     /// Where workers connect.
@@ -87,9 +94,9 @@ impl Registry {
         &self.address
     }
 
-    /// Where a worker of another machine connects: to this address of the front (`tcp:HOST:PORT`), at the port of this engine.
-    pub(crate) fn remote_address(&self, front: &str, engine: &str) -> String {
-        format!("{front}#{}", self.pins.get(engine).map(String::as_str).unwrap_or_default())
+    /// The number of a new worker.
+    pub(crate) fn number(&self) -> ReplicaId {
+        self.door.number()
     }
 
     /// The name of a new worker: 128 random bits, as hex.
@@ -99,61 +106,118 @@ impl Registry {
         Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
     }
 
-    /// Expects a worker; it must say the token that is returned: 128 random bits, as hex.
+    /// Expects a worker of this machine; it must say the token that is returned: 128 random bits, as hex.
     pub(crate) fn expect(&self, worker: ReplicaId) -> std::io::Result<String> {
         let token = self.name()?;
-        self.expected.lock().insert(token.clone(), worker);
+        self.door.expected().insert(Proof::Token(token.clone()), worker);
         Ok(token)
+    }
+
+    /// Expects a worker of another machine by its name; returns its first token.
+    pub(crate) fn expect_remote(&self, worker: ReplicaId, id: &str) -> String {
+        self.door.expected().insert(Proof::Name(id.to_owned()), worker);
+        self.next_token(id)
+    }
+
+    /// A token for the next connection of a worker of another machine.
+    pub(crate) fn next_token(&self, id: &str) -> String {
+        self.door.tokens.as_ref().map(|tokens| tokens.issue(id)).unwrap_or_default()
+    }
+
+    /// Shows whether another text is the same one, also to a front that was started again.
+    pub(crate) fn fingerprint(&self, text: &str) -> String {
+        self.door.tokens.as_ref().map(|tokens| tokens.fingerprint(text)).unwrap_or_default()
     }
 
     /// Expects a worker no more.
     pub(crate) fn forget(&self, worker: ReplicaId) {
-        self.expected.lock().retain(|_, expected| *expected != worker);
+        self.door.expected().retain(|_, expected| *expected != worker);
     }
 }
 
-async fn accept(listener: UnixListener, expected: Expected, clock: Clock, events: mpsc::UnboundedSender<WorkerEvent>) {
+async fn accept(listener: UnixListener, door: Door) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        tokio::spawn(connect(stream, expected.clone(), clock, events.clone()));
+        tokio::spawn(connect(stream, door.clone()));
     }
 }
 
-async fn connect(stream: UnixStream, expected: Expected, clock: Clock, events: mpsc::UnboundedSender<WorkerEvent>) {
+async fn connect(stream: UnixStream, door: Door) {
     widen(&stream);
     let (reader, writer) = stream.into_split();
-    if let Err(reason) = admit(reader, writer, &expected, clock, events).await {
-        tracing::warn!(reason, "a connection to the worker socket was refused");
+    if let Err(reason) = admit(reader, writer, &door).await {
+        tracing::warn!(reason, "a connection to the worker socket was refused: {reason}");
     }
 }
 
-/// Starts the link of a worker that says a valid token first; an error says why it is refused.
-async fn admit<R, W>(
-    reader: R,
-    writer: W,
-    expected: &Expected,
-    clock: Clock,
-    events: mpsc::UnboundedSender<WorkerEvent>,
-) -> Result<(), String>
+/// Starts the link of a worker of this machine that says a valid token first; an error says why it is refused.
+async fn admit<R, W>(reader: R, writer: W, door: &Door) -> Result<(), String>
 where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let mut reader = FrameReader::new(reader);
-    let hello = greet(&mut reader).await.map_err(|error| format!("it sent no hello: {error}"))?;
-    let worker = expected.lock().remove(&hello.token).ok_or("its token is not valid, or not any more")?;
+    let hello = greet(&mut reader).await.map_err(|error| no_hello(&error))?;
+    let worker = door.expected().remove(&Proof::Token(hello.token.clone())).ok_or(NOT_VALID)?;
+    begin(reader, writer, worker, &hello, door);
+    Ok(())
+}
+
+/// Starts the link of a worker of another machine, or lets an agent join.
+async fn welcome(arrival: Arrival, engine: &'static str, door: Door) -> Result<(), String> {
+    if arrival.peer == Peer::Agent {
+        return agents::welcome(arrival.stream, engine, door.clock, door.events).await;
+    }
+    let (reader, mut writer) = tokio::io::split(arrival.stream);
+    let mut reader = FrameReader::new(reader);
+    let hello = greet(&mut reader).await.map_err(|error| no_hello(&error))?;
+    let is_valid = door.tokens.as_ref().is_some_and(|tokens| tokens.redeem(&hello.id, &hello.token));
+    if !is_valid {
+        return Err(NOT_VALID.into());
+    }
+    let Some(loaded) = hello.rejoin.clone() else {
+        let worker = door.expected().remove(&Proof::Name(hello.id.clone())).ok_or("no such worker is expected")?;
+        begin(reader, writer, worker, &hello, &door);
+        return Ok(());
+    };
+    if let Err(why) = check_version(&hello) {
+        // It ends. Frames of other versions may differ, so it learns no reason.
+        let _ = writer.write_all(&small_frame(Kind::Shutdown, b"")[0]).await;
+        let _ = writer.shutdown().await;
+        return Err(why);
+    }
+    let manifest = read_manifest(&mut reader).await.map_err(|error| format!("it sent no manifest: {error}"))?;
+    let worker = door.number();
+    receiver::start_with(reader, writer, worker, door.clock, door.events, |link| {
+        let Hello { id, host, .. } = hello;
+        WorkerEvent::Returned(worker, Box::new(Returned { id, host, loaded, manifest, link }))
+    });
+    Ok(())
+}
+
+const NOT_VALID: &str = "its token is not valid, or not any more";
+
+fn no_hello(error: &std::io::Error) -> String {
+    format!("it sent no hello: {error}")
+}
+
+/// Starts the link of a worker that was expected, unless its version is another one.
+fn begin<R, W>(reader: FrameReader<R>, writer: W, worker: ReplicaId, hello: &Hello, door: &Door)
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
     tracing::debug!(worker = worker.0, host = hello.host, devices = ?hello.devices, "a worker has connected");
-    if let Err(error) = check_version(&hello) {
+    if let Err(error) = check_version(hello) {
         let body = serde_json::json!({ "stage": "connecting", "error": error }).to_string();
         // Without a supervisor the server is going down.
-        let _ = events.send(WorkerEvent::Message(worker, Kind::Failed, body.into()));
-        return Ok(());
+        let _ = door.events.send(WorkerEvent::Message(worker, Kind::Failed, body.into()));
+        return;
     }
-    receiver::start(reader, writer, worker, clock, events);
-    Ok(())
+    receiver::start(reader, writer, worker, door.clock, door.events.clone());
 }
 
 fn check_version(hello: &Hello) -> Result<(), String> {
@@ -216,19 +280,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (events, mut reported) = mpsc::unbounded_channel();
         let clock = Clock::default();
-        let mut registry = Registry::listen(&folder.path().join("w"), clock, events.clone()).unwrap();
+        let mut registry = Registry::listen(&folder.path().join("w"), clock, events).unwrap();
         let secret = jitney_channel::Secret::new(&"a".repeat(32)).unwrap();
-        let port = Port::listen("127.0.0.1:0", &secret).await.unwrap();
-        let address = port.address().unwrap().to_string();
-        registry.open(port, "", clock, events);
-        let token = registry.expect(ReplicaId(1)).unwrap();
+        let ports = WorkerPorts::listen(&["127.0.0.1:0"], &secret).await.unwrap();
+        let address = ports.ports[0].address().unwrap().to_string();
+        registry.open(ports, "");
+        let token = registry.expect_remote(ReplicaId(1), "w1");
         let dial = |address: String, token: String| {
-            let identity = Identity { token, ..Identity::default() };
+            let identity = Identity { id: "w1".into(), token, ..Identity::default() };
             tokio::task::spawn_blocking(move || WorkerLink::connect(&address, identity, || {}))
         };
-        let stranger = dial(address.clone(), "a wrong token".into()).await.unwrap().unwrap();
-        assert!(matches!(tokio::task::spawn_blocking(move || stranger.receive()).await.unwrap(), Control::Shutdown));
-        let worker = dial(address.clone(), token).await.unwrap().unwrap();
+        let ends = |stranger: WorkerLink| async {
+            let received = tokio::task::spawn_blocking(move || stranger.receive()).await.unwrap();
+            assert!(matches!(received, Control::Shutdown));
+        };
+        let local = registry.expect(ReplicaId(2)).unwrap();
+        for wrong in ["a wrong token".into(), local, registry.next_token("w2")] {
+            ends(dial(address.clone(), wrong).await.unwrap().unwrap()).await;
+        }
+        let worker = dial(address.clone(), token.clone()).await.unwrap().unwrap();
         let Some(WorkerEvent::Connected(ReplicaId(1), link)) = reported.recv().await else { panic!("no link") };
         let large = vec![b'x'; 1 << 20];
         link.assign(&large);
@@ -236,6 +306,8 @@ mod tests {
         assert_eq!(received.0, Control::Assign(large));
         received.1.control(Kind::Ready, b"{}").unwrap();
         assert!(matches!(reported.recv().await, Some(WorkerEvent::Message(ReplicaId(1), Kind::Ready, _))));
+        ends(dial(address.clone(), token).await.unwrap().unwrap()).await;
+        ends(dial(address.clone(), registry.next_token("w1")).await.unwrap().unwrap()).await;
         let bare = address.split('#').next().unwrap().to_owned();
         let error = dial(bare, String::new()).await.unwrap().unwrap_err();
         assert!(error.to_string().contains("#PIN"));

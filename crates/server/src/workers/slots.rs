@@ -1,5 +1,6 @@
 //! All slots of a server, found by the number or the name of their workers without a walk.
 
+use crate::link::front::link::Link;
 use crate::workers::backends::agents::At;
 use crate::workers::slot::Slot;
 use jitney_core::request::ReplicaId;
@@ -31,6 +32,15 @@ impl Slots {
         self.by_worker.insert(worker, index);
         self.by_id.insert(id.clone(), index);
         self.list[index].begin(worker, id, cpu_threads, at);
+    }
+
+    /// The worker in a slot has come back over another link, which has this number.
+    pub(crate) fn rejoin(&mut self, index: usize, worker: ReplicaId, link: Link) {
+        let slot = &mut self.list[index];
+        self.by_worker.remove(&slot.worker);
+        self.by_worker.insert(worker, index);
+        (slot.worker, slot.link, slot.has_connected) = (worker, Some(link), true);
+        (slot.asked, slot.failure) = (None, None);
     }
 
     /// A further slot.

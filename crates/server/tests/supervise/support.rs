@@ -88,8 +88,7 @@ impl Running {
         let state = Arc::new(ServerState::new(server_options(), Arc::new(Telemetry::new())));
         let directory = tempfile::tempdir().unwrap();
         let (stop, mut stopped) = watch::channel(Stop::No);
-        let mut supervisor =
-            Supervisor::start(Arc::new(settings), state.clone(), directory.path(), Vec::new()).unwrap();
+        let mut supervisor = Supervisor::start(Arc::new(settings), state.clone(), directory.path(), None).unwrap();
         let reports = supervisor.events();
         let supervision = tokio::spawn(async move {
             let result = supervisor.run(&mut stopped).await;

@@ -30,11 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--connect", action="append", required=True, metavar="tcp:HOST:PORT", help="address of the server; repeatable")
     add("--secret-file", required=True, metavar="PATH", help="a copy of the server's secret file")
+    add(
+        "--workers-tls", default=_AUTO, metavar="HOW",
+        help="auto, off or CERT,KEY[,CA]: as the server's option, with files of this machine (default: auto)",
+    )  # fmt: skip
     add("--places", type=int, metavar="N", help="workers that may run at once (default: one, or one for each device)")
     add("--devices", metavar="LIST", help="devices, a place for each, as in cuda:0,cuda:1; `auto`: all that are found")
     add("--cores", type=int, metavar="N", help="cores that all workers may use together (default: all)")
-    add("--resources", metavar="LIST", help="what else this machine has, as in tpu=4")
-    add("--labels", metavar="LIST", help="what an operator says of this machine, as in zone=a")
+    add("--resources", metavar="LIST", help="what else this machine has, as in tpu=4; models select by it")
     add(
         "--drain-timeout-s", type=float, default=_DRAIN_TIMEOUT_S, metavar="S",
         help=f"longest time to finish batches at shutdown (default: {_DRAIN_TIMEOUT_S:g})",
@@ -60,9 +63,9 @@ def settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[
     return {
         "connect": arguments.connect,
         "secret_file": arguments.secret_file,
+        "workers_tls": arguments.workers_tls,
         "places": places(arguments.devices, arguments.places, arguments.cores or available_cores(), environ),
         "resources": {name: _amount(name, text) for name, text in _pairs("--resources", arguments.resources).items()},
-        "labels": _pairs("--labels", arguments.labels),
         "python": sys.executable,
         "python_version": platform.python_version(),
         "engine": environ.get(ENGINE_VARIABLE, ""),

@@ -16,11 +16,15 @@ use std::time::Duration;
 impl World {
     pub(super) fn act(&mut self, action: Action<Input>) {
         self.log.push(format!("{} {action:?}", self.now.0));
-        let forgotten = self.forgotten.take();
+        if let Action::Forget(replica, id) = action {
+            return self.forgotten.push((replica, id));
+        }
+        let mut forgotten = std::mem::take(&mut self.forgotten);
+        forgotten.sort_unstable();
         match action {
             Action::Launch(launch) => self.launched(&launch),
-            Action::Fail(ended, outcome) => self.failed(&ended, outcome, forgotten),
-            Action::Forget(replica, id) => self.forgotten = Some((replica, id)),
+            Action::Fail(ended, outcome) => self.failed(&ended, outcome, &forgotten),
+            Action::Forget(..) => {}
             Action::Kill(replica) => self.killed(replica),
         }
     }
@@ -39,17 +43,18 @@ impl World {
     fn foresee_hung(&mut self, id: ReplicaId) {
         let Some(&running) = self.replicas.get(&id).and_then(|replica| replica.batches.first()) else { return };
         let batch = &self.batches[&running];
-        let is_live = |item: &ItemId| self.items.get(item).is_some_and(|item| item.place == Place::Batch(running));
+        let is_live = |item: &ItemId| self.items.get(item).is_some_and(|item| item.holders().contains(&running));
         let live: Vec<ItemId> = batch.items.iter().copied().filter(is_live).collect();
         if let [hung] = live[..]
             && batch.left.is_empty()
+            && self.items[&hung].copies.is_empty()
         {
             self.foreseen.insert(hung, Outcome::WorkerLost);
             self.leaves(hung);
         }
     }
 
-    fn failed(&mut self, ended: &EndedItem<Input>, outcome: Outcome, forgotten: Option<(ReplicaId, ItemId)>) {
+    fn failed(&mut self, ended: &EndedItem<Input>, outcome: Outcome, forgotten: &[(ReplicaId, ItemId)]) {
         let id = ended.id;
         let Some(item) = self.items.get(&id).cloned() else {
             return self.hold(Promise::EndsOnce, false, || format!("{id:?} failed, but it was not in"));
@@ -59,11 +64,11 @@ impl World {
         } else {
             let is_due = outcome == Outcome::DeadlineExceeded && item.deadline == self.now;
             self.hold(Promise::NobodyWaits, is_due, || format!("{outcome:?} at the wrong time: {item:?}"));
-            let held = match item.place {
-                Place::Batch(batch) => self.batches.get(&batch).map(|batch| (batch.replica, id)),
-                _ => None,
-            };
-            self.hold(Promise::NobodyWaits, held == forgotten, || format!("{held:?} was reported {forgotten:?}"));
+            let mut held: Vec<_> = item.holders().iter().map(|batch| (self.batches[batch].replica, id)).collect();
+            held.sort_unstable();
+            // Others may have dropped an item that was answered just before.
+            let mine: Vec<_> = forgotten.iter().copied().filter(|&(_, other)| other == id).collect();
+            self.hold(Promise::NobodyWaits, held == mine, || format!("{held:?} was reported {forgotten:?}"));
             self.leaves(id);
         }
         self.end(ended, End::Failed(outcome));
@@ -88,7 +93,11 @@ impl World {
         let unique: std::collections::BTreeSet<_> = launch.items.iter().collect();
         self.hold(Promise::EndsOnce, unique.len() == launch.items.len(), || format!("twice in {launch:?}"));
         let alone = launch.reason == CloseReason::Suspect;
-        let held = self.replicas.get(&launch.replica).filter(|replica| !replica.condemned).map(|r| r.batches.clone());
+        let held = self
+            .replicas
+            .get(&launch.replica)
+            .filter(|replica| !replica.condemned && !replica.doubtful)
+            .map(|r| r.batches.clone());
         let Some(held) = held else {
             return self.hold(Promise::Conserving, false, || format!("{launch:?}: the replica is not up"));
         };
@@ -244,14 +253,14 @@ impl World {
     }
 
     fn has_idle(&self) -> bool {
-        self.replicas.values().any(|replica| !replica.condemned && replica.batches.is_empty())
+        self.replicas.values().any(|replica| !replica.condemned && !replica.doubtful && replica.batches.is_empty())
     }
 
     /// What must be true whenever there is nothing left to do.
     pub(super) fn check_rest(&mut self) {
         let (items, bytes) = self.waiting();
         let lanes = self.lanes();
-        let up = self.replicas.values().filter(|replica| !replica.condemned).count();
+        let up = self.replicas.values().filter(|replica| !replica.condemned && !replica.doubtful).count();
         let s = &self.scheduler;
         let counted = (s.queued_items(), s.queued_bytes(), s.lanes(), s.len(), s.is_empty(), s.replicas());
         let recounted = (items, bytes, lanes.len(), self.items.len(), self.items.is_empty(), up);
@@ -259,6 +268,7 @@ impl World {
 
         let foreseen = std::mem::take(&mut self.foreseen);
         self.hold(Promise::EndsOnce, foreseen.is_empty(), || format!("never failed: {foreseen:?}"));
+        self.check_copies();
         let overdue: Vec<_> = self.items.iter().filter(|(_, item)| item.deadline <= self.now).collect();
         let overdue = (!overdue.is_empty()).then(|| format!("overdue: {overdue:?}"));
         self.hold(Promise::NobodyWaits, overdue.is_none(), || overdue.unwrap_or_default());

@@ -52,7 +52,10 @@ impl World {
 
     /// An item whose worker is away waits where it waited before, if it may run twice; one that ended there leaves no trace.
     fn item_away(&mut self, id: ItemId, in_batch: BatchId) {
-        let Some(item) = self.items.get_mut(&id).filter(|item| item.place == Place::Batch(in_batch)) else { return };
+        if !self.has_last(id, in_batch) {
+            return;
+        }
+        let Some(item) = self.items.get_mut(&id) else { return };
         if self.rules.retry {
             item.place = if item.record.is_suspect() { Place::Suspect } else { Place::Waiting };
         } else {
@@ -63,7 +66,7 @@ impl World {
     /// What must become of an item whose worker died; `poison` checks apart from this that the rule itself is just. Returns
     /// what is remembered of an item that has ended: nothing more if it is found to be the cause.
     fn item_lost(&mut self, id: ItemId, in_batch: BatchId, batch: &Batch, loss: Loss) -> Option<(u64, Option<Record>)> {
-        let live = self.items.get(&id).filter(|item| item.place == Place::Batch(in_batch));
+        let live = self.items.get(&id).filter(|item| item.holders().contains(&in_batch));
         let mut item = live.or(batch.left.get(&id))?.clone();
         let is_live = live.is_some();
         item.record.losses += 1;
@@ -78,11 +81,12 @@ impl World {
         let ends = is_convicted || batch.started && !self.rules.retry;
         if is_live && ends {
             self.foreseen.insert(id, Outcome::WorkerLost);
-        } else if is_live {
-            item.place = if record.is_suspect() { Place::Suspect } else { Place::Waiting };
         }
         if is_live {
             self.items.insert(id, item);
+            if !ends {
+                self.runs_elsewhere(id, in_batch);
+            }
         }
         (ends || !is_live).then_some((fingerprint, Some(record).filter(|_| !is_convicted)))
     }
@@ -130,10 +134,10 @@ impl World {
     /// An item ends while a worker has it, and without an answer.
     pub(super) fn leaves(&mut self, id: ItemId) {
         let Some(item) = self.items.get(&id) else { return };
-        if let Place::Batch(batch) = item.place
-            && let Some(batch) = self.batches.get_mut(&batch)
-        {
-            batch.left.insert(id, item.clone());
+        for batch in item.holders() {
+            if let Some(batch) = self.batches.get_mut(&batch) {
+                batch.left.insert(id, item.clone());
+            }
         }
     }
 }

@@ -88,6 +88,11 @@ impl Asks {
         Asks { asking: Some((asking, uses.into())), ..Asks::default() }
     }
 
+    /// Whether its model uses other deployments.
+    pub(super) fn may_ask(&self) -> bool {
+        self.asking.is_some()
+    }
+
     /// The asks of this worker; `None` if its model uses no other deployment. The queue takes the answers to the worker.
     pub(super) fn session(
         &mut self,

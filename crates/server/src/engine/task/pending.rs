@@ -6,7 +6,8 @@ use crate::link::results_frame::ItemOutcome;
 use crate::values::answer::{Failure, StreamEnd};
 use crate::values::call::{Call, Part};
 use crate::values::chunks::Chunks;
-use jitney_core::scheduler::item::Payload;
+use jitney_core::queue::group_key::GroupKey;
+use jitney_core::scheduler::item::{NewItem, Payload};
 use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
 use smallvec::SmallVec;
@@ -86,6 +87,30 @@ fn hash(parts: &[Part], write: impl Fn(&Chunks, &mut DefaultHasher)) -> u64 {
     hasher.finish()
 }
 
+/// An item that enters. With `joins` the call says which items may share a step with it.
+pub(super) fn new_item(mut call: Box<Call>, reply: ReplySender, joins: bool) -> NewItem<Pending> {
+    if joins {
+        call.key = key_number(&call.group);
+    }
+    // The frame of its batch names the method; the rest of the key is the scheduler's.
+    let method = call.group.of_method();
+    NewItem {
+        id: call.id,
+        group: std::mem::replace(&mut call.group, method),
+        cost: call.cost,
+        bytes: call.bytes(),
+        priority: call.priority,
+        timeout: call.timeout,
+        payload: Pending { call, reply, sequence: 0 },
+    }
+}
+
+/// A number that two items share if their group keys are equal. It is never 0.
+fn key_number(key: &GroupKey) -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    KEYS.get_or_init(RandomState::new).hash_one(key).max(1)
+}
+
 impl Payload for Pending {
     type Input = SmallVec<[Part; 1]>;
 
@@ -122,6 +147,10 @@ impl Payload for Pending {
 
     fn waits_again(&mut self) {
         self.reply.set_waiting(true);
+    }
+
+    fn waits_no_longer(&mut self) {
+        self.reply.set_waiting(false);
     }
 }
 

@@ -63,7 +63,7 @@ kinds! {
     Kill = 21,
     /// Front to agent: why the agent may not join (JSON).
     JoinRefused = 22,
-    /// Front: the token for the worker's next connection (JSON); a worker that rejoined knows by it that it may stay.
+    /// Front: the token for the worker's next connection (JSON).
     Token = 23,
     /// Front: a batch.
     Batch = 32,

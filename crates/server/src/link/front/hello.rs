@@ -1,7 +1,9 @@
 //! The first frame of a worker's connection.
 
 use crate::link::frame::kind::Kind;
-use crate::link::frame::reader::FrameReader;
+use crate::link::frame::reader::{Frame, FrameReader};
+use crate::link::front::link::Link;
+use bytes::Bytes;
 use std::io;
 use std::time::Duration;
 use tokio::io::AsyncRead;
@@ -38,11 +40,32 @@ pub struct Rejoin {
     /// The deployment that it is a replica of.
     pub deployment: String,
     /// The number of the replica.
-    pub replica: usize,
-    /// SHA-256 of the manifest as it was sent, in hexadecimal digits.
-    pub manifest_hash: String,
+    pub replica: u32,
     /// What the front gave the worker as `options_hash` in its specification.
     pub options_hash: String,
+}
+
+/// A worker that comes back with the model that it has loaded.
+#[derive(Debug)]
+pub struct Returned {
+    /// Its name.
+    pub id: String,
+    /// The machine that it runs on.
+    pub host: String,
+    /// What it has loaded.
+    pub loaded: Rejoin,
+    /// The manifest of its target (JSON).
+    pub manifest: Bytes,
+    /// Its new link.
+    pub link: Link,
+}
+
+/// Reads the second frame of a worker that comes back, which must be its manifest.
+pub async fn read_manifest<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) -> io::Result<Bytes> {
+    match reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof)? {
+        Frame { kind: Kind::Manifest, table, .. } => Ok(table),
+        _ => Err(io::Error::other("no manifest follows the hello")),
+    }
 }
 
 /// Reads the first frame of a new connection, which must be a hello.

@@ -93,7 +93,7 @@ impl Link {
         self.send(small_frame(Kind::Ping, b""));
     }
 
-    /// Sends the token for the worker's next connection. A worker that rejoined may stay then.
+    /// Sends the token for the worker's next connection.
     pub fn token(&self, token: &str) {
         self.send(small_frame(Kind::Token, serde_json::json!({ "token": token }).to_string().as_bytes()));
     }

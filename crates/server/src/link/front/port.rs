@@ -1,7 +1,7 @@
 //! The TCP port at which agents and workers of other machines connect. Peers that have proven nothing get little: a place
 //! among 64, 10 s, and one line of log per minute and address.
 
-use jitney_channel::{Acceptor, Address, Peer, Secret, Stream};
+use jitney_channel::{Acceptor, Address, Peer, Secret, Stream, Tokens};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::io;
@@ -32,6 +32,28 @@ pub struct Arrival {
     pub peer: Peer,
     /// Its address.
     pub from: SocketAddr,
+}
+
+/// All ports of a server at which agents and workers connect.
+#[derive(Debug)]
+pub struct WorkerPorts {
+    /// The ports.
+    pub ports: Vec<Port>,
+    /// What workers say instead of the secret.
+    pub tokens: Tokens,
+}
+
+impl WorkerPorts {
+    /// Listens at each of these `HOST:PORT`. An error says at which one it cannot.
+    pub async fn listen(places: &[impl AsRef<str>], secret: &Secret) -> Result<WorkerPorts, String> {
+        let mut ports = Vec::new();
+        for place in places {
+            let place = place.as_ref();
+            let port = Port::listen(place, secret).await;
+            ports.push(port.map_err(|error| format!("cannot listen on tcp:{place}: {error}"))?);
+        }
+        Ok(WorkerPorts { ports, tokens: Tokens::new(secret) })
+    }
 }
 
 /// A socket that listens for agents and workers.
@@ -106,9 +128,14 @@ struct Refusals(Mutex<HashMap<Option<IpAddr>, (Instant, u64)>>);
 impl Refusals {
     fn note(&self, from: IpAddr, reason: &str) {
         match self.count(from) {
-            Some(0) => tracing::warn!(%from, reason, "a connection to the worker port was refused"),
+            Some(0) => {
+                tracing::warn!(%from, reason, "a connection to the worker port from {from} was refused: {reason}");
+            }
             Some(more) => {
-                tracing::warn!(%from, reason, more, "connections to the worker port were refused; `more`: not logged");
+                tracing::warn!(
+                    %from, reason, more,
+                    "a connection to the worker port from {from} was refused, and {more} before it: {reason}"
+                );
             }
             None => {}
         }

@@ -37,6 +37,21 @@ pub fn start<R, W>(
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
+    start_with(reader, writer, worker, clock, events, |link| WorkerEvent::Connected(worker, link));
+}
+
+/// Starts the two tasks of a link, and reports it by this event before all others.
+pub fn start_with<R, W>(
+    reader: FrameReader<R>,
+    writer: W,
+    worker: ReplicaId,
+    clock: Clock,
+    events: mpsc::UnboundedSender<WorkerEvent>,
+    arrived: impl FnOnce(Link) -> WorkerEvent,
+) where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
     let (outgoing, queue) = mpsc::unbounded_channel();
     let life = Life::new(clock);
     let engine = Attached::default();
@@ -45,7 +60,7 @@ pub fn start<R, W>(
     let link = Link::new(outgoing, life.clone(), engine.clone(), limit.clone());
     tokio::spawn(write_all(Watched::new(writer, &life), queue));
     let receiver = Receiver { worker, engine, limit, events, outgoing: answers, has_served: false };
-    receiver.report(WorkerEvent::Connected(worker, link));
+    receiver.report(arrived(link));
     let mut reader = reader.map(|stream| Watched::new(stream, &life));
     reader.cut_by(|kind, table, len| match kind {
         Kind::Parts => step_frame::cuts(table, len),

@@ -2,6 +2,7 @@
 
 use crate::link::agents::agent_link::{AgentEvent, ConnectionId};
 use crate::link::frame::kind::Kind;
+use crate::link::front::hello::Returned;
 use crate::link::front::link::Link;
 use bytes::Bytes;
 use jitney_core::replicas::loss_history::Loss;
@@ -16,6 +17,8 @@ pub enum WorkerEvent {
     Started(ReplicaId),
     /// A worker's link is up.
     Connected(ReplicaId, Link),
+    /// A worker has come back with its model, over a new link. By this number its link reports from now on.
+    Returned(ReplicaId, Box<Returned>),
     /// A worker sent a message about itself (JSON): its manifest, its progress, that it is ready or that it has failed.
     Message(ReplicaId, Kind, Bytes),
     /// A worker answered its first item.
@@ -44,6 +47,7 @@ impl WorkerEvent {
         match self {
             WorkerEvent::Started(worker)
             | WorkerEvent::Connected(worker, _)
+            | WorkerEvent::Returned(worker, _)
             | WorkerEvent::Message(worker, _, _)
             | WorkerEvent::Served(worker)
             | WorkerEvent::LinkLost(worker)

@@ -4,6 +4,7 @@ use crate::link::agents::messages::{Ended, Kill, Room, Running, Start};
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backends::backend::{Backend, WorkerSpec};
 use crate::workers::backends::process::{Printing, Processes};
+use jitney_channel::Pin;
 use jitney_core::request::ReplicaId;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -21,6 +22,8 @@ pub(super) struct Children {
     /// What happens to them.
     pub(super) events: UnboundedReceiver<WorkerEvent>,
     rooms: Vec<Room>,
+    /// How they know the front: as their agent does.
+    pin: Pin,
     next: u32,
     running: BTreeMap<ReplicaId, Running>,
     ended: VecDeque<Ended>,
@@ -28,10 +31,10 @@ pub(super) struct Children {
 
 impl Children {
     /// Starts the thread that starts workers, with this interpreter.
-    pub(super) fn new(python: String, folder: PathBuf, rooms: Vec<Room>) -> std::io::Result<Children> {
+    pub(super) fn new(python: String, folder: PathBuf, rooms: Vec<Room>, pin: Pin) -> std::io::Result<Children> {
         let (reports, events) = unbounded_channel();
         let processes = Processes::start(python, folder, reports, Printing::Front)?;
-        Ok(Children { processes, events, rooms, next: 0, running: BTreeMap::new(), ended: VecDeque::new() })
+        Ok(Children { processes, events, rooms, pin, next: 0, running: BTreeMap::new(), ended: VecDeque::new() })
     }
 
     /// Starts a worker in a place. What is there already is killed: the front knows better.
@@ -42,6 +45,7 @@ impl Children {
         let numbers: Vec<&str> =
             room.devices.iter().filter_map(|device| device.split_once(':')).map(|(_, n)| n).collect();
         let mut spec = spec;
+        spec.address = format!("{}#{}", spec.address, self.pin);
         if !numbers.is_empty() {
             spec.variables = VISIBLE.map(|name| (name.to_owned(), numbers.join(","))).to_vec();
         }

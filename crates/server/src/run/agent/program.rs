@@ -7,7 +7,7 @@ use crate::link::frame::reader::Frame;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::run::agent::children::Children;
 use crate::run::agent::connection::{Connection, NotJoined};
-use jitney_channel::{Address, Secret, Stream, dial_agent};
+use jitney_channel::{Address, Pin, Secret, Stream, Tls, dial_agent};
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::supervisor::worker_life::LEASE;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 /// The first pause before the front is dialled again.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The exit code of an agent that could not finish its work in order.
 const CUT: i32 = 1;
 
@@ -32,12 +32,12 @@ pub struct AgentSettings {
     pub connect: Vec<String>,
     /// The file with the secret.
     pub secret_file: String,
+    /// `auto`, `off`, `CERT,KEY` or `CERT,KEY,CA`, as that of the server.
+    pub workers_tls: String,
     /// Room for workers.
     pub places: Vec<Room>,
     /// What the whole machine has of other things.
     pub resources: BTreeMap<String, f64>,
-    /// What the operator says of the machine.
-    pub labels: BTreeMap<String, String>,
     /// The interpreter of the workers, and its version.
     pub python: String,
     /// See `python`.
@@ -104,7 +104,9 @@ impl Agent {
     fn new(settings: AgentSettings) -> Result<Agent, End> {
         let misconfigured = |error: jitney_channel::ChannelError| (error.to_string(), MISCONFIGURED);
         let broken = |error: io::Error| (error.to_string(), CUT);
-        let secret = Secret::read(Path::new(&settings.secret_file)).map_err(misconfigured)?;
+        let tls =
+            Tls::read(&settings.workers_tls).map_err(|error| (format!("--workers-tls: {error}"), MISCONFIGURED))?;
+        let secret = Secret::read(Path::new(&settings.secret_file)).map_err(misconfigured)?.with_tls(tls);
         let addresses =
             settings.connect.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(misconfigured)?;
         if !settings.engine.is_empty() {
@@ -112,7 +114,8 @@ impl Agent {
         }
         let name = if settings.name.is_empty() { random_name().map_err(broken)? } else { settings.name.clone() };
         let folder = tempfile::Builder::new().prefix("jitney-agent-").tempdir().map_err(broken)?;
-        let children = Children::new(settings.python.clone(), folder.path().into(), settings.places.clone());
+        let (python, pin) = (settings.python.clone(), Pin::of_front(&secret));
+        let children = Children::new(python, folder.path().into(), settings.places.clone(), pin);
         Ok(Agent {
             secret,
             addresses,
@@ -178,7 +181,6 @@ impl Agent {
             dialled: format!("tcp:{}", address.host_and_port),
             places: self.children.rooms().to_vec(),
             resources: self.settings.resources.clone(),
-            labels: self.settings.labels.clone(),
             python: self.settings.python_version.clone(),
             engine: self.settings.engine.clone(),
             workers: self.children.running(),

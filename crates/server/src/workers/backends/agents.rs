@@ -23,6 +23,11 @@ pub(crate) struct At {
 }
 
 impl At {
+    /// For a worker of this machine whose agent has not joined yet: nothing is known about its place.
+    pub(crate) fn unknown(host: &str) -> At {
+        At { agent: "".into(), host: host.into(), place: 0, room: Room::default() }
+    }
+
     /// The name of its first device for its worker, whose environment shows it only those of its place.
     pub(crate) fn first_device(&self) -> String {
         let kind = self.room.devices.first().map_or("cuda", |device| device.split(':').next().unwrap_or(device));
@@ -44,6 +49,13 @@ struct Tenant {
 struct Place {
     room: Room,
     tenant: Option<Tenant>,
+}
+
+impl Place {
+    /// Whether the worker of this name is in it.
+    fn is_of(&self, id: &str) -> bool {
+        self.tenant.as_ref().is_some_and(|tenant| tenant.id == id)
+    }
 }
 
 #[derive(Debug)]
@@ -129,6 +141,11 @@ impl Agents {
         self.count();
     }
 
+    /// Whether the agent that has this worker goes away.
+    pub(crate) fn leaves_with(&self, id: &str) -> bool {
+        self.agents.values().any(|agent| agent.is_leaving && agent.has(id))
+    }
+
     /// Which of these agents are silent; agents that were lost for too long are forgotten.
     pub(crate) fn tick(&mut self, now: Time, must_ping: bool) -> Vec<(Arc<str>, ConnectionId)> {
         self.agents.retain(|_, agent| agent.lost_at.is_none_or(|lost| now - lost < LEASE));
@@ -212,11 +229,21 @@ impl Agents {
         self.agents.get(agent).map_or("", |agent| &agent.engine)
     }
 
+    /// A worker that was started by an earlier front is of this deployment; where it is, if its agent has named it.
+    pub(crate) fn adopt(&mut self, id: &str, deployment: &str, needs: &Needs) -> Option<At> {
+        let (name, agent) = self.agents.iter_mut().find(|(_, agent)| agent.has(id))?;
+        let index = agent.places.iter().position(|place| place.is_of(id))?;
+        let place = &mut agent.places[index];
+        if let Some(tenant) = &mut place.tenant {
+            (tenant.deployment, tenant.resources) = (Some(deployment.to_owned()), needs.resources.clone());
+        }
+        Some(At { agent: name.clone(), host: agent.host.clone(), place: index, room: place.room.clone() })
+    }
+
     /// A worker of this name has ended: its place is free.
     pub(crate) fn free(&mut self, agent: &str, id: &str) {
         if let Some(agent) = self.agents.get_mut(agent) {
-            let mine = |place: &&mut Place| place.tenant.as_ref().is_some_and(|tenant| tenant.id == id);
-            agent.places.iter_mut().filter(mine).for_each(|place| place.tenant = None);
+            agent.places.iter_mut().filter(|place| place.is_of(id)).for_each(|place| place.tenant = None);
         }
         self.count();
     }
@@ -241,7 +268,7 @@ impl Agent {
     }
 
     fn has(&self, id: &str) -> bool {
-        self.places.iter().any(|place| place.tenant.as_ref().is_some_and(|tenant| tenant.id == id))
+        self.places.iter().any(|place| place.is_of(id))
     }
 
     /// What its workers leave of its resources.

@@ -29,7 +29,7 @@ pub enum WorkerLog {
 /// What a worker must know before it can speak to the front.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct WorkerSpec {
-    /// The address that it connects to.
+    /// The address that it connects to. An agent adds how the worker knows the front.
     pub address: String,
     /// The secret that it sends to the front. It admits one connection.
     pub token: String,

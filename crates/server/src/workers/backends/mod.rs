@@ -5,3 +5,4 @@ pub mod backend;
 pub mod inline;
 pub mod process;
 pub(crate) mod ray;
+pub(crate) mod returning;

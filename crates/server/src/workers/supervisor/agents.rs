@@ -43,8 +43,16 @@ impl Supervisor {
 
     /// An agent has joined. What it does not name of its workers has ended while it was away.
     fn joined(&mut self, join: &Join) -> Result<(), Fatal> {
-        let (host, places) = (&join.host, join.places.len());
-        tracing::info!(host, places, "an agent has joined: {host}, places: {places}, workers: {}", join.workers.len());
+        let Join { host, python, workers, places, .. } = join;
+        let (places, workers) = (places.len(), workers.len());
+        tracing::info!(host, "an agent has joined: {host}, Python {python}, places: {places}, workers: {workers}");
+        let now = self.clock.now();
+        for running in &join.workers {
+            match self.slots.of_id(&running.id) {
+                Some(index) => self.settle(index),
+                None => self.returning.name(running, now),
+            }
+        }
         let mut ended: BTreeMap<&str, &Ended> = join.ended.iter().map(|ended| (&*ended.id, ended)).collect();
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
@@ -92,6 +100,7 @@ impl Supervisor {
 
     fn worker_ended(&mut self, agent: &str, ended: &Ended) -> Result<(), Fatal> {
         self.agents.free(agent, &ended.id);
+        self.returning.forget(&ended.id);
         self.output.iter_mut().for_each(|output| output.end(&ended.id));
         match self.slots.of_id(&ended.id) {
             Some(index) => self.exited(index, &ended.how, ended.loss()),

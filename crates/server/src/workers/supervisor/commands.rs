@@ -43,6 +43,11 @@ impl Supervisor {
                     self.tell_engine(index, Inbound::Up(worker, link));
                 }
             }
+            Command::Doubt(is_doubtful) => {
+                let what = if is_doubtful { "is silent, and gets nothing new" } else { "is heard again" };
+                tracing::info!("{}: its worker {what}", self.name(index));
+                self.tell_engine(index, Inbound::Doubt(worker, is_doubtful));
+            }
             Command::Down(cause) => {
                 let loss = match cause {
                     Cause::Away => Loss::Away,

@@ -28,14 +28,29 @@ impl Supervisor {
             return Ok(());
         }
         let Some(worker) = event.worker() else { return self.renew() };
+        if let WorkerEvent::Returned(_, returned) = event {
+            self.returned(worker, *returned)?;
+            self.publish();
+            return Ok(());
+        }
         let Some(index) = self.slots.of_worker(worker) else {
-            return Ok(()); // A worker that was replaced, and killed for that.
+            // A worker that was replaced, and killed for that; or the old link of one that has come back.
+            if matches!(event, WorkerEvent::LinkLost(_)) {
+                self.returning.lost(worker);
+            }
+            return Ok(());
         };
         match event {
-            WorkerEvent::FilesChanged | WorkerEvent::Agent(..) | WorkerEvent::Printed(..) => {}
+            WorkerEvent::FilesChanged
+            | WorkerEvent::Agent(..)
+            | WorkerEvent::Printed(..)
+            | WorkerEvent::Returned(..) => {}
             WorkerEvent::Started(_) => self.event(index, Event::Spawned)?,
             WorkerEvent::Connected(_, link) => {
                 let slot = &mut self.slots[index];
+                if slot.at.is_some() {
+                    link.token(&self.registry.next_token(&slot.id));
+                }
                 (slot.link, slot.has_connected) = (Some(link), true);
                 self.assign(index);
                 self.event(index, Event::Connected)?;
@@ -157,6 +172,7 @@ impl Supervisor {
             self.pinged = now;
         }
         self.watch_agents(now, must_ping)?;
+        self.watch_returning(now, must_ping);
         self.allow_starts();
         for index in 0..self.slots.len() {
             if let Some(link) = &self.slots[index].link {

@@ -9,6 +9,7 @@ mod events;
 mod placement;
 mod ray;
 mod readiness;
+mod rejoining;
 mod scaling;
 mod starts;
 pub mod state;

@@ -35,6 +35,11 @@ impl Supervisor {
             tracing::warn!("{changed} from one worker to the next; what the first one said counts");
             return Ok(());
         }
+        self.learn_manifest(target, manifest)
+    }
+
+    /// The first worker of a target says what it holds. When all targets are known, engines and routes are opened.
+    pub(super) fn learn_manifest(&mut self, target: usize, manifest: Manifest) -> Result<(), Fatal> {
         self.manifests[target] = Some(manifest);
         if self.manifests.iter().all(Option::is_some) {
             let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
@@ -42,6 +47,7 @@ impl Supervisor {
             let plan = Plan::new(&manifests, settings.cores, self.elsewhere()).map_err(Fatal::new)?;
             plan.check_names(&settings.override_names, &settings.environment_names).map_err(Fatal::new)?;
             self.open(plan);
+            self.seat_waiting()?;
         }
         Ok(())
     }
@@ -103,12 +109,10 @@ impl Supervisor {
 
     /// Sends a worker the number of its replica, as soon as that is known and its link exists.
     pub(super) fn assign(&mut self, index: usize) {
+        self.attach(index);
         let slot = &mut self.slots[index];
         let (Some(assignment), Some(link)) = (&slot.assignment, &slot.link) else { return };
         let Some(served) = self.engines.get(&assignment.deployment) else { return };
-        let max_body_bytes = self.state.options.max_body_bytes;
-        link.limit_answers(served.max_answer_bytes, served.max_batch_size, max_body_bytes);
-        link.attach(served.engine.clone());
         let mut assignment = assignment.clone();
         if let Some(at) = &slot.at {
             assignment.cpu_threads = slot.cpu_threads;
@@ -121,6 +125,13 @@ impl Supervisor {
         }
         link.assign(&serde_json::to_vec(&assignment).expect("an assignment is plain data"));
         slot.life.assigned(self.clock.now(), served.load_timeout);
+    }
+
+    /// What the worker of a slot says of batches goes to the engine of its deployment.
+    pub(super) fn attach(&self, index: usize) {
+        let (Some(served), Some(link)) = (self.served(index), &self.slots[index].link) else { return };
+        link.limit_answers(served.max_answer_bytes, served.max_batch_size, self.state.options.max_body_bytes);
+        link.attach(served.engine.clone());
     }
 
     /// The share of the cores with which a target is imported, before it is known how many replicas it has.

@@ -32,12 +32,14 @@ impl Supervisor {
             Arrived::Provider(ProviderEvent::Ended(why)) => {
                 tracing::warn!("the provider of Ray has ended and is started again; replicas go on: {why}");
             }
-            Arrived::Port(Ok(port)) => {
-                let address = port.local_address().map_err(|error| Fatal::new(format!("no address: {error}")))?;
-                cluster.listens_at(address);
+            Arrived::Port(Ok(ports)) => {
+                for port in &ports.ports {
+                    let address = port.local_address().map_err(|error| Fatal::new(format!("no address: {error}")))?;
+                    cluster.listens_at(address);
+                }
                 tracing::info!("replicas in the Ray cluster connect to {}", cluster.connect);
                 cluster.tell();
-                self.registry.open(port, RAY, self.clock, self.events_tx.clone());
+                self.registry.open(ports, RAY);
             }
             Arrived::Port(Err(why)) => return Err(Fatal::new(why)),
         }

@@ -7,7 +7,6 @@ use crate::workers::backends::backend::WorkerSpec;
 use crate::workers::needs::{Elsewhere, Needs, RAY, Where};
 use crate::workers::slot::Slot;
 use crate::workers::supervisor::state::Supervisor;
-use jitney_core::request::ReplicaId;
 use jitney_core::supervisor::event::Event;
 
 /// So many workers start at once although none is up.
@@ -30,11 +29,13 @@ impl Supervisor {
             }
         };
         self.starts_left = self.starts_left.saturating_sub(1);
-        let worker = ReplicaId(self.next_worker);
-        self.next_worker += 1;
+        let worker = self.registry.number();
         let no_random = |error| Fatal::new(format!("no random numbers: {error}"));
-        let token = self.registry.expect(worker).map_err(no_random)?;
         let id = self.registry.name().map_err(no_random)?;
+        let token = match &at {
+            None => self.registry.expect(worker).map_err(no_random)?,
+            Some(_) => self.registry.expect_remote(worker, &id),
+        };
         let share = self.import_share();
         let is_further = self.slots[..index].iter().any(|slot| slot.target == self.slots[index].target);
         self.registry.forget(self.slots[index].worker);
@@ -48,7 +49,7 @@ impl Supervisor {
             worker: worker.0,
             // A worker of this machine ends with its link.
             id: if at.is_some() { id.clone() } else { String::new() },
-            options_hash: String::new(),
+            options_hash: if at.is_some() { self.options_hash(target) } else { String::new() },
             target: target.target.clone(),
             overrides: target.overrides.clone(),
             cpu_threads,
@@ -92,6 +93,9 @@ impl Supervisor {
                 .local
                 .is_none_or(|most| self.slots.iter().filter(|slot| is_local(slot)).count() < most as usize)
         };
+        if self.is_kept_for_returning(index) {
+            return Err("waits for workers that come back with their models".into());
+        }
         if needs.may_be_local() && has_room() {
             return Ok(None);
         }
@@ -113,9 +117,9 @@ impl Supervisor {
 
     fn address(&self, at: Option<&At>) -> String {
         let Some(at) = at else { return self.registry.address().into() };
-        let engine = self.agents.engine(&at.agent);
-        let advertised = self.state.options.workers_advertise.as_deref().filter(|_| engine.is_empty());
-        self.registry.remote_address(advertised.or(self.agents.dialled(&at.agent)).unwrap_or_default(), engine)
+        let is_of_people = self.agents.engine(&at.agent).is_empty();
+        let advertised = self.state.options.workers_advertise.as_deref().filter(|_| is_of_people);
+        advertised.or(self.agents.dialled(&at.agent)).unwrap_or_default().to_owned()
     }
 
     /// Where workers may run apart from this machine.

@@ -4,13 +4,14 @@ use crate::base::clock::Clock;
 use crate::base::fatal::Fatal;
 use crate::engine::readiness::Readiness;
 use crate::engine::server_state::ServerState;
-use crate::link::front::port::Port;
+use crate::link::front::port::WorkerPorts;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backends::agents::Agents;
 use crate::workers::backends::backend::Backend;
 use crate::workers::backends::inline::Inline;
 use crate::workers::backends::process::{Printing, Processes, RemoteOutput};
 use crate::workers::backends::ray::cluster::{Cluster, arrived};
+use crate::workers::backends::returning::Returning;
 use crate::workers::engines::Engines;
 use crate::workers::placement::elastic::Elastic;
 use crate::workers::registry::Registry;
@@ -56,6 +57,8 @@ pub struct Supervisor {
     pub(super) agents: Agents,
     /// The Ray cluster in which workers run, if there is one.
     pub(super) ray: Option<Cluster>,
+    /// Workers that come back and are in no slot yet.
+    pub(super) returning: Returning,
     /// What workers of other machines print; `None` if there can be none.
     pub(super) output: Option<RemoteOutput>,
     /// Workers that may be started until the next tick.
@@ -63,7 +66,6 @@ pub struct Supervisor {
     pub(super) registry: Registry,
     pub(super) engines: Engines,
     pub(super) slots: Slots,
-    pub(super) next_worker: u32,
     pub(super) manifests: Vec<Option<Manifest>>,
     pub(super) was_ready: bool,
     /// The deployments whose number of replicas follows their load.
@@ -79,7 +81,7 @@ impl Supervisor {
         settings: Arc<Settings>,
         state: Arc<ServerState>,
         folder: &std::path::Path,
-        ports: Vec<Port>,
+        ports: Option<WorkerPorts>,
     ) -> Result<Supervisor, Fatal> {
         let (events_tx, events) = mpsc::unbounded_channel();
         let backend: Box<dyn Backend> = if let Some(workers) = &settings.inline {
@@ -92,16 +94,17 @@ impl Supervisor {
             Box::new(processes.map_err(|error| Fatal::new(format!("no thread: {error}")))?)
         };
         let log = settings.worker_log();
-        let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx.clone(), events))?;
+        let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))?;
         let name = || supervisor.registry.name();
         let ray = Cluster::start(&supervisor.state.options, &supervisor.settings.python, name);
         supervisor.ray = ray.map_err(|error| Fatal::new(format!("no provider of Ray: {error}")))?;
-        if !ports.is_empty() || supervisor.ray.is_some() {
+        if ports.is_some() || supervisor.ray.is_some() {
             let output = RemoteOutput::start(log).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
             supervisor.output = Some(output);
         }
-        let clock = supervisor.clock;
-        ports.into_iter().for_each(|port| supervisor.registry.open(port, "", clock, events_tx.clone()));
+        if let Some(ports) = ports {
+            supervisor.registry.open(ports, "");
+        }
         Ok(supervisor)
     }
 
@@ -134,11 +137,11 @@ impl Supervisor {
             backend,
             agents: Agents::default(),
             ray: None,
+            returning: Returning::default(),
             output: None,
             starts_left: 0,
             registry,
             engines: Engines::default(),
-            next_worker: 0,
             was_ready: false,
             elastic: BTreeMap::new(),
             pinged: Time(0),
@@ -178,6 +181,7 @@ impl Supervisor {
 
     /// Asks all workers to end, waits for them unless there is no time, and kills those that have not ended.
     pub async fn end(&mut self, stop: &mut watch::Receiver<Stop>) {
+        self.returning.end();
         for (index, slot) in self.slots.iter().enumerate() {
             match &slot.link {
                 Some(link) if slot.life.is_up() => link.shutdown(),
@@ -186,7 +190,9 @@ impl Supervisor {
             }
         }
         let all_gone = async {
-            while self.slots.iter().any(|slot| slot.is_running) {
+            // Nobody reports the end of a worker that is away with its agent; both end with their lease.
+            let is_seen = |slot: &Slot| slot.at.as_ref().is_none_or(|at| self.agents.is_there(&at.agent));
+            while self.slots.iter().any(|slot| slot.is_running && is_seen(slot)) {
                 if let Some(index) = self.events.recv().await.and_then(|event| self.ended(&event)) {
                     self.slots[index].is_running = false;
                 }

@@ -1,6 +1,6 @@
 //! All that a front has of a Ray cluster: its provider, the places there, and the port at which their agents join.
 
-use crate::link::front::port::Port;
+use crate::link::front::port::WorkerPorts;
 use crate::workers::backends::ray::messages::{Start, Want};
 use crate::workers::backends::ray::places::Places;
 use crate::workers::backends::ray::provider::{Provider, ProviderEvent};
@@ -14,8 +14,8 @@ pub(crate) struct Cluster {
     pub(crate) places: Places,
     pub(crate) provider: Provider,
     /// The port, once it is open.
-    pub(crate) opened: mpsc::UnboundedReceiver<Result<Port, String>>,
-    opens: mpsc::UnboundedSender<Result<Port, String>>,
+    pub(crate) opened: mpsc::UnboundedReceiver<Result<WorkerPorts, String>>,
+    opens: mpsc::UnboundedSender<Result<WorkerPorts, String>>,
     secret: Secret,
     listen: Option<String>,
     /// The address of this machine in the cluster; `None` until the provider is connected.
@@ -28,7 +28,7 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) enum Arrived {
     Provider(ProviderEvent),
-    Port(Result<Port, String>),
+    Port(Result<WorkerPorts, String>),
 }
 
 /// The next thing that the cluster brings; never, without one.
@@ -78,8 +78,8 @@ impl Cluster {
             self.listen.as_deref().map_or_else(|| bracketed(host) + ":0", |listen| listen.replacen("tcp:", "", 1));
         let (opens, secret) = (self.opens.clone(), self.secret.clone());
         tokio::spawn(async move {
-            let port = Port::listen(&place, &secret).await;
-            let _ = opens.send(port.map_err(|error| format!("cannot listen on tcp:{place} for Ray: {error}")));
+            let ports = WorkerPorts::listen(&[place], &secret).await;
+            let _ = opens.send(ports.map_err(|error| format!("for replicas in the Ray cluster: {error}")));
         });
     }
 

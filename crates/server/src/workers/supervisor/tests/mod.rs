@@ -1,5 +1,7 @@
 //! What the supervisor does between a worker's fault and its end. No worker runs: the test says what happens.
 
+mod rejoining;
+
 use crate::engine::deployment::Inbound;
 use crate::engine::deployment::demand::Demand;
 use crate::engine::readiness::Readiness;
