@@ -1,4 +1,7 @@
-"""Two stages that compute nothing, and an ensemble of four models that sleep: what a call between models costs."""
+"""Two stages that compute nothing, and an ensemble of four models that sleep: what a call between models costs.
+
+Each in two ways: an `async def predict` that calls the others, and a deployment that the front carries out.
+"""
 
 import asyncio
 import time
@@ -24,6 +27,17 @@ class TwoStages:
 
     async def predict(self, blob: bytes) -> bytes:
         return await self.echo(blob)
+
+
+@jitney.deployment(max_batch_size=64)
+class Before:
+    """The first stage of a chain: gives each item back."""
+
+    def predict(self, blobs: list[bytes]) -> list[bytes]:
+        return blobs
+
+
+Chained = jitney.chain(Before, Echo)
 
 
 class Sleeper:
@@ -52,3 +66,6 @@ class Ensemble:
     async def predict(self, blob: bytes) -> bytes:
         answers = await asyncio.gather(self.first(blob), self.second(blob), self.third(blob), self.fourth(blob))
         return answers[0]
+
+
+Together = jitney.together(first=first, second=second, third=third, fourth=fourth)

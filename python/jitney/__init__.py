@@ -50,6 +50,8 @@ from jitney.errors import (
 )
 
 if TYPE_CHECKING:
+    from jitney.deployments.composed.composing import chain, together
+    from jitney.deployments.composed.composition import Composed
     from jitney.deployments.configured import ConfiguredDeployment, configure
     from jitney.deployments.deployment import Deployment, deployment
     from jitney.deployments.methods import method
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
 
 _LATER = {
     "Chat": "jitney.types.chat",
+    "Composed": "jitney.deployments.composed.composition",
     "ConfiguredDeployment": "jitney.deployments.configured",
     "Deployment": "jitney.deployments.deployment",
     "Embeddings": "jitney.types.arrays",
@@ -94,6 +97,7 @@ _LATER = {
     "Tensor": "jitney.types.arrays",
     "Usage": "jitney.types.steps",
     "bucket": "jitney.signature.grouping",
+    "chain": "jitney.deployments.composed.composing",
     "configure": "jitney.deployments.configured",
     "connect": "jitney.embedded.connect",
     "connect_sync": "jitney.embedded.connect",
@@ -103,6 +107,7 @@ _LATER = {
     "run": "jitney.embedded.run",
     "run_sync": "jitney.embedded.run",
     "serve": "jitney.embedded.serve",
+    "together": "jitney.deployments.composed.composing",
     "uses": "jitney.embedded.uses.declaring",
     "uses_sync": "jitney.embedded.uses.declaring",
 }
@@ -139,6 +144,7 @@ __all__ = [
     "LATER",
     "Cancelled",
     "Chat",
+    "Composed",
     "ConfigError",
     "ConfiguredDeployment",
     "Context",
@@ -196,6 +202,7 @@ __all__ = [
     "WouldBeLate",
     "__version__",
     "bucket",
+    "chain",
     "configure",
     "connect",
     "connect_sync",
@@ -207,6 +214,7 @@ __all__ = [
     "run",
     "run_sync",
     "serve",
+    "together",
     "uses",
     "uses_sync",
 ]

@@ -1,14 +1,19 @@
 """Models that use each other: real workers at each level."""
 
+import json
 import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from http.client import HTTPConnection
 
 import pytest
-from harness import APPS, Reply, Serve, Server, serving, until
+from harness import APPS, JSON, Reply, Serve, Server, serving, until
+
+CROWD = 200
+"""Requests: more than the top computes at once."""
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +97,55 @@ def test_what_nobody_waits_for_is_not_computed(serve: Serve) -> None:
     computed = Counter(item for call in server.calls("base") for item in call.items)
     # One batch may have been sent to the worker before its clients left.
     assert sum(count for item, count in computed.items() if item.startswith("left")) <= 16
+
+
+def waits_at_every_level(server: Server, text: str, headers: Mapping[str, str]) -> list[HTTPConnection]:
+    """Send more requests than the top has places, while the base is held. Their answers are not read."""
+    server.shut_gate()
+    connections = [HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(CROWD)]
+    for number, connection in enumerate(connections):
+        connection.request("POST", "/top", json.dumps(f"{text}-{number}"), {"content-type": JSON, **headers})
+
+    def everywhere() -> bool:
+        queued = [server.metric("jitney_queued_items", deployment=level) for level in ("top", "base")]
+        return min(*queued, server.metric("jitney_running_items", deployment="middle")) > 0
+
+    until(everywhere, "items wait for a place at the top, for an answer in the middle, and in the queue of the base")
+    return connections
+
+
+def assert_little_was_computed(server: Server, text: str) -> None:
+    """Whatever waited was given up at every level: at most the batch that the base had begun was computed."""
+    until(lambda: server.metric("jitney_queued_items") == 0, "nothing waits")
+    server.open_gate()
+    until(lambda: server.metric("jitney_running_items") == 0, "nothing runs")
+    later = [f"next-{number}" for number in range(800)]
+    outcomes = server.post("/top/batch", later).json()["outcomes"]
+    assert [outcome["value"] for outcome in outcomes] == [f"(<{one}>) <{one}>" for one in later]
+    computed = Counter(item.partition("-")[0] for call in server.calls("base") for item in call.items)
+    assert computed["next"] == 2 * len(later), "none is computed twice"
+    assert computed[text] <= 16
+    assert computed[text] <= computed.total() / 100
+
+
+def test_clients_that_leave_are_given_up_at_every_level(serve: Serve) -> None:
+    server = serve("composed.py")
+    for connection in waits_at_every_level(server, "left", {}):
+        connection.close()
+    gone = {"deployment": "top", "outcome": "cancelled"}
+    until(lambda: server.metric("jitney_requests_total", **gone) == CROWD, "all have left")
+    assert_little_was_computed(server, "left")
+
+
+def test_deadlines_that_pass_give_up_items_at_every_level(serve: Serve) -> None:
+    server = serve("composed.py")
+    connections = waits_at_every_level(server, "late", {"x-request-timeout-ms": "4000"})
+    answers = [connection.getresponse() for connection in connections]
+    # Those at the front of the queue are late at the base, and those behind them are refused or late at the top.
+    assert {answer.status for answer in answers} == {504}
+    for connection in connections:
+        connection.close()
+    assert_little_was_computed(server, "late")
 
 
 @pytest.mark.parametrize("level", ["base", "middle", "top"])

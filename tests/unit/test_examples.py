@@ -7,7 +7,8 @@ import pytest
 from jitney.cli.main import main
 
 FOLDER = Path(__file__).parents[2] / "examples"
-EXAMPLES = [*sorted(FOLDER.glob("*.py")), FOLDER / "text_to_image/whole.py", FOLDER / "text_to_image/steps.py"]
+FURTHER = ["rag/rag.py", "text_to_image/whole.py", "text_to_image/steps.py"]
+EXAMPLES = [*sorted(FOLDER.glob("*.py")), *(FOLDER / name for name in FURTHER)]
 NEEDS = {"speech.py": "espeakng_loader", "whole.py": "onnxruntime", "steps.py": "onnxruntime"}
 
 

@@ -25,9 +25,9 @@ fn main() {
         return hang();
     }
     let (address, token) = (spec["address"].as_str().unwrap(), spec["token"].as_str().unwrap());
-    let link =
-        WorkerLink::connect(address, Identity { token: token.into(), ..Identity::default() }, || std::process::exit(9))
-            .unwrap();
+    let id = spec["id"].as_str().unwrap_or_default().into();
+    let identity = Identity { id, token: token.into(), ..Identity::default() };
+    let link = WorkerLink::connect(address, identity, || std::process::exit(9)).unwrap();
     if does == "fail" {
         let said = serde_json::json!({"stage": "importing", "error": "no module named x"}).to_string();
         link.control(Kind::Failed, said.as_bytes()).unwrap();

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from jitney.deployments import targets
+from jitney.deployments.composed.composition import Composed, ComposedDeployment
 from jitney.deployments.configured import ConfiguredDeployment
 from jitney.deployments.deployment import MARK, Deployment
 from jitney.errors import TargetError
@@ -15,8 +16,10 @@ _MAINS = ("__main__", "__mp_main__")
 """What a program's own file is called in it, and in what `multiprocessing` spawns."""
 
 
-def deployment_of(kind: Callable[..., Any]) -> Deployment:
-    """Return what `jitney.configure` made, or what `@jitney.deployment` left on this very class or function."""
+def deployment_of(kind: Callable[..., Any] | Composed) -> Deployment:
+    """Return what `configure`, `chain` or `together` made, or what `@jitney.deployment` left on this very object."""
+    if isinstance(kind, Composed):
+        return kind.deployment
     if isinstance(kind, ConfiguredDeployment):
         return cast("Deployment", kind)
     found = getattr(kind, "__dict__", {}).get(MARK)
@@ -25,12 +28,12 @@ def deployment_of(kind: Callable[..., Any]) -> Deployment:
     return found
 
 
-def target_of(kind: Callable[..., Any]) -> str:
+def target_of(kind: Callable[..., Any] | Composed) -> str:
     """Return the target under which a worker finds this class or function."""
     found = deployment_of(kind)
     name = _name(kind)
-    if isinstance(kind, ConfiguredDeployment):
-        return _target_of_object(found)
+    if isinstance(kind, (ConfiguredDeployment, Composed)):
+        return _target_of_object(cast("object", kind), found)
     if "." in kind.__qualname__:
         raise TargetError(f"{name} is defined inside something else; workers import it, so define it at the top level")
     module = sys.modules.get(kind.__module__)
@@ -39,17 +42,21 @@ def target_of(kind: Callable[..., Any]) -> str:
     return f"{kind.__module__}:{kind.__name__}"
 
 
-def _target_of_object(deployment: Deployment) -> str:
+def _target_of_object(value: object, deployment: Deployment) -> str:
     module = sys.modules.get(deployment.module)
     known = vars(module) if module is not None else {}
-    variable = next((name for name, value in known.items() if value is deployment), None)
+    variable = next((name for name, held in known.items() if held is value), None)
     if variable is None:
         raise TargetError(
-            f"{deployment!r} has no name at the top level of {deployment.module}; workers import it by its name, so "
-            f"write there: {deployment.name.replace('-', '_').replace('.', '_')} = jitney.configure(...)"
+            f"{value!r} has no name at the top level of {deployment.module}; workers import it by its name, so "
+            f"write there: {deployment.name.replace('-', '_').replace('.', '_')} = {_maker(deployment)}(...)"
         )
     place = _main_place(variable, module) if deployment.module in _MAINS else deployment.module
     return f"{place}:{variable}"
+
+
+def _maker(deployment: Deployment) -> str:
+    return deployment.obj.__qualname__ if isinstance(deployment, ComposedDeployment) else "jitney.configure"
 
 
 def _main_place(name: str, main: ModuleType | None) -> str:
@@ -76,5 +83,5 @@ def refuse_while_importing() -> None:
         )
 
 
-def _name(kind: Callable[..., Any]) -> str:
+def _name(kind: object) -> str:
     return getattr(kind, "__qualname__", repr(kind))

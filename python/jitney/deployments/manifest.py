@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from jitney.codecs.plain import plain
 from jitney.config.layers import Resolved
+from jitney.deployments.composed.composition import ComposedDeployment
 from jitney.deployments.deployment import Deployment
 from jitney.errors import TargetError
 from jitney.failures import one_line
@@ -45,11 +46,19 @@ def _manifest(found: Deployment, resolved: Resolved, owner: Deployment) -> dict[
         "task": found.compiled_task(),
         "group_by": group_by,
         "cost": cost,
-        **({"uses": sorted({use.name for use in owner.uses.values()})} if owner.uses else {}),
+        **_others(owner, resolved),
         "examples": [
             _example(found.name, place, _by_name(example, taken.arrays)) for place, example in enumerate(found.examples)
         ],
     }
+
+
+def _others(owner: Deployment, resolved: Resolved) -> dict[str, Any]:
+    """Say which other deployments are called, and by whom."""
+    if isinstance(owner, ComposedDeployment):
+        owner.check_options(resolved)
+        return {"uses": sorted(set(owner.composition.names)), "composed": owner.composition.to_dict()}
+    return {"uses": sorted({use.name for use in owner.uses.values()})} if owner.uses else {}
 
 
 def _output(returned: Output) -> dict[str, Any]:

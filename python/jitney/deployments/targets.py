@@ -9,6 +9,7 @@ from types import ModuleType, TracebackType
 from typing import Any, cast
 
 from jitney.config.option import unknown
+from jitney.deployments.composed.composition import Composed, ComposedDeployment
 from jitney.deployments.configured import ConfiguredDeployment
 from jitney.deployments.deployment import MARK, Deployment
 from jitney.deployments.fresh import FreshLoader
@@ -140,7 +141,9 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _deployment_of(value: Any) -> Deployment | None:
-    """Return a configured deployment, or what the decorator left on this very object, not on a class above it."""
+    """Return what stands for itself, or what the decorator left on this very object, not on a class above it."""
+    if isinstance(value, Composed):
+        return value.deployment
     if isinstance(value, ConfiguredDeployment):
         return cast("Deployment", value)
     found = getattr(value, "__dict__", {}).get(MARK)
@@ -185,6 +188,7 @@ def _check_names(target: str, found: Sequence[Deployment]) -> None:
         if each.name in seen:
             first, second = seen[each.name].obj.__qualname__, each.obj.__qualname__
             how = "jitney.configure" if isinstance(each, ConfiguredDeployment) else "@jitney.deployment"
+            how = each.obj.__qualname__ if isinstance(each, ComposedDeployment) else how
             raise TargetError(
                 f"target {target!r}: {first} and {second} are both called `{each.name}`; "
                 f"give one another name: {how}(name=...)"

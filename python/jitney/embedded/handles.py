@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overloa
 
 from jitney.config.suggestion import closest
 from jitney.deployments.classes import deployment_of
+from jitney.deployments.composed.composition import Composed
 from jitney.deployments.configured import ConfiguredDeployment, HasPredict
 from jitney.deployments.deployment import Deployment
 from jitney.embedded.callee import Callee, Engine
@@ -209,6 +210,8 @@ class Models(_Handles[Model[Any, Any]]):
     @overload
     def __getitem__(self, key: str) -> Model[Any, Any]: ...
     @overload
+    def __getitem__(self, key: Composed) -> Model[Any, Any]: ...
+    @overload
     def __getitem__(self, key: "Of[YieldsBatch[I, P, W]]") -> StreamModel[I, W, P]: ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
     @overload
     def __getitem__(self, key: "Of[WorksInSteps[I, P, W]]") -> StreamModel[I, W, P]: ...
@@ -274,6 +277,8 @@ class SyncModels(_Handles[SyncModel[Any, Any]]):
 
     @overload
     def __getitem__(self, key: str) -> SyncModel[Any, Any]: ...
+    @overload
+    def __getitem__(self, key: Composed) -> SyncModel[Any, Any]: ...
     @overload
     def __getitem__(self, key: "Of[YieldsBatch[I, P, W]]") -> SyncStreamModel[I, W, P]: ...  # pyright: ignore[reportOverlappingOverload] -- a function is not a type
     @overload

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 from jitney.deployments.classes import refuse_while_importing, target_of
+from jitney.deployments.composed.composition import Composed
 from jitney.embedded import native
 from jitney.embedded.handles import Models, SyncModels, not_entered
 from jitney.embedded.mailboxes import LoopMailboxes
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from jitney import _core
 
 _Models = TypeVar("_Models", Models, SyncModels)
-Target = str | Callable[..., Any]
+Target = str | Callable[..., Any] | Composed
 
 _BROKEN = 70
 """The code of a fault of jitney's own; any other is something that the user can do something about."""

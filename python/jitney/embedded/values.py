@@ -144,7 +144,8 @@ def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
     if declared["kind"] == "python":
         return lambda raw: raw[1]
     image = declared["kind"] == "image"
-    typed = _with_arrays if output is None and holds_arrays(declared.get("schema")) else _typed(output)
+    is_known = output is not None and (output.item is not None or output.kind == "any")
+    typed = _with_arrays if not is_known and holds_arrays(declared.get("schema")) else _typed(output)
     named = _named(output)
     as_text = output is None or strip(output.item) in (str, None, Any)
 
@@ -161,7 +162,7 @@ def reader(declared: Mapping[str, Any], output: Output | None) -> Read:
         if kind == tags.BYTES:
             return _of_bytes(data, media, is_image=image)
         if kind == NAMED:
-            return named({name: _view(value) for name, value in data})
+            return named({name: _view(one[1]) if one[0] == tags.TENSOR else read(one) for name, one in data})
         if kind == tags.JSON:
             return typed(msgspec.json.decode(data))
         fail(data)

@@ -7,13 +7,14 @@ from typing import Any, cast
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from jitney.deployments.composed.composition import Composed
 from jitney.embedded.handles import Models, SyncModels, for_threads
 from jitney.embedded.models import LOOP_THREAD, REQUEST_ID, Model
 from jitney.errors import NotFound
 from jitney.fastapi.errors import request_id_of
 
 
-def model(key: str | type[Any] | Callable[..., Any]) -> Any:
+def model(key: str | type[Any] | Callable[..., Any] | Composed) -> Any:
     """Return what gives an `async def` handler the model of this name or class, to be awaited.
 
     It is the default of a parameter, or stands in its `Annotated`; it is a `Depends(…)` already.
@@ -26,7 +27,7 @@ def model(key: str | type[Any] | Callable[..., Any]) -> Any:
     return Depends(find)
 
 
-def sync_model(key: str | type[Any] | Callable[..., Any]) -> Any:
+def sync_model(key: str | type[Any] | Callable[..., Any] | Composed) -> Any:
     """Return what gives a `def` handler the model of this name or class: a call waits for its answer.
 
     FastAPI runs such a handler on a thread. In an `async def` handler use `model`: a call that waits
@@ -39,7 +40,7 @@ def sync_model(key: str | type[Any] | Callable[..., Any]) -> Any:
     return Depends(find)
 
 
-def _named(models: Models | SyncModels, key: str | type[Any] | Callable[..., Any]) -> Any:
+def _named(models: Models | SyncModels, key: str | type[Any] | Callable[..., Any] | Composed) -> Any:
     """Return the model. A name that the application has wrong is not an error of the client, so its answer is a 500."""
     try:
         return cast("Any", models[key])

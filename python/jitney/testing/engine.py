@@ -5,7 +5,7 @@ import itertools
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from jitney.testing.streams import Event, PythonStream
@@ -51,9 +51,13 @@ class Entrance:
         del timeout_s, priority
         return PythonStream(self._stream((tag, data), request_id), self._thread)
 
+    def begin(self, items: list[tuple[int, Any]], request_id: str | None) -> "Future[list[Raw]]":
+        """Begin the items of one request."""
+        return self._thread.submit(self._compute, items, request_id)
+
     async def later(self, items: list[tuple[int, Any]], request_id: str | None) -> list[Raw]:
         """Run the items of one request without holding up the event loop."""
-        return await asyncio.wrap_future(self._thread.submit(self._compute, items, request_id))
+        return await asyncio.wrap_future(self.begin(items, request_id))
 
 
 class PythonEngine:

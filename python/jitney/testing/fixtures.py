@@ -3,13 +3,14 @@
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Literal
 
+from jitney.deployments.composed.composition import Composed
 from jitney.embedded.handles import SyncModels
 from jitney.embedded.run import run_sync
 from jitney.testing.inline import inline
 
 
 def fixture(
-    *targets: str | Callable[..., Any],
+    *targets: str | Callable[..., Any] | Composed,
     processes: bool = False,
     options: Mapping[str, object] | None = None,
     scope: Literal["session", "package", "module", "class", "function"] = "module",

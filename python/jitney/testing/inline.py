@@ -12,6 +12,7 @@ from jitney.codecs import Codec, tags
 from jitney.config.layers import Overrides, Resolved, resolve
 from jitney.context import enter, leave
 from jitney.deployments.classes import deployment_of
+from jitney.deployments.composed.composition import Composed, ComposedDeployment
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.manifest import manifest
 from jitney.deployments.model import LoadedModel, RunsCoroutines
@@ -20,6 +21,7 @@ from jitney.devices import choose_device
 from jitney.embedded.handles import SyncModels
 from jitney.embedded.values import ENDED, FAILED
 from jitney.errors import NotFound
+from jitney.testing.composed import Begin, ComposedModel
 from jitney.testing.engine import Entrance, PythonEngine, Raw, UsedModels
 from jitney.testing.streams import Event, PartEvents, arrays, encoded
 from jitney.testing.tensors import Tensor
@@ -30,7 +32,9 @@ _NUMBERS: Final = itertools.count(1)
 
 
 @contextmanager
-def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | None = None) -> Generator[SyncModels]:
+def inline(
+    *targets: str | Callable[..., Any] | Composed, options: Mapping[str, object] | None = None
+) -> Generator[SyncModels]:
     """Load these deployments in this process, and give their models: `with jitney.testing.inline(Embedder) as models`.
 
     There are no processes, no queue, no deadlines and no policy: a call is a batch of one, and `many` makes batches of
@@ -47,19 +51,22 @@ def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | N
     pairs = [(each, resolve(each.name, each.declared, overrides, each.init)) for each in found]
     described = manifest("test", pairs)["deployments"]
     # A model that waits for another must not hold the thread of the other.
-    apart = any(deployment.uses for deployment in found)
+    apart = any(deployment.uses or isinstance(deployment, ComposedDeployment) for deployment in found)
     with ExitStack() as stack:
         shared = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="jitney-inline"))
         threads = {each.name: stack.enter_context(ThreadPoolExecutor(1)) if apart else shared for each in found}
         models: dict[str, _Model] = {}
         try:
             for deployment, resolved in pairs:
+                if isinstance(deployment, ComposedDeployment):
+                    continue
                 models[deployment.name] = threads[deployment.name].submit(_Model, deployment, resolved).result()
             entrances = {
                 name: Entrance(method.compute, threads[owner], method.stream)
                 for owner, model in models.items()
                 for name, method in model.methods.items()
             }
+            entrances |= _composed(found, threads, entrances)
             manifests = {one["name"]: one for one in described}
             engine = PythonEngine(entrances, manifests)
             for use in [use for deployment in found for use in deployment.uses.values()]:
@@ -70,7 +77,35 @@ def inline(*targets: str | Callable[..., Any], options: Mapping[str, object] | N
                 threads[name].submit(model.close).result()
 
 
-def _deployments(target: str | Callable[..., Any]) -> list[Deployment]:
+def _composed(
+    found: Sequence[Deployment], threads: Mapping[str, ThreadPoolExecutor], entrances: Mapping[str, Entrance]
+) -> dict[str, Entrance]:
+    """Return the ways in to what the front would carry out."""
+    made: dict[str, Entrance] = {}
+
+    def begin(owner: str, name: str) -> Begin:
+        entrance = made.get(name) or entrances.get(name)
+        if entrance is None:
+            raise NotFound(f"{owner} calls {name}, which is not here: give it to jitney.testing.inline too")
+        return entrance.begin
+
+    # One may call another, which stands above it in its file or in the list.
+    for deployment in sorted(found, key=_depth):
+        if isinstance(deployment, ComposedDeployment):
+            names = deployment.composition.names
+            model = ComposedModel(deployment.composition, {name: begin(deployment.name, name) for name in names})
+            made[deployment.name] = Entrance(model.compute, threads[deployment.name], model.stream)
+    return made
+
+
+def _depth(deployment: Deployment) -> int:
+    """Return through how many compositions the items of this one go."""
+    if not isinstance(deployment, ComposedDeployment):
+        return 0
+    return 1 + max(_depth(member) for _, member in deployment.composition.members)
+
+
+def _deployments(target: str | Callable[..., Any] | Composed) -> list[Deployment]:
     return load_target(target) if isinstance(target, str) else [deployment_of(target)]
 
 

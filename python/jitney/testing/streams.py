@@ -21,7 +21,9 @@ def encoded(tag: int, value: bytes, media_type: str | None) -> Event:
 
 def arrays(rows: dict[str, Tensor]) -> Event:
     """Return arrays by name as a part or an answer. An array without a name is one alone."""
-    return (tags.TENSOR, rows[""], None) if "" in rows else (NAMED, list(rows.items()), None)
+    if "" in rows:
+        return (tags.TENSOR, rows[""], None)
+    return (NAMED, [(name, (tags.TENSOR, row, None)) for name, row in rows.items()], None)
 
 
 class PythonStream:

@@ -62,10 +62,7 @@ pub(crate) fn raw<'py>(py: Python<'py>, id: &CallId, answer: Answer) -> PyResult
 
 fn raw_values(py: Python<'_>, parts: PartValues) -> PyResult<Bound<'_, PyTuple>> {
     match <[OutputPart; 1]>::try_from(parts.into_vec()) {
-        Ok([part]) if part.name.is_empty() => {
-            let (tag, media) = (part.tag as u8, part.media_type.as_deref().map(str::to_owned));
-            (tag, value(py, part)?, media).into_pyobject(py)
-        }
+        Ok([part]) if part.name.is_empty() => single(py, part),
         Ok([part]) => named(py, [part]),
         Err(parts) => named(py, parts),
     }
@@ -95,11 +92,18 @@ pub(crate) fn raws<'py>(py: Python<'py>, id: &CallId, answers: Vec<Answer>) -> P
     Ok(list)
 }
 
+/// One value as (tag, data, media type and headers).
+fn single(py: Python<'_>, part: OutputPart) -> PyResult<Bound<'_, PyTuple>> {
+    let (tag, media) = (part.tag as u8, part.media_type.as_deref().map(str::to_owned));
+    (tag, value(py, part)?, media).into_pyobject(py)
+}
+
+/// Values by name: (`NAMED`, a list of (name, value as `single` has it), None).
 fn named(py: Python<'_>, parts: impl IntoIterator<Item = OutputPart>) -> PyResult<Bound<'_, PyTuple>> {
     let list = PyList::empty(py);
     for part in parts {
         let name = part.name.clone();
-        list.append((&*name, value(py, part)?))?;
+        list.append((&*name, single(py, part)?))?;
     }
     (NAMED, list, None::<String>).into_pyobject(py)
 }

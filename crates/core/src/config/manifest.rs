@@ -49,6 +49,9 @@ pub struct DeploymentManifest {
     /// The deployments that it calls, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
+    /// Set if it has no model: the front carries it out with others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub composed: Option<Composed>,
     /// Example inputs as JSON (bytes as base64), for docs.
     pub examples: Vec<serde_json_value::Value>,
 }
@@ -76,6 +79,22 @@ pub struct Method {
     pub deployment: String,
     /// The name of the method in its class.
     pub name: String,
+}
+
+/// Which deployments the front calls for a deployment that has no model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Composed {
+    /// One after the other: the answer of each is the item of the next.
+    Chain {
+        /// Their names, in order.
+        stages: Vec<String>,
+    },
+    /// All at once with the same item: the answer has the answers of all.
+    Together {
+        /// What each answer is called, and the name of the deployment that gives it.
+        members: Vec<(String, String)>,
+    },
 }
 
 /// What a deployment does for the routes of well-known APIs.

@@ -68,6 +68,8 @@ pub struct WorkerLife {
     is_remote: bool,
     /// Nothing was heard of the current worker for a while.
     is_doubtful: bool,
+    /// The agent of its machine is connected.
+    is_watched: bool,
     /// Somebody reports changes of its files, by `Event::Renew`.
     renews: bool,
     failures: u32,
@@ -93,6 +95,7 @@ impl WorkerLife {
             leaves_for: None,
             is_remote: false,
             is_doubtful: false,
+            is_watched: false,
             renews,
             failures: 0,
         }
@@ -151,6 +154,18 @@ impl WorkerLife {
     /// Where its worker was started. On another machine it outlives its link, and its process is not seen from here.
     pub fn placed(&mut self, is_remote: bool) {
         self.is_remote = is_remote;
+    }
+
+    /// Whether the agent of its machine is connected. Then silence is not that of the machine.
+    pub fn watched(&mut self, now: Time, is_watched: bool) {
+        let was_watched = std::mem::replace(&mut self.is_watched, is_watched);
+        if let State::Away { until } = &mut self.state
+            && was_watched
+            && !is_watched
+        {
+            // Not only the worker is silent but its machine: the worker was noticed first.
+            *until = (*until).max(now + LEASE);
+        }
     }
 
     /// Whether the slot has no worker: the next one is not due yet, or none will be started.
@@ -240,7 +255,12 @@ impl WorkerLife {
             State::Unclear { until } if now >= until => self.away(now, REJOINS_WITHIN),
             State::Away { until } if now >= until => self.kill(now, Cause::Away),
             State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
-                if self.is_remote { self.away(now, LEASE) } else { self.kill(now, Cause::Silent) }
+                match (self.is_remote, self.is_watched) {
+                    (false, _) => self.kill(now, Cause::Silent),
+                    // Its machine is there, so the process is stopped, or dials again soon.
+                    (true, true) => self.away(now, REJOINS_WITHIN),
+                    (true, false) => self.away(now, LEASE),
+                }
             }
             State::Up if self.is_remote => {
                 let is_doubtful = self.heard.is_some_and(|at| now - at >= DOUBTFUL_AFTER);
@@ -282,7 +302,7 @@ impl WorkerLife {
                 None
             }
             State::Up | State::Starting { .. } if self.is_remote => self.away(now, REJOINS_WITHIN),
-            // The kernel gives up late on the link of a machine that fell silent.
+            // It was lost before, by its silence, and its connection ends only now.
             State::Unclear { .. } | State::Away { .. } => None,
             _ => self.kill(now, Cause::Died),
         }
@@ -322,9 +342,11 @@ impl WorkerLife {
         // A worker that was asked to end has not died, whether its link or its process ended first.
         let cause = self.leaves_for.filter(|_| cause == Cause::Died).unwrap_or(cause);
         let is_outdated = self.leaves_for == Some(Cause::Renewed);
+        // The way from another machine may fail, or its place may be too busy to connect in time.
+        let may_try_again = self.is_remote && self.heard.is_none() && self.failures + 1 < CRASH_LOOP;
         self.heard = None;
         let ended = if was_up { Command::Down(cause) } else { Command::Ended(cause) };
-        if !self.was_ever_ready && !matches!(cause, Cause::Away | Cause::Left) {
+        if !self.was_ever_ready && !may_try_again && !matches!(cause, Cause::Away | Cause::Left) {
             self.state = State::GivenUp;
             return Some(Command::GiveUp(cause));
         }
@@ -555,9 +577,6 @@ mod tests {
         let mut life = remote();
         assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
         assert!(life.is_away() && !life.is_up() && !life.is_vacant());
-        for is_watched in [true, false] {
-            assert_eq!(life.apply(at(18), Event::LinkLost { is_watched }), None, "that is known");
-        }
         assert_eq!(life.apply(at(40), Event::Rejoined), Some(Command::Up));
         assert_eq!(life.tick(at(41)), None);
     }
@@ -579,6 +598,46 @@ mod tests {
         let mut life = ready();
         life.apply(at(3), Event::Heard);
         assert_eq!(life.tick(at(9)), None, "a process of this machine does not lose its link");
+    }
+
+    #[test]
+    fn the_late_end_of_the_link_of_a_worker_that_fell_silent_does_not_kill_it() {
+        let mut life = remote();
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.apply(at(30), Event::LinkLost { is_watched: true }), None);
+        assert_eq!(life.apply(at(31), Event::Rejoined), Some(Command::Up));
+    }
+
+    #[test]
+    fn a_worker_that_is_silent_although_its_machine_is_not_is_replaced_soon() {
+        let mut life = remote();
+        life.watched(at(7), true);
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+        assert_eq!(life.tick(at(22)), None);
+        assert_eq!(life.tick(at(23)), Some(Command::Kill));
+    }
+
+    #[test]
+    fn a_worker_whose_silence_is_noticed_before_that_of_its_machine_keeps_its_lease() {
+        let mut life = remote();
+        life.watched(at(7), true);
+        assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+        life.watched(at(9), false);
+        assert_eq!(life.tick(at(68)), None);
+        life.watched(at(68), true);
+        assert_eq!(life.apply(at(68), Event::Rejoined), Some(Command::Up));
+    }
+
+    #[test]
+    fn a_first_worker_of_another_machine_may_fail_to_connect_a_few_times() {
+        let mut life = WorkerLife::new(Duration::from_secs(60), false);
+        for failure in 1..=CRASH_LOOP {
+            assert_eq!(life.tick(at(u64::from(failure) * 40)), Some(Command::Spawn));
+            life.placed(true);
+            let ends = life.apply(at(u64::from(failure) * 40), Event::Exited);
+            let gives_up = ends == Some(Command::GiveUp(Cause::Died));
+            assert_eq!(gives_up, failure == CRASH_LOOP, "{ends:?}");
+        }
     }
 
     #[test]

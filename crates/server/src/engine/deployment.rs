@@ -1,6 +1,7 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
 pub mod demand;
+pub mod inbox;
 pub mod published;
 pub mod statistics;
 pub(crate) mod streams;
@@ -9,6 +10,8 @@ pub mod ticket;
 use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
 use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::inbox::Inbox;
+pub use crate::engine::deployment::inbox::{Inbound, Submission};
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::statistics::Statistics;
 use crate::engine::deployment::streams::StreamMeters;
@@ -16,29 +19,23 @@ use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
 use crate::engine::large_request::pieces::Pieces;
 use crate::engine::large_request::turns::{ITEM_BYTES, LargeRequests};
 use crate::engine::reply;
-use crate::engine::reply::{ReplyReceiver, ReplySender, UnreadParts};
-use crate::link::front::events::{BatchEvent, BatchListener};
-use crate::link::front::link::Link;
+use crate::engine::reply::{ReplyReceiver, UnreadParts};
 use crate::open_inference::signature::Signature;
 use crate::values::answer::{Answer, Failure, Timing};
 use crate::values::call::Call;
 use jitney_core::config::limits::BatchLimits;
 use jitney_core::config::manifest::DeploymentManifest;
-use jitney_core::learn::batch_cost::BatchCost;
-use jitney_core::queue::group_key::GroupKey;
-use jitney_core::replicas::loss_history::Loss;
-use jitney_core::request::{ItemId, ReplicaId};
+use jitney_core::request::ItemId;
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use prometheus::Histogram;
 use smallvec::{SmallVec, smallvec};
-use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Longest wait for an answer of the engine about its state. An engine that is alive answers in microseconds.
@@ -48,53 +45,6 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The version of a deployment that replaces no other.
 pub const FIRST_VERSION: &str = "1";
-
-/// An item, and where its answer goes.
-pub type Submission = (Box<Call>, ReplySender);
-
-/// What protocols, links and the supervisor send to the engine task.
-#[derive(Debug)]
-pub enum Inbound {
-    /// A new item; the engine answers exactly once.
-    Submit(Box<Call>, ReplySender),
-    /// Items of one request, admitted together; the engine answers each exactly once.
-    SubmitMany {
-        /// The items.
-        items: Vec<Submission>,
-        /// The engine has admitted the first items of the same request before.
-        continues: bool,
-    },
-    /// The caller went away.
-    Cancel(ItemId),
-    /// The client of a paused item has read.
-    Resume(ItemId),
-    /// A worker says something of its batches.
-    Batch(ReplicaId, BatchEvent),
-    /// What batches took when a worker tried them, before it was ready. The key is that of a method if there are several.
-    Profiled(GroupKey, Vec<(BatchCost, Duration)>),
-    /// A replica is loaded and free.
-    Up(ReplicaId, Link),
-    /// A replica is to finish what it holds and to end.
-    Retire(ReplicaId),
-    /// Nothing was heard of a replica for a while (true), or it is heard again (false).
-    Doubt(ReplicaId, bool),
-    /// A replica does not exist any more.
-    Lost(ReplicaId, Loss),
-    /// The server ends: no further item is admitted.
-    Drain,
-    /// The workers keep dying. Items that wait are ended, and none is admitted until a replica is up.
-    CrashLooping,
-    /// Somebody wants to know what was learned and decided.
-    Explain(oneshot::Sender<Explanation>),
-    /// Metrics of what was learned are wanted as of now: arrivals fade although nothing happens.
-    ShowLearned(oneshot::Sender<()>),
-}
-
-impl BatchListener for mpsc::UnboundedSender<Inbound> {
-    fn batch_event(&self, worker: ReplicaId, event: BatchEvent) -> io::Result<()> {
-        self.send(Inbound::Batch(worker, event)).map_err(|_| io::Error::other("the engine has ended"))
-    }
-}
 
 /// A handle; cheap to share.
 #[derive(Clone, Debug)]
@@ -107,7 +57,7 @@ pub struct Deployment {
     pub signature: Arc<Signature>,
     /// How many replicas work now, and how many items may wait; its engine keeps it true.
     pub published: Published,
-    inbound: mpsc::UnboundedSender<Inbound>,
+    inbound: Inbox,
     pub(crate) outcomes: Arc<OutcomeCounts>,
     seconds: Histogram,
     statistics: Arc<Statistics>,
@@ -121,12 +71,8 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// A handle to the engine task that reads `inbound`. Made in the runtime of that task.
-    pub fn new(
-        manifest: Arc<DeploymentManifest>,
-        inbound: mpsc::UnboundedSender<Inbound>,
-        telemetry: &Telemetry,
-    ) -> Deployment {
+    /// A handle to what reads `inbound`, such as the task of an engine. Made in its runtime.
+    pub fn new(manifest: Arc<DeploymentManifest>, inbound: impl Into<Inbox>, telemetry: &Telemetry) -> Deployment {
         let outcomes = OutcomeCounts::new(telemetry, &manifest.name);
         let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
         let signature = Arc::new(Signature::of(&manifest));
@@ -141,7 +87,7 @@ impl Deployment {
             version,
             signature,
             published,
-            inbound,
+            inbound: inbound.into(),
             outcomes,
             seconds,
             statistics: Arc::default(),
@@ -203,6 +149,19 @@ impl Deployment {
             calls.into_iter().map(|call| with_reply(call, waiting, Some(unread))).unzip();
         let _ = self.inbound.send(Inbound::SubmitMany { items, continues: false });
         (answers, guard)
+    }
+
+    /// Hands items to the engine together, as `begin_parts` does. Each has its own guard and may be cancelled alone.
+    pub(super) fn begin_each(&self, mut calls: Vec<Call>, continues: bool) -> Vec<(ReplyReceiver, CancelOnDrop)> {
+        if calls.len() == 1 && !continues {
+            return calls.pop().map(|call| self.begin(call, &self.waiting, None)).into_iter().collect();
+        }
+        let guards = calls.iter().map(|call| CancelOnDrop::new(self, SmallVec::from_elem(call.id, 1)));
+        let guards = guards.collect::<Vec<_>>();
+        let (items, answers): (Vec<_>, Vec<_>) =
+            calls.into_iter().map(|call| with_reply(call, &self.waiting, None)).unzip();
+        let _ = self.inbound.send(Inbound::SubmitMany { items, continues });
+        answers.into_iter().zip(guards).collect()
     }
 
     /// Counts the memory of a request that the queue does not count, until what is returned is dropped. This is the memory of
@@ -410,7 +369,7 @@ fn no_room(answers: &[Answer]) -> Option<Duration> {
 /// Cancels what has not been answered yet when its caller goes away. It borrows nothing, so it may live with the body of an
 /// answer.
 pub(super) struct CancelOnDrop {
-    inbound: mpsc::UnboundedSender<Inbound>,
+    inbound: Inbox,
     outcomes: Arc<OutcomeCounts>,
     /// Those that the engine has and that are without an answer, the next one last.
     ids: SmallVec<[ItemId; 1]>,

@@ -1,6 +1,7 @@
 //! Items that are values of a program and not bodies: whether they are what a deployment takes, and what the engine
 //! asks about them. The same for a program that holds the engine and for one that dials it.
 
+pub(crate) mod composed;
 pub mod parts;
 
 use crate::base::ledger::Ledger;

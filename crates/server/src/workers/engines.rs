@@ -3,7 +3,9 @@
 use crate::base::clock::Clock;
 use crate::base::fatal::Fatal;
 use crate::engine::deployment::demand::Demand;
+use crate::engine::deployment::inbox::Inbox;
 use crate::engine::deployment::{Deployment, Inbound};
+use crate::engine::program_values::composed::Composition;
 use crate::engine::server_state::ServerState;
 use crate::engine::task::Engine;
 use crate::engine::task::asks::Asks;
@@ -39,6 +41,8 @@ pub(crate) struct Served {
 #[derive(Debug, Default)]
 pub(crate) struct Engines {
     pub(crate) served: BTreeMap<String, Served>,
+    /// The deployments that the front carries out, and which ones they call.
+    pub(crate) composed: BTreeMap<String, Vec<String>>,
     tasks: JoinSet<()>,
 }
 
@@ -81,6 +85,32 @@ impl Engines {
         self.served.insert(name.to_owned(), served);
         let others: Vec<_> = methods.map(|method| first.of_method(method, telemetry)).collect();
         std::iter::once(first).chain(others).collect()
+    }
+
+    /// Adds the deployments of these manifests that the front carries out to the others, which they call.
+    pub(crate) fn compose(
+        &mut self,
+        mut manifests: Vec<Arc<DeploymentManifest>>,
+        deployments: &mut Vec<Deployment>,
+        clock: Clock,
+        state: &ServerState,
+    ) {
+        let mut known: BTreeMap<String, Deployment> =
+            deployments.iter().map(|one| (one.manifest.name.clone(), one.clone())).collect();
+        // One may call another. The plan has no circle, so each turn finds at least one that can be made.
+        let mut left = usize::MAX;
+        while manifests.len() < left {
+            left = manifests.len();
+            manifests.retain(|manifest| {
+                let Some(composition) = Composition::new(manifest, &known, clock) else { return true };
+                let inbox = Inbox::of_front(Arc::new(composition));
+                let deployment = Deployment::new(manifest.clone(), inbox, &state.telemetry);
+                self.composed.insert(manifest.name.clone(), manifest.uses.clone());
+                known.insert(manifest.name.clone(), deployment.clone());
+                deployments.push(deployment);
+                false
+            });
+        }
     }
 
     /// The engine of a deployment.

@@ -26,9 +26,11 @@ pub(crate) struct Replicas {
 ///
 /// The reasons are public: no key is needed to read them. So they name only the kind of a failure; the log has the text
 /// of the exception.
-/// `import_waits_for`: why no worker imports a target yet.
+/// `composed`: the deployments without replicas, and which others they call. `import_waits_for`: why no worker imports a
+/// target yet.
 pub(crate) fn readiness(
     deployments: &BTreeMap<String, Replicas>,
+    composed: &BTreeMap<String, Vec<String>>,
     was_ready: bool,
     import_waits_for: Option<&str>,
 ) -> Readiness {
@@ -59,8 +61,20 @@ pub(crate) fn readiness(
             found.reasons.push(format!("{name}: {} of {needed} replicas are ready{why}{waits}", replicas.up));
         }
     }
+    for name in composed.keys() {
+        let is_ready = is_composed_ready(name, composed, &found.deployments);
+        found.deployments.insert(name.clone(), is_ready);
+    }
     found.ready = found.reasons.is_empty();
     found
+}
+
+/// Whether all that this deployment calls is ready. No deployment calls itself, by any way.
+fn is_composed_ready(name: &str, composed: &BTreeMap<String, Vec<String>>, ready: &BTreeMap<String, bool>) -> bool {
+    match composed.get(name) {
+        Some(called) => called.iter().all(|one| is_composed_ready(one, composed, ready)),
+        None => ready.get(name) == Some(&true),
+    }
 }
 
 fn kind(cause: Cause) -> &'static str {
@@ -85,20 +99,39 @@ mod tests {
         BTreeMap::from([("a".to_owned(), replicas)])
     }
 
+    fn whole(deployments: &BTreeMap<String, Replicas>, was_ready: bool, waits_for: Option<&str>) -> Readiness {
+        readiness(deployments, &BTreeMap::new(), was_ready, waits_for)
+    }
+
+    #[test]
+    fn what_the_front_carries_out_is_ready_with_all_that_it_calls() {
+        let replicas = |up| Replicas { planned: 1, up, min_ready: 1, ..Replicas::default() };
+        let composed = BTreeMap::from([
+            ("chain".to_owned(), vec!["a".to_owned(), "both".to_owned()]),
+            ("both".to_owned(), vec!["a".to_owned(), "b".to_owned()]),
+        ]);
+        for up in [0, 1] {
+            let deployments = BTreeMap::from([("a".to_owned(), replicas(1)), ("b".to_owned(), replicas(up))]);
+            let found = readiness(&deployments, &composed, true, None);
+            let ready = [found.is_ready_for("chain"), found.is_ready_for("both"), found.is_ready_for("a")];
+            assert_eq!(ready, [up == 1, up == 1, true]);
+        }
+    }
+
     #[test]
     fn all_replicas_are_needed_first_and_some_of_them_later() {
         let replicas = Replicas { planned: 3, up: 2, min_ready: 2, sleeps: false, failure: None, waits_for: None };
-        let at_first = readiness(&one(replicas.clone()), false, None);
+        let at_first = whole(&one(replicas.clone()), false, None);
         assert_eq!((at_first.ready, at_first.is_ready_for("a")), (false, false));
         assert_eq!(at_first.reasons, ["a: 2 of 3 replicas are ready"]);
-        let later = readiness(&one(replicas), true, None);
+        let later = whole(&one(replicas), true, None);
         assert_eq!((later.ready, later.is_ready_for("a"), later.is_ready_for("b")), (true, true, false));
     }
 
     #[test]
     fn no_more_replicas_are_needed_than_there_should_be_now_and_one_at_least() {
         let ready = |planned, up| {
-            readiness(
+            whole(
                 &one(Replicas { planned, up, min_ready: 3, sleeps: false, failure: None, waits_for: None }),
                 true,
                 None,
@@ -115,18 +148,18 @@ mod tests {
         let reasons = |count| {
             let waits_for = Some((why.to_owned(), count));
             let replicas = Replicas { planned: 2, up: 0, min_ready: 1, sleeps: false, failure: None, waits_for };
-            readiness(&one(replicas), false, None).reasons
+            whole(&one(replicas), false, None).reasons
         };
         assert_eq!(reasons(1), ["a: 0 of 2 replicas are ready: waits for a place: no agent has joined"]);
         assert_eq!(reasons(2), ["a: 0 of 2 replicas are ready: waits for 2 places: no agent has joined"]);
-        let reasons = readiness(&BTreeMap::new(), false, Some(why)).reasons;
+        let reasons = whole(&BTreeMap::new(), false, Some(why)).reasons;
         assert_eq!(reasons[1], "a worker waits for a place: no agent has joined");
     }
 
     #[test]
     fn a_deployment_that_sleeps_is_ready() {
         let asleep = Replicas { planned: 0, up: 0, min_ready: 1, sleeps: true, failure: None, waits_for: None };
-        let readiness = readiness(&one(asleep), true, None);
+        let readiness = whole(&one(asleep), true, None);
         assert_eq!((readiness.ready, readiness.asleep), (true, vec!["a".to_owned()]));
     }
 
@@ -141,9 +174,9 @@ mod tests {
             waits_for: None,
         };
         assert_eq!(
-            readiness(&one(replicas), true, None).reasons,
+            whole(&one(replicas), true, None).reasons,
             ["a: 0 of 1 replicas are ready: load failed; see the log"]
         );
-        assert_eq!(readiness(&BTreeMap::new(), false, None).reasons, ["the targets are being imported"]);
+        assert_eq!(whole(&BTreeMap::new(), false, None).reasons, ["the targets are being imported"]);
     }
 }

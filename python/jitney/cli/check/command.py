@@ -22,6 +22,7 @@ from jitney.cli.options import add_layers, given_layers
 from jitney.codecs import Codec
 from jitney.config.layers import DeploymentOptions, Resolved, resolve
 from jitney.context import available_cores, enter, leave
+from jitney.deployments.composed.composition import ComposedDeployment
 from jitney.deployments.deployment import Deployment
 from jitney.deployments.manifest import manifest
 from jitney.deployments.targets import load_target
@@ -99,6 +100,10 @@ def _check(deployment: Deployment, resolved: Resolved, arguments: argparse.Names
     if deployment.doc:
         print(textwrap.indent(textwrap.fill(deployment.doc, 100), "  "))
     _print_options(resolved)
+    if isinstance(deployment, ComposedDeployment):
+        kind, sentence = deployment.composition.kind, deployment.composition.sentence()
+        print(f"  the front carries it out ({kind}): {sentence}")
+        return True
     enter(deployment.name, 0, choose_device(arguments.device or next(iter(resolved.options.devices), None), 0))
     try:
         return _reported(deployment.name, "does not work", lambda: _load_and_try(deployment, resolved, arguments))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jitney.deployments.classes import deployment_of
+from jitney.deployments.composed.composition import Composed
 from jitney.embedded.handles import Models, SyncModels
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.types.uses import Use
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _AwaitedUse(Use):
-    def __init__(self, target: str | Callable[..., Any]) -> None:
+    def __init__(self, target: str | Callable[..., Any] | Composed) -> None:
         super().__init__(_name(target), waits=False)
         self._target = target
 
@@ -24,7 +25,7 @@ class _AwaitedUse(Use):
 
 
 class _WaitingUse(Use):
-    def __init__(self, target: str | Callable[..., Any]) -> None:
+    def __init__(self, target: str | Callable[..., Any] | Composed) -> None:
         super().__init__(_name(target), waits=True)
         self._target = target
 
@@ -33,7 +34,7 @@ class _WaitingUse(Use):
         return models[self._target]
 
 
-def _name(target: str | Callable[..., Any]) -> str:
+def _name(target: str | Callable[..., Any] | Composed) -> str:
     return target if isinstance(target, str) else deployment_of(target).name
 
 
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     uses_sync = _models()[1].__getitem__
 else:
 
-    def uses(target: str | Callable[..., Any]) -> Use:
+    def uses(target: str | Callable[..., Any] | Composed) -> Use:
         """Let `async def predict` call another deployment of the server: `embedder = jitney.uses(Embedder)` in a class.
 
         `target` is a class or function with `@jitney.deployment`, what `jitney.configure` returns, or the name of a
@@ -77,6 +78,6 @@ else:
         """
         return _AwaitedUse(target)
 
-    def uses_sync(target: str | Callable[..., Any]) -> Use:
+    def uses_sync(target: str | Callable[..., Any] | Composed) -> Use:
         """Do as `uses` does, for a `predict` that is not `async def`: `self.embedder.many(items)` waits."""
         return _WaitingUse(target)

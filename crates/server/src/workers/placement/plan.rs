@@ -41,7 +41,9 @@ impl Plan {
     pub fn new(manifests: &[Manifest], cores: u32, elsewhere: Elsewhere) -> Result<Plan, String> {
         let mut plan = Plan::default();
         let all = || manifests.iter().flat_map(|manifest| &manifest.deployments);
-        let total: u32 = by_deployment(manifests).map(|methods| methods[0].options.replica_bounds().1).sum();
+        let has_model = |methods: &&[DeploymentManifest]| methods[0].composed.is_none();
+        let models = by_deployment(manifests).filter(has_model);
+        let total: u32 = models.map(|methods| methods[0].options.replica_bounds().1).sum();
         let cpu_threads = (cores / total.max(1)).max(1);
         check_names(all())?;
         for manifest in manifests {
@@ -54,6 +56,9 @@ impl Plan {
                 let served = methods.iter().cloned().map(Arc::new).collect();
                 if plan.deployments.insert(name.to_owned(), (served, rules)).is_some() {
                     return Err(format!("two deployments are called {name}; give one of them another name="));
+                }
+                if !has_model(&methods) {
+                    continue;
                 }
                 replicas.extend((0..options.first_replicas()).map(|replica| Assignment {
                     deployment: name.to_owned(),

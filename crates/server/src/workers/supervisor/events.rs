@@ -183,6 +183,10 @@ impl Supervisor {
                 // An event at the time at which it happened.
                 self.slots[index].life.apply(heard, Event::Heard);
             }
+            if let Some(at) = &self.slots[index].at {
+                let is_watched = self.agents.is_there(&at.agent);
+                self.slots[index].life.watched(now, is_watched);
+            }
             if self.slots[index].last_messages_until.is_some_and(|until| now >= until) {
                 let slot = &mut self.slots[index];
                 (slot.link, slot.last_messages_until) = (None, None);

@@ -56,12 +56,18 @@ impl Supervisor {
     pub(super) fn open(&mut self, plan: Plan) {
         let mut deployments = Vec::new();
         let mut elastic = Vec::new();
+        let mut composed = Vec::new();
         for (methods, rules) in plan.deployments.into_values() {
+            if methods.iter().any(|method| method.composed.is_some()) {
+                composed.extend(methods);
+                continue;
+            }
             elastic
                 .extend(methods.first().filter(|first| first.options.is_elastic()).map(|first| (first.clone(), rules)));
             let events = self.events_tx.clone();
             deployments.extend(self.engines.start(methods, rules, self.clock, events, &self.state));
         }
+        self.engines.compose(composed, &mut deployments, self.clock, &self.state);
         self.state.serve(deployments.into_iter().collect());
         let unassigned = self.slots.iter().enumerate().map(|(index, slot)| Unassigned {
             slot: index,

@@ -37,7 +37,7 @@ impl Supervisor {
         self.was_ready |= !deployments.is_empty() && deployments.values().all(|one| one.up >= one.planned);
         let old = self.state.readiness();
         let import_waits_for = self.slots.first().and_then(|slot| slot.waits_for.as_deref());
-        let new = readiness(&deployments, self.was_ready, import_waits_for);
+        let new = readiness(&deployments, &self.engines.composed, self.was_ready, import_waits_for);
         if *old != new && !old.draining {
             self.state.set_readiness(new);
         }

@@ -13,6 +13,9 @@ use jitney_core::supervisor::event::Event;
 const FIRST_STARTS: usize = 8;
 /// What a slot waits for begins with this if no place is free.
 pub(super) const WAITS_FOR_A_PLACE: &str = "waits for a place: ";
+/// So many workers that have not connected yet may be starting. More could be taken for strangers: the port for workers ends the
+/// oldest of 64 connections that have proven nothing.
+const MOST_CONNECTING: usize = 48;
 
 impl Supervisor {
     /// Starts the worker of a slot, if there is room for it. If not, the slot waits and is asked for again with the next tick.
@@ -137,7 +140,9 @@ impl Supervisor {
         };
         let up = self.slots.iter().filter(|slot| slot.life.is_up()).count();
         let starting = self.slots.iter().filter(|slot| slot.life.is_starting() && !waits(slot)).count();
-        self.starts_left = (FIRST_STARTS + 2 * up).saturating_sub(starting);
+        let connecting = self.slots.iter().filter(|slot| slot.life.is_starting() && !slot.has_connected).count();
+        let most = (FIRST_STARTS + 2 * up).saturating_sub(starting);
+        self.starts_left = most.min(MOST_CONNECTING.saturating_sub(connecting));
     }
 
     /// Kills the worker of a slot; with `stacks` it first says where its threads are.
