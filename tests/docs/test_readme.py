@@ -37,7 +37,9 @@ NOT_RUN = [
     ("docs/guide.md", "ini", "needs systemd"),
     ("docs/guide.md", "console", "needs Slurm"),
     ("docs/guide.md", "yaml", "needs a cluster"),
+    ("docs/guide.md", "console", "needs a Ray cluster"),
     ("docs/embedding-in-python.md", "console", "it changes the environment"),
+    ("docs/embedding-in-python.md", "python", "needs a Ray cluster"),
     ("docs/embedding-in-python.md", "python", "needs the server above"),
 ]
 PICTURES = {"text"}
