@@ -25,6 +25,24 @@ fn compare(factors: &[f64], load: f64, items: usize, seeds: &[u64]) -> [[f64; 3]
 }
 
 #[test]
+fn equal_replicas_lose_nothing_however_their_durations_scatter() {
+    for (count, cv) in [(2, 0.3), (4, 0.5), (16, 0.3), (16, 0.8)] {
+        for load in [0.3, 0.8] {
+            let scene = Scene { cv, ..Scene::new(vec![kind(1.0); count], load, 20_000) };
+            let mean = |alike| {
+                let runs = SEEDS.map(|seed| run(&Scene { alike, ..scene.clone() }, seed).figures()[0]);
+                runs.iter().sum::<f64>() / SEEDS.len() as f64
+            };
+            let ratio = mean(false) / mean(true);
+            eprintln!(
+                "{count} replicas, scatter {cv}, load {load}: mean {ratio:.4} of that of the rule that knows no factors"
+            );
+            assert!(ratio <= 1.02, "{count} replicas, scatter {cv}, load {load}: {ratio}");
+        }
+    }
+}
+
+#[test]
 fn unequal_replicas_answer_sooner_than_if_they_were_taken_for_alike() {
     let mut failed = Vec::new();
     for (name, factors) in fleets() {
