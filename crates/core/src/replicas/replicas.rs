@@ -205,13 +205,17 @@ impl<I> Replicas<I> {
 
     /// When the next busy replica should be free; `None` if none is busy.
     pub fn next_free(&self) -> Option<Time> {
-        self.busy.firsts().map(|(_, at, _)| at).min()
+        self.next_busy().map(|(_, at, _)| at)
     }
 
     /// The replica that will take the next batch: an idle one, or else the one that is free next.
     pub fn next(&self) -> Option<ReplicaId> {
-        let next_busy = || self.busy.firsts().min_by_key(|&(_, at, _)| at);
-        self.idle.first().or_else(next_busy).map(|(.., id)| id)
+        self.idle.first().or_else(|| self.next_busy()).map(|(.., id)| id)
+    }
+
+    /// The busy replica that should be free next. It is asked for each item, and most replicas are alike.
+    fn next_busy(&self) -> Option<Place> {
+        if self.are_alike() { self.busy.first() } else { self.busy.firsts().min_by_key(|&(_, at, _)| at) }
     }
 
     /// The class of that replica.
