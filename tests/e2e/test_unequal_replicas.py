@@ -13,7 +13,7 @@ def test_a_slow_replica_is_named_gets_little_and_is_back_when_it_recovers(serve:
         return server.metric("jitney_replica_speed", deployment="uneven", replica="1")
 
     load = Load(server, "/uneven", 6)
-    until(lambda: speed() == 1.0, "both are known to be alike")
+    until(lambda: speed() == 1.0, "both are known to be equal")
     slow.touch()
     until(lambda: "uneven/1: slow: its batches take" in server.log(), "the slow one is named")
     assert speed() < 0.25

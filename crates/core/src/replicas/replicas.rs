@@ -139,10 +139,10 @@ impl<I> Replicas<I> {
 
     /// Replicas that hold nothing.
     pub fn idle_count(&self) -> usize {
-        self.idle.len()
+        self.idle.count()
     }
 
-    /// The fastest idle replica; of those that are alike the one that has been idle for longest.
+    /// The fastest idle replica; of those that are equal the one that has been idle for longest.
     pub fn idle(&self) -> Option<ReplicaId> {
         self.idle.first().map(|(.., id)| id)
     }
@@ -153,7 +153,7 @@ impl<I> Replicas<I> {
     }
 
     /// Whether no replica that works is known to be faster, slower or farther away than the others.
-    pub fn are_alike(&self) -> bool {
+    pub fn are_equal(&self) -> bool {
         self.different == 0
     }
 
@@ -213,9 +213,9 @@ impl<I> Replicas<I> {
         self.idle.first().or_else(|| self.next_busy()).map(|(.., id)| id)
     }
 
-    /// The busy replica that should be free next. It is asked for each item, and most replicas are alike.
+    /// The busy replica that should be free next. It is asked for each item, and most replicas are equal.
     fn next_busy(&self) -> Option<Place> {
-        if self.are_alike() { self.busy.first() } else { self.busy.firsts().min_by_key(|&(_, at, _)| at) }
+        if self.are_equal() { self.busy.first() } else { self.busy.firsts().min_by_key(|&(_, at, _)| at) }
     }
 
     /// The class of that replica.
@@ -292,7 +292,7 @@ impl<I> Replicas<I> {
     }
 
     /// A batch that should take this long, and be away for `ways` longer, goes to a replica; returns whether it runs at once.
-    #[expect(clippy::too_many_arguments, reason = "all of it is known of a batch that leaves")]
+    #[expect(clippy::too_many_arguments, reason = "each is a fact about the batch that leaves")]
     pub fn launch(
         &mut self,
         id: ReplicaId,
