@@ -352,15 +352,21 @@ impl<I> Replicas<I> {
         self.may_get_ahead.replace(old.may_get_ahead, new.may_get_ahead);
         self.almost_free.replace(old.almost_free, new.almost_free);
         self.busy.replace(old.busy, new.busy);
-        for (standing, joins) in [(old, false), (new, true)] {
-            let Some(pace) = standing.works else { continue };
-            let change = |count: usize, by: bool| if joins { count + usize::from(by) } else { count - usize::from(by) };
-            self.working = change(self.working, true);
-            self.different = change(self.different, pace != Pace::USUAL);
-            self.speeds.change(pace, joins);
-            if standing.idle.is_some() {
-                self.idle_speeds.change(pace, joins);
+        // Most events change neither who works nor how fast.
+        if old.works != new.works {
+            for (works, joins) in [(old.works, false), (new.works, true)] {
+                let Some(pace) = works else { continue };
+                let change =
+                    |count: usize, by: bool| if joins { count + usize::from(by) } else { count - usize::from(by) };
+                self.working = change(self.working, true);
+                self.different = change(self.different, pace != Pace::USUAL);
+                self.speeds.change(pace, joins);
             }
+        }
+        let idle = |standing: &Standing| standing.works.filter(|_| standing.idle.is_some());
+        if idle(&old) != idle(&new) {
+            idle(&old).into_iter().for_each(|pace| self.idle_speeds.change(pace, false));
+            idle(&new).into_iter().for_each(|pace| self.idle_speeds.change(pace, true));
         }
         self.sent_ahead = self.sent_ahead + new.sent_ahead - old.sent_ahead;
     }

@@ -110,6 +110,8 @@ pub struct ReplicaPaces {
     /// Slow replicas by the number of the launch with which each is tried.
     trials: BTreeSet<(u64, ReplicaId)>,
     launches: u64,
+    /// Replicas on other machines. Without any, no way is looked for.
+    far: usize,
     is_off: bool,
 }
 
@@ -120,6 +122,7 @@ impl Default for ReplicaPaces {
             spread: Spread { counts: [0; 2 * Spread::HALF + 1], total: 0 },
             trials: BTreeSet::new(),
             launches: 0,
+            far: 0,
             is_off: false,
         }
     }
@@ -142,8 +145,10 @@ impl ReplicaPaces {
 
     /// The link to a replica leaves this machine.
     pub fn set_far(&mut self, id: ReplicaId) {
-        if let Some(learned) = self.learned.get_mut(&id) {
-            learned.way = Some(LinkWay::default());
+        if let Some(learned) = self.learned.get_mut(&id)
+            && learned.way.replace(LinkWay::default()).is_none()
+        {
+            self.far += 1;
         }
     }
 
@@ -165,6 +170,7 @@ impl ReplicaPaces {
     /// A replica is lost.
     pub fn remove(&mut self, id: ReplicaId) {
         let Some(learned) = self.learned.remove(&id) else { return };
+        self.far -= usize::from(learned.way.is_some());
         if learned.batches >= BELIEVED_AFTER {
             self.spread.change(learned.log, false);
         }
@@ -180,7 +186,7 @@ impl ReplicaPaces {
 
     /// The way to a replica on another machine; `None` for one on this machine.
     pub fn way(&self, id: ReplicaId) -> Option<&LinkWay> {
-        self.learned.get(&id)?.way.as_ref()
+        if self.far == 0 { None } else { self.learned.get(&id)?.way.as_ref() }
     }
 
     /// What a batch like the last one needs for both ways; zero on this machine.
@@ -190,7 +196,7 @@ impl ReplicaPaces {
 
     /// The way to a replica on another machine, to learn.
     pub fn way_mut(&mut self, id: ReplicaId) -> Option<&mut LinkWay> {
-        self.learned.get_mut(&id)?.way.as_mut()
+        if self.far == 0 { None } else { self.learned.get_mut(&id)?.way.as_mut() }
     }
 
     /// A batch of a replica took `seconds` where `expected` were expected of the median replica, while durations scatter by the share
@@ -234,7 +240,7 @@ impl ReplicaPaces {
     /// A batch leaves for a replica.
     pub fn launched(&mut self, id: ReplicaId) {
         self.launches += 1;
-        if self.learned.get(&id).is_some_and(|learned| learned.tried_at.is_some()) {
+        if !self.trials.is_empty() && self.learned.get(&id).is_some_and(|learned| learned.tried_at.is_some()) {
             self.set_trial(id, true);
         }
     }
