@@ -55,6 +55,7 @@ impl Cluster {
         front.truncate(8);
         let folder = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
         let namespace = options.ray_namespace.clone();
+        tracing::info!("connecting to the Ray cluster at {address}");
         let start = Start { address, namespace, front: front.clone(), secret: secret.clone(), folder };
         let (opens, opened) = mpsc::unbounded_channel();
         Ok(Some(Cluster {
