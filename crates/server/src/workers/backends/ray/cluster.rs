@@ -28,7 +28,7 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) enum Arrived {
     Provider(ProviderEvent),
-    Port(Result<WorkerPorts, String>),
+    Port(Result<Box<WorkerPorts>, String>),
 }
 
 /// The next thing that the cluster brings; never, without one.
@@ -36,7 +36,7 @@ pub(crate) async fn arrived(cluster: &mut Option<Cluster>) -> Arrived {
     let Some(cluster) = cluster else { return std::future::pending().await };
     tokio::select! {
         Some(event) = cluster.provider.events.recv() => Arrived::Provider(event),
-        Some(port) = cluster.opened.recv() => Arrived::Port(port),
+        Some(port) = cluster.opened.recv() => Arrived::Port(port.map(Box::new)),
         else => std::future::pending().await,
     }
 }
