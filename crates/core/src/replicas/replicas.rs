@@ -141,7 +141,7 @@ impl<I> Replicas<I> {
 
     /// Replicas that hold nothing.
     pub fn idle_count(&self) -> usize {
-        self.idle.len()
+        self.idle.count()
     }
 
     /// The fastest idle replica; of those that are alike the one that has been idle for longest.
