@@ -13,6 +13,8 @@ IMAGE := $(VENV)/.image
 STORIES_ENV ?= .venv-stories
 # The environment of Python clients whose pins differ from requirements-dev.txt.
 CLIENTS_ENV := .venv-clients
+# The environment with Ray, for its tests and the demo.
+RAY_ENV := .venv-ray
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -96,6 +98,24 @@ $(CLIENTS_ENV)/.made: tests/clients/requirements.txt $(DEV) | $(EMBEDDING)
 .PHONY: client-packages
 client-packages: $(CLIENTS_ENV)/.made ## install LiteLLM and LlamaIndex for tests, into .venv-clients
 
+# What $(VENV) has is visible there: `addsitedir` also reads the file by which $(VENV) finds jitney.
+$(RAY_ENV)/.made: tests/ray_cluster/requirements.txt $(DEV) | $(BUILT)
+	@echo "· Ray, in $(RAY_ENV) (70 MB to download)"
+	@rm -rf $(RAY_ENV)
+	@$(BIN)/python -m venv --without-pip $(RAY_ENV)
+	@$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" > \
+		"$$($(RAY_ENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/shared.pth"
+	@$(BIN)/python -m pip --python $(RAY_ENV)/bin/python install --quiet --no-compile --only-binary :all: \
+		-r tests/ray_cluster/requirements.txt && touch $@ || \
+		echo "· pip could not install it: tests with a Ray cluster are skipped"
+
+.PHONY: ray-packages
+ray-packages: $(RAY_ENV)/.made ## install Ray for its tests and the demo, into .venv-ray
+
+.PHONY: ray-demo
+ray-demo: ray-packages $(BUILT) ## two Ray nodes on this machine, a model on both, a node killed under load
+	@$(RAY_ENV)/bin/python scripts/ray_demo.py
+
 .PHONY: build
 build: $(BUILT) ## build the Rust core and install the package into .venv
 
@@ -151,6 +171,10 @@ test: $(EMBEDDING) $(DEV) client-packages node-packages ## all tests, Rust and P
 
 # A path with `site-packages` in it counts as installed, and not as a file that the user edits.
 OLDEST := $(VENV)/oldest/site-packages
+
+.PHONY: ci-ray
+ci-ray: ray-packages $(BUILT) ## the tests with a real Ray cluster (root on Linux: its machines are network namespaces)
+	@$(RAY_ENV)/bin/python -m pytest tests/ray_cluster
 
 .PHONY: test-oldest
 test-oldest: $(EMBEDDING) $(DEV) ## unit tests of Python with the oldest msgspec and pydantic that pyproject.toml allows
@@ -230,6 +254,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-clients .venv-peers .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
+	@rm -rf $(VENV) .venv-clients .venv-peers .venv-ray .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
 	@find python bench/python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,8 @@
 `light`: real workers of a model that sleeps. How soon they are ready, their memory, and requests per second.
 `idle`: links of workers that do nothing but answer pings. What they cost the front.
 
-Run by `make bench-scale`, or alone: `.venv/bin/python benchmarks/many_workers.py light idle`.
+`.venv/bin/python benchmarks/many_workers.py light idle` measures both. `idle` needs a release build of the example
+`fake_worker` of `jitney-server`.
 """
 
 import argparse

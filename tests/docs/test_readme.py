@@ -34,7 +34,12 @@ NOT_RUN = [
     ("docs/guide.md", "nginx", "needs nginx"),
     ("docs/guide.md", "dockerfile", "needs a container engine"),
     ("docs/guide.md", "ini", "needs systemd"),
+    ("docs/guide.md", "ini", "needs systemd"),
+    ("docs/guide.md", "console", "needs Slurm"),
+    ("docs/guide.md", "yaml", "needs a cluster"),
+    ("docs/guide.md", "console", "needs a Ray cluster"),
     ("docs/embedding-in-python.md", "console", "it changes the environment"),
+    ("docs/embedding-in-python.md", "python", "needs a Ray cluster"),
     ("docs/embedding-in-python.md", "python", "needs the server above"),
 ]
 PICTURES = {"text"}
@@ -119,7 +124,11 @@ def test_the_model_of_the_readme_is_the_example() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_a_command_does_what_the_page_says(
-    command: Command, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    command: Command,
+    folder: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     words = shlex.split(command.line)
     variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
@@ -133,6 +142,19 @@ def test_a_command_does_what_the_page_says(
         for variable in variables:
             monkeypatch.setenv(*variable.split("=", 1))
         check_serve(arguments, request.getfixturevalue("server"), monkeypatch)
+    elif (program, arguments[0]) == ("jitney", "secret"):
+        monkeypatch.chdir(tmp_path)
+        assert main(arguments) == 0
+    elif (program, arguments[0]) == ("jitney", "worker"):
+        agents: list[str] = []
+
+        def work(settings: str) -> int:
+            agents.append(settings)
+            return 0
+
+        monkeypatch.setattr("jitney._core.work", work)
+        assert main(arguments) == 0
+        assert json.loads(agents[0])["connect"]
     elif program == "curl" or (program, arguments[0]) in {("jitney", "bench"), ("jitney", "check"), ("python", "-c")}:
         if program == "curl":
             skip_without_curl(command)

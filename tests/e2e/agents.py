@@ -83,6 +83,7 @@ class Agents:
     def start(self, server: Server, *more: str, address: str | None = None, secret: Path | None = None) -> Agent:
         agent = Agent(server, self._folder, address or address_of(server), secret or self.secret, *more)
         self._started.append(agent)
+        server.agents.append(agent.process.pid)
         return agent
 
     def end(self) -> None:

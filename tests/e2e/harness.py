@@ -126,6 +126,8 @@ class Server:
         self.tag = uuid.uuid4().hex
         self.calls_file = folder / f"calls-{self.tag}"
         self.gate_file = folder / f"gate-{self.tag}"
+        self.agents: list[int] = []
+        """Processes that start workers for it, as on other machines."""
         self._log_file = folder / f"log-{self.tag}"
         self._stdout_file = folder / f"stdout-{self.tag}"
         if is_gate_shut:
@@ -277,7 +279,7 @@ class Server:
             except OSError:
                 continue
             parent = _parent(pid)
-            if b"jitney.worker" in words and parent == self.process.pid:
+            if b"jitney.worker" in words and parent in {self.process.pid, *self.agents}:
                 found.append(pid)
         return found
 

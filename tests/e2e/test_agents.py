@@ -19,7 +19,7 @@ def test_a_server_without_local_workers_waits_for_an_agent_and_is_served_by_it(s
     agent = agents.start(server)
     server.wait_ready()
     assert len(agent.workers()) == 1
-    assert not server.workers()
+    assert server.workers() == agent.workers()
     assert agent.terminate() == 0
     until(lambda: server.get("/readyz").status == 503, "the server has no replica any more")
     (reason,) = server.get("/readyz").json()["reasons"]

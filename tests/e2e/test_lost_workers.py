@@ -4,16 +4,39 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from harness import Load, Serve, until
+from agents import Agents, listening
+from harness import Load, Serve, Server, until
 
 TWO = ("--set", "sleepy.replicas=2", "--set", "sleepy.max_batch_size=16")
 
 
-def test_killed_workers_lose_nothing_and_answer_nothing_twice(serve: Serve) -> None:
-    server = serve("sleepy.py", arguments=TWO)
+@pytest.fixture(params=["here", "at an agent"])
+def anywhere(request: pytest.FixtureRequest, serve: Serve, agents: Agents) -> Serve:
+    """Starts a server with its workers on this machine, or with an agent that might be on another one."""
+    if request.param == "here":
+        return serve
+
+    def start(
+        *targets: str,
+        arguments: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        wait: bool = True,
+        is_gate_shut: bool = False,
+    ) -> Server:
+        given = listening(agents.secret, *arguments)
+        server = serve(*targets, arguments=given, environment=environment, wait=False, is_gate_shut=is_gate_shut)
+        agents.start(server, "--places", "2")
+        return server.wait_ready() if wait else server
+
+    return start
+
+
+def test_killed_workers_lose_nothing_and_answer_nothing_twice(anywhere: Serve) -> None:
+    server = anywhere("sleepy.py", arguments=TWO)
     load = Load(server, "/sleepy", clients=32)
     for _ in range(4):
         load.wait_for(300)
@@ -29,8 +52,8 @@ def test_killed_workers_lose_nothing_and_answer_nothing_twice(serve: Serve) -> N
     assert set(server.computed()) == set(load.replies)
 
 
-def test_requests_wait_while_all_workers_are_replaced(serve: Serve) -> None:
-    server = serve("sleepy.py", arguments=TWO)
+def test_requests_wait_while_all_workers_are_replaced(anywhere: Serve) -> None:
+    server = anywhere("sleepy.py", arguments=TWO)
     load = Load(server, "/sleepy", clients=16)
     load.wait_for(100)
     before = server.workers()
@@ -42,8 +65,8 @@ def test_requests_wait_while_all_workers_are_replaced(serve: Serve) -> None:
     load.assert_all_right()
 
 
-def test_a_stopped_worker_is_found_and_replaced(serve: Serve) -> None:
-    server = serve("sleepy.py", arguments=TWO)
+def test_a_stopped_worker_is_found_and_replaced(anywhere: Serve) -> None:
+    server = anywhere("sleepy.py", arguments=TWO)
     load = Load(server, "/sleepy", clients=16)
     load.wait_for(100)
     victim = server.workers()[0]
@@ -57,9 +80,9 @@ def test_a_stopped_worker_is_found_and_replaced(serve: Serve) -> None:
 
 @pytest.mark.parametrize("deployment", ["crashing", "once"])
 def test_an_input_that_hangs_is_refused_although_its_clients_do_not_wait_for_the_end(
-    serve: Serve, deployment: str
+    anywhere: Serve, deployment: str
 ) -> None:
-    server = serve("crashing.py", arguments=("--set", f"{deployment}.batch_timeout_s=2"))
+    server = anywhere("crashing.py", arguments=("--set", f"{deployment}.batch_timeout_s=2"))
     path = f"/{deployment}"
 
     def lost(workers: int) -> None:
@@ -86,8 +109,8 @@ def test_an_input_that_hangs_is_refused_although_its_clients_do_not_wait_for_the
     lost(workers=2)
 
 
-def test_a_model_that_prints_forks_and_starts_threads_works_and_leaves_nobody(serve: Serve) -> None:
-    server = serve("noisy.py")
+def test_a_model_that_prints_forks_and_starts_threads_works_and_leaves_nobody(anywhere: Serve) -> None:
+    server = anywhere("noisy.py")
     assert server.post("/noisy", "hello").json() == "olleh"
     (worker,) = server.workers()
     child = server.calls("forked")[-1].items[0]
@@ -99,8 +122,8 @@ def test_a_model_that_prints_forks_and_starts_threads_works_and_leaves_nobody(se
     assert worker not in server.workers()
 
 
-def test_a_front_that_was_stopped_for_a_while_keeps_its_workers(serve: Serve) -> None:
-    server = serve("sleepy.py")
+def test_a_front_that_was_stopped_for_a_while_keeps_its_workers(anywhere: Serve) -> None:
+    server = anywhere("sleepy.py")
     before = server.workers()
     os.kill(server.process.pid, signal.SIGSTOP)
     threading.Event().wait(8)  # longer than a worker may be silent: that is what is tested
@@ -109,8 +132,8 @@ def test_a_front_that_was_stopped_for_a_while_keeps_its_workers(serve: Serve) ->
     assert server.workers() == before
 
 
-def test_a_hang_is_reported_with_its_limit_and_with_where_it_hung(serve: Serve) -> None:
-    server = serve("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1"))
+def test_a_hang_is_reported_with_its_limit_and_with_where_it_hung(anywhere: Serve) -> None:
+    server = anywhere("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1"))
     assert server.post("/crashing", "hang", {"x-request-id": "mine-1"}).status == 502
     until(lambda: "worker lost (hung)" in server.log(), "the loss is reported")
     log = server.log()
@@ -121,8 +144,8 @@ def test_a_hang_is_reported_with_its_limit_and_with_where_it_hung(serve: Serve) 
     assert "crashing.py" in stacks and "in predict" in stacks, "where it hung is written before the worker is killed"
 
 
-def test_an_input_that_hangs_alone_hangs_once(serve: Serve) -> None:
-    server = serve("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1"))
+def test_an_input_that_hangs_alone_hangs_once(anywhere: Serve) -> None:
+    server = anywhere("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1"))
     reply = server.post("/crashing", "hang")
     assert (reply.status, reply.reason, reply.headers["x-should-retry"]) == (502, "worker_lost", "false")
     assert "alone for longer than batch_timeout_s = 1" in reply.json()["detail"]
@@ -131,8 +154,8 @@ def test_an_input_that_hangs_alone_hangs_once(serve: Serve) -> None:
     assert server.metric("jitney_workers_lost_total", deployment="crashing", cause="hung") == 1
 
 
-def test_a_hang_is_one_line_of_a_json_log_with_deployment_replica_and_requests(serve: Serve) -> None:
-    server = serve("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1", "--log-format", "json"))
+def test_a_hang_is_one_line_of_a_json_log_with_deployment_replica_and_requests(anywhere: Serve) -> None:
+    server = anywhere("crashing.py", arguments=("--set", "crashing.batch_timeout_s=1", "--log-format", "json"))
     assert server.post("/crashing", "hang", {"x-request-id": "mine-1"}).status == 502
     until(lambda: "worker lost (hung)" in server.log(), "the loss is reported")
     line, *_ = [line for line in map(json.loads, server.log().splitlines()) if "stacks" in line]

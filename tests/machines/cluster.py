@@ -102,6 +102,17 @@ class Traffic(Load):
         end = time.monotonic() + seconds
         until(lambda: time.monotonic() >= end or self.errors, f"{seconds} s of load", seconds + 10)
 
+    def tell(self, what: str, since: float) -> None:
+        """Print what clients saw since then, and what was computed more than once; `-s` shows it."""
+        server = self._server
+        again, hedged = computed_again(server), int(server.metric("jitney_hedged_items_total"))
+        answers = sum(1 for at, _ in self.took if at >= since)
+        p99, longest = self.longest_s(since, 0.99), self.longest_s(since)
+        print(
+            f"{what}: {answers} answers, p99 {p99:.3f} s, longest {longest:.2f} s; computed twice: {again}, as copies: "
+            f"{hedged}; workers lost: {lost(server)}, loads: {loads(server)}"
+        )
+
     def assert_own_answers(self) -> None:
         """Each answer that came is that of its request."""
         assert all(reply.json() == item[::-1] for item, reply in self.replies.items() if reply.status == 200)

@@ -56,6 +56,7 @@ def test_strangers_keep_no_honest_worker_out_and_get_nothing(clusters: Clusters,
     assert replay.returncode != 0
     load.wait_for(100)
     load.finish()
+    load.tell("unknown programs", 0)
     assert_nobody_suspected(server)
     assert (lost(server), server.metric("jitney_ready_replicas")) == (0, 2)
     assert false_agent.workers() == []

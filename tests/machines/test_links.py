@@ -40,6 +40,7 @@ def test_a_worker_that_is_200_ms_away_is_not_taken_for_silent(wires: Wires, clus
     load = Traffic(server)
     load.wait_for(150)
     load.finish()
+    load.tell("200 ms away", 0)
     assert "is silent" not in server.log()
     assert_nobody_suspected(server)
     assert (lost(server), server.metric("jitney_hedged_items_total")) == (0, 0)
@@ -54,6 +55,7 @@ def test_a_link_that_loses_packets_slows_answers_down_and_loses_none(wires: Wire
     load = Traffic(server)
     load.wait_for(1000)
     load.finish()
+    load.tell("20 ms away and 2 % loss", 0)
     assert_nobody_suspected(server)
     assert lost(server) == 0
 
@@ -64,6 +66,7 @@ def test_a_link_that_is_cut_one_way_is_found_and_works_again(wires: Wires, clust
     server, wire = behind_a_wire(cluster, wires)
     load = Traffic(server)
     load.wait_for(200)
+    begin = load.took[-1][0]
     wire.cut(way)
     until(lambda: lost(server, "away"), "the worker behind the wire is given up")
     load.wait_for(200)
@@ -71,5 +74,6 @@ def test_a_link_that_is_cut_one_way_is_found_and_works_again(wires: Wires, clust
     until(lambda: ready(server) == 2, "the worker behind the wire is back")
     load.wait_for(200)
     load.finish()
+    load.tell(f"cut {way}", begin)
     assert_nobody_suspected(server)
     assert (lost(server), loads(server)) == (1, 2)

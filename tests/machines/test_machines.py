@@ -27,10 +27,12 @@ def test_a_machine_is_killed_under_load_and_its_items_run_elsewhere(clusters: Cl
     assert len(one.workers()) == 2
     load = Traffic(server)
     load.wait_for(200)
+    begin = load.took[-1][0]
     cluster.others[0].kill()
     until(lambda: ready(server) == 2, "the machine that was killed has no replica any more")
     load.wait_for(200)
     load.finish()
+    load.tell("kill -9 of a machine with 2 of 4 workers", begin)
     assert_nobody_suspected(server)
     assert lost(server) == lost(server, "away") == 2
     assert computed_again(server) <= 2 * MOST_HELD
@@ -44,10 +46,12 @@ def test_an_agent_is_killed_and_its_workers_end_with_it(clusters: Clusters) -> N
     (worker,) = one.workers()
     load = Traffic(server)
     load.wait_for(100)
+    begin = load.took[-1][0]
     os.kill(one.process.pid, signal.SIGKILL)
     until(lambda: not os.path.exists(f"/proc/{worker}"), "its worker has ended")
     load.wait_for(100)
     load.finish()
+    load.tell("kill -9 of an agent", begin)
     assert_nobody_suspected(server)
     assert lost(server) == 1
     assert len(two.workers()) == 1
@@ -61,6 +65,7 @@ def test_a_short_cut_loses_no_worker_and_what_was_on_its_way_is_given_to_others(
     workers = [agent.workers() for agent in agents]
     load = Traffic(server)
     load.wait_for(200)
+    begin = load.took[-1][0]
     cluster.others[0].unplug()
     until(lambda: "is silent, and gets nothing new" in server.log(), "the front notices the silence")
     load.wait_for(200)
@@ -68,6 +73,7 @@ def test_a_short_cut_loses_no_worker_and_what_was_on_its_way_is_given_to_others(
     until(lambda: "its worker is heard again" in server.log(), "the worker is heard again")
     load.wait_for(200)
     load.finish()
+    load.tell("cut until the front notices", begin)
     assert_nobody_suspected(server)
     assert lost(server) == 0
     assert [agent.workers() for agent in agents] == workers
@@ -87,7 +93,7 @@ def test_a_machine_falls_silent_under_load_and_nobody_waits_for_its_loss(cluster
     cluster.others[0].unplug()
     until(lambda: lost(server, "away"), "the machine is given up")
     load.wait_for(200)
-    print(f"silence: p99 {load.longest_s(begin, 0.99):.3f} s, longest {load.longest_s(begin):.2f} s")
+    load.tell("silence", begin)
     assert load.longest_s(begin) < SILENT_AFTER_S, "no client waited until the silence was a loss"
     assert 1 <= server.metric("jitney_hedged_items_total") <= MOST_HELD
     cluster.others[0].plug()
@@ -133,7 +139,7 @@ def test_a_worker_whose_lease_is_over_has_ended_and_another_machine_has_its_plac
     until(lambda: ready(server) == 2, "another machine has its replica", 90)
     until(lambda: not os.path.exists(f"/proc/{worker}"), "the worker has ended with its lease", 30)
     load.wait_for(200)
-    print(f"lease: p99 {load.longest_s(begin, 0.99):.3f} s, longest {load.longest_s(begin):.2f} s")
+    load.tell("silence of more than a lease", begin)
     cluster.others[0].plug()
     until(lambda: server.log().count("an agent has joined") == 4, "the machine is there again")
     load.wait_for(200)
@@ -157,7 +163,7 @@ def cut_one_of_two(cluster: Cluster, seconds: float) -> tuple[Server, Traffic]:
     cluster.others[0].plug()
     computed = len([call for call in server.calls() if call.pid in workers[0]])
     until(lambda: len([call for call in server.calls() if call.pid in workers[0]]) > computed + 10, "it works again")
-    print(f"cut of {seconds} s: p99 {load.longest_s(begin, 0.99):.3f} s, longest {load.longest_s(begin):.2f} s")
+    load.tell(f"cut of {seconds:.0f} s", begin)
     assert [agent.workers() for agent in agents] == workers
     return server, load
 
@@ -196,6 +202,7 @@ def test_all_machines_are_replaced_one_by_one_under_load(clusters: Clusters) -> 
         until(lambda: ready(server) == 2, "both replicas are ready")
     load.wait_for(100)
     load.finish()
+    load.tell("every machine replaced", 0)
     assert_nobody_suspected(server)
     assert lost(server) == lost(server, "left") == 2
     assert set(server.computed().values()) == {1}
@@ -211,6 +218,7 @@ def test_a_machine_ten_times_slower_answers_right(clusters: Clusters, monkeypatc
     load = Traffic(server)
     load.wait_for(1000)
     load.finish()
+    load.tell("a machine ten times slower", 0)
     assert_nobody_suspected(server)
     assert lost(server) == 0
     (worker,) = slow.workers()

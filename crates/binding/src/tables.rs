@@ -6,6 +6,7 @@ use jitney_core::config::rules::Rules;
 use jitney_core::tables::metrics as table;
 use jitney_core::tables::metrics::Kind;
 use jitney_core::tables::outcome::{Outcome, Retry};
+use jitney_server::workers::needs::Elsewhere;
 use jitney_server::workers::placement::plan::Plan;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -49,6 +50,6 @@ pub(crate) fn check_options(kind: &str, options: &str) -> PyResult<()> {
 pub(crate) fn check_manifest(manifest: &str) -> PyResult<()> {
     serde_json::from_str::<Manifest>(manifest)
         .map_err(|error| error.to_string())
-        .and_then(|manifest| Plan::new(&[manifest], 1, false).map(drop))
+        .and_then(|manifest| Plan::new(&[manifest], 1, Elsewhere { agents: true, ray: true }).map(drop))
         .map_err(PyValueError::new_err)
 }

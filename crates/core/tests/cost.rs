@@ -121,12 +121,12 @@ fn nanoseconds_per_item() {
     }
 }
 
-/// Nanoseconds per item in virtual time, at a load of 0.8, where batches teach how fast each replica is: all alike, or every factor from
+/// Nanoseconds per item in virtual time, at a load of 0.8, where batches teach how fast each replica is: all equal, or every factor from
 /// 1 to 8. The time that this loop itself takes is in it.
 fn learning(replicas: u32, differ: bool, is_told_apart: bool, total: u64) -> f64 {
     let mut scheduler = Scheduler::new(rules(PolicyChoice::Auto));
     if !is_told_apart {
-        scheduler.treat_replicas_alike();
+        scheduler.treat_replicas_as_equal();
     }
     (0..replicas).for_each(|id| scheduler.replica_up(Time(0), ReplicaId(id), ReplicaClass::default()));
     let factor = |id: ReplicaId| if differ { 1 + id.0 % 8 } else { 1 };
@@ -167,10 +167,10 @@ fn nanoseconds_per_item_where_replicas_differ() {
     for replicas in [1, 8, 64, 256, 1000] {
         let total = 300_000.max(u64::from(replicas) * 1000);
         let best = |differ, told| (0..3).map(|_| learning(replicas, differ, told, total)).fold(f64::MAX, f64::min);
-        let [alike, differ] = [false, true].map(|differ| (best(differ, false), best(differ, true)));
+        let [equal, differ] = [false, true].map(|differ| (best(differ, false), best(differ, true)));
         eprintln!(
-            "{replicas} replicas: all alike {:.0} ns per item, {:.0} if factors are learned; factors 1 to 8 {:.0} ns, {:.0} if they are learned",
-            alike.0, alike.1, differ.0, differ.1
+            "{replicas} replicas: all equal {:.0} ns per item, {:.0} if factors are learned; factors 1 to 8 {:.0} ns, {:.0} if they are learned",
+            equal.0, equal.1, differ.0, differ.1
         );
     }
 }

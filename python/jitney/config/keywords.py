@@ -3,8 +3,8 @@
 The tables in `options` are what counts at run time. A test compares both.
 """
 
-from collections.abc import Sequence
-from typing import Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 
 class DeploymentKeywords(TypedDict, total=False):
@@ -25,6 +25,8 @@ class DeploymentKeywords(TypedDict, total=False):
     num_cpus: float
     num_gpus: float
     resources: str | Sequence[str]
+    node_labels: str | Sequence[str]
+    runtime_env: str | Mapping[str, Any] | None
     spread: bool
     openai_names: str | Sequence[str]
     max_queued_items: int
@@ -53,6 +55,9 @@ class ServerKeywords(TypedDict, total=False):
     workers_tls: str
     allow_plain_workers: bool
     workers_advertise: str | None
+    ray_address: str | None
+    ray_namespace: str
+    ray_listen: str | None
     local: int | None
     allow_unauthenticated: bool
     api_keys_file: str | None

@@ -1,6 +1,6 @@
 """One option: its row in a table, and how a value becomes one of its type. msgspec converts and checks ranges."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import NoneType
@@ -51,6 +51,8 @@ class Option:
     above: float | None
     choices: tuple[str, ...]
     in_code_only: bool
+    is_json: bool = False
+    """The value is the text of a JSON object; layers with types may give the object itself."""
 
     @property
     def is_optional(self) -> bool:
@@ -78,6 +80,8 @@ class Option:
         """What a value must be, in words."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
+        if self.is_json:
+            return "a JSON object"
         bounds = {"at least": self.minimum, "more than": self.above, "at most": self.maximum}
         words = [f"{word} {bound}" for word, bound in bounds.items() if bound is not None]
         return " of ".join(filter(None, [KINDS[self.base], " and ".join(words)]))
@@ -93,13 +97,20 @@ class Option:
         """Return the value of a layer that has types (file, decorator); ValueError says what was expected."""
         if value is None and self.is_optional:
             return None
+        if self.is_json and isinstance(value, Mapping):
+            try:
+                return msgspec.json.encode(value).decode()
+            except TypeError:
+                raise ValueError(f"expected {self.expected}, got {_show(cast('object', value))}") from None
         # One string is a list too, as on the command line: devices="auto".
         return self._convert(value, is_text=self.base is tuple and isinstance(value, str))
 
     def _convert(self, value: object, *, is_text: bool) -> object:
         try:
+            if self.is_json:
+                msgspec.json.decode(msgspec.convert(value, str), type=dict[str, Any])
             return convert_text(self._checked, cast("str", value)) if is_text else msgspec.convert(value, self._checked)
-        except msgspec.ValidationError:
+        except msgspec.DecodeError:
             raise ValueError(f"expected {self.expected}, got {_show(value)}") from None
 
 

@@ -32,9 +32,11 @@ def _option(  # noqa: PLR0913 -- the columns of a row, all optional
     above: float | None = None,
     choices: tuple[str, ...] = (),
     in_code_only: bool = False,
+    is_json: bool = False,
 ) -> Any:
     row = {"meaning": meaning, "unit": unit, "minimum": at_least, "maximum": at_most, "above": above}
-    return field(default=default, metadata={**row, "choices": choices, "in_code_only": in_code_only})
+    more = {"choices": choices, "in_code_only": in_code_only, "is_json": is_json}
+    return field(default=default, metadata={**row, **more})
 
 
 def _length(
@@ -99,19 +101,32 @@ class DeploymentOptions:
     )
     backend: str | None = _option(
         None,
-        "where replicas run: `local` on the machine of the front; `joined` at agents (`jitney worker`); `ray` at "
-        "agents that Ray has started; `any` on the machine of the front as far as there is room, else at agents; "
-        "default: `any` with workers_listen, else `local`",
+        "where replicas run: `local` on the machine of the front; `joined` at agents (`jitney worker`); `ray` on a Ray "
+        "cluster; `any` on the machine of the front as far as there is room, else elsewhere; "
+        "default: `ray` with ray_address, `any` with workers_listen, else `local`",
         choices=("local", "joined", "ray", "any"),
     )
-    num_cpus: float = _option(1.0, "cores that a place at an agent must have", unit="cores", at_least=0, at_most=4096)
-    num_gpus: float = _option(
-        0.0, "devices that a place at an agent must have; the replica gets them all", unit="devices", at_least=0,
-        at_most=1024,
-    )  # fmt: skip
-    resources: tuple[str, ...] = _option(
-        (), "what the machine of an agent must have of other things, as in tpu=4; agents say it with --resources"
+    num_cpus: float = _option(
+        1.0, "cores that a place at an agent or in a Ray cluster must have", unit="cores", at_least=0, at_most=4096
     )
+    num_gpus: float = _option(
+        0.0,
+        "devices that a place at an agent or in a Ray cluster must have; the replica gets them all; below 1 (with Ray) "
+        "several replicas share a device",
+        unit="devices",
+        at_least=0,
+        at_most=1024,
+    )
+    resources: tuple[str, ...] = _option(
+        (),
+        "what the machine must have of other things, as in tpu=4; agents say it with --resources, a Ray cluster has it "
+        "as custom resources",
+    )
+    node_labels: tuple[str, ...] = _option((), "labels that a node of the Ray cluster must have, as in zone=a")
+    runtime_env: str | None = _option(
+        None, "runtime environment of the replicas in a Ray cluster, passed on to Ray: a JSON object",
+        is_json=True,
+    )  # fmt: skip
     spread: bool = _option(
         True, "whether replicas are on as many machines as possible; if not, they fill one machine after the other"
     )
@@ -202,14 +217,23 @@ class ServerOptions:
     )
     workers_tls: str = _option(
         "auto",
-        "how connections of agents and workers are protected: `auto` is TLS with keys that come from the secret; `off` is "
-        "no encryption; CERT,KEY[,CA] is TLS with certificates of yours (PEM files); agents need the same",
+        "how connections of agents and workers are protected: `auto` is TLS with keys that come from the secret; `off` "
+        "does not encrypt; CERT,KEY[,CA] is TLS with certificates of yours (PEM files); agents need the same",
     )
     allow_plain_workers: bool = _option(
         False, "with workers_tls `off`, let agents and workers connect from other machines, for networks that encrypt"
     )
     workers_advertise: str | None = _option(
         None, "address at which workers of other machines connect, as tcp:HOST:PORT; default: what their agent dialled"
+    )
+    ray_address: str | None = _option(
+        None, "Ray cluster in which replicas run: HOST:PORT, ray://HOST:PORT, or `auto` for the one of this machine"
+    )
+    ray_namespace: str = _option("jitney", "Ray namespace of the actors that host replicas")
+    ray_listen: str | None = _option(
+        None,
+        "where replicas in the Ray cluster connect, as tcp:HOST:PORT; default: a free port of this machine's address "
+        "in the cluster",
     )
     local: int | None = _option(
         None, "most workers on the machine of the front; 0 leaves all of them to agents; default: no limit",

@@ -63,11 +63,10 @@ class _Engine:
         targets: tuple[Target, ...],
         options: Mapping[str, object] | None,
         config: str | None,
-        log_level: str,
-        drain_timeout_s: float,
+        server: Mapping[str, object],
     ) -> None:
-        server: dict[str, object] = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "listen": ()}
-        self._settings: Final = program_settings(targets, options, config, server)
+        given = {name: value for name, value in server.items() if value is not None}
+        self._settings: Final = program_settings(targets, options, config, {**given, "listen": ()})
         self._core: _core.Engine | None = None
         self._is_closed = False
 
@@ -232,6 +231,7 @@ def run(
     config: str | None = None,
     log_level: str = "warn",
     drain_timeout_s: float = 30.0,
+    ray_address: str | None = None,
 ) -> Engine:
     """Run models in workers, with the engine in threads of this process: `async with jitney.run("model.py") as models`.
 
@@ -240,9 +240,11 @@ def run(
 
     A target is what `jitney serve` takes, or a class or function with `@jitney.deployment`. `options` are those of
     deployments, above all other layers: {"embedder.max_batch_size": 8, "embedder.init.path": "weights.bin"}.
-    `config` is the file of options, `jitney.toml` if it is there. TargetError if a model cannot be loaded.
+    `config` is the file of options, `jitney.toml` if it is there. `ray_address` is a Ray cluster in which the replicas
+    run: "HOST:PORT", or "auto" for the one of this machine. TargetError if a model cannot be loaded.
     """
-    return Engine(targets, options, config, log_level, drain_timeout_s)
+    server = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "ray_address": ray_address}
+    return Engine(targets, options, config, server)
 
 
 def run_sync(
@@ -251,6 +253,8 @@ def run_sync(
     config: str | None = None,
     log_level: str = "warn",
     drain_timeout_s: float = 30.0,
+    ray_address: str | None = None,
 ) -> SyncEngine:
     """Do as `run` does, for threads: `with jitney.run_sync("model.py") as models`; calls wait for their answers."""
-    return SyncEngine(targets, options, config, log_level, drain_timeout_s)
+    server = {"log_level": log_level, "drain_timeout_s": drain_timeout_s, "ray_address": ray_address}
+    return SyncEngine(targets, options, config, server)

@@ -16,21 +16,23 @@ from jitney.fastapi.errors import answer_error
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[Mapping[str, Any]]]
 
 
-def install(
+def install(  # noqa: PLR0913 -- what an application gives, each on its own
     app: FastAPI,
     *targets: Target,
     connect: str | None = None,
     key: str | None = None,
     options: Mapping[str, object] | None = None,
     log_level: str = "warn",
+    ray_address: str | None = None,
 ) -> None:
     """Give an application models: with `targets` an engine inside each process, with `connect` a server's.
 
     The models start before the application's own lifespan, and are in `app.state.jitney` while it lasts. A RequestError
     that a handler does not catch becomes the answer that `http_error` describes, in mounted applications too, unless
-    the application has its own exception handler for it. Call this before the application serves.
+    the application has its own exception handler for it. Call this before the application serves. `ray_address` is as
+    in `jitney.run`.
     """
-    models = lifespan(*targets, connect=connect, key=key, options=options, log_level=log_level)
+    models = lifespan(*targets, connect=connect, key=key, options=options, log_level=log_level, ray_address=ray_address)
     if app.middleware_stack is not None:
         raise RuntimeError("this application serves already: call jitney.fastapi.install before its first request")
     own = app.router.lifespan_context
@@ -52,6 +54,7 @@ def lifespan(
     key: str | None = None,
     options: Mapping[str, object] | None = None,
     log_level: str = "warn",
+    ray_address: str | None = None,
 ) -> Lifespan:
     """Return a lifespan that runs the models and nothing else: errors are not answered, see `install`.
 
@@ -64,7 +67,7 @@ def lifespan(
     async def run_models(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
         # A new engine each time: test clients and reloads start an application more than once.
         if connect is None:
-            engine = run(*targets, options=options, log_level=log_level)
+            engine = run(*targets, options=options, log_level=log_level, ray_address=ray_address)
         else:
             engine = connect_to(connect, key=key)
         async with engine as models:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -85,6 +86,8 @@ def compose(  # noqa: PLR0913 -- what the command line and the environment said,
     for key in ("listen", "listen_programs"):
         for address in getattr(server.options, key):
             check_listen(address, server.places[key])
+    if server.options.ray_address is not None:
+        _check_ray(server.options, server.places)
     found = [find_target(target) for target in targets]
     for target in found:
         if found.count(target) > 1:
@@ -135,14 +138,22 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def check_listen(address: str, place: str) -> None:
+def _check_ray(options: ServerOptions, places: Mapping[str, str]) -> None:
+    """Refuse a cluster that cannot be reached from here, before anything is started. Ray itself is not imported."""
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # a folder of that name is not the package
+        raise ConfigError(f"{places['ray_address']}: Ray is not installed here; install it: pip install 'jitney[ray]'")
+    if options.ray_listen is not None:
+        check_listen(options.ray_listen, places["ray_listen"], kinds=("tcp",))
+
+
+def check_listen(address: str, place: str, kinds: Sequence[str] = ("tcp", "unix")) -> None:
     """Refuse what is not an address to listen at, before anything is started. `place` is where it is written."""
     kind, _, rest = address.partition(":")
     host, _, port = rest.rpartition(":")
-    if kind == "tcp" and host and port.isdecimal() and int(port) <= 65_535:
+    if kind == "tcp" and kind in kinds and host and port.isdecimal() and int(port) <= 65_535:
         return
-    if kind == "unix" and rest:
+    if kind == "unix" and kind in kinds and rest:
         return
-    raise ConfigError(
-        f"{place}: cannot listen on {address!r}: write tcp:HOST:PORT or unix:PATH; PORT is 1 to 65535, or 0 for any"
-    )
+    forms = " or ".join({"tcp": "tcp:HOST:PORT", "unix": "unix:PATH"}[kind] for kind in kinds)
+    raise ConfigError(f"{place}: cannot listen on {address!r}: write {forms}; PORT is 1 to 65535, or 0 for any")

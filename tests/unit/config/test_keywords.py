@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -16,6 +16,8 @@ from jitney.config.options import deployment_options, server_options
 def written(option: Option) -> Any:
     """Return the annotation that a keyword of this option has."""
     kind: Any = str | Sequence[str] if option.base is tuple else option.base
+    if option.is_json:
+        kind = str | Mapping[str, Any]
     if option.choices:
         kind = Literal[option.choices]
     return kind | None if option.is_optional else kind

@@ -33,7 +33,8 @@ pub struct DeploymentOptions {
     pub min_ready_replicas: u32,
     /// Devices given to the replicas, round robin.
     pub devices: Vec<String>,
-    /// Where replicas run: `local`, `joined` or `any`; default: `any` where agents may join, else `local`.
+    /// Where replicas run: `local`, `joined`, `ray` or `any`; default: `ray` with a Ray cluster, `any` where agents may join, else
+    /// `local`.
     #[serde(default)]
     pub backend: Option<String>,
     /// Cores that a place at an agent must have.
@@ -42,6 +43,11 @@ pub struct DeploymentOptions {
     pub num_gpus: f64,
     /// What the machine of an agent must have of other things, as in `tpu=4`.
     pub resources: Vec<String>,
+    /// Labels that a node of the Ray cluster must have, as in `zone=a`.
+    pub node_labels: Vec<String>,
+    /// The runtime environment of workers in the Ray cluster: a JSON object.
+    #[serde(default)]
+    pub runtime_env: Option<String>,
     /// Whether replicas are on as many machines as possible.
     pub spread: bool,
     /// Further names by which clients of the `OpenAI` API ask for it.
@@ -102,6 +108,12 @@ pub struct ServerOptions {
     pub allow_plain_workers: bool,
     /// Where workers of other machines connect, if that is not what their agents dialled.
     pub workers_advertise: Option<String>,
+    /// The Ray cluster in which replicas run.
+    pub ray_address: Option<String>,
+    /// The Ray namespace of the actors that host replicas.
+    pub ray_namespace: String,
+    /// Where replicas in the Ray cluster connect: `tcp:HOST:PORT`.
+    pub ray_listen: Option<String>,
     /// Most workers on this machine.
     pub local: Option<u32>,
     /// Listen beyond loopback although no client needs a key.
@@ -192,6 +204,8 @@ impl DeploymentOptions {
             num_cpus: 1.0,
             num_gpus: 0.0,
             resources: vec![],
+            node_labels: vec![],
+            runtime_env: None,
             spread: true,
             openai_names: vec![],
             max_queued_items: 4096,
@@ -237,6 +251,9 @@ impl ServerOptions {
             workers_tls: "auto".into(),
             allow_plain_workers: false,
             workers_advertise: None,
+            ray_address: None,
+            ray_namespace: "jitney".into(),
+            ray_listen: None,
             local: None,
             allow_unauthenticated: false,
             api_keys_file: None,

@@ -166,7 +166,7 @@ mod tests {
     fn it_is_bounded() {
         let mut transfer_limits = TransferLimits::default();
         (0..3000).for_each(|group| {
-            transfer_limits.learn(GroupId(group), 2, 200 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE)
+            transfer_limits.learn(GroupId(group), 2, 200 * MEGABYTE, Duration::ZERO, MOVING_S_PER_BYTE);
         });
         assert!(transfer_limits.by_group.len() <= MOST_REMEMBERED);
     }

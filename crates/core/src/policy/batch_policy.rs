@@ -91,9 +91,9 @@ pub struct View<'a> {
     pub lanes: &'a Lanes,
     /// Free replicas.
     pub idle: u32,
-    /// How many replicas like the one that gets the batch the free ones are worth, for what waits; their number if all are alike.
+    /// How many replicas like the one that gets the batch the free ones are worth, for what waits; their number if all are equal.
     pub idle_worth: f64,
-    /// How many times as long as expected that replica takes for a batch; 1 if all are alike.
+    /// How many times as long as expected that replica takes for a batch; 1 if all are equal.
     pub factor: f64,
     /// Replicas that work.
     pub replicas: u32,

@@ -144,18 +144,18 @@ impl<I> Replicas<I> {
         self.idle.count()
     }
 
-    /// The fastest idle replica; of those that are alike the one that has been idle for longest.
+    /// The fastest idle replica; of those that are equal the one that has been idle for longest.
     pub fn idle(&self) -> Option<ReplicaId> {
         self.idle.first().map(|(.., id)| id)
     }
 
     /// Whether a replica is idle.
     pub fn is_idle(&self, id: ReplicaId) -> bool {
-        self.records.get(id).is_some_and(|replica| replica.turns.is_empty() && !replica.is_condemned)
+        self.records.get(id).is_some_and(|replica| replica.standing(id).idle.is_some())
     }
 
     /// Whether no replica that works is known to be faster, slower or farther away than the others.
-    pub fn are_alike(&self) -> bool {
+    pub fn are_equal(&self) -> bool {
         self.different == 0
     }
 
@@ -207,13 +207,17 @@ impl<I> Replicas<I> {
 
     /// When the next busy replica should be free; `None` if none is busy.
     pub fn next_free(&self) -> Option<Time> {
-        self.busy.firsts().map(|(_, at, _)| at).min()
+        self.next_busy().map(|(_, at, _)| at)
     }
 
     /// The replica that will take the next batch: an idle one, or else the one that is free next.
     pub fn next(&self) -> Option<ReplicaId> {
-        let next_busy = || self.busy.firsts().min_by_key(|&(_, at, _)| at);
-        self.idle.first().or_else(next_busy).map(|(.., id)| id)
+        self.idle.first().or_else(|| self.next_busy()).map(|(.., id)| id)
+    }
+
+    /// The busy replica that should be free next. It is asked for each item, and most replicas are equal.
+    fn next_busy(&self) -> Option<Place> {
+        if self.are_equal() { self.busy.first() } else { self.busy.firsts().min_by_key(|&(_, at, _)| at) }
     }
 
     /// The class of that replica.
@@ -301,7 +305,7 @@ impl<I> Replicas<I> {
     }
 
     /// A batch that should take this long, and be away for `ways` longer, goes to a replica; returns whether it runs at once.
-    #[expect(clippy::too_many_arguments, reason = "all of it is known of a batch that leaves")]
+    #[expect(clippy::too_many_arguments, reason = "each is a fact about the batch that leaves")]
     pub fn launch(
         &mut self,
         id: ReplicaId,
@@ -361,15 +365,21 @@ impl<I> Replicas<I> {
         self.may_get_ahead.replace(old.may_get_ahead, new.may_get_ahead);
         self.almost_free.replace(old.almost_free, new.almost_free);
         self.busy.replace(old.busy, new.busy);
-        for (standing, joins) in [(old, false), (new, true)] {
-            let Some(pace) = standing.works else { continue };
-            let change = |count: usize, by: bool| if joins { count + usize::from(by) } else { count - usize::from(by) };
-            self.working = change(self.working, true);
-            self.different = change(self.different, pace != Pace::USUAL);
-            self.speeds.change(pace, joins);
-            if standing.idle.is_some() {
-                self.idle_speeds.change(pace, joins);
+        // Most events change neither who works nor how fast.
+        if old.works != new.works {
+            for (works, joins) in [(old.works, false), (new.works, true)] {
+                let Some(pace) = works else { continue };
+                let change =
+                    |count: usize, by: bool| if joins { count + usize::from(by) } else { count - usize::from(by) };
+                self.working = change(self.working, true);
+                self.different = change(self.different, pace != Pace::USUAL);
+                self.speeds.change(pace, joins);
             }
+        }
+        let idle = |standing: &Standing| standing.works.filter(|_| standing.idle.is_some());
+        if idle(&old) != idle(&new) {
+            idle(&old).into_iter().for_each(|pace| self.idle_speeds.change(pace, false));
+            idle(&new).into_iter().for_each(|pace| self.idle_speeds.change(pace, true));
         }
         self.sent_ahead = self.sent_ahead + new.sent_ahead - old.sent_ahead;
     }

@@ -1,6 +1,8 @@
 //! What becomes of the items of a lost worker. They run again on another replica, or alone if they may be why the worker died,
 //! or they end. Items whose clients no longer wait end here too; an equal input that comes later runs alone.
 
+mod hedging;
+
 use crate::replicas::batch::Batch;
 use crate::replicas::held_items::HeldItem;
 use crate::replicas::loss_history::{Loss, LossHistory};

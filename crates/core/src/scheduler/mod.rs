@@ -8,7 +8,6 @@
 pub mod action;
 pub mod admission;
 pub mod explanation;
-mod hedging;
 mod intake;
 pub mod item;
 mod launch;

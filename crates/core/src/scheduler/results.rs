@@ -36,8 +36,8 @@ impl<P: Payload> Scheduler<P> {
         self.paces.set_far(id);
     }
 
-    /// Treats all replicas as alike whatever they take. A simulation compares with it.
-    pub fn treat_replicas_alike(&mut self) {
+    /// Treats all replicas as equal whatever they take. A simulation compares with it.
+    pub fn treat_replicas_as_equal(&mut self) {
         self.paces.turn_off();
     }
 

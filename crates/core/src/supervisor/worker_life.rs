@@ -173,6 +173,11 @@ impl WorkerLife {
         matches!(self.state, State::BackingOff { .. } | State::AwaitingChange | State::GivenUp)
     }
 
+    /// Whether no worker is started in the slot any more.
+    pub fn is_given_up(&self) -> bool {
+        self.state == State::GivenUp
+    }
+
     /// A worker that has imported its target gets its deployment, and may take `load_timeout` from now on.
     pub fn assigned(&mut self, now: Time, load_timeout: Duration) {
         self.load_timeout = load_timeout;

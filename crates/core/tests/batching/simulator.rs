@@ -480,7 +480,7 @@ impl Simulation {
                     self.refused(ended.payload, ended.arrival, refusal);
                 }
                 Action::Forget(..) => {}
-                Action::Slow(replica, factor) => panic!("all are alike, but {replica:?} takes {factor} times as long"),
+                Action::Slow(replica, factor) => panic!("all are equal, but {replica:?} takes {factor} times as long"),
                 Action::Kill(replica) => panic!("nothing hangs here, but {replica:?} is to be killed"),
             }
         }

@@ -9,10 +9,10 @@ const TIMES: f64 = 10.0;
 /// The number of the one.
 const ONE: u32 = 3;
 
-fn story(replicas: usize, load: f64, seed: u64, alike: bool) -> Story {
+fn story(replicas: usize, load: f64, seed: u64, equal: bool) -> Story {
     let mut all = vec![kind(1.0); replicas];
     all[ONE as usize] = Kind { slow: (SLOW_S, 2.0 * SLOW_S, TIMES), ..kind(1.0) };
-    let scene = Scene { alike, ..Scene::new(all, load, 0) };
+    let scene = Scene { equal, ..Scene::new(all, load, 0) };
     run(&Scene { items: (scene.rate * 3.0 * SLOW_S) as usize, ..scene }, seed)
 }
 

@@ -28,7 +28,7 @@ fn far_replicas_are_kept_busy_and_near_ones_are_preferred() {
             if ms <= 20.0 && mixed.min(all_far) < 0.97 {
                 failed.push(format!("{ms} ms, seed {seed}: {mixed:.3} {all_far:.3}"));
             }
-            // With 200 ms two batches under way keep a far replica busy for less than half of the time: 0.8 is more than they can do.
+            // With 200 ms two batches in flight keep a far replica busy for less than half of the time: 0.8 is more than they can do.
             let loads = [0.2, 0.5, 0.8].into_iter().filter(|&load| ms < 200.0 || load <= 0.5);
             for (load, sum) in loads.zip(&mut means) {
                 let mean = |replicas: Vec<Kind>| run(&Scene::new(replicas, load, 20_000), seed).figures()[0];

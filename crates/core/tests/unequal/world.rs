@@ -60,8 +60,8 @@ pub(crate) struct Scene {
     pub(crate) items: usize,
     /// Coefficient of variation of what batches take.
     pub(crate) cv: f64,
-    /// The rule to compare with: all replicas are treated as alike.
-    pub(crate) alike: bool,
+    /// The rule to compare with: all replicas are treated as equal.
+    pub(crate) equal: bool,
 }
 
 impl Scene {
@@ -69,7 +69,7 @@ impl Scene {
     pub(crate) fn new(replicas: Vec<Kind>, load: f64, items: usize) -> Scene {
         let power: f64 = replicas.iter().map(|replica| 1.0 / replica.factor).sum();
         let rate = load * power * MAX_BATCH as f64 / seconds(MAX_BATCH);
-        Scene { replicas, rate, items, cv: 0.1, alike: false }
+        Scene { replicas, rate, items, cv: 0.1, equal: false }
     }
 }
 
@@ -87,7 +87,7 @@ impl Answered {
     }
 }
 
-/// What came of it.
+/// What happened.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
     /// By the end.
@@ -212,8 +212,8 @@ pub(crate) fn run(scene: &Scene, seed: u64) -> Story {
         is_answered: Vec::new(),
         story: Story::default(),
     };
-    if scene.alike {
-        world.scheduler.treat_replicas_alike();
+    if scene.equal {
+        world.scheduler.treat_replicas_as_equal();
     }
     world.work();
     world.story

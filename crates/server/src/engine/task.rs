@@ -4,7 +4,6 @@ mod asking;
 pub(crate) mod asks;
 mod demand;
 mod failures;
-mod learned;
 mod lost_inputs;
 mod meters;
 mod pauses;
@@ -21,6 +20,7 @@ use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::Meters;
 use crate::engine::task::pending::{End, Pending, Taken, new_item};
 use crate::engine::task::timings::{expired, fail, timing};
+use crate::link::batch_end::{BatchEnd, Durations};
 use crate::link::front::events::BatchEvent;
 use crate::link::front::link::Link;
 use crate::link::front::worker_event::WorkerEvent;
@@ -369,6 +369,32 @@ impl Engine {
         if let Some(link) = self.links.get(&replica) {
             link.inputs(batch, &calls);
         }
+    }
+
+    fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
+        let answered = self.answered.remove(&end.batch);
+        if let Some(answered) = answered.filter(|_| end.is_clean) {
+            self.scheduler.computed(end.batch, answered.items);
+            let Durations { decode, predict, encode } = end.durations;
+            // Work that a device was given may be waited for while its outputs are encoded.
+            let computing = predict + encode;
+            self.scheduler.moved(end.batch, answered.bytes, computing, decode + computing);
+            self.meters.model_seconds.observe(predict.as_secs_f64());
+        }
+        if end.is_out_of_memory
+            && let Some(most) = self.scheduler.too_large(now, end.batch)
+        {
+            self.warn_of_memory("a batch was", most);
+        }
+        self.scheduler.batch_ended(now, replica, end.batch, end.is_clean);
+        if self.trials.remove(&replica) {
+            report(&self.reports, WorkerEvent::Trial(replica, false));
+        }
+    }
+
+    fn warn_of_memory(&self, what: &str, most: usize) {
+        let name = &self.deployment;
+        tracing::warn!("{name}: {what} too large for the memory of its device; for a while at most {most} items");
     }
 
     fn carry_out(&mut self, now: Time, action: Action<Pending>) {

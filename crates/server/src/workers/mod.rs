@@ -2,7 +2,7 @@
 
 pub mod backends;
 pub(crate) mod engines;
-pub(crate) mod needs;
+pub mod needs;
 pub mod placement;
 pub(crate) mod readiness;
 pub(crate) mod registry;

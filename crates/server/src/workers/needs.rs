@@ -5,6 +5,18 @@ use jitney_core::config::options::DeploymentOptions;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// The engine that starts agents in a Ray cluster.
+pub(crate) const RAY: &str = "ray";
+
+/// Where workers may run apart from the machine of the front.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// At agents that people or their tools start.
+    pub agents: bool,
+    /// In a Ray cluster.
+    pub ray: bool,
+}
+
 /// Where the workers of a deployment may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Where {
@@ -29,34 +41,86 @@ pub(crate) struct Needs {
     pub(crate) resources: BTreeMap<String, f64>,
     /// Whether replicas of one deployment are on as many machines as possible.
     pub(crate) spread: bool,
+    /// What a Ray cluster is asked for.
+    pub(crate) ray: RayNeeds,
+}
+
+/// What a Ray cluster is asked for, in its own units.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub(crate) struct RayNeeds {
+    pub(crate) num_cpus: f64,
+    pub(crate) num_gpus: f64,
+    pub(crate) resources: BTreeMap<String, f64>,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// A JSON object.
+    pub(crate) runtime_env: Option<String>,
+    pub(crate) spread: bool,
+}
+
+impl RayNeeds {
+    /// Those of a worker that imports its target.
+    pub(crate) fn of_import() -> RayNeeds {
+        RayNeeds { num_cpus: 1.0, spread: true, ..RayNeeds::default() }
+    }
 }
 
 impl Needs {
     /// Those of a worker that imports its target, of which no options are known yet.
-    pub(crate) fn of_import(has_agents: bool) -> Needs {
-        Needs { place: if has_agents { Where::Any } else { Where::Local }, spread: true, ..Needs::default() }
+    pub(crate) fn of_import(elsewhere: Elsewhere) -> Needs {
+        let place = if elsewhere == Elsewhere::default() { Where::Local } else { Where::Any };
+        Needs { place, spread: true, ray: RayNeeds::of_import(), ..Needs::default() }
     }
 
-    /// Those of a deployment with these options.
-    pub(crate) fn new(options: &DeploymentOptions, has_agents: bool) -> Needs {
+    /// Those of a deployment with these options. Errors name the option, and what to do.
+    pub(crate) fn new(options: &DeploymentOptions, elsewhere: Elsewhere) -> Result<Needs, String> {
         let place = match options.backend.as_deref() {
+            Some("joined") if !elsewhere.agents => {
+                return Err("backend=joined needs --workers-listen, where agents join".into());
+            }
             Some("joined") => Where::Joined,
-            Some("ray") => Where::Engine("ray"),
+            Some(RAY) if !elsewhere.ray => {
+                return Err("backend=ray needs the address of the Ray cluster: set ray_address to HOST:PORT or auto; where it is not installed: pip install 'jitney[ray]'".into());
+            }
+            None if elsewhere.ray => Where::Engine(RAY),
+            Some(RAY) => Where::Engine(RAY),
             Some("any") => Where::Any,
-            None if has_agents => Where::Any,
+            None if elsewhere.agents => Where::Any,
             _ => Where::Local,
         };
+        let in_ray = place == Where::Engine(RAY);
+        let gpus = options.num_gpus;
+        if gpus.fract() != 0.0 && (!in_ray || gpus > 1.0) {
+            return Err(format!(
+                "num_gpus = {gpus}: write a whole number; a part of one device is possible with backend=ray"
+            ));
+        }
+        let only_ray =
+            [("runtime_env", options.runtime_env.is_some()), ("node_labels", !options.node_labels.is_empty())];
+        if let Some((name, _)) = only_ray.into_iter().find(|(_, is_set)| *is_set && !in_ray) {
+            return Err(format!("{name} is for backend=ray; leave it out, or set ray_address"));
+        }
         let amount = |text: &String| {
             let (name, amount) = text.split_once('=')?;
             Some((name.to_owned(), amount.parse().ok()?))
         };
-        Needs {
-            place,
-            devices: options.num_gpus.ceil() as u32,
-            cores: options.num_cpus.floor() as u32,
-            resources: options.resources.iter().filter_map(amount).collect(),
+        let label = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let resources: BTreeMap<String, f64> = options.resources.iter().filter_map(amount).collect();
+        let ray = RayNeeds {
+            num_cpus: options.num_cpus,
+            num_gpus: gpus,
+            resources: resources.clone(),
+            labels: options.node_labels.iter().filter_map(label).collect(),
+            runtime_env: options.runtime_env.clone(),
             spread: options.spread,
-        }
+        };
+        Ok(Needs {
+            place,
+            devices: gpus.ceil() as u32,
+            cores: options.num_cpus.floor() as u32,
+            resources,
+            spread: options.spread,
+            ray,
+        })
     }
 
     /// Whether a worker may run on the machine of the front.
@@ -101,5 +165,42 @@ impl fmt::Display for Needs {
         }
         parts.extend(self.resources.iter().map(|(name, amount)| format!("{name}={amount}")));
         f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERYWHERE: Elsewhere = Elsewhere { agents: true, ray: true };
+
+    fn options(change: impl FnOnce(&mut DeploymentOptions)) -> DeploymentOptions {
+        let mut options = DeploymentOptions::for_test();
+        change(&mut options);
+        options
+    }
+
+    #[test]
+    fn with_a_ray_cluster_replicas_run_there_unless_the_options_say_where() {
+        let place = |backend: Option<&str>, elsewhere| {
+            Needs::new(&options(|one| one.backend = backend.map(str::to_owned)), elsewhere).map(|needs| needs.place)
+        };
+        assert_eq!(place(None, EVERYWHERE), Ok(Where::Engine(RAY)));
+        assert_eq!(place(None, Elsewhere { agents: true, ray: false }), Ok(Where::Any));
+        assert_eq!(place(Some("local"), EVERYWHERE), Ok(Where::Local));
+        let error = place(Some("ray"), Elsewhere::default()).unwrap_err();
+        assert!(error.contains("ray_address"), "{error}");
+    }
+
+    #[test]
+    fn a_part_of_a_device_and_a_runtime_environment_are_for_ray() {
+        let half = options(|one| one.num_gpus = 0.5);
+        assert_eq!(Needs::new(&half, EVERYWHERE).map(|needs| (needs.devices, needs.ray.num_gpus)), Ok((1, 0.5)));
+        assert!(Needs::new(&half, Elsewhere::default()).unwrap_err().starts_with("num_gpus = 0.5"));
+        assert!(Needs::new(&options(|one| one.num_gpus = 1.5), EVERYWHERE).is_err());
+        let environment = options(|one| one.runtime_env = Some("{}".into()));
+        assert!(Needs::new(&environment, EVERYWHERE).is_ok());
+        let error = Needs::new(&environment, Elsewhere::default()).unwrap_err();
+        assert!(error.starts_with("runtime_env is for backend=ray"), "{error}");
     }
 }

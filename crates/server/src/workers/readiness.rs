@@ -18,8 +18,8 @@ pub(crate) struct Replicas {
     pub(crate) sleeps: bool,
     /// Why one of them is missing.
     pub(crate) failure: Option<Cause>,
-    /// What one of them waits for.
-    pub(crate) waits_for: Option<String>,
+    /// What one of them waits for, and how many of them wait.
+    pub(crate) waits_for: Option<(String, usize)>,
 }
 
 /// The readiness of a server with these deployments; `was_ready` says that all replicas have been up together before.
@@ -53,7 +53,11 @@ pub(crate) fn readiness(
         found.deployments.insert(name.clone(), is_ready);
         if !is_ready {
             let why = replicas.failure.map(|cause| format!(": {}; see the log", kind(cause))).unwrap_or_default();
-            let waits = replicas.waits_for.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let waits = replicas.waits_for.as_ref().map(|(why, count)| match count {
+                1 => format!(": {why}"),
+                count => format!(": {}", why.replacen("waits for a place", &format!("waits for {count} places"), 1)),
+            });
+            let waits = waits.unwrap_or_default();
             found.reasons.push(format!("{name}: {} of {needed} replicas are ready{why}{waits}", replicas.up));
         }
     }
@@ -140,11 +144,15 @@ mod tests {
 
     #[test]
     fn what_a_replica_waits_for_is_said() {
-        let why = || Some("waits for a place: no agent has joined".to_owned());
-        let replicas = Replicas { planned: 2, up: 0, min_ready: 1, sleeps: false, failure: None, waits_for: why() };
-        let reasons = whole(&one(replicas), false, None).reasons;
-        assert_eq!(reasons, ["a: 0 of 2 replicas are ready: waits for a place: no agent has joined"]);
-        let reasons = whole(&BTreeMap::new(), false, why().as_deref()).reasons;
+        let why = "waits for a place: no agent has joined";
+        let reasons = |count| {
+            let waits_for = Some((why.to_owned(), count));
+            let replicas = Replicas { planned: 2, up: 0, min_ready: 1, sleeps: false, failure: None, waits_for };
+            whole(&one(replicas), false, None).reasons
+        };
+        assert_eq!(reasons(1), ["a: 0 of 2 replicas are ready: waits for a place: no agent has joined"]);
+        assert_eq!(reasons(2), ["a: 0 of 2 replicas are ready: waits for 2 places: no agent has joined"]);
+        let reasons = whole(&BTreeMap::new(), false, Some(why)).reasons;
         assert_eq!(reasons[1], "a worker waits for a place: no agent has joined");
     }
 

@@ -79,12 +79,13 @@ impl Registry {
         Ok(Registry { address: format!("unix:{}", path.display()), random, door })
     }
 
-    /// Admits agents and workers of other machines, too, which connect to these ports.
-    pub(crate) fn open(&mut self, WorkerPorts { ports, tokens }: WorkerPorts) {
-        self.door.tokens = Some(Arc::new(tokens));
+    /// Admits agents and workers of other machines, too, which connect to these ports. The agents are those of an engine; empty: of
+    /// people and their tools. All ports take the tokens of the first ones.
+    pub(crate) fn open(&mut self, WorkerPorts { ports, tokens }: WorkerPorts, engine: &'static str) {
+        self.door.tokens.get_or_insert_with(|| Arc::new(tokens));
         for port in ports {
             let door = self.door.clone();
-            tokio::spawn(port.serve(move |arrival| welcome(arrival, door.clone())));
+            tokio::spawn(port.serve(move |arrival| welcome(arrival, engine, door.clone())));
         }
     }
 
@@ -166,9 +167,9 @@ where
 }
 
 /// Starts the link of a worker of another machine, or lets an agent join.
-async fn welcome(arrival: Arrival, door: Door) -> Result<(), String> {
+async fn welcome(arrival: Arrival, engine: &'static str, door: Door) -> Result<(), String> {
     if arrival.peer == Peer::Agent {
-        return agents::welcome(arrival.stream, door.clock, door.events).await;
+        return agents::welcome(arrival.stream, engine, door.clock, door.events).await;
     }
     let (reader, mut writer) = tokio::io::split(arrival.stream);
     let mut reader = FrameReader::new(reader);
@@ -283,7 +284,7 @@ mod tests {
         let secret = jitney_channel::Secret::new(&"a".repeat(32)).unwrap();
         let ports = WorkerPorts::listen(&["127.0.0.1:0"], &secret).await.unwrap();
         let address = ports.ports[0].address().unwrap().to_string();
-        registry.open(ports);
+        registry.open(ports, "");
         let token = registry.expect_remote(ReplicaId(1), "w1");
         let dial = |address: String, token: String| {
             let identity = Identity { id: "w1".into(), token, ..Identity::default() };

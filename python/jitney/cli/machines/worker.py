@@ -19,6 +19,8 @@ from jitney.front.settings import check_listen
 
 ENGINE_VARIABLE: Final = "JITNEY_WORKER_ENGINE"
 """The engine that started this agent, such as `ray`. People and their tools leave it out."""
+NAME_VARIABLE: Final = "JITNEY_WORKER_NAME"
+"""The name that such an engine gives the agent."""
 _DRAIN_TIMEOUT_S: Final = 30.0
 _AUTO: Final = "auto"
 
@@ -67,6 +69,7 @@ def settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[
         "python": sys.executable,
         "python_version": platform.python_version(),
         "engine": environ.get(ENGINE_VARIABLE, ""),
+        "name": environ.get(NAME_VARIABLE, ""),
         "drain_timeout_s": arguments.drain_timeout_s,
         "log_format": arguments.log_format,
         "log_level": arguments.log_level,

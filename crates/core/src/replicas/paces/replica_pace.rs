@@ -1,4 +1,4 @@
-//! How fast one replica computes beside the others, and how long the way to it is. Replicas of one deployment may run on
+//! How fast one replica computes compared with the others, and how long the way to it is. Replicas of one deployment may run on
 //! different devices, or next to a busy neighbour.
 
 use crate::replicas::paces::link_way::LinkWay;
@@ -17,10 +17,10 @@ const LEAST_WEIGHT: f64 = 1.0 / 32.0;
 const MOST: f64 = 16.0;
 /// Batches of a replica before its factor is believed.
 const BELIEVED_AFTER: u32 = 3;
-/// A factor whose logarithm is within this of the median is the median: replicas that are alike scatter …
-const ALIKE: f64 = 0.3;
+/// A factor whose logarithm is within this of the median is the median: replicas that are equal scatter …
+const EQUAL: f64 = 0.3;
 /// … and one that was different must come this close to be like the others again.
-const ALIKE_AGAIN: f64 = 0.15;
+const EQUAL_AGAIN: f64 = 0.15;
 /// Two factors whose logarithms differ by this are of neighbouring ranks.
 const RANK: f64 = 0.35;
 /// The rank of the slowest replicas; minus this is the rank of the fastest.
@@ -29,7 +29,7 @@ pub const SLOWEST: i8 = 8;
 const SLOW: f64 = 4.0;
 /// … for so many batches is named once; it is named again after it was faster than half of that.
 const NAMED_AFTER: u32 = 10;
-/// A slow replica that gets nothing would be slow for ever in what is known of it. So it is given one item each time that so many
+/// A slow replica that gets nothing would count as slow without end. So it is given one item each time that so many
 /// batches, …
 const TRIED_AFTER: u64 = 128;
 /// … and so many for each replica, have left since it got the last one.
@@ -38,10 +38,10 @@ const TRIED_AFTER_EACH: u64 = 16;
 /// What is believed about one replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// How many times as long as the median replica it takes for a batch; exactly 1 for all that are alike.
+    /// How many times as long as the median replica it takes for a batch; exactly 1 for all that are equal.
     pub factor: f64,
     /// The order in which idle replicas are given a batch, the smallest first. It counts the way of an item too. 0 for all that are
-    /// alike.
+    /// equal.
     pub rank: i8,
 }
 
@@ -110,6 +110,8 @@ pub struct ReplicaPaces {
     /// Slow replicas by the number of the launch with which each is tried.
     trials: BTreeSet<(u64, ReplicaId)>,
     launches: u64,
+    /// Replicas on other machines. Without any, no way is looked for.
+    far: usize,
     is_off: bool,
 }
 
@@ -120,6 +122,7 @@ impl Default for ReplicaPaces {
             spread: Spread { counts: [0; 2 * Spread::HALF + 1], total: 0 },
             trials: BTreeSet::new(),
             launches: 0,
+            far: 0,
             is_off: false,
         }
     }
@@ -135,15 +138,17 @@ pub struct Measured {
 }
 
 impl ReplicaPaces {
-    /// Treats all replicas as alike, for good: a simulation compares with it.
+    /// Treats all replicas as equal, for good: a simulation compares with it.
     pub fn turn_off(&mut self) {
         self.is_off = true;
     }
 
     /// The link to a replica leaves this machine.
     pub fn set_far(&mut self, id: ReplicaId) {
-        if let Some(learned) = self.learned.get_mut(&id) {
-            learned.way = Some(LinkWay::default());
+        if let Some(learned) = self.learned.get_mut(&id)
+            && learned.way.replace(LinkWay::default()).is_none()
+        {
+            self.far += 1;
         }
     }
 
@@ -165,6 +170,7 @@ impl ReplicaPaces {
     /// A replica is lost.
     pub fn remove(&mut self, id: ReplicaId) {
         let Some(learned) = self.learned.remove(&id) else { return };
+        self.far -= usize::from(learned.way.is_some());
         if learned.batches >= BELIEVED_AFTER {
             self.spread.change(learned.log, false);
         }
@@ -180,17 +186,17 @@ impl ReplicaPaces {
 
     /// The way to a replica on another machine; `None` for one on this machine.
     pub fn way(&self, id: ReplicaId) -> Option<&LinkWay> {
-        self.learned.get(&id)?.way.as_ref()
+        if self.far == 0 { None } else { self.learned.get(&id)?.way.as_ref() }
     }
 
-    /// What a batch like the last one is under way, there and back; zero on this machine.
+    /// What a batch like the last one needs for both ways; zero on this machine.
     pub fn both_ways(&self, id: ReplicaId) -> Duration {
         self.way(id).map_or(Duration::ZERO, LinkWay::both_ways)
     }
 
     /// The way to a replica on another machine, to learn.
     pub fn way_mut(&mut self, id: ReplicaId) -> Option<&mut LinkWay> {
-        self.learned.get_mut(&id)?.way.as_mut()
+        if self.far == 0 { None } else { self.learned.get_mut(&id)?.way.as_mut() }
     }
 
     /// A batch of a replica took `seconds` where `expected` were expected of the median replica, while durations scatter by the share
@@ -213,10 +219,10 @@ impl ReplicaPaces {
         }
         self.spread.change(learned.log, true);
         let log = learned.log - self.spread.median();
-        learned.is_different = log.abs() > if learned.is_different { ALIKE_AGAIN } else { ALIKE };
+        learned.is_different = log.abs() > if learned.is_different { EQUAL_AGAIN } else { EQUAL };
         let factor = if learned.is_different { log.exp().clamp(1.0 / MOST, MOST) } else { 1.0 };
         let way = learned.way.as_ref().map_or(0.0, |way| way.round_trip_s() / one_s);
-        let rank = if (factor + way).ln().abs() > ALIKE || learned.is_different {
+        let rank = if (factor + way).ln().abs() > EQUAL || learned.is_different {
             ((factor + way).ln() / RANK).round().clamp(-f64::from(SLOWEST), f64::from(SLOWEST)) as i8
         } else {
             0
@@ -234,7 +240,7 @@ impl ReplicaPaces {
     /// A batch leaves for a replica.
     pub fn launched(&mut self, id: ReplicaId) {
         self.launches += 1;
-        if self.learned.get(&id).is_some_and(|learned| learned.tried_at.is_some()) {
+        if !self.trials.is_empty() && self.learned.get(&id).is_some_and(|learned| learned.tried_at.is_some()) {
             self.set_trial(id, true);
         }
     }
@@ -278,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_are_alike_have_exactly_the_factor_one() {
+    fn replicas_that_are_equal_have_exactly_the_factor_one() {
         let mut paces = paces(4);
         for round in 0..50 {
             (0..4).for_each(|id| {
@@ -318,7 +324,7 @@ mod tests {
         paces.remove(ReplicaId(0));
         paces.remove(ReplicaId(1));
         (0..20).for_each(|_| [2, 3].iter().for_each(|&id| _ = learn(&mut paces, id, 8.0)));
-        assert_eq!(paces.of(ReplicaId(2)), Pace::USUAL, "all that are left are alike");
+        assert_eq!(paces.of(ReplicaId(2)), Pace::USUAL, "all that are left are equal");
     }
 
     #[test]

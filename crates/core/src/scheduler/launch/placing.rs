@@ -40,7 +40,7 @@ impl<P: Payload> Scheduler<P> {
                 almost => Place::AllBusy(almost.map(|(at, _)| at)),
             };
         };
-        if self.replicas.are_alike() {
+        if self.replicas.are_equal() {
             return Place::Here(idle);
         }
         if let Some(slow) = self.paces.trial().filter(|&slow| self.replicas.is_idle(slow)) {
@@ -94,7 +94,7 @@ impl<P: Payload> Scheduler<P> {
     /// spread if each went to the replica that is done with it first. A slow one to which nothing would fall counts for nothing.
     pub(in crate::scheduler) fn idle_worth(&self, pace: Pace, size_model: &SizeModel) -> f64 {
         let idle = self.replicas.idle_count().max(1) as f64;
-        if self.replicas.are_alike() {
+        if self.replicas.are_equal() {
             return idle;
         }
         let own = pace.factor;
@@ -119,7 +119,7 @@ impl<P: Payload> Scheduler<P> {
 
     /// The busy replica that would be done with a full batch first, if it may be sent one ahead.
     pub(super) fn ready_for_ahead(&self, now: Time) -> Option<ReplicaId> {
-        if self.replicas.are_alike() {
+        if self.replicas.are_equal() {
             return self.replicas.ready_for_ahead();
         }
         let full_s = self.group_models().all().seconds(self.rules.batch.max_items);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_are_alike_are_used_in_turn() {
+    fn replicas_that_are_equal_are_used_in_turn() {
         let mut world = World::new(vec![1; 4]);
         world.serve(400, 40 * MS);
         let last: Vec<u32> = world.launches.iter().rev().take(8).map(|(id, _)| *id).collect();
@@ -267,7 +267,7 @@ mod tests {
                     let apart = Duration::from_secs_f64(52e-3 / 32.0 / power / load);
                     world.serve(1000 + 60 * count, apart);
                     assert!(world.looked_at <= bound, "{count} replicas: {} looked at", world.looked_at);
-                    assert!(count == 1 || factors[1] == 1 || !world.scheduler.replicas.are_alike());
+                    assert!(count == 1 || factors[1] == 1 || !world.scheduler.replicas.are_equal());
                 }
             }
         }

@@ -1,5 +1,6 @@
-//! What the engine counts for the number of replicas, and requests that come while there is none.
+//! What the engine shows of what it learned, what it counts for the number of replicas, and requests that come while there is none.
 
+use crate::engine::task::meters::rounded;
 use crate::engine::task::{BEAT, Engine};
 use jitney_core::scheduler::admission::refusal::Refusal;
 use jitney_core::scheduler::explanation::Explanation;
@@ -41,6 +42,16 @@ impl Engine {
         unequal_replicas.sort_by_key(|seen| seen.replica);
         unequal_replicas.truncate(MOST_REPLICAS_SHOWN);
         Explanation { scaling, unequal_replicas, ..self.scheduler.explain(now) }
+    }
+
+    /// Sets the metrics of what was learned.
+    pub(super) fn show_learned(&self, now: Time) {
+        let (cost_model, traffic) = (self.scheduler.cost_model(), self.scheduler.traffic());
+        self.meters.launch_cost.set(rounded(cost_model.size_model().launch_s()));
+        self.meters.item_cost.set(rounded(cost_model.item_s()));
+        self.meters.arrival_rate.set(rounded(traffic.rate(now, cost_model.by_items())));
+        self.meters.returns.set(rounded(traffic.lags().median().map_or(0.0, |(share, _)| share)));
+        self.scheduler.factors().for_each(|(replica, factor)| self.meters.show_factor(replica, factor));
     }
 
     /// Counts an item that ends so, if a further replica would have computed it.

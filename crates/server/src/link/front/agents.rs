@@ -23,8 +23,14 @@ const LONGEST_REPORT: usize = 4 << 20;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Lets an agent join that has proven the secret. An error says why it is refused.
-pub async fn welcome<S>(stream: S, clock: Clock, events: mpsc::UnboundedSender<WorkerEvent>) -> Result<(), String>
+/// Lets an agent join that has proven the secret. An error says why it is refused. The port at which it has joined says which
+/// engine has started it (empty: none), and not the agent: each port has its own secret.
+pub async fn welcome<S>(
+    stream: S,
+    engine: &'static str,
+    clock: Clock,
+    events: mpsc::UnboundedSender<WorkerEvent>,
+) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -39,7 +45,8 @@ where
     };
     let join = join.ok_or("the agent did not say what it has")?;
     match accepted(join) {
-        Ok(join) => {
+        Ok(mut join) => {
+            engine.clone_into(&mut join.engine);
             start(reader, writer, join, clock, &events);
             Ok(())
         }

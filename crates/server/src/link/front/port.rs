@@ -75,6 +75,11 @@ impl Port {
         Ok(Address { host_and_port, pin: Some(self.acceptor.pin()) })
     }
 
+    /// The address at which it listens.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
     /// Accepts connections without end. `welcome` reads the first frame and hands the connection over to other tasks;
     /// until it returns the peer counts as unproven, and both may be dropped. Its error is the reason of a refusal.
     pub async fn serve<W, F>(self, welcome: W)

@@ -92,3 +92,23 @@ async fn write<W: AsyncWrite + Unpin>(writer: &mut W, kind: Kind, message: &impl
     }
     writer.flush().await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::link::agents::agent_link::MISCONFIGURED;
+    use crate::link::front::agents::welcome;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    #[tokio::test]
+    async fn an_agent_of_another_version_does_not_try_again_and_both_ends_say_both_versions() {
+        let (front, agent) = tokio::io::duplex(1 << 12);
+        let (events, _reported) = unbounded_channel();
+        let join = Join { version: "0.0.7".into(), ..Join::default() };
+        let (welcomed, joined) = tokio::join!(welcome(front, "", Clock::default(), events), Connection::join(agent, &join));
+        let Err(NotJoined::Never(why, MISCONFIGURED)) = joined else { panic!("it tries again") };
+        assert!(why.contains("0.0.7") && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
+        assert_eq!(welcomed.unwrap_err(), why);
+    }
+}

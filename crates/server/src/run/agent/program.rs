@@ -42,8 +42,11 @@ pub struct AgentSettings {
     pub python: String,
     /// See `python`.
     pub python_version: String,
-    /// The engine that started this agent; empty without one.
+    /// The engine that started this agent; empty without one. Such an agent ends with the process that started it, and after its
+    /// lease.
     pub engine: String,
+    /// Its name between the front and the engine; empty: a random one.
+    pub name: String,
     /// Workers may take so long to finish what they have when the agent is to end.
     pub drain_timeout_s: f64,
     /// `text` or `json`.
@@ -106,13 +109,17 @@ impl Agent {
         let secret = Secret::read(Path::new(&settings.secret_file)).map_err(misconfigured)?.with_tls(tls);
         let addresses =
             settings.connect.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(misconfigured)?;
+        if !settings.engine.is_empty() {
+            end_with_parent();
+        }
+        let name = if settings.name.is_empty() { random_name().map_err(broken)? } else { settings.name.clone() };
         let folder = tempfile::Builder::new().prefix("jitney-agent-").tempdir().map_err(broken)?;
         let (python, pin) = (settings.python.clone(), Pin::of_front(&secret));
         let children = Children::new(python, folder.path().into(), settings.places.clone(), pin);
         Ok(Agent {
             secret,
             addresses,
-            name: random_name().map_err(broken)?,
+            name,
             children: children.map_err(broken)?,
             terminate: signal(SignalKind::terminate()).map_err(broken)?,
             interrupt: signal(SignalKind::interrupt()).map_err(broken)?,
@@ -281,6 +288,11 @@ impl Agent {
                 _ => {}
             }
         }
+        if self.alone_since.elapsed() >= LEASE && !self.settings.engine.is_empty() {
+            tracing::warn!("no front for {} s: the agent ends", LEASE.as_secs());
+            self.children.kill_all();
+            return Ok(true);
+        }
         if self.alone_since.elapsed() >= LEASE && !self.children.is_empty() {
             tracing::warn!("no front for {} s: the workers are ended", LEASE.as_secs());
             self.children.kill_all();
@@ -306,6 +318,16 @@ impl Agent {
         self.children.kill_all();
         let seconds = self.settings.drain_timeout_s;
         Err((format!("workers had not finished after drain_timeout_s = {seconds}, and were killed"), CUT))
+    }
+}
+
+/// The kernel kills this process when the thread that started it ends. Its workers end with it.
+fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, set_parent_process_death_signal};
+        // Where this fails, the lease remains.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
 }
 

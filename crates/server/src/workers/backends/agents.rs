@@ -167,8 +167,14 @@ impl Agents {
         self.agents.values().filter_map(|agent| agent.link.as_ref()).for_each(|link| link.excuse(now));
     }
 
-    /// A free place with what a worker needs; an error says what it waits for.
-    pub(crate) fn choose(&self, needs: &Needs, deployment: Option<&str>) -> Result<At, String> {
+    /// A free place with what a worker needs; an error says what it waits for. `is_for` says whether an agent that an engine has
+    /// started is for this worker.
+    pub(crate) fn choose(
+        &self,
+        needs: &Needs,
+        deployment: Option<&str>,
+        is_for: impl Fn(&str) -> bool,
+    ) -> Result<At, String> {
         if self.free == 0 {
             return Err(if self.agents.values().any(|agent| agent.link.is_some() && !agent.is_leaving) {
                 "every place of every agent is taken".into()
@@ -176,7 +182,10 @@ impl Agents {
                 "no agent has joined".into()
             });
         }
-        let open = self.agents.iter().filter(|(_, agent)| agent.is_open() && needs.fit_engine(&agent.engine));
+        let is_one = |(name, agent): &(&Arc<str>, &Agent)| {
+            agent.is_open() && needs.fit_engine(&agent.engine) && (agent.engine.is_empty() || is_for(name))
+        };
+        let open = self.agents.iter().filter(is_one);
         let candidates = open.filter_map(|(name, agent)| {
             let place = agent.places.iter().position(|place| place.tenant.is_none() && needs.fit(&place.room))?;
             needs.fit_resources(&agent.left()).then_some((name, agent, place))
@@ -213,6 +222,11 @@ impl Agents {
     /// The address of the front as this agent has dialled it.
     pub(crate) fn dialled(&self, agent: &str) -> Option<&str> {
         self.agents.get(agent).map(|agent| &*agent.dialled)
+    }
+
+    /// The engine that has started an agent; empty if none has.
+    pub(crate) fn engine(&self, agent: &str) -> &str {
+        self.agents.get(agent).map_or("", |agent| &agent.engine)
     }
 
     /// A worker that was started by an earlier front is of this deployment; where it is, if its agent has named it.

@@ -1,11 +1,11 @@
 //! How the workers that imported the targets become the replicas of a plan.
 
 use crate::link::agents::messages::Room;
-use crate::workers::needs::Where;
+use crate::workers::needs::{Needs, RayNeeds};
 use crate::workers::placement::plan::Assignment;
 
 /// A worker that was started to import a target and has no replica number yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unassigned {
     /// Its slot.
     pub(crate) slot: usize,
@@ -14,15 +14,32 @@ pub(crate) struct Unassigned {
     /// The share of the cores with which it imports its target on this machine; `None` on another one, whose places have a
     /// fixed share.
     pub(crate) cpu_threads: Option<u32>,
-    /// What its place has, on another machine.
-    pub(crate) room: Option<Room>,
+    /// Its place, on another machine.
+    pub(crate) place: Option<OccupiedPlace>,
+}
+
+/// What a worker on another machine has taken.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OccupiedPlace {
+    /// What it has.
+    pub(crate) room: Room,
+    /// The engine that started its agent; empty if none has.
+    pub(crate) engine: String,
+}
+
+impl OccupiedPlace {
+    /// Whether it is a place for this replica. A Ray cluster makes each place for what its replica needs.
+    fn fits(&self, needs: &Needs) -> bool {
+        let is_as_made = self.engine.is_empty() || needs.ray == RayNeeds::of_import();
+        needs.fit_engine(&self.engine) && needs.fit(&self.room) && is_as_made
+    }
 }
 
 impl Unassigned {
     /// Whether its worker can become this replica where it is. What it needs must be known before its first import.
     fn fits(&self, assignment: &Assignment) -> bool {
-        match &self.room {
-            Some(room) => assignment.needs.place != Where::Local && assignment.needs.fit(room),
+        match &self.place {
+            Some(place) => place.fits(&assignment.needs),
             None => {
                 assignment.needs.may_be_local()
                     && self.cpu_threads.is_none_or(|threads| threads == assignment.cpu_threads)
@@ -64,7 +81,7 @@ pub(crate) fn changes(workers: &[Unassigned], replicas: Vec<Vec<Assignment>>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workers::needs::Needs;
+    use crate::workers::needs::{RAY, Where};
 
     fn replica(replica: u32, cpu_threads: u32) -> Assignment {
         Assignment {
@@ -78,7 +95,7 @@ mod tests {
     }
 
     fn worker(slot: usize, target: usize, cpu_threads: u32) -> Unassigned {
-        Unassigned { slot, target, cpu_threads: Some(cpu_threads), room: None }
+        Unassigned { slot, target, cpu_threads: Some(cpu_threads), place: None }
     }
 
     #[test]
@@ -93,6 +110,19 @@ mod tests {
             changes(&[worker(0, 0, 2), worker(1, 0, 2)], two),
             [Change::Assign(0, replica(0, 2)), Change::Assign(1, replica(1, 2))]
         );
+    }
+
+    #[test]
+    fn a_worker_in_a_ray_cluster_becomes_a_replica_only_if_its_place_was_made_for_such_a_one() {
+        let place = Some(OccupiedPlace { room: Room { devices: Vec::new(), cores: 1 }, engine: RAY.into() });
+        let scout = Unassigned { slot: 0, target: 0, cpu_threads: None, place };
+        let needs = |ray| Needs { place: Where::Engine(RAY), cores: 1, ray, ..Needs::default() };
+        let plain = Assignment { needs: needs(RayNeeds::of_import()), ..replica(0, 1) };
+        let environment = RayNeeds { runtime_env: Some("{}".into()), ..RayNeeds::of_import() };
+        let other = Assignment { needs: needs(environment), ..replica(0, 1) };
+        let change = |replica: &Assignment| changes(std::slice::from_ref(&scout), vec![vec![replica.clone()]]);
+        assert_eq!(change(&plain), [Change::Assign(0, plain.clone())]);
+        assert_eq!(change(&other), [Change::Restart(0, other.clone())]);
     }
 
     #[test]

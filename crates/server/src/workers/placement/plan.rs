@@ -1,6 +1,6 @@
 //! From manifests to a plan: which deployments there are and which replica of which goes where.
 
-use crate::workers::needs::Needs;
+use crate::workers::needs::{Elsewhere, Needs};
 use crate::workers::placement::routes::RESERVED;
 use crate::workers::placement::{graph, routes, warm_up};
 use jitney_core::config::manifest::{DeploymentManifest, Manifest};
@@ -37,8 +37,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks the manifests against each other. `has_agents` says that agents may join. Errors name what, which value, and what to do.
-    pub fn new(manifests: &[Manifest], cores: u32, has_agents: bool) -> Result<Plan, String> {
+    /// Checks the manifests against each other. `elsewhere` says where else workers may run. Errors name what, which value, and what to do.
+    pub fn new(manifests: &[Manifest], cores: u32, elsewhere: Elsewhere) -> Result<Plan, String> {
         let mut plan = Plan::default();
         let all = || manifests.iter().flat_map(|manifest| &manifest.deployments);
         let has_model = |methods: &&[DeploymentManifest]| methods[0].composed.is_none();
@@ -51,7 +51,7 @@ impl Plan {
             for methods in by_deployment(std::slice::from_ref(manifest)) {
                 let (name, options) = (methods[0].deployment(), &methods[0].options);
                 let most_items = methods.iter().filter_map(most_items).min();
-                let needs = Needs::new(options, has_agents);
+                let needs = Needs::new(options, elsewhere).map_err(|error| format!("{name}: {error}"))?;
                 let rules = Rules::new(options).map_err(|error| format!("{name}: {error}"))?;
                 let served = methods.iter().cloned().map(Arc::new).collect();
                 if plan.deployments.insert(name.to_owned(), (served, rules)).is_some() {
@@ -198,13 +198,18 @@ mod tests {
             target: "m.py".into(),
             deployments: names.iter().map(|name| method(name)).collect(),
         };
-        let plan = Plan::new(&[manifest(&["embed", "count"])], 8, false).unwrap();
+        let plan = Plan::new(&[manifest(&["embed", "count"])], 8, Elsewhere::default()).unwrap();
         let replicas: Vec<_> =
             plan.replicas[0].iter().map(|one| (&*one.deployment, one.replica, one.cpu_threads)).collect();
         assert_eq!(replicas, [("clip", 0, 4), ("clip", 1, 4)]);
         let (methods, _) = &plan.deployments["clip"];
         assert_eq!(methods.iter().map(|one| one.path()).collect::<Vec<_>>(), ["/v1/clip/embed", "/v1/clip/count"]);
-        let refused = Plan::new(&[manifest(&["embed", "embed"])], 8, false).unwrap_err();
+        let mut joined = manifest(&["embed"]);
+        joined.deployments[0].options.backend = Some("joined".into());
+        let refused = Plan::new(&[joined.clone()], 8, Elsewhere::default()).unwrap_err();
+        assert_eq!(refused, "clip: backend=joined needs --workers-listen, where agents join");
+        assert!(Plan::new(&[joined], 8, Elsewhere { agents: true, ray: false }).is_ok());
+        let refused = Plan::new(&[manifest(&["embed", "embed"])], 8, Elsewhere::default()).unwrap_err();
         assert!(refused.starts_with("two deployments are called clip.embed;"), "{refused}");
     }
 

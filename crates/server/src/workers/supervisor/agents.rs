@@ -15,6 +15,7 @@ impl Supervisor {
         match event {
             AgentEvent::Joined(join, link) => {
                 self.agents.join(&join, link);
+                self.ray.iter_mut().for_each(|cluster| cluster.places.joined(&join.agent));
                 self.joined(&join)
             }
             AgentEvent::Lost => self.agent_lost(agent, connection),
@@ -107,7 +108,7 @@ impl Supervisor {
         }
     }
 
-    fn slots_at(&self, agent: &str) -> Vec<usize> {
+    pub(super) fn slots_at(&self, agent: &str) -> Vec<usize> {
         let is_its = |index: &usize| {
             let slot = &self.slots[*index];
             slot.is_running && slot.at.as_ref().is_some_and(|at| *at.agent == *agent)

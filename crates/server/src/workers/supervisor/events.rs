@@ -211,6 +211,7 @@ impl Supervisor {
             }
         }
         self.scale(now)?;
+        self.follow_places(now)?;
         self.publish();
         Ok(())
     }

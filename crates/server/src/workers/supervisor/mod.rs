@@ -7,6 +7,7 @@ mod agents;
 mod commands;
 mod events;
 mod placement;
+mod ray;
 mod readiness;
 mod rejoining;
 mod scaling;

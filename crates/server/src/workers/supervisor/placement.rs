@@ -1,7 +1,7 @@
 //! Which replica each worker is: manifests are read, engines are started, every replica gets its slot.
 
 use crate::base::fatal::Fatal;
-use crate::workers::placement::changes::{Change, Unassigned, changes};
+use crate::workers::placement::changes::{Change, OccupiedPlace, Unassigned, changes};
 use crate::workers::placement::manifest_diff;
 use crate::workers::placement::plan::{Assignment, Plan};
 use crate::workers::slot::Slot;
@@ -44,7 +44,7 @@ impl Supervisor {
         if self.manifests.iter().all(Option::is_some) {
             let manifests: Vec<Manifest> = self.manifests.iter().flatten().cloned().collect();
             let settings = &self.settings;
-            let plan = Plan::new(&manifests, settings.cores, self.has_agents()).map_err(Fatal::new)?;
+            let plan = Plan::new(&manifests, settings.cores, self.elsewhere()).map_err(Fatal::new)?;
             plan.check_names(&settings.override_names, &settings.environment_names).map_err(Fatal::new)?;
             self.open(plan);
             self.seat_waiting()?;
@@ -73,13 +73,17 @@ impl Supervisor {
             slot: index,
             target: slot.target,
             cpu_threads: slot.at.is_none().then_some(slot.cpu_threads),
-            room: slot.at.as_ref().map(|at| at.room.clone()),
+            place: slot
+                .at
+                .as_ref()
+                .map(|at| OccupiedPlace { room: at.room.clone(), engine: self.agents.engine(&at.agent).to_owned() }),
         });
         let mut removed = Vec::new();
         for change in changes(&unassigned.collect::<Vec<_>>(), plan.replicas) {
             match change {
                 Change::Assign(index, assignment) => {
                     self.slots[index].assignment = Some(assignment);
+                    self.give_place(index);
                     self.assign(index);
                 }
                 Change::Restart(index, assignment) => {

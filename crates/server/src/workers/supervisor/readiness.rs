@@ -20,8 +20,9 @@ impl Supervisor {
             }
             replicas.planned += 1;
             replicas.up += usize::from(slot.is_serving());
-            if replicas.waits_for.is_none() && slot.life.is_vacant() {
-                replicas.waits_for.clone_from(&slot.waits_for);
+            if let Some(why) = slot.waits_for.as_ref().filter(|_| slot.life.is_vacant()) {
+                let (_, count) = replicas.waits_for.get_or_insert_with(|| (why.clone(), 0));
+                *count += 1;
             }
             replicas.failure = replicas.failure.or(slot.failure.as_ref().map(|failure| failure.cause));
         }

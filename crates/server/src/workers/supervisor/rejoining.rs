@@ -89,7 +89,9 @@ impl Supervisor {
             self.slots.replace(index, slot);
         }
         let Returned { id, host, loaded, link, .. } = returned;
-        self.output.iter_mut().for_each(|output| output.begin(&id, &loaded.target, &host));
+        self.output
+            .iter_mut()
+            .for_each(|output| output.begin(&id, &format!("{}/{}", loaded.deployment, loaded.replica), &host));
         let cpu_threads = self.slots[index].assignment.as_ref().map_or(1, |assignment| assignment.cpu_threads);
         self.slots.begin(index, worker, id, cpu_threads, Some(At::unknown(&host)));
         self.settle(index);

@@ -4,14 +4,16 @@ use crate::base::fatal::Fatal;
 use crate::workers::backends::agents::At;
 use crate::workers::backends::backend::WorkerLog;
 use crate::workers::backends::backend::WorkerSpec;
-use crate::workers::needs::{Needs, Where};
+use crate::workers::needs::{Elsewhere, Needs, RAY, Where};
 use crate::workers::slot::Slot;
 use crate::workers::supervisor::state::Supervisor;
 use jitney_core::supervisor::event::Event;
 
 /// So many workers start at once although none is up.
 const FIRST_STARTS: usize = 8;
-/// So many workers that have not connected yet may be starting. More could be taken for strangers: the port for workers ends the
+/// What a slot waits for begins with this if no place is free.
+pub(super) const WAITS_FOR_A_PLACE: &str = "waits for a place: ";
+/// So many workers that have not connected yet may be starting. With more of them, one could be refused: the port for workers ends the
 /// oldest of 64 connections that have proven nothing.
 const MOST_CONNECTING: usize = 48;
 
@@ -75,11 +77,10 @@ impl Supervisor {
     }
 
     /// What the worker of a slot needs.
-    fn needs(&self, index: usize) -> Needs {
-        let has_agents = self.has_agents();
+    pub(super) fn needs(&self, index: usize) -> Needs {
         match &self.slots[index].assignment {
             Some(assignment) => assignment.needs.clone(),
-            None => Needs::of_import(has_agents),
+            None => Needs::of_import(self.elsewhere()),
         }
     }
 
@@ -104,20 +105,30 @@ impl Supervisor {
         if needs.place == Where::Local {
             return Err("waits for a place: every place on this machine is taken".into());
         }
-        let deployment = self.slots[index].assignment.as_ref().map(|assignment| &*assignment.deployment);
-        let chosen = self.agents.choose(needs, deployment);
-        chosen.map(Some).map_err(|why| format!("waits for a place: {why}"))
+        self.choose(index, needs).map(Some).map_err(|why| {
+            let of_ray = if needs.fit_engine(RAY) { self.ray_waits_for(self.slots[index].names().0) } else { None };
+            format!("{WAITS_FOR_A_PLACE}{}", of_ray.unwrap_or(why))
+        })
+    }
+
+    /// A place at an agent. A place in a Ray cluster is only for those for whom it was asked for.
+    pub(super) fn choose(&self, index: usize, needs: &Needs) -> Result<At, String> {
+        let deployment = self.slots[index].names().0;
+        let is_for = |agent: &str| self.ray.as_ref().is_some_and(|cluster| cluster.places.is_for(agent, deployment));
+        self.agents.choose(needs, deployment, is_for)
     }
 
     fn address(&self, at: Option<&At>) -> String {
         let Some(at) = at else { return self.registry.address().into() };
-        let advertised = self.state.options.workers_advertise.as_deref();
+        let is_of_people = self.agents.engine(&at.agent).is_empty();
+        let advertised = self.state.options.workers_advertise.as_deref().filter(|_| is_of_people);
         advertised.or(self.agents.dialled(&at.agent)).unwrap_or_default().to_owned()
     }
 
-    /// Whether agents may join.
-    pub(super) fn has_agents(&self) -> bool {
-        !self.state.options.workers_listen.is_empty()
+    /// Where workers may run apart from this machine.
+    pub(super) fn elsewhere(&self) -> Elsewhere {
+        let options = &self.state.options;
+        Elsewhere { agents: !options.workers_listen.is_empty(), ray: options.ray_address.is_some() }
     }
 
     /// How many workers may be started until the next tick. A thousand interpreters that start at once read the same files. A worker

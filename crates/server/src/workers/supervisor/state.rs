@@ -10,6 +10,7 @@ use crate::workers::backends::agents::Agents;
 use crate::workers::backends::backend::Backend;
 use crate::workers::backends::inline::Inline;
 use crate::workers::backends::process::{Printing, Processes, RemoteOutput};
+use crate::workers::backends::ray::cluster::{Cluster, arrived};
 use crate::workers::backends::returning::Returning;
 use crate::workers::engines::Engines;
 use crate::workers::placement::elastic::Elastic;
@@ -54,6 +55,8 @@ pub struct Supervisor {
     pub(super) events_tx: mpsc::UnboundedSender<WorkerEvent>,
     pub(super) backend: Box<dyn Backend>,
     pub(super) agents: Agents,
+    /// The Ray cluster in which workers run, if there is one.
+    pub(super) ray: Option<Cluster>,
     /// Workers that come back and are in no slot yet.
     pub(super) returning: Returning,
     /// What workers of other machines print; `None` if there can be none.
@@ -92,10 +95,15 @@ impl Supervisor {
         };
         let log = settings.worker_log();
         let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))?;
-        if let Some(ports) = ports {
+        let name = || supervisor.registry.name();
+        let ray = Cluster::start(&supervisor.state.options, &supervisor.settings.python, name);
+        supervisor.ray = ray.map_err(|error| Fatal::new(format!("no provider of Ray: {error}")))?;
+        if ports.is_some() || supervisor.ray.is_some() {
             let output = RemoteOutput::start(log).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
             supervisor.output = Some(output);
-            supervisor.registry.open(ports);
+        }
+        if let Some(ports) = ports {
+            supervisor.registry.open(ports, "");
         }
         Ok(supervisor)
     }
@@ -128,6 +136,7 @@ impl Supervisor {
             events_tx,
             backend,
             agents: Agents::default(),
+            ray: None,
             returning: Returning::default(),
             output: None,
             starts_left: 0,
@@ -163,6 +172,7 @@ impl Supervisor {
             tokio::select! {
                 _ = tick.tick() => self.tick()?,
                 Some(event) = self.events.recv() => self.handle(event)?,
+                arrived = arrived(&mut self.ray) => self.cluster(arrived)?,
                 fatal = self.engines.failed() => return Err(fatal),
                 _ = stop.wait_for(|&stop| stop != Stop::No) => return Ok(()),
             }
@@ -180,7 +190,7 @@ impl Supervisor {
             }
         }
         let all_gone = async {
-            // Nobody reports the end of a worker that is away with its agent; both end with their lease.
+            // No agent reports the end of a worker that is away with its machine; both end with their lease.
             let is_seen = |slot: &Slot| slot.at.as_ref().is_none_or(|at| self.agents.is_there(&at.agent));
             while self.slots.iter().any(|slot| slot.is_running && is_seen(slot)) {
                 if let Some(index) = self.events.recv().await.and_then(|event| self.ended(&event)) {
@@ -194,5 +204,8 @@ impl Supervisor {
         }
         let running = (0..self.slots.len()).filter(|&index| self.slots[index].is_running);
         running.for_each(|index| self.kill(index, false));
+        if let Some(cluster) = self.ray.take() {
+            cluster.provider.end().await;
+        }
     }
 }

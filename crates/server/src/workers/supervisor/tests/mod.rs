@@ -120,6 +120,7 @@ async fn rig() -> Rig {
     supervisor.event(0, Event::Ready).unwrap();
     supervisor.publish();
     assert!(matches!(told.try_recv().unwrap(), Inbound::Up(WORKER, _)));
+    assert!(matches!(told.try_recv().unwrap(), Inbound::Placed(WORKER, 0, false)));
     assert!(supervisor.state.readiness().ready);
     Rig { supervisor, backend, told, _worker: worker, _folder: folder }
 }

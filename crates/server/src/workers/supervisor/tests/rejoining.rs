@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const BACK: ReplicaId = ReplicaId(7);
 
-fn manifest(options: serde_json::Value) -> Manifest {
+fn manifest(options: &serde_json::Value) -> Manifest {
     let text = json!({ "kind": "text", "arrays": [], "schema": true });
     let deployment =
         crate::open_inference::tests::manifest(text.clone(), text, json!({ "name": "a", "options": options }));
@@ -32,7 +32,7 @@ async fn remote() -> Rig {
     let target = Target { target: "a.py".into(), overrides: json!({}), workers: 1, shares: 1 };
     let settings = Arc::get_mut(&mut rig.supervisor.settings).expect("the supervisor alone has the settings");
     settings.targets.push(target);
-    rig.supervisor.manifests.push(Some(manifest(json!({}))));
+    rig.supervisor.manifests.push(Some(manifest(&json!({}))));
     rig.supervisor.slots[0].life.placed(true);
     rig.supervisor.slots[0].at = Some(At::unknown("h"));
     rig
@@ -65,7 +65,7 @@ fn ends(received: &mut UnboundedReceiver<Segments>) -> bool {
 #[tokio::test]
 async fn a_worker_that_is_back_before_the_loss_of_its_link_is_noticed_is_the_same_replica() {
     let mut rig = remote().await;
-    let mut link = rig.comes_back("w1", &manifest(json!({})));
+    let mut link = rig.comes_back("w1", &manifest(&json!({})));
     assert!(matches!(rig.told.try_recv().unwrap(), Inbound::Lost(WORKER, Loss::Away)));
     assert!(matches!(rig.told.try_recv().unwrap(), Inbound::Up(BACK, _)));
     assert!(rig.supervisor.state.readiness().ready);
@@ -79,7 +79,7 @@ async fn a_worker_that_is_back_before_the_loss_of_its_link_is_noticed_is_the_sam
 async fn a_worker_that_was_asked_to_end_does_not_come_back() {
     let mut rig = remote().await;
     rig.supervisor.event(0, jitney_core::supervisor::event::Event::Leave).unwrap();
-    let mut link = rig.comes_back("w1", &manifest(json!({})));
+    let mut link = rig.comes_back("w1", &manifest(&json!({})));
     assert!(ends(&mut link));
     assert!(!std::iter::from_fn(|| rig.told.try_recv().ok()).any(|told| matches!(told, Inbound::Up(..))));
 }
@@ -87,7 +87,7 @@ async fn a_worker_that_was_asked_to_end_does_not_come_back() {
 #[tokio::test]
 async fn a_worker_whose_slot_another_one_has_is_ended() {
     let mut rig = remote().await;
-    let mut link = rig.comes_back("w9", &manifest(json!({})));
+    let mut link = rig.comes_back("w9", &manifest(&json!({})));
     assert!(ends(&mut link) && rig.told.try_recv().is_err());
     assert_eq!(rig.supervisor.slots[0].worker, WORKER);
 }
@@ -101,10 +101,10 @@ async fn a_worker_of_an_earlier_front_takes_the_slot_of_one_that_still_loads_unl
     rig.supervisor.slots.begin(0, ReplicaId(2), "w2".into(), 1, None);
     rig.supervisor.slots[0].life.tick(later);
     assert!(rig.supervisor.slots[0].life.is_starting());
-    let mut other = rig.comes_back("w1", &manifest(json!({ "max_batch_size": 7 })));
+    let mut other = rig.comes_back("w1", &manifest(&json!({ "max_batch_size": 7 })));
     assert!(ends(&mut other) && rig.supervisor.slots[0].life.is_starting());
     rig.backend.take();
-    let mut link = rig.comes_back("w1", &manifest(json!({})));
+    let mut link = rig.comes_back("w1", &manifest(&json!({})));
     assert_eq!(rig.backend.take(), [super::Asked::Kill(ReplicaId(2))]);
     assert!(rig.supervisor.slots[0].life.is_up() && !ends(&mut link));
     let last = std::iter::from_fn(|| rig.told.try_recv().ok()).last();

@@ -18,7 +18,7 @@ pub(crate) struct RemoteOutput {
 /// What is to be written next.
 #[derive(Debug)]
 enum Said {
-    /// A worker begins: its name, its target, its machine.
+    /// A worker begins: its name, its target or its replica, its machine.
     Begin(String, String, String),
     /// It printed lines.
     Lines(String, Stream, String),
@@ -34,9 +34,9 @@ impl RemoteOutput {
         Ok(RemoteOutput { waiting, dropped: 0 })
     }
 
-    /// A worker begins that imports this target on this machine.
-    pub(crate) fn begin(&mut self, id: &str, target: &str, host: &str) {
-        self.send(Said::Begin(id.to_owned(), target.to_owned(), host.to_owned()));
+    /// A worker begins on this machine; `who` is its target, or its replica.
+    pub(crate) fn begin(&mut self, id: &str, who: &str, host: &str) {
+        self.send(Said::Begin(id.to_owned(), who.to_owned(), host.to_owned()));
     }
 
     /// It printed these lines.

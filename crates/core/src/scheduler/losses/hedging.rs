@@ -11,6 +11,7 @@ impl<P: Payload> Scheduler<P> {
     pub fn doubt(&mut self, id: ReplicaId, copies: bool) {
         self.has_news = true;
         self.replicas.set_doubtful(id, true);
+        self.open_sets.set_doubtful(id, true);
         for batch in self.batches.values_mut().filter(|batch| batch.replica == id) {
             batch.was_doubtful = true;
         }
@@ -33,6 +34,7 @@ impl<P: Payload> Scheduler<P> {
     pub fn trust(&mut self, id: ReplicaId) {
         self.has_news = true;
         self.replicas.set_doubtful(id, false);
+        self.open_sets.set_doubtful(id, false);
         for (item, batch) in self.held_by(id) {
             let waits = |stage| !matches!(stage, Stage::Batch(_));
             if self.entries.get(&item).is_some_and(|entry| waits(entry.stage) && entry.copies.contains(&batch)) {
@@ -53,13 +55,13 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// Whether further replicas have an item.
-    pub(super) fn has_copies(&self, id: ItemId) -> bool {
+    pub(in crate::scheduler) fn has_copies(&self, id: ItemId) -> bool {
         self.entries.get(&id).is_some_and(|entry| !entry.copies.is_empty())
     }
 
     /// A batch has an item no longer, and has not answered it. Whether that needs nothing more: another replica that is heard has
     /// the item, or it waits for one.
-    pub(super) fn goes_on(&mut self, batch: BatchId, id: ItemId) -> bool {
+    pub(in crate::scheduler) fn goes_on(&mut self, batch: BatchId, id: ItemId) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         if let Some(place) = entry.copies.iter().position(|&copy| copy == batch) {
             entry.copies.remove(place);
@@ -84,7 +86,7 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// All further replicas that have an item drop it. If one of them is lost first, the item may be why.
-    pub(super) fn drop_copies(&mut self, id: ItemId) {
+    pub(in crate::scheduler) fn drop_copies(&mut self, id: ItemId) {
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| !entry.copies.is_empty()) else { return };
         let copies = std::mem::take(&mut entry.copies);
         let departed = entry.departed();
