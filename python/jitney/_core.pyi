@@ -304,7 +304,7 @@ class Asks:
     """True: a model of the server calls."""
 
     def __new__(cls, link: Link, welcome: str, items: Callable[[], tuple[Sequence[int], Batch | None]]) -> Asks:
-        """Make the calls for the items, and of the batch, that `items` names at each call; `welcome` is JSON of the front."""
+        """Make the calls. `items` returns for which items, and their batch; `welcome` is JSON of the front."""
 
     def manifests(self) -> str:
         """Return the manifests of these deployments by name, as JSON."""

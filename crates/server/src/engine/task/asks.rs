@@ -142,7 +142,7 @@ impl Asks {
     pub(super) fn open(&mut self, replica: ReplicaId, number: u64, items: usize, parents: &[ItemId]) -> bool {
         for &id in parents {
             if self.parents.get(&id).is_some_and(|parent| parent.replica != replica) {
-                // Another worker gave the item back: nobody waits there for what it asked.
+                // Another worker gave the item back: its asks there have no use.
                 self.parent_ended(id);
             }
         }

@@ -23,9 +23,9 @@ use std::sync::{Mutex, MutexGuard};
 
 const REPLICA: ReplicaId = ReplicaId(1);
 
-/// What the sessions were told.
+/// What the sessions got.
 #[derive(Debug, Default)]
-struct Told {
+struct Seen {
     terms: Vec<AskTerms>,
     refused: Vec<Outcome>,
     withdrawn: Vec<u64>,
@@ -34,11 +34,17 @@ struct Told {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Notes(Arc<Mutex<Told>>);
+struct Notes(Arc<Mutex<Seen>>);
 
 impl Notes {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().unwrap()
+    }
+
+    /// Asks that were carried out, and asks that were cancelled.
+    fn counts(&self) -> (usize, usize) {
+        let seen = self.seen();
+        (seen.terms.len(), seen.withdrawn.len())
     }
 }
 
@@ -57,12 +63,12 @@ struct Session(Notes);
 
 impl AskSession for Session {
     fn ask(&mut self, _: &Frame, _: &[u8], terms: AskTerms) -> Result<(), FrameError> {
-        self.0.told().terms.push(terms);
+        self.0.seen().terms.push(terms);
         Ok(())
     }
 
     fn refuse(&mut self, _: &[u8], failure: Failure) -> Result<(), FrameError> {
-        self.0.told().refused.push(failure.outcome);
+        self.0.seen().refused.push(failure.outcome);
         Ok(())
     }
 
@@ -71,17 +77,17 @@ impl AskSession for Session {
     }
 
     fn withdraw(&mut self, number: u64) {
-        self.0.told().withdrawn.push(number);
+        self.0.seen().withdrawn.push(number);
     }
 
     fn is_open(&self, number: u64) -> bool {
-        self.0.told().open.contains(&number)
+        self.0.seen().open.contains(&number)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.0.told().ended += 1;
+        self.0.seen().ended += 1;
     }
 }
 
@@ -155,9 +161,9 @@ fn an_ask_for_a_batch_ends_with_its_last_item_also_if_others_had_ended_before() 
     rig.decide(Time(1));
     drop(rig.engine.cancel(first));
     rig.ask(Time(2), REPLICA, 7, &[first, second, second]);
-    assert_eq!((rig.notes.told().terms.len(), rig.notes.told().withdrawn.len()), (1, 0));
+    assert_eq!(rig.notes.counts(), (1, 0));
     drop(rig.engine.cancel(second));
-    assert_eq!(rig.notes.told().withdrawn, [7]);
+    assert_eq!(rig.notes.seen().withdrawn, [7]);
 }
 
 #[test]
@@ -171,7 +177,7 @@ fn an_ask_says_whether_a_part_moves_the_deadline_of_the_item_behind_it() {
         rig.ask(Time(1), REPLICA, number, parents);
     }
     let may_stream = |terms: &AskTerms| terms.inherited.as_ref().map(|(inherited, _)| inherited.asked.may_stream);
-    let found: Vec<_> = rig.notes.told().terms.iter().map(may_stream).collect();
+    let found: Vec<_> = rig.notes.seen().terms.iter().map(may_stream).collect();
     assert_eq!(found, [Some(false), Some(true), Some(true)]);
 }
 
@@ -183,16 +189,16 @@ fn what_a_lost_worker_asked_ends_before_its_link_does_and_it_asks_nothing_more()
     rig.decide(Time(1));
     rig.ask(Time(1), REPLICA, 7, &[item]);
     rig.engine.receive(Time(2), Inbound::Lost(REPLICA, Loss::Away));
-    assert_eq!(rig.notes.told().ended, 1);
+    assert_eq!(rig.notes.seen().ended, 1);
     rig.ask(Time(3), REPLICA, 8, &[item]);
-    assert_eq!((rig.notes.told().terms.len(), &rig.notes.told().refused[..]), (1, &[Outcome::Cancelled][..]));
+    assert_eq!(rig.notes.seen().refused, [Outcome::Cancelled]);
     let other = ReplicaId(2);
     rig.up(other);
     rig.decide(Time(3));
     rig.ask(Time(4), other, 7, &[item]);
     rig.engine.receive(Time(5), Inbound::Batch(REPLICA, BatchEvent::Disconnected));
     drop(rig.engine.cancel(item));
-    assert_eq!((rig.notes.told().terms.len(), &rig.notes.told().withdrawn[..]), (2, &[7][..]));
+    assert_eq!(rig.notes.counts(), (2, 1));
 }
 
 #[test]
@@ -215,10 +221,10 @@ fn a_batch_does_not_hang_while_what_it_asked_is_open() {
     let at = |seconds: u64| Time(0) + Duration::from_secs(seconds);
     rig.decide(at(0));
     rig.ask(at(1), REPLICA, 7, &[item]);
-    rig.notes.told().open.push(7);
+    rig.notes.seen().open.push(7);
     (1..=20).for_each(|second| rig.decide(at(second)));
     assert!(rig.reports.try_recv().is_err());
-    rig.notes.told().open.clear();
+    rig.notes.seen().open.clear();
     (21..=23).for_each(|second| rig.decide(at(second)));
     assert!(rig.reports.try_recv().is_err(), "it has as long as after a part");
     (24..=26).for_each(|second| rig.decide(at(second)));
