@@ -79,6 +79,9 @@ class Link:
     def paused(self) -> list[int]:
         """Return the ids of the items of which no further part is to be made: their clients do not read."""
 
+    def asking(self) -> list[int]:
+        """Return the ids of the items for which the model asked something that has no answer yet."""
+
     def changes(self) -> int:
         """Return a number that grows with each message that may change what is to be computed."""
 
@@ -237,6 +240,9 @@ class Starting:
 class Engine:
     """An engine in threads of this process, with its workers."""
 
+    is_of_worker: bool
+    """False: a program calls."""
+
     def __new__(cls, settings: str) -> Engine:
         """Start it; `settings` is JSON as for `serve`. RuntimeError if it cannot be started at all."""
 
@@ -268,6 +274,9 @@ class Engine:
 class Remote:
     """A connection to a server's `listen_programs`, dialled again with back-off whenever it is lost."""
 
+    is_of_worker: bool
+    """False: a program calls."""
+
     def metrics(self) -> None:
         """They are the server's."""
 
@@ -291,8 +300,11 @@ class Remote:
 class Asks:
     """The other deployments of the server, as the model of a worker calls them over the link of the worker."""
 
-    def __new__(cls, link: Link, welcome: str, parents: Callable[[], Sequence[int]]) -> Asks:
-        """Make the calls for the items that `parents` names at each call; `welcome` is JSON of the front."""
+    is_of_worker: bool
+    """True: a model of the server calls."""
+
+    def __new__(cls, link: Link, welcome: str, items: Callable[[], tuple[Sequence[int], Batch | None]]) -> Asks:
+        """Make the calls. `items` returns for which items, and their batch; `welcome` is JSON of the front."""
 
     def manifests(self) -> str:
         """Return the manifests of these deployments by name, as JSON."""
@@ -305,6 +317,9 @@ class Asks:
 
     def metrics(self) -> None:
         """They are the server's."""
+
+    def mailbox(self, event_loop: object) -> Mailbox:
+        """Make the mailbox of an event loop."""
 
     def hold(self) -> None:
         """Let calls wait from now on until `flush`."""

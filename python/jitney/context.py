@@ -100,9 +100,10 @@ def request_id() -> str | None:
     return (found.pop() or None) if len(found) == 1 else None
 
 
-def items() -> Sequence[int]:
-    """Return the ids of the items that the caller computes; none outside of `predict`."""
-    return (_own.get() or _running)[0]
+def items() -> "tuple[Sequence[int], Batch | None]":
+    """Return the ids of the items that the caller computes, and their batch; none outside of `predict`."""
+    ids, batch, _ = _own.get() or _running
+    return ids, batch
 
 
 def cpu_threads() -> int:

@@ -204,6 +204,8 @@ class FakeLink:
         """Of each frame of items that joined: the batch and the index of each item that ended with it."""
         self.joined = 0
         self._results: list[FakeResults] = []
+        self.asking_items: list[int] = []
+        """Items whose model waits for what it asked."""
         self.stopped: list[int] = []
         """Items that are paused."""
         self.on_wait: Callable[[], None] = self.stopped.clear
@@ -220,6 +222,9 @@ class FakeLink:
 
     def paused(self) -> list[int]:
         return list(self.stopped)
+
+    def asking(self) -> list[int]:
+        return list(self.asking_items)
 
     def changes(self) -> int:
         if self.stopped != self._stopped_before:

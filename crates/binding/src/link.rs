@@ -101,6 +101,11 @@ impl Link {
         self.link.paused().into_iter().map(|id| id.0).collect()
     }
 
+    /// The ids of the items for which the model asked something that has no answer yet.
+    fn asking(&self) -> Vec<u64> {
+        self.link.asking().into_iter().map(|id| id.0).collect()
+    }
+
     fn changes(&self) -> u64 {
         self.link.changes()
     }

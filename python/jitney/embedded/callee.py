@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """What models are called through: the engine in this process, or the connection to another one."""
 
+    is_of_worker: bool
+    """Whether a model of the server calls, over the link of its worker."""
+
     def entrance(self, name: str) -> "_core.Entrance | None":
         """Return the way in to a deployment; None if there is none of this name."""
         ...
@@ -31,6 +34,22 @@ class Engine(Protocol):
         ...
 
 
+class AskingEngine(Engine, Protocol):
+    """What the models of a worker call others through."""
+
+    def mailbox(self, event_loop: object) -> "_core.Mailbox":
+        """Make the mailbox of an event loop."""
+        ...
+
+    def hold(self) -> None:
+        """Let calls wait from now on until `flush`."""
+        ...
+
+    def flush(self) -> None:
+        """Send the calls that wait, in one write."""
+        ...
+
+
 class Callee:
     """One deployment: how its items are written and its answers read. Async and synchronous models share it."""
 
@@ -40,8 +59,6 @@ class Callee:
             raise EngineFailed(f"{name} takes no more calls: its engine has ended")
         self.name: Final = name
         self.engine: Final = engine
-        self._is_asked: Final = hasattr(engine, "flush")
-        """Whether a model of the server calls, over the link of its worker."""
         self.entrance: Final = entrance
         self.takes_images: Final[bool] = manifest["input"]["kind"] == "image"
         self.write: Final[Write] = writer(manifest["input"])
@@ -74,7 +91,7 @@ class Callee:
     def error(self, failed: Any) -> Exception:
         """Return the exception of a failed item."""
         error = exception(failed)
-        if self._is_asked:
+        if self.engine.is_of_worker:
             error.asked = self.name
         # An engine that failed answers like one that shuts down.
         if isinstance(error, (InternalError, Draining)) and (why := self.engine.failure()) is not None:

@@ -17,10 +17,10 @@ class LoopMailboxes:
     A loop owns its mailbox and drops it when the loop is closed; here are weak references only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, new: "Callable[[asyncio.AbstractEventLoop], _core.Mailbox]" = native.mailbox) -> None:
         # The loop that called last and its mailbox, as one value: loops of other threads change it too.
         self._last: tuple[asyncio.AbstractEventLoop | None, Callable[[], _core.Mailbox | None]] = (None, _nothing)
-        self._new: Callable[[asyncio.AbstractEventLoop], _core.Mailbox] = native.mailbox
+        self._new = new
         self._known: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_core.Mailbox]] = WeakKeyDictionary()
 
     def mailbox(self) -> "_core.Mailbox":

@@ -63,6 +63,8 @@ class Entrance:
 class PythonEngine:
     """Stands for `_core.Engine` and `_core.Remote`."""
 
+    is_of_worker: bool = False
+
     def __init__(self, entrances: Mapping[str, Entrance], manifests: Mapping[str, Any]) -> None:
         self._entrances: Final = entrances
         self._manifests: Final = json.dumps(manifests)
@@ -102,6 +104,8 @@ class PythonEngine:
 class UsedModels(PythonEngine):
     """Stands for `_core.Asks`: the models that another one uses."""
 
+    is_of_worker = True
+
     def hold(self) -> None:
         """Do nothing: calls leave at once."""
 
@@ -109,9 +113,9 @@ class UsedModels(PythonEngine):
         """Do nothing: no call waits."""
 
     @staticmethod
-    def mailbox(loop: asyncio.AbstractEventLoop) -> "PythonMailbox":
-        """Return the mailbox of an event loop."""
-        return PythonMailbox(loop)
+    def mailbox(event_loop: Any) -> Any:
+        """Make the mailbox of an event loop."""
+        return PythonMailbox(event_loop)
 
 
 class PythonMailbox:

@@ -108,9 +108,9 @@ class Assignment:
     device: str | None
     cpu_threads: int
     most_items: int | None = None
+    """More of the first example do not fit into a batch, by what they cost."""
     calls: dict[str, Any] | None = None
     """What it must know of the deployments that it uses."""
-    """More of the first example do not fit into a batch, by what they cost."""
 
 
 def main() -> int:

@@ -147,6 +147,36 @@ def test_an_item_that_says_nothing_for_too_long_fails_alone(capsys: pytest.Captu
     assert "batch_timeout_s" in capsys.readouterr().err
 
 
+class Looked(FakeBatch):
+    """Counts how often the loop looks whether its items are wanted."""
+
+    looks = 0
+
+    def wanted(self) -> list[bool]:
+        self.looks += 1
+        return super().wanted()
+
+
+def test_an_item_that_waits_for_what_it_asked_does_not_hang() -> None:
+    batch, clock = Looked(1, ["asks"]), Clock()
+    front = Front(batch)
+    front.asking_items = list(batch.ids)
+
+    async def predict(item: str) -> str:
+        try:
+            for _ in range(5):
+                clock.now += 2
+                seen = batch.looks
+                while batch.looks == seen:
+                    await asyncio.sleep(0.001)
+            return item
+        finally:
+            front.end()
+
+    tasks(make(predict, front, batched=False), front, batch_timeout_s=3, clock=clock).run()
+    assert (clock.now, front.outcomes[1][0].reason) == (10, "ok")
+
+
 def test_a_task_that_does_not_end_when_it_is_cancelled_breaks_the_worker() -> None:
     front, clock = Front(Stubborn(1, ["stubborn"])), Clock()
 

@@ -1,6 +1,7 @@
 //! The calls that the model of this worker makes, as Python sees them.
 
 use super::engine::{Entrance, Parents};
+use super::mailbox::Mailbox;
 use crate::link::Link;
 use jitney_server::clients::client::asks::WorkerCalls;
 use pyo3::exceptions::PyValueError;
@@ -16,11 +17,15 @@ pub(crate) struct Asks {
 
 #[pymethods]
 impl Asks {
+    #[classattr]
+    #[pyo3(name = "is_of_worker")]
+    const IS_OF_WORKER: bool = true;
+
     #[new]
-    fn new(link: &Link, welcome: &str, parents: Py<PyAny>) -> PyResult<Asks> {
+    fn new(link: &Link, welcome: &str, items: Py<PyAny>) -> PyResult<Asks> {
         let asks = WorkerCalls::new(&link.link, welcome);
         let asks = asks.map_err(|error| PyValueError::new_err(format!("welcome: {error}")))?;
-        Ok(Asks { parents: Arc::new(Parents { asks: Arc::new(asks), ids: parents }) })
+        Ok(Asks { parents: Arc::new(Parents { asks: Arc::new(asks), items }) })
     }
 
     fn manifests(&self) -> String {
@@ -41,6 +46,12 @@ impl Asks {
     #[allow(clippy::unused_self, reason = "the same as an engine's, which has some")]
     fn metrics(&self) -> Option<String> {
         None
+    }
+
+    /// The mailbox of an event loop.
+    #[allow(clippy::unused_self, reason = "the models of tests make others")]
+    fn mailbox(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<Mailbox> {
+        Mailbox::new(event_loop)
     }
 
     /// Calls wait from now on until `flush`.

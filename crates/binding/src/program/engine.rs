@@ -5,6 +5,7 @@ use super::reply::{Calling, forked, lock, to_python};
 use super::stream::Stream;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::{GivenTerms, answer, length, terms, wait};
+use crate::batch::Batch;
 use jitney_core::config::manifest::DeploymentManifest;
 use jitney_core::request::ItemId;
 use jitney_server::base::fatal::Doing;
@@ -12,7 +13,7 @@ use jitney_server::clients::client::asks::WorkerCalls;
 use jitney_server::clients::client::calls::Address;
 use jitney_server::clients::client::entrance::RemoteEntrance;
 use jitney_server::clients::client::remote;
-use jitney_server::engine::program_values::Terms;
+use jitney_server::engine::program_values::{ParentItems, Terms};
 use jitney_server::run::embed::{Embedded, LocalEntrance};
 use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -75,6 +76,10 @@ impl Engine {
 
 #[pymethods]
 impl Engine {
+    #[classattr]
+    #[pyo3(name = "is_of_worker")]
+    const IS_OF_WORKER: bool = false;
+
     #[new]
     fn new(py: Python<'_>, settings: &str) -> PyResult<Engine> {
         let mut settings: Settings =
@@ -148,6 +153,10 @@ impl Drop for Remote {
 
 #[pymethods]
 impl Remote {
+    #[classattr]
+    #[pyo3(name = "is_of_worker")]
+    const IS_OF_WORKER: bool = false;
+
     #[new]
     fn new(address: String, key: Option<String>) -> PyResult<Remote> {
         Ok(Remote { remote: Arc::new(remote::Remote::dial(Address { address, key })?) })
@@ -198,8 +207,8 @@ enum Way {
 #[derive(Debug)]
 pub(crate) struct Parents {
     pub(crate) asks: Arc<WorkerCalls>,
-    /// Returns the ids of the items that the caller computes.
-    pub(crate) ids: Py<PyAny>,
+    /// Returns the ids of the items that the caller computes, and their batch.
+    pub(crate) items: Py<PyAny>,
 }
 
 impl Way {
@@ -207,8 +216,10 @@ impl Way {
     fn terms(&self, py: Python<'_>, given: GivenTerms<'_>) -> PyResult<Terms> {
         let terms = terms(given)?;
         let Way::Asks(_, parents) = self else { return Ok(terms) };
-        let ids: Vec<u64> = parents.ids.bind(py).call0()?.extract()?;
-        Ok(Terms { parents: ids.into_iter().map(ItemId).collect(), ..terms })
+        let items = parents.items.bind(py).call0()?;
+        let (ids, batch): (Vec<u64>, Option<PyRef<'_, Batch>>) = items.extract()?;
+        let link = batch.map(|batch| batch.delivered.link);
+        Ok(Terms { parents: ParentItems { items: ids.into_iter().map(ItemId).collect(), link }, ..terms })
     }
 
     /// The link on which a thread waits for its answer.

@@ -154,7 +154,7 @@ impl Mailbox {
 #[pymethods]
 impl Mailbox {
     #[new]
-    fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Mailbox> {
+    pub(crate) fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Mailbox> {
         let (reader, writer) = std::io::pipe()?;
         let create_future = event_loop.getattr("create_future")?.unbind();
         let notes = Arc::new(Notes { numbers: Mutex::default(), reader, writer });

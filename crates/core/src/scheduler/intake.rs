@@ -40,7 +40,7 @@ impl<P: Payload> Scheduler<P> {
     /// Admits a request of one item, or gives it back with the reason.
     pub fn submit(&mut self, now: Time, item: NewItem<P>) -> Result<(), (P, Refusal)> {
         let &NewItem { ref group, priority, cost, bytes, timeout, .. } = &item;
-        let asked = item.payload.asked_since().is_some();
+        let asked = item.payload.asked().is_some();
         match self.admit(now, &RequestTerms { group, priority, cost, bytes, timeout, continues: false, asked }) {
             Ok(()) => self.enter(now, item),
             Err(refusal) => Err((item.payload, refusal)),
@@ -159,7 +159,8 @@ impl<P: Payload> Scheduler<P> {
         };
         let deadline = now + item.timeout.unwrap_or(self.rules.request_timeout);
         let due = self.rules.target.map_or(deadline, |target| deadline.min(now + target));
-        let since = item.payload.asked_since().map_or(now, |since| since.min(now));
+        let asked = item.payload.asked();
+        let since = asked.map_or(now, |asked| asked.since.min(now));
         let waiting = Waiting {
             // What is done for a request that came earlier is not passed by what came later.
             rank: rank(since, item.priority, self.rules.boost),
@@ -186,7 +187,7 @@ impl<P: Payload> Scheduler<P> {
             bytes: item.bytes,
             deadline,
             since,
-            may_stream: item.timeout.is_none(),
+            may_stream: item.timeout.is_none() || asked.is_some_and(|asked| asked.may_stream),
             launched: None,
             batch_size: 0,
             history,

@@ -32,8 +32,8 @@ pub trait Payload {
         true
     }
 
-    /// When the request arrived for which a model of this server asks; `None` of an item of a client.
-    fn asked_since(&self) -> Option<Time> {
+    /// What it has of the requests for which a model of this server asks; `None` of an item of a client.
+    fn asked(&self) -> Option<Asked> {
         None
     }
 
@@ -42,6 +42,16 @@ pub trait Payload {
 
     /// It waits no longer: the silent worker that has it is heard again.
     fn waits_no_longer(&mut self) {}
+}
+
+/// What an item has of the requests behind it, because a model of this server asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// When the oldest of these requests arrived.
+    pub since: Time,
+    /// Its time-out is what these requests have left, and the first part of an answer may give them more: so it moves the
+    /// deadline of this item too.
+    pub may_stream: bool,
 }
 
 /// An item that asks to enter.
@@ -123,7 +133,7 @@ pub(super) struct Entry<P> {
     pub(super) deadline: Time,
     /// When the request arrived for which it is computed: before it entered, if a model asks.
     pub(super) since: Time,
-    /// The first part of its answer moves its deadline: its client gave no time-out, and no part has come.
+    /// The first part of its answer moves its deadline: no client gave a time-out, and no part has come.
     pub(super) may_stream: bool,
     pub(super) launched: Option<Time>,
     pub(super) batch_size: u32,

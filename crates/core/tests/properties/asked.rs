@@ -5,16 +5,17 @@ use jitney_core::config::rules::Rules;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::Action;
-use jitney_core::scheduler::item::{NewItem, Payload};
+use jitney_core::scheduler::item::{Asked, NewItem, Payload};
 use jitney_core::scheduler::state::Scheduler;
 use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
+use std::time::Duration;
 
-/// When the request behind it arrived, if a model asks.
+/// An item of a client, or one for which a model asks.
 #[derive(Debug)]
-struct Asked(Option<Time>);
+struct Input(Option<Asked>);
 
-impl Payload for Asked {
+impl Payload for Input {
     type Input = ();
 
     fn input(&self) -> &() {
@@ -25,12 +26,12 @@ impl Payload for Asked {
         0
     }
 
-    fn asked_since(&self) -> Option<Time> {
+    fn asked(&self) -> Option<Asked> {
         self.0
     }
 }
 
-fn item(id: u64, since: Option<u64>) -> NewItem<Asked> {
+fn item(id: u64, since: Option<u64>) -> NewItem<Input> {
     NewItem {
         id: ItemId(id),
         group: GroupKey::default(),
@@ -38,17 +39,17 @@ fn item(id: u64, since: Option<u64>) -> NewItem<Asked> {
         bytes: 10,
         priority: Priority::Normal,
         timeout: None,
-        payload: Asked(since.map(Time)),
+        payload: Input(since.map(|since| Asked { since: Time(since), may_stream: false })),
     }
 }
 
-fn scheduler(tweak: impl FnOnce(&mut DeploymentOptions)) -> Scheduler<Asked> {
+fn scheduler(tweak: impl FnOnce(&mut DeploymentOptions)) -> Scheduler<Input> {
     let mut options = DeploymentOptions { max_batch_size: 1, policy: "eager".into(), ..DeploymentOptions::for_test() };
     tweak(&mut options);
     Scheduler::new(Rules::new(&options).expect("valid options"))
 }
 
-fn launched(scheduler: &mut Scheduler<Asked>, now: Time) -> Vec<u64> {
+fn launched(scheduler: &mut Scheduler<Input>, now: Time) -> Vec<u64> {
     let mut found = Vec::new();
     while let Some(action) = scheduler.poll(now) {
         if let Action::Launch(launch) = action {
@@ -58,7 +59,7 @@ fn launched(scheduler: &mut Scheduler<Asked>, now: Time) -> Vec<u64> {
     found
 }
 
-fn refusal(scheduler: &mut Scheduler<Asked>, now: Time, item: NewItem<Asked>) -> Option<Outcome> {
+fn refusal(scheduler: &mut Scheduler<Input>, now: Time, item: NewItem<Input>) -> Option<Outcome> {
     scheduler.submit(now, item).err().map(|(_, refusal)| refusal.outcome)
 }
 
@@ -114,4 +115,24 @@ fn what_is_asked_has_the_latest_deadline_and_the_oldest_request_of_its_parents()
     assert!(scheduler.cancel(ItemId(1)).is_some());
     assert_eq!(scheduler.parent_terms(ReplicaId(1), &both).map(|terms| terms.since), Some(Time(8)));
     assert_eq!(scheduler.parent_terms(ReplicaId(1), &[ItemId(1)]), None, "it has ended");
+}
+
+#[test]
+fn the_first_part_moves_the_deadline_of_an_asked_item_if_it_may_move_that_of_the_item_behind_it() {
+    for may_stream in [false, true] {
+        let mut scheduler = scheduler(|options| {
+            options.request_timeout_s = 10.0;
+            options.stream_timeout_s = 100.0;
+        });
+        let payload = Input(Some(Asked { since: Time(0), may_stream }));
+        let timeout = Some(Duration::from_secs(10));
+        assert!(scheduler.submit(Time(0), NewItem { timeout, payload, ..item(1, None) }).is_ok());
+        scheduler.replica_up(Time(0), ReplicaId(1), ReplicaClass::default());
+        assert_eq!(launched(&mut scheduler, Time(0)), [1]);
+        let batch = scheduler.batch_of(ReplicaId(1), ItemId(1)).expect("it was launched");
+        scheduler.part_sent(Time(1), batch, ItemId(1));
+        let terms = scheduler.parent_terms(ReplicaId(1), &[ItemId(1)]).expect("it is computed");
+        let seconds = if may_stream { 100 } else { 10 };
+        assert_eq!(terms.deadline, Time(0) + Duration::from_secs(seconds));
+    }
 }

@@ -77,8 +77,8 @@ fn encode(caller: Caller, id: u64, deployment: &str, items: Vec<Parts>, terms: &
     if caller == Caller::Worker {
         prefix.extend_from_slice(&id.to_le_bytes());
         prefix.extend_from_slice(&(items.len() as u32).to_le_bytes());
-        prefix.extend_from_slice(&(terms.parents.len() as u32).to_le_bytes());
-        terms.parents.iter().for_each(|parent| prefix.extend_from_slice(&parent.0.to_le_bytes()));
+        prefix.extend_from_slice(&(terms.parents.items.len() as u32).to_le_bytes());
+        terms.parents.items.iter().for_each(|parent| prefix.extend_from_slice(&parent.0.to_le_bytes()));
     }
     prefix.push(Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8);
     put_text(&mut prefix, deployment);

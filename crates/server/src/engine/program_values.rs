@@ -25,8 +25,8 @@ use jitney_core::config::manifest::{DeploymentManifest, InputKind};
 use jitney_core::config::options::ServerOptions;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority};
+use jitney_core::scheduler::item::Asked;
 use jitney_core::tables::outcome::Outcome;
-use jitney_core::time::Time;
 use smallvec::{SmallVec, smallvec};
 use std::future::ready;
 use std::pin::Pin;
@@ -52,16 +52,26 @@ pub struct Terms {
     /// What the logs name it by.
     pub id: CallId,
     /// Of a call that a model of this server makes: the items for which it asks. None if it asks for itself, as in its warm-up.
-    pub parents: SmallVec<[ItemId; 1]>,
+    pub parents: ParentItems,
     /// What such a call has of the requests behind these items, which only the server knows.
     pub inherited: Option<Inherited>,
+}
+
+/// The items of a worker for which its model asks.
+#[derive(Clone, Debug, Default)]
+pub struct ParentItems {
+    /// Their ids.
+    pub items: SmallVec<[ItemId; 1]>,
+    /// The number of the worker's link that they came over, if there are any. The call goes over no other link: on the next one
+    /// the same ids may be other items.
+    pub link: Option<u64>,
 }
 
 /// What a call of a model of this server has of the requests for which it is made.
 #[derive(Clone, Debug)]
 pub struct Inherited {
-    /// When the oldest of them arrived.
-    pub since: Time,
+    /// What the scheduler has to know of them.
+    pub asked: Asked,
     /// What they say in addition to their ids, if all of them say the same.
     pub further: Option<Arc<FurtherMetadata>>,
 }
@@ -72,8 +82,8 @@ pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> R
     let further = terms.inherited.as_ref().and_then(|inherited| inherited.further.clone());
     let metadata = Some(Metadata { request_id: terms.id.clone(), further });
     let (timeout, priority) = (terms.timeout, terms.priority);
-    let asked_since = terms.inherited.as_ref().map(|inherited| inherited.since);
-    Ok(Call { group, cost, timeout, priority, asked_since, metadata, ..Call::new(parts, Encoding::Msgpack) })
+    let asked = terms.inherited.as_ref().map(|inherited| inherited.asked);
+    Ok(Call { group, cost, timeout, priority, asked, metadata, ..Call::new(parts, Encoding::Msgpack) })
 }
 
 /// Runs the items of one request: an answer each, in order. Those that are not what the deployment takes fail alone.

@@ -154,6 +154,7 @@ impl Engine {
             for message in messages.drain(..) {
                 self.receive(now, message);
             }
+            self.excuse_asking(now);
             while let Some(action) = self.scheduler.poll(now) {
                 self.carry_out(now, action);
             }
@@ -171,7 +172,7 @@ impl Engine {
         match message {
             Inbound::Submit(call, reply) => {
                 self.published.demand().arrived(1);
-                if let Some(refusal) = self.asleep(call.timeout) {
+                if let Some(refusal) = self.asleep(call.timeout, call.asked.is_some()) {
                     return self.refuse(Pending { call, reply, sequence: 0 }, refusal);
                 }
                 if let Err((pending, refusal)) = self.scheduler.submit(now, new_item(call, reply, self.joins)) {
@@ -222,6 +223,7 @@ impl Engine {
             }
             Inbound::Lost(replica, loss) => {
                 self.links.remove(&replica);
+                self.asks.lost(replica);
                 self.trials.remove(&replica);
                 self.meters.replica_lost(replica);
                 self.answered.retain(|_, answered| answered.replica != replica);
@@ -269,9 +271,8 @@ impl Engine {
     fn submit_many(&mut self, now: Time, items: Vec<Submission>, continues: bool) {
         let Some((first, _)) = items.first() else { return };
         let bytes = items.iter().map(|(call, _)| call.bytes()).sum();
-        let &Call { ref group, priority, cost, timeout, asked_since, .. } = &**first;
-        let asked = asked_since.is_some();
-        let terms = RequestTerms { group, priority, cost, bytes, timeout, continues, asked };
+        let &Call { ref group, priority, cost, timeout, asked, .. } = &**first;
+        let terms = RequestTerms { group, priority, cost, bytes, timeout, continues, asked: asked.is_some() };
         let admitted = self.admit(now, &terms, items.len());
         for (call, reply) in items {
             let entered = match admitted {

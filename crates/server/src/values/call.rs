@@ -6,7 +6,7 @@ use crate::values::tensor::{Tag, TensorType};
 use bytes::Bytes;
 use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority};
-use jitney_core::time::Time;
+use jitney_core::scheduler::item::Asked;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,8 +54,8 @@ pub struct Call {
     pub timeout: Option<Duration>,
     /// Its class.
     pub priority: Priority,
-    /// When the request arrived for which a model of this server asks; `None` of an item of a client.
-    pub asked_since: Option<Time>,
+    /// What it has of the requests for which a model of this server asks; `None` of an item of a client.
+    pub asked: Option<Asked>,
     /// What its request says in addition to the values; shared by all items of the request.
     pub metadata: Option<Metadata>,
 }
@@ -73,7 +73,7 @@ impl Call {
             key: 0,
             timeout: None,
             priority: Priority::default(),
-            asked_since: None,
+            asked: None,
             metadata: None,
         }
     }

@@ -35,8 +35,8 @@ pub(crate) struct Slot {
     pub(crate) is_running: bool,
     /// When its current worker was asked for first; `None` once it is ready.
     pub(crate) asked: Option<Time>,
-    /// It ends with its worker: fewer replicas are needed.
-    pub(crate) goes: bool,
+    /// Fewer replicas are needed: the slot is removed when its worker has ended.
+    pub(crate) is_surplus: bool,
     pub(crate) link: Option<Link>,
     /// Whether this worker has connected.
     pub(crate) has_connected: bool,
@@ -78,7 +78,7 @@ impl Slot {
             cpu_threads: 0,
             is_running: false,
             asked: None,
-            goes: false,
+            is_surplus: false,
             link: None,
             has_connected: false,
             exited: None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitney.deployments.classes import deployment_of
 from jitney.deployments.composed.composition import Composed
+from jitney.embedded.callee import AskingEngine
 from jitney.embedded.handles import Models, SyncModels
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.types.uses import Use
@@ -41,11 +42,9 @@ def _name(target: str | Callable[..., Any] | Composed) -> str:
 class AskMailboxes(LoopMailboxes):
     """Mailboxes of event loops in a worker. All calls that a loop makes in one turn leave in one write."""
 
-    def __init__(self, asks: "_core.Asks") -> None:
-        super().__init__()
+    def __init__(self, asks: AskingEngine) -> None:
+        super().__init__(asks.mailbox)
         self._asks = asks
-        # Of models without a server, in tests.
-        self._new = getattr(asks, "mailbox", self._new)
         self._is_held = False
 
     def mailbox(self) -> "_core.Mailbox":

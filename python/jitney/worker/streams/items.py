@@ -27,7 +27,7 @@ class Items:
         self, codec: Codec, batch: "Batch", decoded: Decoded, results: "Results", max_answer_bytes: int
     ) -> None:
         self._codec: Final = codec
-        self._batch: Final = batch
+        self.batch: Final = batch
         self._decoded: Final = decoded
         self._ids: Final = batch.ids
         self._parts: Final = results.parts()
@@ -59,7 +59,7 @@ class Items:
 
     def unwanted(self, positions: Sequence[int]) -> list[int]:
         """Return those that have not ended and that no request waits for any more."""
-        wanted, cancelled, too_large = self._batch.wanted(), self._batch.cancelled(), self.results.too_large()
+        wanted, cancelled, too_large = self.batch.wanted(), self.batch.cancelled(), self.results.too_large()
 
         def is_unwanted(position: int) -> bool:
             index = self._decoded.indices[position]
@@ -132,7 +132,7 @@ class Items:
         if not sent:
             return
         indices = [self._decoded.indices[position] for position, _ in sent]
-        refused = dict(self._codec.write_parts([part for _, part in sent], indices, self._batch, self._parts))
+        refused = dict(self._codec.write_parts([part for _, part in sent], indices, self.batch, self._parts))
         for (position, _), index in zip(sent, indices, strict=True):
             if index in refused:
                 failed(position, refused[index])  # logs it; the codec has written the verdict
@@ -167,7 +167,7 @@ class Items:
         except InvalidOutput as error:
             self.fail(position, failed(position, error))
             return
-        for _, error in self._codec.write_answers(answers, [index], self._batch, self.results) if answers else ():
+        for _, error in self._codec.write_answers(answers, [index], self.batch, self.results) if answers else ():
             failed(position, error)
             self._close(position)
             return

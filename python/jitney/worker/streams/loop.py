@@ -208,7 +208,8 @@ class StepLoop:
             return 0
 
         def step(some: Sequence[int]) -> Sequence[Any]:
-            computing([chosen[place].items.id(chosen[place].position) for place in some])
+            ids = [chosen[place].items.id(chosen[place].position) for place in some]
+            computing(ids, chosen[some[0]].items.batch)
             try:
                 return counted(
                     self._functions.step([chosen[place].state for place in some]), len(some), "step returned"

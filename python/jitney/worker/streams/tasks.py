@@ -246,8 +246,13 @@ class TaskLoop:
                 running = all_running.get(position)
                 if running is not None and running.verdict is None:
                     running.cancel(NOT_WANTED, now)
-        for running in [one for one in self._running if now - one.news_at > self._batch_timeout_s]:
-            self._hangs(running, now)
+        silent = [one for one in self._running if now - one.news_at > self._batch_timeout_s / 4]
+        asking = frozenset(self._link.asking()) if silent else frozenset[int]()
+        for running in silent:
+            if running.verdict is None and running.joined.id(running.position) in asking:
+                running.news_at = now  # it does not hang: it waits for what it asked
+            elif now - running.news_at > self._batch_timeout_s:
+                self._hangs(running, now)
         if now - self._sent_at > _SIGN_OF_LIFE_S:
             self._flush()
         self._is_looking = bool(self._running)

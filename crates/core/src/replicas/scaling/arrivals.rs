@@ -75,7 +75,8 @@ impl Arrivals {
             let (count, over_s) = self.count(0, over.min(seconds));
             (count - deviations * count.sqrt()).max(0.0) / over_s
         };
-        // What ended does not count any more: the mean is above what chance may have taken from the last seconds.
+        // Load that has ended does not count. So the mean is at most what the last seconds show, plus what chance may have taken
+        // from them.
         let (count, over_s) = self.count(0, FALL_OVER.min(seconds));
         let most = (count + FALL * (count + FALL).sqrt()) / over_s;
         let mean = rate((long, LONG_DEVIATIONS)).min(most);

@@ -30,7 +30,7 @@ const STARTS_OF_STAY: f64 = 4.0;
 const STAY_S: (f64, f64) = (20.0, 600.0);
 
 /// Refused items may be counted twice in the windows of the rate until this long after the last refusal.
-const HOT_FOR: Duration = Duration::from_secs(20);
+const REFUSING_FOR: Duration = Duration::from_secs(20);
 
 /// What an operator chose.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +74,8 @@ pub struct Scaling {
     /// What was needed when, largest first: what was followed by as much is forgotten.
     needs: VecDeque<(Time, u32)>,
     refused: u64,
-    /// Until then, what is counted may be what was refused before.
-    hot_until: Time,
+    /// Until then, an item that arrives may be one that was refused before.
+    refusing_until: Time,
     wanted: u32,
 }
 
@@ -88,7 +88,7 @@ impl Scaling {
             arrivals: Arrivals::default(),
             needs: VecDeque::new(),
             refused: 0,
-            hot_until: Time(0),
+            refusing_until: Time(0),
             wanted,
         }
     }
@@ -111,12 +111,12 @@ impl Scaling {
         // Clients that are refused may come again and count again. What they seem to need is only known when the replicas
         // that they need are there, so it does not hold for longer.
         if situation.refused > self.refused {
-            (self.refused, self.hot_until) = (situation.refused, now + HOT_FOR);
+            (self.refused, self.refusing_until) = (situation.refused, now + REFUSING_FOR);
         }
-        let is_hot = now < self.hot_until;
-        let stays = if is_hot { reasons.stays_s.min(reasons.start_s + STAY_S.0) } else { reasons.stays_s };
+        let is_refusing = now < self.refusing_until;
+        let stays = if is_refusing { reasons.stays_s.min(reasons.start_s + STAY_S.0) } else { reasons.stays_s };
         let until = now + Duration::from_secs_f64(stays);
-        // What ends no later and is no more does not matter any more.
+        // A need that is not larger and does not end later than the new one is dropped.
         self.needs.retain(|&(ends, need)| ends > now && (need > reasons.needed || ends > until));
         self.needs.push_back((until, reasons.needed));
         let most = self.needs.iter().map(|&(_, need)| need).max().unwrap_or(0);

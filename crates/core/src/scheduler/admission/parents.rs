@@ -14,6 +14,8 @@ pub struct ParentTerms {
     pub since: Time,
     /// The class.
     pub priority: Priority,
+    /// The first part of an answer moves the deadline of one of them.
+    pub may_stream: bool,
 }
 
 impl<P: Payload> Scheduler<P> {
@@ -24,11 +26,13 @@ impl<P: Payload> Scheduler<P> {
             deadline: entry.deadline,
             since: entry.since,
             priority: entry.waiting.priority,
+            may_stream: entry.may_stream,
         });
         terms.reduce(|one, other| ParentTerms {
             deadline: one.deadline.max(other.deadline),
             since: one.since.min(other.since),
             priority: one.priority.min(other.priority),
+            may_stream: one.may_stream || other.may_stream,
         })
     }
 }

@@ -10,6 +10,7 @@ use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::Frame;
 use crate::link::worker::answers::AnswerListener;
 use crate::link::worker::link::WorkerLink;
+use jitney_core::request::ItemId;
 use rustc_hash::FxHashSet;
 use std::io;
 use std::sync::Arc;
@@ -20,8 +21,7 @@ use tokio::sync::Semaphore;
 #[derive(Debug)]
 pub struct WorkerCalls {
     shared: Arc<Shared>,
-    writer: Arc<LinkWriter>,
-    link: WorkerLink,
+    lines: Lines,
 }
 
 impl WorkerCalls {
@@ -30,13 +30,11 @@ impl WorkerCalls {
         let welcome: Welcome = serde_json::from_str(welcome)?;
         let address = Address { address: "the other end of this worker's link".into(), key: None };
         let shared = Arc::new(Shared::new(address, Caller::Worker));
-        let writer = Arc::new(LinkWriter::new(link.clone()));
-        let answered =
-            Answered { shared: shared.clone(), writer: writer.clone(), places: welcome.max_requests as usize };
-        answered.open();
+        let lines = Lines { link: link.clone(), places: welcome.max_requests as usize };
+        shared.calls().line = Some(lines.line(link.number()));
         shared.standing.send_replace(Standing::Connected(Arc::new(welcome)));
-        link.listen(answered);
-        Ok(WorkerCalls { shared, writer, link: link.clone() })
+        link.listen(Answered { shared: shared.clone(), lines: lines.clone() });
+        Ok(WorkerCalls { shared, lines })
     }
 
     /// The manifests of the deployments that may be called by name, as JSON.
@@ -51,34 +49,47 @@ impl WorkerCalls {
 
     /// Calls wait from now on until `flush`: those of one turn of an event loop leave in one write.
     pub fn hold(&self) {
-        self.writer.hold();
+        self.writer().into_iter().for_each(|writer| writer.hold());
     }
 
-    /// Sends the calls that wait.
+    /// Sends the calls that wait. They fail if the link is lost: then calls may be made again once the next one is there.
     pub fn flush(&self) {
-        if !self.writer.flush() {
-            self.shared.lose();
+        let Some(writer) = self.writer() else { return };
+        if !writer.flush() {
+            let is_this = |line: &Line| line.link_writer().is_some_and(|present| Arc::ptr_eq(present, &writer));
+            self.shared.replace(is_this, self.lines.line(writer.number()));
         }
+    }
+
+    fn writer(&self) -> Option<Arc<LinkWriter>> {
+        self.shared.calls().line.as_ref()?.link_writer().cloned()
     }
 
     /// Receives answers until `is_done`, or until the given instant, which it may miss by a second.
     pub fn receive_until(&self, until: Instant, is_done: impl Fn() -> bool) {
-        self.link.receive_until(until, is_done);
+        self.lines.link.receive_until(until, is_done);
     }
 }
 
-#[derive(Clone)]
-struct Answered {
-    shared: Arc<Shared>,
-    writer: Arc<LinkWriter>,
+/// Makes a line for each link that the worker has, one after the other.
+#[derive(Clone, Debug)]
+struct Lines {
+    link: WorkerLink,
+    /// Calls that may be open at once.
     places: usize,
 }
 
-impl Answered {
-    fn open(&self) {
-        let (places, outgoing) = (Arc::new(Semaphore::new(self.places)), Outgoing::Link(self.writer.clone()));
-        self.shared.calls().line = Some(Line { outgoing, places, changed: FxHashSet::default() });
+impl Lines {
+    /// The line of the link with this number. Until that link is there, calls over it fail.
+    fn line(&self, number: u64) -> Line {
+        let outgoing = Outgoing::Link(Arc::new(LinkWriter::new(&self.link, number)));
+        Line { outgoing, places: Arc::new(Semaphore::new(self.places)), changed: FxHashSet::default() }
     }
+}
+
+struct Answered {
+    shared: Arc<Shared>,
+    lines: Lines,
 }
 
 impl AnswerListener for Answered {
@@ -87,12 +98,21 @@ impl AnswerListener for Answered {
         self.shared.answered(id, entries, frame.kind == Kind::Answered)
     }
 
-    fn lost(&self) {
+    fn lost(&self, next: Option<u64>) {
+        let (shared, lines) = (self.shared.clone(), self.lines.clone());
         // The thread that noticed it may be one that sends a call, and holds the lock of the calls.
-        let answered = self.clone();
         std::thread::spawn(move || {
-            answered.shared.lose();
-            answered.open();
+            let Some(next) = next else { return shared.lose() };
+            // This thread may be late, and that of a later loss may have been here.
+            let is_before = |line: &Line| line.link_writer().is_some_and(|writer| writer.number() < next);
+            shared.replace(is_before, lines.line(next));
         });
     }
+
+    fn asking(&self) -> Vec<ItemId> {
+        self.shared.asking()
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,16 +2,19 @@
 
 use crate::clients::call_frame::Caller;
 use crate::clients::client::incoming::Incoming;
-use crate::clients::client::outgoing::Outgoing;
+use crate::clients::client::outgoing::{LinkWriter, Outgoing};
 use crate::clients::gathering::Gathering;
 use crate::clients::greeting::Welcome;
 use crate::clients::part_frames;
+use crate::engine::program_values::ParentItems;
 use crate::link::frame::header::{FrameError, Segments, small_frame};
 use crate::link::frame::kind::Kind;
 use crate::link::results_frame::ItemResult;
 use crate::values::answer::{Answer, Failure};
+use jitney_core::request::ItemId;
 use jitney_core::tables::outcome::Outcome;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -68,6 +71,13 @@ pub(super) struct Line {
     pub(super) places: Arc<Semaphore>,
     /// Deployments that take or return something else than at first.
     pub(super) changed: FxHashSet<String>,
+}
+
+impl Line {
+    /// What writes to the link of this worker, if this is a line of one.
+    pub(super) fn link_writer(&self) -> Option<&Arc<LinkWriter>> {
+        if let Outgoing::Link(writer) = &self.outgoing { Some(writer) } else { None }
+    }
 }
 
 /// A place among the requests of one connection.
@@ -129,8 +139,21 @@ impl AwaitedAnswer {
 #[derive(Debug)]
 struct PendingCall {
     answer: AwaitedAnswer,
+    /// The items of this worker for which it was made.
+    parents: SmallVec<[ItemId; 1]>,
     /// When it is not waited for any longer; `None` if the deployment decides.
     end: Option<Instant>,
+}
+
+/// A call that is to be sent.
+#[derive(Debug)]
+pub(super) struct OutgoingCall<'a> {
+    pub(super) id: u64,
+    pub(super) deployment: &'a str,
+    /// The items of this worker for which it is made.
+    pub(super) parents: SmallVec<[ItemId; 1]>,
+    /// When it is not waited for any longer; `None` if the deployment decides.
+    pub(super) end: Option<Instant>,
 }
 
 /// What became of a call that was to be sent.
@@ -170,22 +193,22 @@ impl Shared {
         }
     }
 
-    /// Waits for a place among the requests of the connection; `None` if there is none, or it is lost.
-    pub(super) async fn place(&self) -> Option<Place> {
-        let places = self.calls().line.as_ref()?.places.clone();
+    /// Waits for a place among the requests of the connection; `None` if there is none, if it is lost, or if it is not the link
+    /// of these items.
+    pub(super) async fn place(&self, parents: &ParentItems) -> Option<Place> {
+        let places = self.calls().line.as_ref().filter(|line| line.outgoing.is_of(parents))?.places.clone();
         Some(Place { permit: places.acquire_owned().await.ok()? })
     }
 
     /// Sends the frame of a request over the connection that its place is of. `awaited` is called if it can be sent.
     pub(super) fn send(
         &self,
-        id: u64,
-        deployment: &str,
-        end: Option<Instant>,
+        call: OutgoingCall<'_>,
         place: &Place,
         frame: Segments,
         awaited: impl FnOnce() -> Option<AwaitedAnswer>,
     ) -> Sent {
+        let OutgoingCall { id, deployment, parents, end } = call;
         let mut calls = self.calls();
         let Some(line) = &calls.line else { return Sent::NoLine };
         if !place.is_of(line) {
@@ -195,7 +218,7 @@ impl Shared {
             return Sent::Changed;
         }
         let Some(answer) = awaited().filter(|_| line.outgoing.send(frame)) else { return Sent::NoLine };
-        calls.in_flight.insert(id, PendingCall { answer, end });
+        calls.in_flight.insert(id, PendingCall { answer, parents, end });
         Sent::Waits
     }
 
@@ -233,6 +256,25 @@ impl Shared {
     /// The connection is lost: calls in flight fail, and calls that wait for a place too.
     pub(super) fn lose(&self) {
         let lost = std::mem::take(&mut *self.calls());
+        self.fail(lost);
+    }
+
+    /// If `is_meant` holds for the connection that there is, it is lost, and `next` is there in its place.
+    pub(super) fn replace(&self, is_meant: impl FnOnce(&Line) -> bool, next: Line) {
+        let mut calls = self.calls();
+        if calls.line.as_ref().is_some_and(is_meant) {
+            let lost = std::mem::replace(&mut *calls, Calls { line: Some(next), ..Calls::default() });
+            drop(calls);
+            self.fail(lost);
+        }
+    }
+
+    /// The items for which calls were made that have no answer yet.
+    pub(super) fn asking(&self) -> Vec<ItemId> {
+        self.calls().in_flight.values().flat_map(|call| call.parents.iter().copied()).collect()
+    }
+
+    fn fail(&self, lost: Calls) {
         lost.line.iter().for_each(|line| line.places.close());
         for waiting in lost.in_flight.into_values() {
             let detail = format!("the server at {} was lost while it had this call", self.address.address);

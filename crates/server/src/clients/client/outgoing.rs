@@ -1,5 +1,6 @@
 //! Where the frames of calls leave: the queue of a connection, or the link of a worker.
 
+use crate::engine::program_values::ParentItems;
 use crate::link::frame::header::Segments;
 use crate::link::worker::link::WorkerLink;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,14 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
+    /// Whether calls for these items may go this way.
+    pub(super) fn is_of(&self, parents: &ParentItems) -> bool {
+        match self {
+            Outgoing::Queue(_) => true,
+            Outgoing::Link(writer) => parents.link.is_none_or(|link| link == writer.number()),
+        }
+    }
+
     /// Sends a frame; false if the connection has ended.
     pub(super) fn send(&self, frame: Segments) -> bool {
         match self {
@@ -24,7 +33,7 @@ impl Outgoing {
     }
 }
 
-/// Writes frames to a worker's link: each at once, or all that an event loop has made in one turn together.
+/// Writes frames to one link of a worker, and to none that follows: each at once, or all that an event loop has made in one turn together.
 #[derive(Debug)]
 pub(crate) struct LinkWriter {
     link: WorkerLink,
@@ -39,8 +48,14 @@ struct Waiting {
 }
 
 impl LinkWriter {
-    pub(super) fn new(link: WorkerLink) -> LinkWriter {
-        LinkWriter { link, waiting: Mutex::default() }
+    /// To the link with this number.
+    pub(super) fn new(link: &WorkerLink, number: u64) -> LinkWriter {
+        LinkWriter { link: link.over(number), waiting: Mutex::default() }
+    }
+
+    /// The number of its link.
+    pub(super) fn number(&self) -> u64 {
+        self.link.number()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {

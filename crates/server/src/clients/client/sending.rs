@@ -2,7 +2,7 @@
 
 use crate::clients::answer_frames::until_written;
 use crate::clients::call_frame;
-use crate::clients::client::calls::{AwaitedAnswer, LATE, Place, Sent, Shared, Standing};
+use crate::clients::client::calls::{AwaitedAnswer, LATE, OutgoingCall, Place, Sent, Shared, Standing};
 use crate::clients::greeting::Welcome;
 use crate::engine::program_values::{Parts, Terms};
 use crate::link::frame::header::Segments;
@@ -31,7 +31,7 @@ pub(super) async fn send(
     let began = Instant::now();
     let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();
     loop {
-        let place = Arc::new(shared.place().await.ok_or_else(|| shared.lost())?);
+        let place = Arc::new(shared.place(&terms.parents).await.ok_or_else(|| shared.lost())?);
         let timeout = terms.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         if timeout.is_some_and(|left| left.is_zero()) {
             let detail = "the deadline passed before the server had a place for this call among those of the program";
@@ -45,7 +45,8 @@ pub(super) async fn send(
         // A call that is given up before it was written keeps its place until then: large ones would pile up.
         let frame = until_written(frame, place.clone());
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout)?.checked_add(LATE));
-        match shared.send(id, deployment, end, &place, frame, &mut awaited) {
+        let call = OutgoingCall { id, deployment, parents: terms.parents.items.clone(), end };
+        match shared.send(call, &place, frame, &mut awaited) {
             Sent::Waits => return Ok(SentCall { id, shared, _place: place }),
             // The place is of a connection that was lost meanwhile: the new one has its own places.
             Sent::OtherLine => {}

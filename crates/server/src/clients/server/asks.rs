@@ -135,9 +135,11 @@ impl AskSession for CallsOfWorker {
         let mut request = call_frame::read_request(table, &frame.payload, max_items)?;
         let AskTerms { inherited, timeout } = terms;
         let given = &mut request.terms;
+        let has_own_timeout = given.timeout.is_some();
         given.timeout = given.timeout.into_iter().chain(timeout).min();
         let is_asked = inherited.is_some();
-        if let Some((inherited, priority)) = inherited {
+        if let Some((mut inherited, priority)) = inherited {
+            inherited.asked.may_stream &= !has_own_timeout;
             (given.inherited, given.priority) = (Some(inherited), priority);
         }
         let Ok(permit) = self.places.clone().try_acquire_owned() else {

@@ -1,8 +1,8 @@
 //! The engine's part in what models ask other deployments: an ask has the terms of the items for which it is made.
 
 use crate::engine::program_values::Inherited;
-use crate::engine::task::Engine;
 use crate::engine::task::asks::{AskTerms, Asks, MOST_PER_PARENT};
+use crate::engine::task::{BEAT, Engine};
 use crate::link::frame::header::{FrameError, Segments};
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::Frame;
@@ -10,6 +10,7 @@ use crate::link::frame::table::TableReader;
 use crate::values::answer::Failure;
 use crate::values::metadata::FurtherMetadata;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
+use jitney_core::scheduler::item::Asked;
 use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
 use smallvec::SmallVec;
@@ -43,13 +44,18 @@ impl Engine {
     }
 
     fn ask(&mut self, now: Time, replica: ReplicaId, frame: &Frame) -> Result<(), FrameError> {
-        let AskHead { parents, number, items, rest } = read_head(&frame.table)?;
+        let AskHead { mut parents, number, items, rest } = read_head(&frame.table)?;
+        let is_up = self.links.contains_key(&replica);
         let terms = if parents.is_empty() {
             // A model that loads waits for those that it uses.
-            let is_loading = !self.links.contains_key(&replica);
-            let inherited = is_loading.then_some((Inherited { since: now, further: None }, Priority::Normal));
-            Ok(AskTerms { inherited, timeout: is_loading.then_some(LOADS_WITHIN) })
+            let asked = Asked { since: now, may_stream: false };
+            let inherited = (!is_up).then_some((Inherited { asked, further: None }, Priority::Normal));
+            Ok(AskTerms { inherited, timeout: (!is_up).then_some(LOADS_WITHIN) })
         } else {
+            // Of a batch, some may have ended. Those of a lost worker are computed by others, although it may not know that.
+            parents.retain(|id| is_up && self.scheduler.replica_of(*id) == Some(replica));
+            parents.sort_unstable();
+            parents.dedup();
             self.inherit(now, replica, &parents).ok_or_else(|| {
                 Failure::new(Outcome::Cancelled, "no request waits any more for the items for which the model asks")
             })
@@ -80,8 +86,19 @@ impl Engine {
     fn inherit(&mut self, now: Time, replica: ReplicaId, parents: &[ItemId]) -> Option<AskTerms> {
         let terms = self.scheduler.parent_terms(replica, parents)?;
         let further = self.common_metadata(now, parents);
-        let inherited = Some((Inherited { since: terms.since, further }, terms.priority));
+        let asked = Asked { since: terms.since, may_stream: terms.may_stream };
+        let inherited = Some((Inherited { asked, further }, terms.priority));
         Some(AskTerms { inherited, timeout: Some(terms.deadline - now) })
+    }
+
+    /// Batches whose models wait for what they asked do not hang.
+    pub(super) fn excuse_asking(&mut self, now: Time) {
+        let every = BEAT.min(self.batch_timeout / 4);
+        for (replica, id) in self.asks.sweep(now, every) {
+            if let Some(batch) = self.scheduler.batch_of(replica, id) {
+                self.scheduler.progressed(now, batch);
+            }
+        }
     }
 
     /// What the requests of these items say in addition to their ids, if they all say the same.
@@ -114,3 +131,6 @@ fn read_head(table: &[u8]) -> Result<AskHead<'_>, FrameError> {
     let parents = (0..count).map(|_| table.u64().map(ItemId)).collect::<Result<_, _>>()?;
     Ok(AskHead { parents, number, items, rest: table.0 })
 }
+
+#[cfg(test)]
+mod tests;

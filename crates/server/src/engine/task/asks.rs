@@ -5,6 +5,7 @@ use crate::link::frame::header::{FrameError, Segments};
 use crate::link::frame::reader::Frame;
 use crate::values::answer::Failure;
 use jitney_core::request::{ItemId, Priority, ReplicaId};
+use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::fmt::Debug;
@@ -40,7 +41,7 @@ pub(crate) trait AskSession: Send + Debug {
     /// Cancels the ask of this number, if it has not ended.
     fn withdraw(&mut self, number: u64);
 
-    /// Whether the ask of this number has not ended.
+    /// Whether this ask has not ended.
     fn is_open(&self, number: u64) -> bool;
 }
 
@@ -77,10 +78,15 @@ type Allowed = (Arc<dyn Asking>, Arc<[String]>);
 pub(crate) struct Asks {
     asking: Option<Allowed>,
     pub(super) sessions: FxHashMap<ReplicaId, Box<dyn AskSession>>,
+    /// Each item is with the worker that computes it now.
     parents: FxHashMap<ItemId, Parent>,
-    /// Of asks for several items: how many of these have not ended.
-    shared: FxHashMap<(ReplicaId, u64), usize>,
+    /// Of asks for several items that may be open: how many of these items have not ended.
+    shared: Shared,
+    /// When the asks that have ended were forgotten last.
+    swept: Time,
 }
+
+type Shared = FxHashMap<(ReplicaId, u64), usize>;
 
 impl Asks {
     /// Asks that call these deployments.
@@ -131,15 +137,22 @@ impl Asks {
         }
     }
 
-    /// Notes an ask of so many items for these parents; false if one of them would have too many open.
+    /// Notes an ask of so many items for these parents, which this worker computes, each named once; false if one of them would
+    /// have too many open.
     pub(super) fn open(&mut self, replica: ReplicaId, number: u64, items: usize, parents: &[ItemId]) -> bool {
+        for &id in parents {
+            if self.parents.get(&id).is_some_and(|parent| parent.replica != replica) {
+                // Another worker gave the item back: its asks there have no use.
+                self.parent_ended(id);
+            }
+        }
         let Some(session) = self.sessions.get(&replica) else { return false };
         // What is asked for many items is shared by them.
         let items = items.div_ceil(parents.len().max(1));
         for id in parents {
             let Some(parent) = self.parents.get_mut(id) else { continue };
             if parent.asks.len() >= parent.most || parent.items() + items > MOST_PER_PARENT {
-                parent.asks.retain(|ask| session.is_open(ask.number));
+                parent.forget_ended(&**session, &mut self.shared);
                 parent.most = ASKS_KEPT.max(parent.asks.len() * 2);
             }
             if parent.items() + items > MOST_PER_PARENT {
@@ -158,9 +171,35 @@ impl Asks {
         }
         true
     }
+
+    /// The items for which asks are open, and their workers. Asks that have ended are forgotten. Nothing if that was done less
+    /// than `every` ago.
+    pub(super) fn sweep(&mut self, now: Time, every: Duration) -> Vec<(ReplicaId, ItemId)> {
+        if self.parents.is_empty() || now - self.swept < every {
+            return Vec::new();
+        }
+        self.swept = now;
+        self.parents.retain(|_, parent| {
+            let session = self.sessions.get(&parent.replica);
+            session.into_iter().for_each(|session| parent.forget_ended(&**session, &mut self.shared));
+            !parent.asks.is_empty()
+        });
+        self.parents.iter().map(|(&id, parent)| (parent.replica, id)).collect()
+    }
 }
 
 impl Parent {
+    /// Forgets the asks that have ended. They end with no item any more.
+    fn forget_ended(&mut self, session: &dyn AskSession, shared: &mut Shared) {
+        self.asks.retain(|ask| {
+            let is_open = session.is_open(ask.number);
+            if !is_open {
+                shared.remove(&(self.replica, ask.number));
+            }
+            is_open
+        });
+    }
+
     fn items(&self) -> usize {
         self.asks.iter().map(|ask| ask.items).sum()
     }
@@ -233,6 +272,48 @@ mod tests {
             assert!(asks.open(REPLICA, number, 1, &[ItemId(4)]));
         }
         assert!(asks.parents[&ItemId(4)].asks.len() <= ASKS_KEPT);
+    }
+
+    #[test]
+    fn asks_that_have_ended_leave_nothing_however_many_items_share_them() {
+        let (mut asks, withdrawn) = asks(vec![100]);
+        let batch: Vec<ItemId> = (0..64).map(ItemId).collect();
+        for number in 1..=64 {
+            assert!(asks.open(REPLICA, number, 64, &batch));
+        }
+        assert!(asks.open(REPLICA, 100, 64, &batch));
+        assert!(asks.shared.len() <= ASKS_KEPT + 1, "{} asks are kept in mind, one is open", asks.shared.len());
+        let (first, others) = batch.split_first().unwrap();
+        others.iter().for_each(|&id| asks.parent_ended(id));
+        assert!(!withdrawn.lock().unwrap().contains(&100), "an item waits for it");
+        asks.parent_ended(*first);
+        assert!(withdrawn.lock().unwrap().contains(&100));
+        assert!(asks.parents.is_empty() && asks.shared.is_empty());
+    }
+
+    #[test]
+    fn a_sweep_names_the_items_that_wait_and_forgets_what_has_ended() {
+        let (mut asks, _) = asks(vec![2]);
+        assert!(asks.open(REPLICA, 1, 1, &[ItemId(1), ItemId(3)]));
+        assert!(asks.open(REPLICA, 2, 1, &[ItemId(2)]));
+        let second = Duration::from_secs(1);
+        assert_eq!(asks.sweep(Time(0) + second, second), [(REPLICA, ItemId(2))]);
+        assert_eq!((asks.parents.len(), asks.shared.len()), (1, 0));
+        assert_eq!(asks.sweep(Time(1) + second, second), [], "not again so soon");
+    }
+
+    #[test]
+    fn an_item_that_another_worker_computes_now_has_only_what_it_asked_there() {
+        let (mut asks, withdrawn) = asks(vec![7]);
+        let (other, session) = (ReplicaId(2), Noted { open: vec![7], ..Noted::default() });
+        let withdrawn_there = session.withdrawn.clone();
+        asks.sessions.insert(other, Box::new(session));
+        assert!(asks.open(REPLICA, 7, 1, &[ItemId(1)]));
+        assert!(asks.open(other, 7, 1, &[ItemId(1)]));
+        assert_eq!(*withdrawn.lock().unwrap(), [7]);
+        asks.lost(REPLICA);
+        asks.parent_ended(ItemId(1));
+        assert_eq!(*withdrawn_there.lock().unwrap(), [7]);
     }
 
     #[test]

@@ -13,10 +13,12 @@ use std::time::Duration;
 const MOST_REPLICAS_SHOWN: usize = 64;
 
 impl Engine {
-    /// Why a request cannot wait until the deployment, which has no replica because it was not used, has one.
-    pub(super) fn asleep(&self, timeout: Option<Duration>) -> Option<Refusal> {
+    /// Why a request cannot wait until the deployment, which has no replica because it was not used, has one. What a model asks
+    /// was admitted before: it waits for as long as the requests behind it.
+    pub(super) fn asleep(&self, timeout: Option<Duration>, is_asked: bool) -> Option<Refusal> {
         let ready_in = self.published.demand().ready_in().filter(|_| self.scheduler.replicas() == 0)?;
-        let patience = timeout.unwrap_or(self.patience).min(self.patience);
+        let most = if is_asked { Duration::MAX } else { self.patience };
+        let patience = timeout.map_or(most, |timeout| timeout.min(most));
         (ready_in > patience).then(|| Refusal::after(Outcome::ScaledToZero, Some(ready_in), ready_in))
     }
 
@@ -24,7 +26,7 @@ impl Engine {
     pub(super) fn admit(&mut self, now: Time, terms: &RequestTerms, items: usize) -> Result<(), Refusal> {
         if !terms.continues {
             self.published.demand().arrived(items);
-            if let Some(refusal) = self.asleep(terms.timeout) {
+            if let Some(refusal) = self.asleep(terms.timeout, terms.asked) {
                 return Err(refusal);
             }
         }

@@ -7,9 +7,8 @@ use crate::values::answer::{Failure, StreamEnd};
 use crate::values::call::{Call, Part};
 use crate::values::chunks::Chunks;
 use jitney_core::queue::group_key::GroupKey;
-use jitney_core::scheduler::item::{NewItem, Payload};
+use jitney_core::scheduler::item::{Asked, NewItem, Payload};
 use jitney_core::tables::outcome::Outcome;
-use jitney_core::time::Time;
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::OnceLock;
@@ -141,8 +140,8 @@ impl Payload for Pending {
         self.sequence == 0
     }
 
-    fn asked_since(&self) -> Option<Time> {
-        self.call.asked_since
+    fn asked(&self) -> Option<Asked> {
+        self.call.asked
     }
 
     fn waits_again(&mut self) {

@@ -82,10 +82,16 @@ impl WorkerLink {
     /// front has given the batch to another worker, and a new front has other batches with the same ids.
     #[must_use]
     pub fn of(&self, delivered: &Delivered) -> WorkerLink {
-        WorkerLink { reading: self.reading.clone(), number: Some(delivered.link) }
+        self.over(delivered.link)
     }
 
-    fn number(&self) -> u64 {
+    /// A handle that sends over the link with this number.
+    pub(crate) fn over(&self, number: u64) -> WorkerLink {
+        WorkerLink { reading: self.reading.clone(), number: Some(number) }
+    }
+
+    /// The number of the link that this handle sends over.
+    pub(crate) fn number(&self) -> u64 {
         self.number.unwrap_or_else(|| self.reading.state().inbox.link)
     }
 
@@ -162,7 +168,12 @@ impl WorkerLink {
         self.reading.listen(Box::new(asking));
     }
 
-    /// Sends frames that are written already, in one write.
+    /// The items for which the model asked something that has no answer yet.
+    pub fn asking(&self) -> Vec<ItemId> {
+        self.reading.asking()
+    }
+
+    /// Sends frames that are written already, in one write; an error if the link is lost.
     pub(crate) fn send(&self, frames: &[Segments]) -> io::Result<()> {
         let pieces: Vec<&[u8]> = frames.iter().flatten().map(|piece| &piece[..]).collect();
         self.reading.write_unless_lost(self.number(), &pieces)

@@ -12,6 +12,7 @@ use crate::link::worker::inbox::Inbox;
 use crate::link::worker::lease::{Absence, Identity, Lease};
 use crate::link::worker::stream::{ByteStream, ReceivedFrame, receive, write_all_vectored};
 use bytes::Bytes;
+use jitney_core::request::ItemId;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -164,11 +165,18 @@ impl Reading {
         }
     }
 
+    /// The items for which the model asked something that has no answer yet.
+    pub(super) fn asking(&self) -> Vec<ItemId> {
+        self.asking.get().map(|asking| asking.asking()).unwrap_or_default()
+    }
+
     /// Sends over the link with this number; an error if it is lost.
     pub(super) fn write_unless_lost(&self, link: u64, pieces: &[&[u8]]) -> io::Result<()> {
-        if self.state().is_lost {
+        let state = self.state();
+        if state.is_lost || state.inbox.link != link {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
+        drop(state);
         self.write(link, pieces)
     }
 
@@ -273,7 +281,8 @@ impl Reading {
         }
         tracing::debug!("the link to the front is lost; the worker keeps its model and dials again");
         state.is_lost = true;
-        self.asking.get().into_iter().for_each(|asking| asking.lost());
+        let next = state.inbox.link;
+        self.asking.get().into_iter().for_each(|asking| asking.lost(Some(next)));
         state.stream.0 = None;
         state.absence.get_or_insert_with(Absence::begin);
         // A thread that reads or writes, or watches, returns.
@@ -330,7 +339,7 @@ impl Reading {
         if state.followers > 0 {
             self.arrived.notify_all();
         }
-        self.asking.get().into_iter().for_each(|asking| asking.lost());
+        self.asking.get().into_iter().for_each(|asking| asking.lost(None));
         let on_end = self.on_end.lock().unwrap_or_else(PoisonError::into_inner).take();
         on_end.into_iter().for_each(|on_end| on_end());
         state

@@ -16,13 +16,15 @@ pub(crate) struct Elastic {
     /// The target that its workers import.
     pub(crate) target: usize,
     pub(crate) fewest: u32,
+    /// When the number of replicas was decided last: it had none because none was needed, or the first one since then was not up.
+    pub(crate) slept: bool,
     /// When the number of replicas was decided last.
     pub(crate) decided: Time,
 }
 
 impl Elastic {
-    /// Whether it may have no replica.
-    pub(crate) fn may_sleep(&self) -> bool {
-        self.fewest == 0
+    /// Whether it sleeps, if so many replicas are up. One that is used and whose replicas were all lost does not.
+    pub(crate) fn sleeps(&self, up: usize) -> bool {
+        up == 0 && (self.slept || self.scaling.wanted() == 0)
     }
 }

@@ -84,7 +84,7 @@ impl Supervisor {
         let reason = cause.label();
         if matches!(cause, Cause::Renewed | Cause::Left) {
             let next = match cause {
-                Cause::Left if slot.goes => "fewer replicas are needed",
+                Cause::Left if slot.is_surplus => "fewer replicas are needed",
                 Cause::Left => "its machine goes away",
                 _ => "the next one imports the changed files",
             };
@@ -101,7 +101,7 @@ impl Supervisor {
             tracing::warn!(deployment, replica, reason, "{name}: worker lost ({reason}): {why}; {next}");
             slot.fail(WorkerFailure { cause, text: why, is_reported: false });
         }
-        if let Some(assignment) = slot.assignment.as_ref().filter(|_| !slot.goes) {
+        if let Some(assignment) = slot.assignment.as_ref().filter(|_| !slot.is_surplus) {
             let labels = [assignment.deployment.as_str(), cause.label()];
             self.state.telemetry.counter(metrics::WORKERS_LOST, &labels).inc();
         }

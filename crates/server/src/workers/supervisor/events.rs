@@ -206,7 +206,7 @@ impl Supervisor {
                 self.event(index, Event::Exited)?;
             }
             let slot = &self.slots[index];
-            if !slot.goes || !slot.life.is_vacant() {
+            if !slot.is_surplus || !slot.life.is_vacant() {
                 self.apply(index, |life| life.tick(now))?;
             }
         }
@@ -222,7 +222,7 @@ impl Supervisor {
         // A slot that is due for a new worker gets it now and not at the next tick. All else can wait: silence, above all,
         // must not be judged before the tick has seen whether this process ran.
         let slot = &self.slots[index];
-        if slot.life.is_vacant() && !slot.goes { self.apply(index, |life| life.tick(now)) } else { Ok(()) }
+        if slot.life.is_vacant() && !slot.is_surplus { self.apply(index, |life| life.tick(now)) } else { Ok(()) }
     }
 
     /// The files have changed: workers of the old ones end when they have finished what they hold.

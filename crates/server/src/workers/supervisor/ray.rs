@@ -83,7 +83,7 @@ impl Supervisor {
         if slot.is_running {
             return slot.at.as_ref().is_some_and(|at| self.agents.engine(&at.agent) == RAY);
         }
-        if slot.life.is_given_up() || slot.goes {
+        if slot.life.is_given_up() || slot.is_surplus {
             return false;
         }
         match self.needs(index).place {

@@ -15,7 +15,7 @@ impl Supervisor {
             let Some(replicas) = slot.assignment.as_ref().and_then(|a| deployments.get_mut(&a.deployment)) else {
                 continue;
             };
-            if slot.goes {
+            if slot.is_surplus {
                 continue; // It finishes what it has, and nothing is missing when it ends.
             }
             replicas.planned += 1;
@@ -28,7 +28,7 @@ impl Supervisor {
         }
         for (name, elastic) in &self.elastic {
             if let Some(replicas) = deployments.get_mut(name) {
-                replicas.sleeps = elastic.may_sleep() && replicas.up == 0 && replicas.failure.is_none();
+                replicas.sleeps = elastic.sleeps(replicas.up) && replicas.failure.is_none();
                 // At first one must be up, which shows that the model can be loaded.
                 let fewest = elastic.fewest as usize;
                 replicas.planned = if self.was_ready { fewest } else { fewest.max(1) };

@@ -103,7 +103,7 @@ impl Supervisor {
     /// loads.
     fn vacancy(&self, loaded: &Rejoin) -> Option<usize> {
         let is_free = |slot: &Slot| slot.life.is_vacant() && !slot.life.awaits_change() || slot.life.is_starting();
-        let fits = |slot: &Slot| slot.is_of(&loaded.deployment) && !slot.goes && is_free(slot);
+        let fits = |slot: &Slot| slot.is_of(&loaded.deployment) && !slot.is_surplus && is_free(slot);
         let candidates = self.slots.iter().enumerate().filter(|(_, slot)| fits(slot));
         let rank = |slot: &Slot| (slot.life.is_starting(), slot.names().1 != Some(loaded.replica));
         candidates.min_by_key(|(_, slot)| rank(slot)).map(|(index, _)| index)

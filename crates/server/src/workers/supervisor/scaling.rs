@@ -16,6 +16,8 @@ use jitney_core::supervisor::worker_life::WorkerLife;
 use jitney_core::tables::metrics;
 use jitney_core::time::Time;
 use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the rule is asked.
@@ -36,6 +38,7 @@ impl Supervisor {
             devices: options.devices.clone(),
             target: first.target,
             fewest: min,
+            slept: false,
             decided: Time(0),
         };
         self.elastic.insert(name.to_owned(), elastic);
@@ -59,7 +62,7 @@ impl Supervisor {
             scaled?;
         }
         for index in (0..self.slots.len()).rev() {
-            if self.slots[index].goes && self.slots[index].life.is_vacant() {
+            if self.slots[index].is_surplus && self.slots[index].life.is_vacant() {
                 let slot = self.slots.remove(index);
                 self.registry.forget(slot.worker);
             }
@@ -70,13 +73,13 @@ impl Supervisor {
     fn scale_one(&mut self, now: Time, name: &str, elastic: &mut Elastic) -> Result<(), Fatal> {
         let Some(Served { demand, .. }) = self.engines.get(name) else { return Ok(()) };
         let demand = demand.clone();
-        let stays = || self.slots.iter().filter(|slot| slot.is_of(name) && !slot.goes);
+        let stays = || self.slots.iter().filter(|slot| slot.is_of(name) && !slot.is_surplus);
         let (have, up) = (stays().count() as u32, stays().filter(|slot| slot.is_serving()).count() as u32);
         let without_place = stays().filter(|slot| slot.life.is_vacant() && slot.waits_for.is_some()).count() as u32;
         let oldest = stays().filter_map(|slot| Some(now - slot.asked?)).max();
         let start = elastic.start_time.expected(oldest);
-        let is_asleep = elastic.may_sleep() && up == 0;
-        demand.set_ready_in(is_asleep.then(|| start.saturating_sub(oldest.unwrap_or_default())));
+        elastic.slept = elastic.sleeps(up as usize);
+        demand.set_ready_in(elastic.slept.then(|| start.saturating_sub(oldest.unwrap_or_default())));
         // A first request does not wait for the second in which it is counted.
         let wakes = have == 0 && demand.is_busy();
         if now - elastic.decided < EVERY && !wakes {
@@ -101,42 +104,48 @@ impl Supervisor {
         if reasons.wanted != was {
             tracing::info!(deployment = name, "{name}: {was} -> {} replicas: {reasons}", reasons.wanted);
         }
-        for _ in have..reasons.wanted {
-            self.add_slot(name, elastic);
-        }
-        for _ in reasons.wanted..have {
-            self.remove_slot(name)?;
-        }
+        self.add_slots(name, elastic, reasons.wanted.saturating_sub(have));
+        self.remove_slots(name, have.saturating_sub(reasons.wanted))?;
         if reasons.wanted == 0 {
             demand.set_ready_in(Some(start));
         }
         Ok(())
     }
 
-    fn add_slot(&mut self, name: &str, elastic: &Elastic) {
-        let is_free = |replica: &u32| {
-            let is_it =
-                |slot: &Slot| slot.is_of(name) && slot.assignment.as_ref().is_some_and(|a| a.replica == *replica);
-            !self.slots.iter().any(is_it)
-        };
-        let replica = (0..=self.slots.len() as u32).find(is_free).unwrap_or_default();
-        let assignment = Assignment { replica, device: device(&elastic.devices, replica), ..elastic.pattern.clone() };
-        let mut slot = self.slot(elastic.target, assignment);
-        slot.life = WorkerLife::of_proven(slot.life.load_timeout(), self.settings.renews);
-        self.slots.push(slot);
+    pub(super) fn add_slots(&mut self, name: &str, elastic: &Elastic, count: u32) {
+        let replica = |slot: &Slot| slot.assignment.as_ref().map(|assignment| assignment.replica);
+        let taken: HashSet<u32> = self.slots.iter().filter(|slot| slot.is_of(name)).filter_map(replica).collect();
+        for replica in (0..).filter(|replica| !taken.contains(replica)).take(count as usize) {
+            let assignment =
+                Assignment { replica, device: device(&elastic.devices, replica), ..elastic.pattern.clone() };
+            let mut slot = self.slot(elastic.target, assignment);
+            slot.life = WorkerLife::of_proven(slot.life.load_timeout(), self.settings.renews);
+            self.slots.push(slot);
+        }
     }
 
-    /// Ends the replica that is missed least: one that has no worker, then one that still loads, then one of the machine with the
-    /// fewest workers, so that machines become free, then the youngest. It finishes the batches that it has.
-    fn remove_slot(&mut self, name: &str) -> Result<(), Fatal> {
-        let candidates = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_of(name) && !slot.goes);
+    /// Ends the replicas that are missed least: first those that have no worker, then those that still load, then those of the
+    /// machines with the fewest workers, so that machines become free, then the youngest. They finish the batches that they have.
+    pub(super) fn remove_slots(&mut self, name: &str, count: u32) -> Result<(), Fatal> {
+        if count == 0 {
+            return Ok(());
+        }
         let machine = |slot: &Slot| slot.at.as_ref().map(|at| at.agent.clone());
-        let neighbours = |slot: &Slot| self.slots.iter().filter(|other| machine(other) == machine(slot)).count();
-        let missed = |(_, slot): &(usize, &Slot)| {
-            (slot.is_serving(), !slot.life.is_vacant(), neighbours(slot), Reverse(slot.worker.0))
+        let mut workers: HashMap<Option<Arc<str>>, usize> = HashMap::new();
+        self.slots.iter().for_each(|slot| *workers.entry(machine(slot)).or_default() += 1);
+        let missed = |slot: &Slot| {
+            let neighbours = workers.get(&machine(slot)).copied();
+            (slot.is_serving(), !slot.life.is_vacant(), neighbours, Reverse(slot.worker.0))
         };
-        let Some((index, _)) = candidates.min_by_key(missed) else { return Ok(()) };
-        self.slots[index].goes = true;
-        if self.slots[index].life.is_vacant() { Ok(()) } else { self.event(index, Event::Leave) }
+        let candidates = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_of(name) && !slot.is_surplus);
+        let mut candidates: Vec<_> = candidates.map(|(index, slot)| (missed(slot), index)).collect();
+        candidates.sort_unstable();
+        for (_, index) in candidates.into_iter().take(count as usize) {
+            self.slots[index].is_surplus = true;
+            if !self.slots[index].life.is_vacant() {
+                self.event(index, Event::Leave)?;
+            }
+        }
+        Ok(())
     }
 }

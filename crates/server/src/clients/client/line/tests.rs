@@ -4,13 +4,13 @@ use super::*;
 use crate::clients::call_frame;
 use crate::clients::call_frame::Caller;
 use crate::clients::client::calls::Address;
-use crate::clients::client::calls::{AwaitedAnswer, Sent};
+use crate::clients::client::calls::{AwaitedAnswer, OutgoingCall, Sent};
 use crate::clients::client::entrance::RemoteEntrance;
 use crate::clients::client::sending::too_large;
 use crate::clients::gathering::Gathering;
 use crate::clients::part_frames;
 use crate::engine::program_values::parts::{BoxedCallParts, EndedParts};
-use crate::engine::program_values::{Parts, Terms};
+use crate::engine::program_values::{ParentItems, Parts, Terms};
 use crate::engine::reply::{PartValues, ReplyEvent};
 use crate::link::results_frame::ResultsWriter;
 use crate::values::answer::{Answer, Failure, OutputPart};
@@ -18,7 +18,7 @@ use crate::values::tensor::Tag;
 use futures_util::FutureExt;
 use jitney_core::request::{BatchId, ItemId};
 use jitney_core::tables::outcome::Outcome;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::future::poll_fn;
 use tokio::io::AsyncWriteExt;
 
@@ -201,16 +201,17 @@ async fn a_place_of_a_connection_that_was_lost_is_none_of_the_next() {
     };
     let (first, _queue) = line();
     shared.calls().line = Some(first);
-    let place = shared.place().await.unwrap();
+    let place = shared.place(&ParentItems::default()).await.unwrap();
     shared.lose();
     let (second, mut queue) = line();
     shared.calls().line = Some(second);
     let frame = small_frame(Kind::Call, b"");
     let awaited = || Some(AwaitedAnswer::Whole(tokio::sync::oneshot::channel().0, Gathering::new(1)));
-    assert!(matches!(shared.send(1, "x", None, &place, frame.clone(), awaited), Sent::OtherLine));
+    let call = || OutgoingCall { id: 1, deployment: "x", parents: SmallVec::new(), end: None };
+    assert!(matches!(shared.send(call(), &place, frame.clone(), awaited), Sent::OtherLine));
     assert!(queue.try_recv().is_err(), "nothing was sent without a place");
-    let place = shared.place().await.unwrap();
-    assert!(matches!(shared.send(1, "x", None, &place, frame, awaited), Sent::Waits));
+    let place = shared.place(&ParentItems::default()).await.unwrap();
+    assert!(matches!(shared.send(call(), &place, frame, awaited), Sent::Waits));
 }
 
 #[tokio::test]
@@ -278,7 +279,8 @@ async fn a_program_says_what_it_has_taken_of_a_stream() {
     assert!(matches!(stream.next().await, ReplyEvent::Part(_)));
     let ReplyEvent::End(answer) = stream.next().await else { panic!("no end") };
     assert_eq!(answer.outcome(), Outcome::Ok);
-    let place = tokio::time::timeout(Duration::from_secs(5), stream.program.shared.place()).await;
+    let place =
+        tokio::time::timeout(Duration::from_secs(5), stream.program.shared.place(&ParentItems::default())).await;
     assert!(place.expect("its place is free").is_some());
 }
 

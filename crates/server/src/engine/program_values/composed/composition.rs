@@ -115,7 +115,7 @@ impl CarriesOut for Composition {
 impl Inner {
     /// Refuses a request that is not to begin: too much is on its way here, or a later stage has no room.
     fn check_room(&self, items: &[Submission], continues: bool) -> Result<(), Failure> {
-        if continues || items.iter().all(|(call, _)| call.asked_since.is_some()) {
+        if continues || items.iter().all(|(call, _)| call.asked.is_some()) {
             return Ok(());
         }
         let running = self.running.len();

@@ -9,8 +9,8 @@ use crate::engine::reply::ReplyReceiver;
 use crate::values::answer::{Answer, Failure};
 use crate::values::call::Call;
 use jitney_core::config::manifest::DeploymentManifest;
+use jitney_core::scheduler::item::Asked;
 use jitney_core::time::Time;
-use smallvec::SmallVec;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -26,26 +26,26 @@ impl Entry {
     /// An item that arrives now.
     pub(super) fn new(call: Box<Call>, timeout: Duration, clock: Clock) -> Entry {
         let deadline = after(Instant::now(), call.timeout.unwrap_or(timeout));
-        let since = call.asked_since.unwrap_or_else(|| clock.now());
+        let since = call.asked.map_or_else(|| clock.now(), |asked| asked.since);
         Entry { call, since, deadline }
     }
 
     /// The call of a deployment with these values for this item. Values that a model made were admitted with the request: then
     /// they keep its place in the queue, and admission does not refuse them.
     pub(super) fn call(&self, manifest: &DeploymentManifest, parts: Parts, is_made: bool) -> Result<Call, Failure> {
-        let Call { encoding, priority, asked_since, metadata, .. } = &*self.call;
+        let Call { encoding, priority, asked, metadata, .. } = &*self.call;
         let metadata = metadata.clone();
         let (id, further) = metadata.map(|metadata| (metadata.request_id, metadata.further)).unwrap_or_default();
         let terms = Terms {
             timeout: Some(self.deadline.saturating_duration_since(Instant::now())),
             priority: *priority,
             id,
-            parents: SmallVec::new(),
-            inherited: Some(Inherited { since: self.since, further }),
+            inherited: Some(Inherited { asked: Asked { since: self.since, may_stream: false }, further }),
+            ..Terms::default()
         };
         let call = program_values::call(manifest, parts, &terms)?;
-        let asked_since = if is_made { call.asked_since } else { *asked_since };
-        Ok(Call { encoding: *encoding, asked_since, ..call })
+        let asked = if is_made { call.asked } else { *asked };
+        Ok(Call { encoding: *encoding, asked, ..call })
     }
 }
 

@@ -20,6 +20,7 @@ use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
 use jitney_core::config::manifest::Composed;
 use jitney_core::request::{ItemId, Priority};
+use jitney_core::scheduler::item::Asked;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
@@ -116,14 +117,18 @@ async fn a_later_stage_gets_the_same_bytes_the_rest_of_the_time_and_the_rank() {
     );
 
     let (inner, reply) = one(&mut first).await;
-    assert_eq!((bytes(&inner).as_ptr(), inner.asked_since, inner.timeout), (sent, None, timeout));
+    assert_eq!((bytes(&inner).as_ptr(), inner.asked, inner.timeout), (sent, None, timeout));
     tokio::time::advance(Duration::from_secs(4)).await;
     let made = Bytes::from_static(b"made");
     reply.end(answer(made.clone()));
 
     let (inner, reply) = one(&mut second).await;
     assert_eq!((bytes(&inner).as_ptr(), inner.priority), (made.as_ptr(), Priority::High), "nothing is copied");
-    assert_eq!(inner.asked_since, Some(Time(0) + Duration::from_secs(5)), "it keeps its place in the queue");
+    assert_eq!(
+        inner.asked.map(|asked| asked.since),
+        Some(Time(0) + Duration::from_secs(5)),
+        "it keeps its place in the queue"
+    );
     assert_eq!(inner.timeout, Some(Duration::from_secs(6)));
     assert_eq!(inner.metadata.as_ref().map(|metadata| metadata.request_id.text().into_owned()), Some("mine".into()));
     reply.end(answer(made));
@@ -246,7 +251,8 @@ async fn play(mut inbound: mpsc::UnboundedReceiver<Inbound>, places: usize, othe
             let computing = async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 for other in others {
-                    let inherited = Some(Inherited { since: call.asked_since.unwrap_or(Time(0)), further: None });
+                    let asked = call.asked.unwrap_or(Asked { since: Time(0), may_stream: false });
+                    let inherited = Some(Inherited { asked, further: None });
                     let terms = Terms { inherited, ..Terms::default() };
                     if let Err(failure) = program_values::run_one(other, call.parts.clone(), terms, ()).await.result {
                         return reply.end(Answer::failed(failure));

@@ -1,6 +1,7 @@
 //! What the supervisor does between a worker's fault and its end. No worker runs: the test says what happens.
 
 mod rejoining;
+mod scaling;
 
 use crate::engine::deployment::Inbound;
 use crate::engine::deployment::demand::Demand;
