@@ -106,7 +106,8 @@ mod tests {
         let (front, agent) = tokio::io::duplex(1 << 12);
         let (events, _reported) = unbounded_channel();
         let join = Join { version: "0.0.7".into(), ..Join::default() };
-        let (welcomed, joined) = tokio::join!(welcome(front, "", Clock::default(), events), Connection::join(agent, &join));
+        let (welcomed, joined) =
+            tokio::join!(welcome(front, "", Clock::default(), events), Connection::join(agent, &join));
         let Err(NotJoined::Never(why, MISCONFIGURED)) = joined else { panic!("it tries again") };
         assert!(why.contains("0.0.7") && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
         assert_eq!(welcomed.unwrap_err(), why);
