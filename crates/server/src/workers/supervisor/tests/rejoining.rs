@@ -68,6 +68,7 @@ async fn a_worker_that_is_back_before_the_loss_of_its_link_is_noticed_is_the_sam
     let mut link = rig.comes_back("w1", &manifest(&json!({})));
     assert!(matches!(rig.told.try_recv().unwrap(), Inbound::Lost(WORKER, Loss::Away)));
     assert!(matches!(rig.told.try_recv().unwrap(), Inbound::Up(BACK, _)));
+    assert!(matches!(rig.told.try_recv().unwrap(), Inbound::Placed(BACK, 0, true)));
     assert!(rig.supervisor.state.readiness().ready);
     // The end of the old link comes late, and says nothing about the new one.
     rig.supervisor.handle(WorkerEvent::LinkLost(WORKER)).unwrap();
@@ -107,6 +108,7 @@ async fn a_worker_of_an_earlier_front_takes_the_slot_of_one_that_still_loads_unl
     let mut link = rig.comes_back("w1", &manifest(&json!({})));
     assert_eq!(rig.backend.take(), [super::Asked::Kill(ReplicaId(2))]);
     assert!(rig.supervisor.slots[0].life.is_up() && !ends(&mut link));
-    let last = std::iter::from_fn(|| rig.told.try_recv().ok()).last();
-    assert!(matches!(last, Some(Inbound::Up(BACK, _))));
+    let mut told = std::iter::from_fn(|| rig.told.try_recv().ok());
+    assert!(told.any(|told| matches!(told, Inbound::Up(BACK, _))));
+    assert!(matches!(told.last(), Some(Inbound::Placed(BACK, 0, true))));
 }
