@@ -54,7 +54,7 @@ def show(fronts: "Fronts", kill_node: Callable[[], None]) -> int:
     header = "   ".join(f"{f'{one.name}: node 1':>16} {'node 2':>8} {'lost':>5}" for one in clients)
     say("8 clients ask each front; answers per second:")
     print(f"  second   {header}", flush=True)
-    second, killed_at, whole_at = 0, 0, 0
+    second, killed_at, whole_at, has_missed = 0, 0, 0, False
     while second < BEFORE_S + LONGEST_S and not (whole_at and second >= whole_at + AFTER_S):
         if second == BEFORE_S:
             say("node 2 is killed, with a replica of each front and the batches that they compute")
@@ -65,9 +65,11 @@ def show(fronts: "Fronts", kill_node: Callable[[], None]) -> int:
         seen = [one.take() for one in clients]
         columns = (f"{count['node 1']:>16} {count['node 2']:>8} {count['lost']:>5}" for count in seen)
         print(f"  {second:>6}   {'   '.join(columns)}", flush=True)
-        if killed_at and not whole_at and fronts.is_whole():
+        is_whole = fronts.is_whole()
+        has_missed |= bool(killed_at) and not is_whole
+        if has_missed and not whole_at and is_whole:
             whole_at = second
-            say(f"both fronts have two replicas again, {second - killed_at} s later")
+            say(f"`jitney serve` has two replicas again, {second - killed_at} s later")
     totals = [one.stop() for one in clients]
     asked, lost = sum(sum(total.values()) for total in totals), sum(total["lost"] for total in totals)
     say(f"{asked} requests, each answer checked against its question: {lost} lost")

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -57,6 +57,10 @@ class Cluster:
         self._agents.end()
         for server in self.servers:
             server.finish()
+
+
+Clusters = Callable[[int], Cluster]
+"""Makes a cluster of so many machines."""
 
 
 @contextmanager

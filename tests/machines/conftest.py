@@ -6,17 +6,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from namespaces import Machine, Network, why_not
+from namespaces import Machine, Machines, Network, why_not
 from wire import Wire
 
 HERE = Path(__file__).parent
 # What the tests of agents on one machine use, these use too.
 sys.path.append(str(HERE.parent / "e2e"))
 
-from cluster import Cluster, cluster_of, wants_long_tests  # noqa: E402
-
-Machines = Callable[[int], list[Machine]]
-Clusters = Callable[[int], Cluster]
+from cluster import Clusters, cluster_of, wants_long_tests  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:

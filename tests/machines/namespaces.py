@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -138,6 +138,10 @@ class Machine:
             ip("link", "del", self._port)
         with suppress(OSError):
             ip("netns", "del", self.namespace)
+
+
+Machines = Callable[[int], list[Machine]]
+"""Makes so many machines."""
 
 
 class Network:

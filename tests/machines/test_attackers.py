@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster import PORT, Traffic, assert_nobody_suspected, lost
-from conftest import Clusters
+from cluster import PORT, Clusters, Traffic, assert_nobody_suspected, lost
 
 if TYPE_CHECKING:
     from tests.e2e.agents import write_secret

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster import Cluster, Traffic, assert_nobody_suspected, loads, lost, ready
-from conftest import Clusters
+from cluster import Cluster, Clusters, Traffic, assert_nobody_suspected, loads, lost, ready
 from namespaces import Machine
 from wire import Wire
 

@@ -5,8 +5,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster import Cluster, Traffic, assert_nobody_suspected, computed_again, loads, lost, ready
-from conftest import Clusters
+from cluster import Cluster, Clusters, Traffic, assert_nobody_suspected, computed_again, loads, lost, ready
 
 if TYPE_CHECKING:
     from tests.e2e.agents import Agent

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from conftest import Machines
-from namespaces import NAMED, Machine, Network
+from namespaces import NAMED, Machine, Machines, Network
 from wire import Wire
 
 LISTEN = "import socket, sys, time; s = socket.create_server((sys.argv[1], 7000)); c, _ = s.accept(); time.sleep(600)"

@@ -28,6 +28,8 @@ struct OpenSet {
     is_reserved: bool,
     /// It gets nothing more.
     is_condemned: bool,
+    /// Its link is silent: nothing joins until something is heard.
+    is_doubtful: bool,
     /// When it last reported a step.
     reported: Option<Time>,
 }
@@ -35,7 +37,7 @@ struct OpenSet {
 impl OpenSet {
     fn takes(&self) -> bool {
         let waits = self.waits_for_step || self.waits_for_end || self.pauses_until.is_some();
-        !(waits || self.is_reserved || self.is_condemned)
+        !(waits || self.is_reserved || self.is_condemned || self.is_doubtful)
     }
 
     /// The smallest has the most room.
@@ -113,6 +115,14 @@ impl OpenSets {
         self.change(id, |set| (set.is_condemned, set.pauses_until) = (true, None));
     }
 
+    /// Nothing joins a replica while it is doubtful.
+    pub fn set_doubtful(&mut self, id: ReplicaId, is_doubtful: bool) {
+        if is_doubtful && self.reserved == Some(id) {
+            self.release();
+        }
+        self.change(id, |set| set.is_doubtful = is_doubtful);
+    }
+
     /// This process did not run for so long.
     pub fn excuse(&mut self, away: Duration) {
         for set in self.by_id.values_mut() {
@@ -176,7 +186,7 @@ impl OpenSets {
         let empty = self.room.first().filter(|&&(_, items, _)| items == 0).map(|&(.., id)| id);
         if self.reserved.is_none() || empty.is_some() {
             self.release();
-            let working = self.by_id.iter().filter(|(_, set)| !set.is_condemned);
+            let working = self.by_id.iter().filter(|(_, set)| !(set.is_condemned || set.is_doubtful));
             let fewest = || working.min_by_key(|&(&id, set)| (set.items, id)).map(|(&id, _)| id);
             let id = empty.or_else(fewest)?;
             self.reserved = Some(id);

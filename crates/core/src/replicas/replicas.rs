@@ -151,7 +151,7 @@ impl<I> Replicas<I> {
 
     /// Whether a replica is idle.
     pub fn is_idle(&self, id: ReplicaId) -> bool {
-        self.records.get(id).is_some_and(|replica| replica.turns.is_empty() && !replica.is_condemned)
+        self.records.get(id).is_some_and(|replica| replica.standing(id).idle.is_some())
     }
 
     /// Whether no replica that works is known to be faster, slower or farther away than the others.

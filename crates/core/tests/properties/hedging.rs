@@ -135,6 +135,23 @@ fn what_must_not_run_twice_runs_once() {
     }
 }
 
+#[test]
+fn nothing_joins_a_silent_replica_of_a_model_whose_items_join_one_by_one() {
+    let mut scheduler = Scheduler::new(Rules { joins: true, side_by_side: true, ..rules(8, true) });
+    [ONE, TWO].map(|id| scheduler.replica_up(Time(0), id, ReplicaClass::default()));
+    submit(&mut scheduler, Time(0), 1, true);
+    let first = launched(&mut scheduler).expect("there is room").replica;
+    let other = if first == ONE { TWO } else { ONE };
+    scheduler.doubt(other, true);
+    submit(&mut scheduler, Time(0), 2, true);
+    assert_eq!(launched(&mut scheduler).map(|launch| launch.replica), Some(first), "the other one is silent");
+    scheduler.trust(other);
+    submit(&mut scheduler, Time(0), 3, true);
+    assert_eq!(launched(&mut scheduler).map(|launch| launch.replica), Some(other), "it holds less");
+    scheduler.doubt(other, true);
+    assert!(launched(&mut scheduler).is_none(), "its item is not given to another one");
+}
+
 /// Three machines with a replica each, and clients that send an item every 2 ms. One machine falls silent after 10 s and stays so.
 /// Returns how long each item waited for its answer.
 fn silence(copies: bool) -> Vec<Duration> {

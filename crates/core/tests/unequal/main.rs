@@ -3,6 +3,7 @@
 
 mod comings;
 mod factors;
+#[expect(dead_code, reason = "the other simulations draw more kinds of numbers")]
 #[path = "../batching/random.rs"]
 mod random;
 mod scale;

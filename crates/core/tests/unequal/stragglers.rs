@@ -50,7 +50,7 @@ fn a_straggler_is_given_little_and_named_and_is_back_when_it_recovers() {
             let name = format!("{replicas} replicas, load {load}, seed {seed}");
             let mut check = |holds: bool, what: &str| {
                 if !holds {
-                    failed.push(format!("{name}: {what}"))
+                    failed.push(format!("{name}: {what}"));
                 }
             };
             check(slow[2] <= 1.5 * before[2], "p99");

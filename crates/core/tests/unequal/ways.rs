@@ -33,7 +33,7 @@ fn far_replicas_are_kept_busy_and_near_ones_are_preferred() {
             for (load, sum) in loads.zip(&mut means) {
                 let mean = |replicas: Vec<Kind>| run(&Scene::new(replicas, load, 20_000), seed).figures()[0];
                 let (mixed, near) = (mean(fleet(4)), mean(vec![kind(1.0); 8]));
-                line += &format!(", load {load}: {:.1} ms, near {:.1}", mixed * 1e3, near * 1e3);
+                line = format!("{line}, load {load}: {:.1} ms, near {:.1}", mixed * 1e3, near * 1e3);
                 *sum = [sum[0] + mixed / SEEDS.len() as f64, sum[1] + near / SEEDS.len() as f64];
             }
             eprintln!("{line}");

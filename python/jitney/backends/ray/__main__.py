@@ -23,12 +23,14 @@ def main() -> None:
         reports.flush()
 
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_read, args=(sys.stdin, orders), daemon=True).start()
+    connected = threading.Event()
+    threading.Thread(target=_read, args=(sys.stdin, orders, connected), daemon=True).start()
     first = orders.get()
     if first is None:
         return
     start = first["start"]
     cluster = Cluster.connect(importlib.import_module("ray"), start["address"], start["namespace"])
+    connected.set()
     provider = Provider(cluster, start["front"], {"secret": start["secret"], "folder": start["folder"]}, say)
     say({"connected": {"host": cluster.host()}})
     while True:
@@ -37,7 +39,7 @@ def main() -> None:
         except queue.Empty:
             provider.look()
             continue
-        if order is None or "end" in order:
+        if order is None:
             # Without its front, a place is good for nothing: no other front knows its secret.
             provider.end()
             return
@@ -45,9 +47,14 @@ def main() -> None:
         provider.want(want["connect"], want["places"], want["lost"])
 
 
-def _read(lines: IO[str], orders: "queue.Queue[dict[str, Any] | None]") -> None:
+def _read(lines: IO[str], orders: "queue.Queue[dict[str, Any] | None]", connected: threading.Event) -> None:
     for line in lines:
-        orders.put(json.loads(line))
+        order = json.loads(line)
+        if "end" in order:
+            break
+        orders.put(order)
+    if not connected.is_set():
+        os._exit(0)  # Ray waits for a cluster that may not exist, and the front waits for this process
     orders.put(None)
 
 

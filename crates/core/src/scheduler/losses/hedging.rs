@@ -11,6 +11,7 @@ impl<P: Payload> Scheduler<P> {
     pub fn doubt(&mut self, id: ReplicaId, copies: bool) {
         self.has_news = true;
         self.replicas.set_doubtful(id, true);
+        self.open_sets.set_doubtful(id, true);
         for batch in self.batches.values_mut().filter(|batch| batch.replica == id) {
             batch.was_doubtful = true;
         }
@@ -33,6 +34,7 @@ impl<P: Payload> Scheduler<P> {
     pub fn trust(&mut self, id: ReplicaId) {
         self.has_news = true;
         self.replicas.set_doubtful(id, false);
+        self.open_sets.set_doubtful(id, false);
         for (item, batch) in self.held_by(id) {
             let waits = |stage| !matches!(stage, Stage::Batch(_));
             if self.entries.get(&item).is_some_and(|entry| waits(entry.stage) && entry.copies.contains(&batch)) {

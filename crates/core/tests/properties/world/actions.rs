@@ -70,8 +70,8 @@ impl World {
             // Others may have dropped an item that was answered just before.
             let mine: Vec<_> = forgotten.iter().copied().filter(|&(_, other)| other == id).collect();
             self.hold(Promise::NobodyWaits, held == mine, || format!("{held:?} was reported {forgotten:?}"));
-            self.leaves(id);
         }
+        self.leaves(id);
         self.end(ended, End::Failed(outcome));
     }
 

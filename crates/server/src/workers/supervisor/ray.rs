@@ -39,7 +39,7 @@ impl Supervisor {
                 }
                 tracing::info!("replicas in the Ray cluster connect to {}", cluster.connect);
                 cluster.tell();
-                self.registry.open(ports, RAY);
+                self.registry.open(*ports, RAY);
             }
             Arrived::Port(Err(why)) => return Err(Fatal::new(why)),
         }

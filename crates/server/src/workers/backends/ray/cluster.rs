@@ -28,7 +28,7 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) enum Arrived {
     Provider(ProviderEvent),
-    Port(Result<WorkerPorts, String>),
+    Port(Result<Box<WorkerPorts>, String>),
 }
 
 /// The next thing that the cluster brings; never, without one.
@@ -36,7 +36,7 @@ pub(crate) async fn arrived(cluster: &mut Option<Cluster>) -> Arrived {
     let Some(cluster) = cluster else { return std::future::pending().await };
     tokio::select! {
         Some(event) = cluster.provider.events.recv() => Arrived::Provider(event),
-        Some(port) = cluster.opened.recv() => Arrived::Port(port),
+        Some(port) = cluster.opened.recv() => Arrived::Port(port.map(Box::new)),
         else => std::future::pending().await,
     }
 }
@@ -55,6 +55,7 @@ impl Cluster {
         front.truncate(8);
         let folder = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
         let namespace = options.ray_namespace.clone();
+        tracing::info!("connecting to the Ray cluster at {address}");
         let start = Start { address, namespace, front: front.clone(), secret: secret.clone(), folder };
         let (opens, opened) = mpsc::unbounded_channel();
         Ok(Some(Cluster {

@@ -108,7 +108,6 @@ async fn a_worker_of_an_earlier_front_takes_the_slot_of_one_that_still_loads_unl
     let mut link = rig.comes_back("w1", &manifest(&json!({})));
     assert_eq!(rig.backend.take(), [super::Asked::Kill(ReplicaId(2))]);
     assert!(rig.supervisor.slots[0].life.is_up() && !ends(&mut link));
-    let mut told = std::iter::from_fn(|| rig.told.try_recv().ok());
-    assert!(told.any(|told| matches!(told, Inbound::Up(BACK, _))));
-    assert!(matches!(told.last(), Some(Inbound::Placed(BACK, 0, true))));
+    let told: Vec<_> = std::iter::from_fn(|| rig.told.try_recv().ok()).collect();
+    assert!(matches!(told[..], [.., Inbound::Up(BACK, _), Inbound::Placed(BACK, 0, true)]), "{told:?}");
 }
