@@ -1,5 +1,7 @@
 """Workers of other machines keep their models: through the loss of their link, and through a restart of the front."""
 
+import signal
+
 from agents import Agents, address_of, listening
 from harness import Load, Serve, Server, until
 from proxy import proxy
@@ -43,6 +45,23 @@ def test_a_front_that_was_killed_and_started_again_has_its_workers_back_and_load
     assert loads(first) == LOADED
     # The places of workers that came back are known: their agents can end them.
     assert [agent.terminate() for agent in running] == [0, 0]
+
+
+def test_an_agent_that_is_to_end_while_its_front_is_away_lets_its_workers_finish(serve: Serve, agents: Agents) -> None:
+    first = serve("sleepy.py", arguments=listening(agents.secret), wait=False)
+    address = address_of(first)
+    agent = agents.start(first)
+    first.wait_ready()
+    workers = agent.workers()
+    first.process.kill()
+    first.process.wait()
+    agent.process.send_signal(signal.SIGTERM)
+    until(lambda: "leaving: workers finish what they have" in agent.log(), "the agent is about to end")
+    assert len(workers) == 1
+    assert agent.workers() == workers
+    serve("sleepy.py", arguments=listening(agents.secret, "--port", str(first.port), address=address), wait=False)
+    assert agent.wait_exit() == 0
+    assert agent.log().count("joined the front") == 2
 
 
 def test_workers_whose_links_are_cut_under_load_rejoin_with_their_models(serve: Serve, agents: Agents) -> None:

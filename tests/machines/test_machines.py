@@ -8,8 +8,10 @@ import pytest
 from cluster import Cluster, Clusters, Traffic, assert_nobody_suspected, computed_again, loads, lost, ready
 
 if TYPE_CHECKING:
+    from tests.e2e.agents import Agent
     from tests.e2e.harness import Server, until
 else:
+    from agents import Agent
     from harness import Server, until
 
 SILENT_AFTER_S = 7
@@ -58,12 +60,8 @@ def test_an_agent_is_killed_and_its_workers_end_with_it(clusters: Clusters) -> N
 
 def test_a_short_cut_loses_no_worker_and_what_was_on_its_way_is_given_to_others(clusters: Clusters) -> None:
     cluster = clusters(3)
-    server = cluster.serve(replicas=2)
-    agents = [cluster.join(machine) for machine in cluster.others]
-    server.wait_ready()
+    server, agents, load = one_worker_each(cluster)
     workers = [agent.workers() for agent in agents]
-    load = Traffic(server)
-    load.wait_for(200)
     begin = load.took[-1][0]
     cluster.others[0].unplug()
     until(lambda: "is silent, and gets nothing new" in server.log(), "the front notices the silence")
@@ -82,12 +80,8 @@ def test_a_short_cut_loses_no_worker_and_what_was_on_its_way_is_given_to_others(
 
 def test_a_machine_falls_silent_under_load_and_nobody_waits_for_its_loss(clusters: Clusters) -> None:
     cluster = clusters(4)
-    server = cluster.serve(replicas=3)
-    agents = [cluster.join(machine) for machine in cluster.others]
-    server.wait_ready()
+    server, agents, load = one_worker_each(cluster)
     workers = [agent.workers() for agent in agents]
-    load = Traffic(server)
-    load.wait_for(200)
     begin = load.took[-1][0]
     cluster.others[0].unplug()
     until(lambda: lost(server, "away"), "the machine is given up")
@@ -148,14 +142,20 @@ def test_a_worker_whose_lease_is_over_has_ended_and_another_machine_has_its_plac
     assert len(other.workers()) == 1
 
 
-def cut_one_of_two(cluster: Cluster, seconds: float) -> tuple[Server, Traffic]:
-    """Two machines with a worker each, and load; one is cut off for so long, and works again when this returns."""
-    server = cluster.serve(replicas=2)
+def one_worker_each(cluster: Cluster) -> tuple[Server, list[Agent], Traffic]:
+    """A server, its agents on all other machines, with one worker each, and load that has begun."""
+    server = cluster.serve(replicas=len(cluster.others))
     agents = [cluster.join(machine) for machine in cluster.others]
     server.wait_ready()
-    workers = [agent.workers() for agent in agents]
     load = Traffic(server)
     load.wait_for(200)
+    return server, agents, load
+
+
+def cut_one_of_two(cluster: Cluster, seconds: float) -> tuple[Server, Traffic]:
+    """Two machines with a worker each, and load; one is cut off for so long, and works again when this returns."""
+    server, agents, load = one_worker_each(cluster)
+    workers = [agent.workers() for agent in agents]
     begin = load.took[-1][0]
     cluster.others[0].unplug()
     load.lasts(seconds)
@@ -169,12 +169,8 @@ def cut_one_of_two(cluster: Cluster, seconds: float) -> tuple[Server, Traffic]:
 
 def test_a_front_that_is_killed_and_started_again_has_its_workers_back(clusters: Clusters) -> None:
     cluster = clusters(3)
-    first = cluster.serve(replicas=2)
-    agents = [cluster.join(machine) for machine in cluster.others]
-    first.wait_ready()
+    first, agents, load = one_worker_each(cluster)
     workers = [agent.workers() for agent in agents]
-    load = Traffic(first)
-    load.wait_for(200)
     first.process.kill()
     load.stop()
     load.assert_own_answers()

@@ -11,10 +11,9 @@ mod ends;
 mod error;
 mod proof;
 
-pub use ends::acceptor::{Acceptor, HANDSHAKE_TIMEOUT, Peer};
+pub use ends::acceptor::{Acceptor, Peer};
 pub use ends::blocking::{BlockingStream, Dialled, dial_worker};
 pub use ends::dial::dial_agent;
-pub use ends::socket::tune;
 pub use ends::stream::Stream;
 pub use error::ChannelError;
 pub use proof::address::Address;

@@ -18,14 +18,14 @@ use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::ServerConfig;
 
 /// A handshake must end within this time.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who the other end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// It has proven that it has the secret.
     Agent,
-    /// It has proven nothing; every program that reaches the port can say as much. It knows that it speaks with the front, if it checks that.
+    /// It has proven nothing: every program that reaches the port gets as far as this. Such a program may have checked the front's key.
     Unproven,
 }
 

@@ -3,14 +3,14 @@
 use crate::ends::acceptor::HANDSHAKE_TIMEOUT;
 use crate::ends::challenge::PLAIN_WORKER;
 use crate::ends::config::{self, BUFFERED};
-use crate::ends::socket::tune;
+use crate::ends::socket::{share, tune};
 use crate::error::ChannelError;
 use crate::proof::keys::Pin;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use rustls::ClientConnection;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -57,14 +57,23 @@ pub fn dial_worker(host_and_port: &str, front: &Pin) -> Result<Dialled, ChannelE
 }
 
 fn connect(host_and_port: &str, until: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host_and_port} has no address"));
-    for address in host_and_port.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left(until)?) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
+    let addresses = host_and_port.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    let connected = addresses.and_then(|addresses| connect_one(&addresses, until));
+    let connected = connected.map_err(|error| io::Error::new(error.kind(), format!("{host_and_port}: {error}")));
+    connected?.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{host_and_port} has no address")))
+}
+
+/// Connects to the first of these addresses that answers; `None` if there is none. One that does not answer takes its share of the
+/// time and no more.
+fn connect_one(addresses: &[SocketAddr], until: Instant) -> io::Result<Option<TcpStream>> {
+    let mut last = None;
+    for (address, others) in addresses.iter().zip((0..addresses.len()).rev()) {
+        match TcpStream::connect_timeout(address, share(left(until)?, others)) {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(error) => last = Some(error),
         }
     }
-    Err(last)
+    last.map_or(Ok(None), Err)
 }
 
 fn left(until: Instant) -> io::Result<Duration> {
@@ -293,5 +302,33 @@ impl Write for BlockingStream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+    use std::net::TcpListener;
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let dead = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&dead, &free).unwrap();
+        // The kernel drops what asks for a connection while its queue is full.
+        listen(&dead, 0).unwrap();
+        let dead = TcpListener::from(dead);
+        let address = dead.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(socket) = TcpStream::connect_timeout(&address, Duration::from_millis(50)) {
+            waiting.push(socket);
+        }
+        let next = TcpListener::bind(free).unwrap();
+        let addresses = [address, next.local_addr().unwrap()];
+        let until = Instant::now() + HANDSHAKE_TIMEOUT / 10;
+        let connected = connect_one(&addresses, until).unwrap().unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), addresses[1]);
+        assert!(connect_one(&[], until).unwrap().is_none());
     }
 }

@@ -8,8 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Bytes of the random part of a token.
 const NONCE: usize = 16;
-/// Most used tokens that are remembered. A worker that connects again each second uses them up in a day.
-const MOST_USED: usize = 100_000;
+/// So many used tokens are remembered at least, and twice as many at most. A worker that connects again each second uses as many in a
+/// day.
+const REMEMBERED: usize = 100_000;
 
 /// Issues and checks tokens. Another process with the same secret checks them too, so workers outlive a restart of the
 /// front; which tokens were used is remembered only while this process lives.
@@ -18,7 +19,7 @@ pub struct Tokens {
     key: hmac::Key,
     texts: hmac::Key,
     random: SystemRandom,
-    used: Mutex<HashSet<[u8; NONCE]>>,
+    used: Mutex<Used>,
 }
 
 impl Tokens {
@@ -53,11 +54,24 @@ impl Tokens {
         if hmac::verify(&self.key, &signed(worker, nonce), proof).is_err() {
             return false;
         }
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if used.len() >= MOST_USED {
-            used.clear();
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).note(*nonce)
+    }
+}
+
+/// Tokens that were used: the latest ones, and those before them.
+#[derive(Debug, Default)]
+struct Used {
+    latest: HashSet<[u8; NONCE]>,
+    before: HashSet<[u8; NONCE]>,
+}
+
+impl Used {
+    /// Whether this one was not used yet, as far as is remembered. The oldest ones are forgotten when there are too many.
+    fn note(&mut self, nonce: [u8; NONCE]) -> bool {
+        if self.latest.len() >= REMEMBERED {
+            self.before = std::mem::take(&mut self.latest);
         }
-        used.insert(*nonce)
+        !self.before.contains(&nonce) && self.latest.insert(nonce)
     }
 }
 
@@ -83,6 +97,17 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_used_token_is_remembered_while_100_000_others_are_used() {
+        let mut used = Used::default();
+        let nonce = |number: usize| (number as u128).to_le_bytes();
+        for number in 0..3 * REMEMBERED {
+            assert!(used.note(nonce(number)));
+            assert!(!used.note(nonce(number.saturating_sub(REMEMBERED - 1))), "{number}");
+        }
+        assert!(used.latest.len() + used.before.len() <= 2 * REMEMBERED);
+    }
 
     #[test]
     fn a_token_admits_one_connection_of_one_worker() {

@@ -31,6 +31,11 @@ pub(crate) enum Where {
     Any,
 }
 
+/// An amount in thousandths, in which what a machine has and what its workers take is counted.
+pub(crate) fn thousandths(amount: f64) -> u64 {
+    (amount * 1000.0).round() as u64
+}
+
 /// What a worker needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Needs {
@@ -38,7 +43,8 @@ pub(crate) struct Needs {
     /// Devices that no other worker uses.
     pub(crate) devices: u32,
     pub(crate) cores: u32,
-    pub(crate) resources: BTreeMap<String, f64>,
+    /// What the machine must have of other things, by name, in thousandths: sums of parts are exact.
+    pub(crate) resources: BTreeMap<String, u64>,
     /// Whether replicas of one deployment are on as many machines as possible.
     pub(crate) spread: bool,
     /// What a Ray cluster is asked for.
@@ -100,24 +106,29 @@ impl Needs {
             return Err(format!("{name} is for backend=ray; leave it out, or set ray_address"));
         }
         let amount = |text: &String| {
-            let (name, amount) = text.split_once('=')?;
-            Some((name.to_owned(), amount.parse().ok()?))
+            let found = text.split_once('=').and_then(|(name, amount)| Some((name.to_owned(), amount.parse().ok()?)));
+            let found =
+                found.filter(|(name, amount): &(String, f64)| !name.is_empty() && *amount >= 0.001 && *amount <= 1e12);
+            found.ok_or_else(|| format!("resources has {text:?}: write NAME=AMOUNT, such as tpu=4; at least 0.001"))
         };
-        let label = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let resources: BTreeMap<String, f64> = options.resources.iter().filter_map(amount).collect();
+        let label = |text: &String| {
+            let found = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            found.ok_or_else(|| format!("node_labels has {text:?}: write NAME=VALUE, such as zone=a"))
+        };
+        let resources: BTreeMap<String, f64> = options.resources.iter().map(amount).collect::<Result<_, _>>()?;
         let ray = RayNeeds {
             num_cpus: options.num_cpus,
             num_gpus: gpus,
             resources: resources.clone(),
-            labels: options.node_labels.iter().filter_map(label).collect(),
+            labels: options.node_labels.iter().map(label).collect::<Result<_, _>>()?,
             runtime_env: options.runtime_env.clone(),
             spread: options.spread,
         };
         Ok(Needs {
             place,
             devices: gpus.ceil() as u32,
-            cores: options.num_cpus.floor() as u32,
-            resources,
+            cores: options.num_cpus.ceil() as u32,
+            resources: resources.into_iter().map(|(name, amount)| (name, thousandths(amount))).collect(),
             spread: options.spread,
             ray,
         })
@@ -144,7 +155,7 @@ impl Needs {
     }
 
     /// Whether a machine has what is counted for all of it.
-    pub(crate) fn fit_resources(&self, left: &BTreeMap<String, f64>) -> bool {
+    pub(crate) fn fit_resources(&self, left: &BTreeMap<String, u64>) -> bool {
         self.resources.iter().all(|(name, amount)| left.get(name).is_some_and(|left| left >= amount))
     }
 }
@@ -163,7 +174,7 @@ impl fmt::Display for Needs {
         if self.devices > 0 {
             parts.push(format!("num_gpus={}", self.devices));
         }
-        parts.extend(self.resources.iter().map(|(name, amount)| format!("{name}={amount}")));
+        parts.extend(self.resources.iter().map(|(name, amount)| format!("{name}={}", *amount as f64 / 1000.0)));
         f.write_str(&parts.join(", "))
     }
 }
@@ -202,5 +213,21 @@ mod tests {
         assert!(Needs::new(&environment, EVERYWHERE).is_ok());
         let error = Needs::new(&environment, Elsewhere::default()).unwrap_err();
         assert!(error.starts_with("runtime_env is for backend=ray"), "{error}");
+    }
+    #[test]
+    fn what_a_worker_needs_is_refused_if_it_cannot_be_read() {
+        for wrong in ["tpu", "tpu=four", "=4", "tpu=0", "tpu=-1", "tpu=nan", "tpu=inf"] {
+            let error = Needs::new(&options(|one| one.resources = vec![wrong.into()]), EVERYWHERE).unwrap_err();
+            assert!(error.contains("resources") && error.contains(wrong), "{error}");
+        }
+        let error = Needs::new(&options(|one| one.node_labels = vec!["zone".into()]), EVERYWHERE).unwrap_err();
+        assert!(error.contains("node_labels") && error.contains("zone"), "{error}");
+    }
+
+    #[test]
+    fn a_part_of_a_core_needs_a_whole_one() {
+        let needs = Needs::new(&options(|one| one.num_cpus = 1.5), EVERYWHERE).unwrap();
+        let fits = |cores| needs.fit(&Room { devices: vec![], cores });
+        assert_eq!([1, 2].map(fits), [false, true]);
     }
 }

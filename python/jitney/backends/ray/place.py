@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib
+import math
 import os
 import subprocess
 import sys
@@ -63,7 +64,7 @@ class Place:
 def command(order: Mapping[str, Any], secret: Path) -> list[str]:
     """Return the command of an agent with one place."""
     words = [sys.executable, "-m", "jitney", "worker", "--connect", order["connect"], "--secret-file", str(secret)]
-    words += ["--places", "1", "--cores", str(max(1, int(order["num_cpus"])))]
+    words += ["--places", "1", "--cores", str(max(1, math.ceil(order["num_cpus"])))]
     if order["num_gpus"]:
         words += ["--devices", "auto"]
     if order["resources"]:

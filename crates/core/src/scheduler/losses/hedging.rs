@@ -59,8 +59,8 @@ impl<P: Payload> Scheduler<P> {
         self.entries.get(&id).is_some_and(|entry| !entry.copies.is_empty())
     }
 
-    /// A batch has an item no longer, and has not answered it. Whether that needs nothing more: another replica that is heard has
-    /// the item, or it waits for one.
+    /// A batch that had an item has ended without an answer to it. True if nothing is to be done for the item: another replica that is
+    /// heard has it, or it waits for one.
     pub(in crate::scheduler) fn goes_on(&mut self, batch: BatchId, id: ItemId) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         if let Some(place) = entry.copies.iter().position(|&copy| copy == batch) {

@@ -17,7 +17,8 @@ pub(crate) fn widen(socket: &impl std::os::fd::AsFd) {
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER);
 }
 
-/// Writes every frame of the queue, until all its senders are dropped or the stream breaks.
+/// Writes every frame of the queue, until all its senders are dropped or the stream breaks. The other end sees an end then: half of
+/// a TCP connection that is only dropped ends nothing while somebody reads the other half.
 pub(crate) async fn write_all<W: AsyncWrite + Unpin>(writer: W, queue: mpsc::UnboundedReceiver<Segments>) {
     write_together(writer, queue, || false).await;
 }
@@ -44,6 +45,8 @@ pub(crate) async fn write_together<W: AsyncWrite + Unpin>(
             return;
         }
     }
+    // A stream that cannot be ended has ended.
+    let _ = writer.shutdown().await;
 }
 
 async fn write_segments<W: AsyncWrite + Unpin>(writer: &mut W, segments: Segments) -> io::Result<()> {
@@ -83,5 +86,26 @@ impl Buf for Chain {
                 self.next += 1;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::frame::header::small_frame;
+    use crate::link::frame::kind::Kind;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn the_other_end_sees_the_end_of_the_queue_although_this_end_still_reads() {
+        let (mut other, this) = tokio::io::duplex(1 << 10);
+        let (_reader, writer) = tokio::io::split(this);
+        let (frames, queue) = mpsc::unbounded_channel();
+        frames.send(small_frame(Kind::Ping, b"")).unwrap();
+        drop(frames);
+        tokio::spawn(write_all(writer, queue));
+        let mut read = Vec::new();
+        other.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, small_frame(Kind::Ping, b"").concat());
     }
 }

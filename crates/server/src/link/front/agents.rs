@@ -11,7 +11,6 @@ use crate::link::liveness::{Life, Watched};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -19,11 +18,9 @@ use tokio::sync::mpsc;
 const LONGEST_JOIN: usize = 1 << 20;
 /// Most bytes of what it says later.
 const LONGEST_REPORT: usize = 4 << 20;
-/// The agent must say what it has within this.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Lets an agent join that has proven the secret. An error says why it is refused. The port at which it has joined says which
+/// Lets an agent join that has proven the secret. How long it may take is the matter of the caller. An error says why it is refused. The port at which it has joined says which
 /// engine has started it (empty: none), and not the agent: each port has its own secret.
 pub async fn welcome<S>(
     stream: S,
@@ -36,8 +33,7 @@ where
 {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = FrameReader::new(reader);
-    let first = tokio::time::timeout(JOIN_TIMEOUT, reader.next_within(LONGEST_JOIN)).await;
-    let first = first.map_err(|_| "the agent did not say what it has within 10 s".to_owned())?;
+    let first = reader.next_within(LONGEST_JOIN).await;
     let first = first.map_err(|error| format!("the agent did not say what it has: {error}"))?;
     let join = match first {
         Some(Frame { kind: Kind::Join, table, .. }) => serde_json::from_slice::<serde_json::Value>(&table).ok(),
@@ -69,8 +65,10 @@ fn accepted(join: serde_json::Value) -> Result<Join, JoinRefused> {
         let why = format!("the agent runs jitney {version}, the front {own}; install the same version for both");
         return Err(JoinRefused { why, exit: Some(MISCONFIGURED) });
     }
-    serde_json::from_value(join)
-        .map_err(|error| JoinRefused { why: format!("the agent said what no front reads: {error}"), exit: None })
+    serde_json::from_value(join).map_err(|error| JoinRefused {
+        why: format!("the Join frame of the agent cannot be read: {error}"),
+        exit: None,
+    })
 }
 
 fn start<S>(

@@ -37,10 +37,19 @@ impl Children {
         Ok(Children { processes, events, rooms, pin, next: 0, running: BTreeMap::new(), ended: VecDeque::new() })
     }
 
-    /// Starts a worker in a place. What is there already is killed: the front knows better.
-    pub(super) fn start(&mut self, start: Start) -> Result<(), String> {
-        let room = self.rooms.get(start.place).ok_or_else(|| format!("there is no place {}", start.place))?;
-        let spec: WorkerSpec = serde_json::from_value(start.spec).map_err(|error| error.to_string())?;
+    /// Starts a worker in a place. A worker that is still there is killed: the front has given the place to the new one. A worker
+    /// that cannot be started has ended at once, for this reason.
+    pub(super) fn start(&mut self, start: Start) -> Result<(), Ended> {
+        let id = start.spec["id"].as_str().unwrap_or_default().to_owned();
+        self.start_in(start).map_err(|how| Ended { id, how, was_killed: false })
+    }
+
+    fn start_in(&mut self, start: Start) -> Result<(), String> {
+        let most = self.rooms.len();
+        let room = self.rooms.get(start.place);
+        let room = room.ok_or_else(|| format!("its agent has {most} places, and no place {}", start.place))?;
+        let spec: WorkerSpec = serde_json::from_value(start.spec)
+            .map_err(|error| format!("its agent cannot read what it is to be: {error}"))?;
         let running = Running { id: spec.id.clone(), place: start.place, target: spec.target.clone() };
         let numbers: Vec<&str> =
             room.devices.iter().filter_map(|device| device.split_once(':')).map(|(_, n)| n).collect();
@@ -94,11 +103,54 @@ impl Children {
         &self.rooms
     }
 
+    /// The workers, one for each place at most. A worker that was killed and has not ended yet is not named: the front has given its
+    /// place to the next one.
     pub(super) fn running(&self) -> Vec<Running> {
-        self.running.values().cloned().collect()
+        let newest: BTreeMap<usize, &Running> = self.running.values().map(|running| (running.place, running)).collect();
+        newest.into_values().cloned().collect()
     }
 
     pub(super) fn ended(&self) -> Vec<Ended> {
         self.ended.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jitney_channel::Secret;
+
+    fn children(folder: &std::path::Path, program: &str) -> Children {
+        let rooms = vec![Room::default(), Room::default()];
+        let pin = Pin::of_front(&Secret::new(&"a".repeat(32)).unwrap());
+        Children::new(program.into(), folder.into(), rooms, pin).unwrap()
+    }
+
+    fn start(place: usize, id: &str) -> Start {
+        let spec = WorkerSpec { id: id.into(), target: "m.py".into(), ..WorkerSpec::for_test(ReplicaId(0)) };
+        Start { place, spec: serde_json::to_value(spec).unwrap() }
+    }
+
+    #[tokio::test]
+    async fn the_newest_worker_of_a_place_is_the_one_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut children = children(folder.path(), "/no/such/program");
+        for (place, id) in [(0, "old"), (1, "other"), (0, "new")] {
+            children.start(start(place, id)).unwrap();
+        }
+        let named: Vec<_> = children.running().into_iter().map(|running| (running.place, running.id)).collect();
+        assert_eq!(named, [(0, "new".into()), (1, "other".into())]);
+    }
+
+    #[test]
+    fn a_worker_that_cannot_be_started_has_ended_for_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut children = children(folder.path(), "/no/such/program");
+        let ended = children.start(start(7, "w1")).unwrap_err();
+        assert_eq!((&*ended.id, ended.was_killed), ("w1", false));
+        assert!(ended.how.contains("no place 7"), "{}", ended.how);
+        let unreadable = Start { place: 0, spec: serde_json::json!({ "id": "w2" }) };
+        assert_eq!(children.start(unreadable).unwrap_err().id, "w2");
+        assert!(children.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The life of an agent: dial, join, do what the front says, leave.
 
 use crate::link::agents::agent_link::MISCONFIGURED;
-use crate::link::agents::messages::{Join, Kill, Output, Room, Stacks, Start, Started};
+use crate::link::agents::messages::{Join, Kill, Output, Room, Stacks, Started};
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::Frame;
 use crate::link::front::worker_event::WorkerEvent;
@@ -92,6 +92,14 @@ struct Agent {
     _folder: tempfile::TempDir,
 }
 
+/// Why a connection to a front is over.
+enum Over {
+    /// It is lost, for this reason.
+    Lost(String),
+    /// The agent has left.
+    Left,
+}
+
 /// What ended a wait.
 enum Woken {
     Front(Option<Frame>),
@@ -136,41 +144,60 @@ impl Agent {
         let mut last = String::new();
         loop {
             for address in self.addresses.clone() {
-                match self.dial(&address).await {
+                let place = format!("tcp:{}", address.host_and_port);
+                let Some(dialled) = self.dial(address).await? else { return Ok(()) };
+                match dialled {
                     Ok(mut connection) => {
-                        tracing::info!("joined the front at tcp:{}", address.host_and_port);
+                        tracing::info!("joined the front at {place}");
                         (pause, last) = (FIRST_PAUSE, String::new());
-                        if self.serve(&mut connection).await? {
-                            return Ok(());
+                        match self.serve(&mut connection).await? {
+                            Over::Left => return Ok(()),
+                            Over::Lost(why) => tracing::warn!(
+                                "the connection to the front at {place} is lost: {why}; workers go on, and it is dialled again"
+                            ),
                         }
-                        tracing::warn!("the connection to the front is lost; workers go on, and it is dialled again");
                         self.alone_since = Instant::now();
                     }
                     Err(NotJoined::Never(why, code)) => return Err((why, code)),
                     Err(NotJoined::Later(why)) => {
                         if why != last {
-                            tracing::warn!("no front at tcp:{}: {why}; trying again", address.host_and_port);
+                            tracing::warn!("no front at {place}: {why}; trying again");
                             last = why;
                         }
                     }
                 }
             }
-            if self.wait(pause).await? {
+            if self.during(sleep(pause), true).await?.is_none() || self.is_alone_for_too_long() {
                 return Ok(());
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    async fn dial(&self, address: &Address) -> Result<Connection<Stream>, NotJoined> {
-        let stream = dial_agent(address, &self.secret).await.map_err(|error| {
-            if error.is_passing() {
-                NotJoined::Later(error.to_string())
-            } else {
-                NotJoined::Never(format!("tcp:{}: {error}", address.host_and_port), MISCONFIGURED)
-            }
-        })?;
-        Connection::join(stream, &self.join(address)).await
+    /// Connects to a front, and joins it; `None` if it became time to end.
+    async fn dial(&mut self, address: Address) -> Result<Option<Result<Connection<Stream>, NotJoined>>, End> {
+        let (secret, place) = (self.secret.clone(), format!("tcp:{}", address.host_and_port));
+        let dialled = address.clone();
+        let Some(stream) = self.during(async move { dial_agent(&dialled, &secret).await }, true).await? else {
+            return Ok(None);
+        };
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) if error.is_passing() => return Ok(Some(Err(NotJoined::Later(error.to_string())))),
+            Err(error) => return Ok(Some(Err(NotJoined::Never(format!("{place}: {error}"), MISCONFIGURED)))),
+        };
+        let join = self.join(&address);
+        let was_leaving = join.is_leaving;
+        // The front knows what this says of the workers. What happens to them meanwhile is reported after it.
+        let mut joined = self.during(async move { Connection::join(stream, &join).await }, false).await?;
+        if let Some(Ok(connection)) = &mut joined
+            && self.leaves_by.is_some()
+            && !was_leaving
+        {
+            // That the connection is lost by now is seen when it is read.
+            let _ = connection.send(Kind::Leaving, &()).await;
+        }
+        Ok(joined)
     }
 
     fn join(&self, address: &Address) -> Join {
@@ -189,16 +216,16 @@ impl Agent {
         }
     }
 
-    /// Does what the front says until the connection is lost (false), or until it is time to end (true).
-    async fn serve(&mut self, connection: &mut Connection<Stream>) -> Result<bool, End> {
+    /// Does what the front says until the connection is lost, or until it is time to end.
+    async fn serve(&mut self, connection: &mut Connection<Stream>) -> Result<Over, End> {
         for (event, id) in std::mem::take(&mut self.printed) {
-            if self.report(connection, event, id).await.is_err() {
-                return Ok(false);
+            if let Err(error) = self.report(connection, event, id).await {
+                return Ok(Over::Lost(error.to_string()));
             }
         }
         loop {
-            if self.leaves_by.is_some() && self.children.is_empty() {
-                return Ok(true);
+            if self.has_left() {
+                return Ok(Over::Left);
             }
             let woken = tokio::select! {
                 frame = connection.frames.recv() => Woken::Front(frame),
@@ -208,7 +235,7 @@ impl Agent {
                 () = until(self.leaves_by) => Woken::Late,
             };
             let sent = match woken {
-                Woken::Front(None) => return Ok(false),
+                Woken::Front(None) => return Ok(Over::Lost("it ended, or nothing came over it for too long".into())),
                 Woken::Front(Some(frame)) => self.obey(connection, frame).await,
                 Woken::Child(event) => {
                     let id = event.worker().map(|worker| self.children.id(worker)).unwrap_or_default();
@@ -218,10 +245,10 @@ impl Agent {
                     self.stop()?;
                     connection.send(Kind::Leaving, &()).await
                 }
-                Woken::Late => return self.late(),
+                Woken::Late => return Err(self.late()),
             };
-            if sent.is_err() {
-                return Ok(false);
+            if let Err(error) = sent {
+                return Ok(Over::Lost(error.to_string()));
             }
         }
     }
@@ -229,10 +256,11 @@ impl Agent {
     async fn obey(&mut self, connection: &mut Connection<Stream>, frame: Frame) -> io::Result<()> {
         match frame.kind {
             Kind::Ping => connection.send(Kind::Pong, &()).await,
-            Kind::Start => {
-                let start: Start = serde_json::from_slice(&frame.table)?;
-                self.children.start(start).map_err(io::Error::other)
-            }
+            Kind::Start => match self.children.start(serde_json::from_slice(&frame.table)?) {
+                Ok(()) => Ok(()),
+                // The front counts this as the end of the worker, and logs it.
+                Err(ended) => connection.send(Kind::Exited, &ended).await,
+            },
             Kind::Kill => {
                 let kill: Kill = serde_json::from_slice(&frame.table)?;
                 self.children.kill(&kill);
@@ -261,20 +289,21 @@ impl Agent {
         }
     }
 
-    /// Waits before the next try. True if it is time to end.
-    async fn wait(&mut self, pause: Duration) -> Result<bool, End> {
-        let end = Instant::now() + pause;
+    /// Waits for something while no front is there, and handles signals and, with `takes_events`, what happens to workers. `None`
+    /// if it became time to end.
+    async fn during<T>(&mut self, work: impl Future<Output = T>, takes_events: bool) -> Result<Option<T>, End> {
+        tokio::pin!(work);
         loop {
-            if self.leaves_by.is_some() {
-                // There is no front that could take what workers still compute.
-                self.children.kill_all();
-                return Ok(true);
+            // Workers have their own links: they finish what they have also while their agent is alone.
+            if self.has_left() {
+                return Ok(None);
             }
             let woken = tokio::select! {
-                Some(event) = self.children.events.recv() => Woken::Child(event),
+                done = &mut work => return Ok(Some(done)),
+                Some(event) = self.children.events.recv(), if takes_events => Woken::Child(event),
                 _ = self.terminate.recv() => Woken::Stop,
                 _ = self.interrupt.recv() => Woken::Stop,
-                () = until(Some(end)) => break,
+                () = until(self.leaves_by) => Woken::Late,
             };
             match woken {
                 Woken::Child(WorkerEvent::Exited(worker, how, loss)) => {
@@ -285,19 +314,30 @@ impl Agent {
                     self.printed.push_back((event, id));
                 }
                 Woken::Stop => self.stop()?,
-                _ => {}
+                Woken::Late => return Err(self.late()),
+                Woken::Child(_) | Woken::Front(_) => {}
             }
         }
-        if self.alone_since.elapsed() >= LEASE && !self.settings.engine.is_empty() {
-            tracing::warn!("no front for {} s: the agent ends", LEASE.as_secs());
-            self.children.kill_all();
-            return Ok(true);
+    }
+
+    /// Whether it is to end, and no worker is left.
+    fn has_left(&self) -> bool {
+        self.leaves_by.is_some() && self.children.is_empty()
+    }
+
+    /// Without a front for the length of the lease, workers are of no use. True if the agent is neither, because an engine has
+    /// started it.
+    fn is_alone_for_too_long(&self) -> bool {
+        if self.alone_since.elapsed() < LEASE {
+            return false;
         }
-        if self.alone_since.elapsed() >= LEASE && !self.children.is_empty() {
-            tracing::warn!("no front for {} s: the workers are ended", LEASE.as_secs());
+        let ends = !self.settings.engine.is_empty();
+        if ends || !self.children.is_empty() {
+            let what = if ends { "the agent ends" } else { "the workers are ended" };
+            tracing::warn!("no front for {} s: {what}", LEASE.as_secs());
             self.children.kill_all();
         }
-        Ok(false)
+        ends
     }
 
     /// The agent is to end; a second time at once.
@@ -314,10 +354,10 @@ impl Agent {
         Ok(())
     }
 
-    fn late(&self) -> Result<bool, End> {
+    fn late(&self) -> End {
         self.children.kill_all();
         let seconds = self.settings.drain_timeout_s;
-        Err((format!("workers had not finished after drain_timeout_s = {seconds}, and were killed"), CUT))
+        (format!("workers had not finished after drain_timeout_s = {seconds}, and were killed"), CUT)
     }
 }
 

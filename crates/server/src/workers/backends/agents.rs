@@ -3,7 +3,7 @@
 use crate::link::agents::agent_link::{AgentLink, ConnectionId};
 use crate::link::agents::messages::{Join, Room, Running, Start};
 use crate::workers::backends::backend::WorkerSpec;
-use crate::workers::needs::Needs;
+use crate::workers::needs::{Needs, thousandths};
 use jitney_core::supervisor::worker_life::{LEASE, SILENT_AFTER};
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
@@ -41,8 +41,8 @@ struct Tenant {
     id: String,
     /// Its deployment, if this server has started it and knows it.
     deployment: Option<String>,
-    /// What it takes of the agent's resources.
-    resources: BTreeMap<String, f64>,
+    /// What it takes of the agent's resources, in thousandths.
+    resources: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
@@ -67,7 +67,8 @@ struct Agent {
     dialled: String,
     /// The engine that has started it; empty if people or their tools have.
     engine: String,
-    resources: BTreeMap<String, f64>,
+    /// What its machine has of other things, in thousandths.
+    resources: BTreeMap<String, u64>,
     places: Vec<Place>,
     is_leaving: bool,
 }
@@ -104,7 +105,7 @@ impl Agents {
             lost_at: None,
             dialled: join.dialled.clone(),
             engine: join.engine.clone(),
-            resources: join.resources.clone(),
+            resources: join.resources.iter().map(|(name, amount)| (name.clone(), thousandths(*amount))).collect(),
             places: join.places.iter().enumerate().map(place).collect(),
             is_leaving: join.is_leaving,
         };
@@ -248,11 +249,12 @@ impl Agents {
         self.count();
     }
 
-    /// Kills a worker, wherever it is. False if no agent that is there has it.
-    pub(crate) fn kill(&self, id: &str, stacks: bool) -> bool {
+    /// Kills a worker, wherever it is, if its agent is there.
+    pub(crate) fn kill(&self, id: &str, stacks: bool) {
         let owner = self.agents.values().find(|agent| agent.has(id));
-        let link = owner.and_then(|agent| agent.link.as_ref());
-        link.inspect(|link| link.kill(id, stacks)).is_some()
+        if let Some(link) = owner.and_then(|agent| agent.link.as_ref()) {
+            link.kill(id, stacks);
+        }
     }
 
     fn count(&mut self) {
@@ -272,13 +274,42 @@ impl Agent {
     }
 
     /// What its workers leave of its resources.
-    fn left(&self) -> BTreeMap<String, f64> {
+    fn left(&self) -> BTreeMap<String, u64> {
         let mut left = self.resources.clone();
         for (name, amount) in
             self.places.iter().filter_map(|place| place.tenant.as_ref()).flat_map(|one| &one.resources)
         {
-            *left.entry(name.clone()).or_default() -= amount;
+            let left = left.entry(name.clone()).or_default();
+            *left = left.saturating_sub(*amount);
         }
         left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_parts_fit_as_the_machine_has() {
+        let tenant = |number: usize| Tenant {
+            id: format!("w{number}"),
+            deployment: None,
+            resources: BTreeMap::from([("tpu".into(), thousandths(0.1))]),
+        };
+        let place = |number| Place { room: Room::default(), tenant: Some(tenant(number)) };
+        let mut agent = Agent {
+            host: "h".into(),
+            link: None,
+            lost_at: None,
+            dialled: String::new(),
+            engine: String::new(),
+            resources: BTreeMap::from([("tpu".into(), thousandths(2.0))]),
+            places: (0..19).map(place).collect(),
+            is_leaving: false,
+        };
+        assert_eq!(agent.left()["tpu"], thousandths(0.1));
+        agent.places.push(place(19));
+        assert_eq!(agent.left()["tpu"], 0);
     }
 }

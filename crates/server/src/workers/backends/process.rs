@@ -16,7 +16,7 @@ use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backends::backend::WorkerLog;
 use crate::workers::backends::backend::{Backend, WorkerSpec};
 use crate::workers::backends::process::output::relay;
-use crate::workers::backends::process::output::relay::Relays;
+use crate::workers::backends::process::output::relay::{Relayed, Relays};
 pub(crate) use crate::workers::backends::process::output::remote::RemoteOutput;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
@@ -39,6 +39,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const MOST_STACK_BYTES: u64 = 64 << 10;
 /// At its end the server waits this long for what workers printed last.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
+/// The end of a worker is reported to the front after what the worker printed last, but not later than this. What a model started may
+/// hold its streams open.
+const LAST_LINES: Duration = Duration::from_millis(500);
 /// The thread that waits for a worker's end does next to nothing.
 const STACK_BYTES: usize = 128 << 10;
 
@@ -201,13 +204,13 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
         Printing::Here(log) => relay::Printer::here(spec.target.clone(), log),
         Printing::Front => relay::Printer::front(worker, shared.events.clone()),
     };
-    if let Err(error) = relay::start(&shared.relays, &mut child, printer) {
-        tracing::warn!("no thread can read what a worker prints: {error}");
-    }
+    let relayed = relay::start(&shared.relays, &mut child, printer)
+        .inspect_err(|error| tracing::warn!("no thread can read what a worker prints: {error}"))
+        .ok();
     shared.report(WorkerEvent::Started(worker));
     let waiting = shared.clone();
     let waiter = std::thread::Builder::new().name("jitney-wait".into()).stack_size(STACK_BYTES);
-    if let Err(error) = waiter.spawn(move || wait(&waiting, worker, child)) {
+    if let Err(error) = waiter.spawn(move || wait(&waiting, worker, child, relayed)) {
         shared.kill(worker);
         not_started(format!("no thread can wait for it: {error}"), Loss::Crashed);
     }
@@ -243,7 +246,7 @@ fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Chil
 }
 
 /// Waits for the end of a worker, ends what it has started, and reports it.
-fn wait(shared: &Shared, worker: ReplicaId, mut child: Child) {
+fn wait(shared: &Shared, worker: ReplicaId, mut child: Child, relayed: Option<Relayed>) {
     let pid = Pid::from_child(&child);
     // A process that has ended keeps its number, which is also that of its group, until it is reaped.
     let ended = wait_without_reaping(pid);
@@ -261,6 +264,10 @@ fn wait(shared: &Shared, worker: ReplicaId, mut child: Child) {
         Ok(status) => (status.to_string(), loss(status)),
         Err(error) => (format!("its end cannot be seen: {error}"), Loss::Killed),
     };
+    // The front knows a worker until its end is reported.
+    if let (Printing::Front, Some(relayed)) = (shared.printing, relayed) {
+        let _ = relayed.recv_timeout(LAST_LINES);
+    }
     shared.report(WorkerEvent::Exited(worker, how, loss));
 }
 

@@ -91,7 +91,7 @@ impl Supervisor {
     fn leave(&mut self, agent: &str) -> Result<(), Fatal> {
         self.agents.leave(agent);
         let slots = self.slots_at(agent);
-        tracing::info!(agent, "an agent leaves: {} workers finish what they have", slots.len());
+        tracing::info!(agent, "an agent leaves; workers that finish what they have: {}", slots.len());
         for index in slots {
             self.event(index, Event::Leave)?;
         }

@@ -72,6 +72,15 @@ impl Supervisor {
                 return Err(Fatal::new(format!("{name} cannot be loaded ({}): {why}", cause.label())));
             }
         }
+        let is_over = match command {
+            Command::Down(cause) => cause != Cause::Away,
+            Command::Ended(_) => true,
+            _ => false,
+        };
+        if is_over && let Some(output) = &mut self.output {
+            // Its agent may never report that, if its machine is lost.
+            output.end(&self.slots[index].id);
+        }
         Ok(())
     }
 

@@ -130,6 +130,10 @@ impl Supervisor {
             assignment["calls"] = asking.welcome(&served.uses);
         }
         link.assign(&serde_json::to_vec(&assignment).expect("an assignment is plain data"));
+        if let (Some(at), (Some(deployment), Some(replica)), Some(output)) = (&slot.at, slot.names(), &mut self.output)
+        {
+            output.begin(&slot.id, &format!("{deployment}/{replica}"), &at.host);
+        }
         slot.life.assigned(self.clock.now(), served.load_timeout);
     }
 

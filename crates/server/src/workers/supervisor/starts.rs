@@ -13,8 +13,8 @@ use jitney_core::supervisor::event::Event;
 const FIRST_STARTS: usize = 8;
 /// What a slot waits for begins with this if no place is free.
 pub(super) const WAITS_FOR_A_PLACE: &str = "waits for a place: ";
-/// So many workers that have not connected yet may be starting. With more of them, one could be refused: the port for workers ends the
-/// oldest of 64 connections that have proven nothing.
+/// So many workers that have not connected yet may be starting. With more of them, one could be refused: the port for workers ends
+/// one of 64 connections that have proven nothing.
 const MOST_CONNECTING: usize = 48;
 
 impl Supervisor {
@@ -149,7 +149,7 @@ impl Supervisor {
     pub(super) fn kill(&self, index: usize, stacks: bool) {
         let slot = &self.slots[index];
         match &slot.at {
-            Some(_) => drop(self.agents.kill(&slot.id, stacks)),
+            Some(_) => self.agents.kill(&slot.id, stacks),
             None if stacks => self.backend.kill_with_stacks(slot.worker),
             None => self.backend.kill(slot.worker),
         }

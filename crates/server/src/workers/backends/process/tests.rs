@@ -11,19 +11,17 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// A backend whose interpreter is a shell script, and what it reports.
 fn backend(script: &str) -> (Processes, mpsc::UnboundedReceiver<WorkerEvent>, TempDir) {
+    printing(script, Printing::Here(WorkerLog::Text))
+}
+
+fn printing(script: &str, printing: Printing) -> (Processes, mpsc::UnboundedReceiver<WorkerEvent>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("python");
     std::fs::write(&path, format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display())).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     let (events, reported) = mpsc::unbounded_channel();
     (
-        Processes::start(
-            path.to_string_lossy().into_owned(),
-            folder.path().into(),
-            events,
-            Printing::Here(WorkerLog::Text),
-        )
-        .unwrap(),
+        Processes::start(path.to_string_lossy().into_owned(), folder.path().into(), events, printing).unwrap(),
         reported,
         folder,
     )
@@ -67,6 +65,24 @@ async fn a_worker_that_ends_is_reported_once_and_what_it_left_behind_is_gone() {
     }
     backend.kill(WORKER);
     assert!(reported.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn the_last_lines_of_a_worker_are_reported_before_its_end() {
+    // Each piece is as long as one read; the last one has no end, and is read when the process has ended.
+    let script = "head -c 40000 /dev/zero | tr '\\0' 'x'; printf last";
+    let (backend, mut reported, _folder) = printing(script, Printing::Front);
+    backend.start(WORKER, spec());
+    let mut printed = Vec::new();
+    loop {
+        match next(&mut reported).await {
+            WorkerEvent::Printed(WORKER, true, lines, _) => printed.extend(lines),
+            WorkerEvent::Exited(WORKER, ..) => break,
+            WorkerEvent::Started(WORKER) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(printed.ends_with(b"last\n"), "{} bytes", printed.len());
 }
 
 #[tokio::test]

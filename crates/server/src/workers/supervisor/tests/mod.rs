@@ -153,17 +153,23 @@ impl Rig {
         settings.targets.push(target);
         self.supervisor.slots.replace(0, Slot::new(0, None, Duration::from_secs(60), false));
     }
+
+    /// A worker is started that imports `a.py`, and ends before its connection is accepted.
+    fn ends_before_it_connects(&mut self) -> ReplicaId {
+        let worker = ReplicaId(2);
+        self.import("a.py");
+        self.supervisor.slots.begin(0, worker, "w2".into(), 1, None);
+        let now = self.supervisor.clock.now();
+        self.supervisor.slots[0].life.tick(now);
+        self.supervisor.handle(WorkerEvent::Exited(worker, "exit status: 1".into(), Loss::Crashed)).unwrap();
+        worker
+    }
 }
 
 #[tokio::test]
 async fn why_a_worker_failed_is_heard_although_its_process_ended_before_its_connection_was_accepted() {
     let mut rig = rig().await;
-    let worker = ReplicaId(2);
-    rig.import("a.py");
-    rig.supervisor.slots.begin(0, worker, "w2".into(), 1, None);
-    let now = rig.supervisor.clock.now();
-    rig.supervisor.slots[0].life.tick(now);
-    rig.supervisor.handle(WorkerEvent::Exited(worker, "exit status: 1".into(), Loss::Crashed)).unwrap();
+    let worker = rig.ends_before_it_connects();
     let body = json!({"stage": "importing", "error": "no module named x"}).to_string();
     rig.supervisor.handle(WorkerEvent::Message(worker, Kind::Failed, body.into())).unwrap();
     let fatal = rig.supervisor.handle(WorkerEvent::LinkLost(worker)).unwrap_err();
@@ -173,12 +179,7 @@ async fn why_a_worker_failed_is_heard_although_its_process_ended_before_its_conn
 #[tokio::test(start_paused = true)]
 async fn a_process_that_ends_without_a_connection_is_waited_for_only_a_moment() {
     let mut rig = rig().await;
-    let worker = ReplicaId(2);
-    rig.import("a.py");
-    rig.supervisor.slots.begin(0, worker, "w2".into(), 1, None);
-    let now = rig.supervisor.clock.now();
-    rig.supervisor.slots[0].life.tick(now);
-    rig.supervisor.handle(WorkerEvent::Exited(worker, "exit status: 1".into(), Loss::Crashed)).unwrap();
+    rig.ends_before_it_connects();
     rig.supervisor.tick().unwrap();
     tokio::time::advance(Duration::from_millis(301)).await;
     let fatal = rig.supervisor.tick().unwrap_err();

@@ -1,6 +1,7 @@
 //! One thread for each worker, which reads both of its streams until their end.
 
-use crate::link::front::worker_event::{OutputRoom, WorkerEvent};
+use crate::link::front::output_room::OutputRoom;
+use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backends::backend::WorkerLog;
 use crate::workers::backends::process::output::lines::Lines;
 use crate::workers::backends::process::output::writing::{Stream, Writing};
@@ -100,17 +101,22 @@ impl Printer {
     }
 }
 
+/// Says when all that a worker prints has been relayed: its other end is dropped then.
+pub(crate) type Relayed = std::sync::mpsc::Receiver<()>;
+
 /// Starts to relay what a worker prints.
-pub(crate) fn start(relays: &Arc<Relays>, child: &mut Child, mut printer: Printer) -> io::Result<()> {
-    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else { return Ok(()) };
+pub(crate) fn start(relays: &Arc<Relays>, child: &mut Child, mut printer: Printer) -> io::Result<Relayed> {
+    let (relaying, relayed) = std::sync::mpsc::channel();
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else { return Ok(relayed) };
     let counted = relays.clone();
     let run = move || {
         relay(stdout, stderr, &mut printer);
+        drop(relaying);
         counted.change(|running| *running -= 1);
     };
     relays.change(|running| *running += 1);
     let started = std::thread::Builder::new().name("jitney-output".into()).stack_size(STACK_BYTES).spawn(run);
-    started.map(drop).inspect_err(|_| relays.change(|running| *running -= 1))
+    started.map(|_| relayed).inspect_err(|_| relays.change(|running| *running -= 1))
 }
 
 /// One stream of a worker.
