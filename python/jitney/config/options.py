@@ -122,7 +122,9 @@ class DeploymentOptions:
         "what the machine must have of other things, as in tpu=4; agents say it with --resources, a Ray cluster has it "
         "as custom resources",
     )
-    node_labels: tuple[str, ...] = _option((), "labels that a node of the Ray cluster must have, as in zone=a")
+    node_labels: tuple[str, ...] = _option(
+        (), "labels that the machine of an agent, or the node of a Ray cluster, must have, as in zone=a"
+    )
     runtime_env: str | None = _option(
         None, "runtime environment of the replicas in a Ray cluster, passed on to Ray: a JSON object",
         is_json=True,

@@ -45,6 +45,8 @@ pub(crate) struct Needs {
     pub(crate) cores: u32,
     /// What the machine must have of other things, by name, in thousandths: sums of parts are exact.
     pub(crate) resources: BTreeMap<String, u64>,
+    /// Labels that the machine must have.
+    pub(crate) labels: BTreeMap<String, String>,
     /// Whether replicas of one deployment are on as many machines as possible.
     pub(crate) spread: bool,
     /// What a Ray cluster is asked for.
@@ -100,10 +102,11 @@ impl Needs {
                 "num_gpus = {gpus}: write a whole number; a part of one device is possible with backend=ray"
             ));
         }
-        let only_ray =
-            [("runtime_env", options.runtime_env.is_some()), ("node_labels", !options.node_labels.is_empty())];
-        if let Some((name, _)) = only_ray.into_iter().find(|(_, is_set)| *is_set && !in_ray) {
-            return Err(format!("{name} is for backend=ray; leave it out, or set ray_address"));
+        if options.runtime_env.is_some() && !in_ray {
+            return Err("runtime_env is for backend=ray; leave it out, or set ray_address".into());
+        }
+        if !options.node_labels.is_empty() && place == Where::Local {
+            return Err("node_labels are for replicas on other machines; leave them out, or set workers_listen".into());
         }
         let amount = |text: &String| {
             let found = text.split_once('=').and_then(|(name, amount)| Some((name.to_owned(), amount.parse().ok()?)));
@@ -116,11 +119,12 @@ impl Needs {
             found.ok_or_else(|| format!("node_labels has {text:?}: write NAME=VALUE, such as zone=a"))
         };
         let resources: BTreeMap<String, f64> = options.resources.iter().map(amount).collect::<Result<_, _>>()?;
+        let labels: BTreeMap<String, String> = options.node_labels.iter().map(label).collect::<Result<_, _>>()?;
         let ray = RayNeeds {
             num_cpus: options.num_cpus,
             num_gpus: gpus,
             resources: resources.clone(),
-            labels: options.node_labels.iter().map(label).collect::<Result<_, _>>()?,
+            labels: labels.clone(),
             runtime_env: options.runtime_env.clone(),
             spread: options.spread,
         };
@@ -129,6 +133,7 @@ impl Needs {
             devices: gpus.ceil() as u32,
             cores: options.num_cpus.ceil() as u32,
             resources: resources.into_iter().map(|(name, amount)| (name, thousandths(amount))).collect(),
+            labels,
             spread: options.spread,
             ray,
         })
@@ -136,7 +141,7 @@ impl Needs {
 
     /// Whether a worker may run on the machine of the front.
     pub(crate) fn may_be_local(&self) -> bool {
-        matches!(self.place, Where::Local | Where::Any)
+        matches!(self.place, Where::Local | Where::Any) && self.labels.is_empty()
     }
 
     /// Whether an agent that this engine has started (empty: none) is one of those where a worker may run.
@@ -158,6 +163,12 @@ impl Needs {
     pub(crate) fn fit_resources(&self, left: &BTreeMap<String, u64>) -> bool {
         self.resources.iter().all(|(name, amount)| left.get(name).is_some_and(|left| left >= amount))
     }
+
+    /// Whether a machine has the labels; those of nodes of a Ray cluster are the matter of Ray.
+    pub(crate) fn fit_labels(&self, labels: &BTreeMap<String, String>) -> bool {
+        matches!(self.place, Where::Engine(_))
+            || self.labels.iter().all(|(name, value)| labels.get(name) == Some(value))
+    }
 }
 
 impl fmt::Display for Needs {
@@ -175,6 +186,7 @@ impl fmt::Display for Needs {
             parts.push(format!("num_gpus={}", self.devices));
         }
         parts.extend(self.resources.iter().map(|(name, amount)| format!("{name}={}", *amount as f64 / 1000.0)));
+        parts.extend(self.labels.iter().map(|(name, value)| format!("node label {name}={value}")));
         f.write_str(&parts.join(", "))
     }
 }
@@ -222,6 +234,10 @@ mod tests {
         }
         let error = Needs::new(&options(|one| one.node_labels = vec!["zone".into()]), EVERYWHERE).unwrap_err();
         assert!(error.contains("node_labels") && error.contains("zone"), "{error}");
+        let labelled = options(|one| one.node_labels = vec!["zone=a".into()]);
+        let agents = Needs::new(&labelled, Elsewhere { agents: true, ray: false }).unwrap();
+        assert!(!agents.may_be_local(), "this machine has no labels");
+        assert!(Needs::new(&labelled, Elsewhere::default()).unwrap_err().contains("workers_listen"));
     }
 
     #[test]

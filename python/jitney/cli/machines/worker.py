@@ -39,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cores", type=int, metavar="N", help="cores that all workers may use together (default: all)")
     add("--resources", metavar="LIST", help="what else this machine has, as in tpu=4; models select by it")
     add(
+        "--labels",
+        metavar="LIST",
+        help="what you say of this machine, as in zone=a; `node_labels` of models select by it",
+    )
+    add("--targets", metavar="LIST", help="only these targets can be imported here, written as for the server")
+    add(
         "--drain-timeout-s", type=float, default=_DRAIN_TIMEOUT_S, metavar="S",
         help=f"longest time to finish batches at shutdown (default: {_DRAIN_TIMEOUT_S:g})",
     )  # fmt: skip
@@ -65,6 +71,8 @@ def settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[
         "secret_file": arguments.secret_file,
         "workers_tls": arguments.workers_tls,
         "places": places(arguments.devices, arguments.places, arguments.cores or available_cores(), environ),
+        "labels": _pairs("--labels", arguments.labels),
+        "targets": _list(arguments.targets),
         "resources": {name: _amount(name, text) for name, text in _pairs("--resources", arguments.resources).items()},
         "python": sys.executable,
         "python_version": platform.python_version(),

@@ -19,6 +19,10 @@ pub struct Join {
     pub places: Vec<Room>,
     /// What the whole machine has of other things, by name.
     pub resources: BTreeMap<String, f64>,
+    /// What an operator says of the machine, by name.
+    pub labels: BTreeMap<String, String>,
+    /// The targets that it can import; empty: every target.
+    pub targets: Vec<String>,
     /// The version of its Python.
     pub python: String,
     /// The engine that it was started by, such as `ray`; empty if people or their tools start it.

@@ -38,6 +38,10 @@ pub struct AgentSettings {
     pub places: Vec<Room>,
     /// What the whole machine has of other things.
     pub resources: BTreeMap<String, f64>,
+    /// What an operator says of the machine, by name.
+    pub labels: BTreeMap<String, String>,
+    /// The targets that it can import; empty: every target.
+    pub targets: Vec<String>,
     /// The interpreter of the workers, and its version.
     pub python: String,
     /// See `python`.
@@ -208,6 +212,8 @@ impl Agent {
             dialled: format!("tcp:{}", address.host_and_port),
             places: self.children.rooms().to_vec(),
             resources: self.settings.resources.clone(),
+            labels: self.settings.labels.clone(),
+            targets: self.settings.targets.clone(),
             python: self.settings.python_version.clone(),
             engine: self.settings.engine.clone(),
             workers: self.children.running(),

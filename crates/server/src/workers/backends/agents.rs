@@ -69,6 +69,9 @@ struct Agent {
     engine: String,
     /// What its machine has of other things, in thousandths.
     resources: BTreeMap<String, u64>,
+    labels: BTreeMap<String, String>,
+    /// The targets that it can import; empty: every target.
+    targets: Vec<String>,
     places: Vec<Place>,
     is_leaving: bool,
 }
@@ -106,6 +109,8 @@ impl Agents {
             dialled: join.dialled.clone(),
             engine: join.engine.clone(),
             resources: join.resources.iter().map(|(name, amount)| (name.clone(), thousandths(*amount))).collect(),
+            labels: join.labels.clone(),
+            targets: join.targets.clone(),
             places: join.places.iter().enumerate().map(place).collect(),
             is_leaving: join.is_leaving,
         };
@@ -168,11 +173,12 @@ impl Agents {
         self.agents.values().filter_map(|agent| agent.link.as_ref()).for_each(|link| link.excuse(now));
     }
 
-    /// A free place with what a worker needs; an error says what it waits for. `is_for` says whether an agent that an engine has
-    /// started is for this worker.
+    /// A free place with what a worker needs, where its target can be imported; an error says what it waits for. `is_for` says
+    /// whether an agent that an engine has started is for this worker.
     pub(crate) fn choose(
         &self,
         needs: &Needs,
+        target: &str,
         deployment: Option<&str>,
         is_for: impl Fn(&str) -> bool,
     ) -> Result<At, String> {
@@ -184,12 +190,16 @@ impl Agents {
             });
         }
         let is_one = |(name, agent): &(&Arc<str>, &Agent)| {
-            agent.is_open() && needs.fit_engine(&agent.engine) && (agent.engine.is_empty() || is_for(name))
+            agent.is_open()
+                && needs.fit_engine(&agent.engine)
+                && (agent.engine.is_empty() || is_for(name))
+                && (agent.targets.is_empty() || agent.targets.iter().any(|one| one == target))
         };
         let open = self.agents.iter().filter(is_one);
         let candidates = open.filter_map(|(name, agent)| {
             let place = agent.places.iter().position(|place| place.tenant.is_none() && needs.fit(&place.room))?;
-            needs.fit_resources(&agent.left()).then_some((name, agent, place))
+            let fits = needs.fit_resources(&agent.left()) && needs.fit_labels(&agent.labels);
+            fits.then_some((name, agent, place))
         });
         let load = |agent: &Agent| {
             let tenants = || agent.places.iter().filter_map(|place| place.tenant.as_ref());
@@ -199,7 +209,11 @@ impl Agents {
             if needs.spread { (same, all) } else { (-all, 0) }
         };
         let best = candidates.min_by_key(|(_, agent, _)| load(agent));
-        let (name, agent, place) = best.ok_or_else(|| format!("no free place fits {needs}"))?;
+        let none = || match needs.to_string() {
+            needs if needs.is_empty() => format!("no free place fits {target}"),
+            needs => format!("no free place fits {target} ({needs})"),
+        };
+        let (name, agent, place) = best.ok_or_else(none)?;
         let room = agent.places[place].room.clone();
         Ok(At { agent: name.clone(), host: agent.host.clone(), place, room })
     }
@@ -289,6 +303,8 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::clock::Clock;
+    use crate::link::liveness::Life;
 
     #[test]
     fn as_many_parts_fit_as_the_machine_has() {
@@ -305,11 +321,45 @@ mod tests {
             dialled: String::new(),
             engine: String::new(),
             resources: BTreeMap::from([("tpu".into(), thousandths(2.0))]),
+            labels: BTreeMap::new(),
+            targets: Vec::new(),
             places: (0..19).map(place).collect(),
             is_leaving: false,
         };
         assert_eq!(agent.left()["tpu"], thousandths(0.1));
         agent.places.push(place(19));
         assert_eq!(agent.left()["tpu"], 0);
+    }
+
+    /// An agent with one place, which has this label and can import these targets.
+    fn joined(agents: &mut Agents, name: &str, zone: &str, targets: &[&str]) {
+        let (outgoing, _) = tokio::sync::mpsc::unbounded_channel();
+        let reader = tokio::spawn(async {}).abort_handle();
+        let link = AgentLink { connection: ConnectionId(1), outgoing, life: Life::new(Clock::default()), reader };
+        let join = Join {
+            agent: name.into(),
+            host: name.into(),
+            places: vec![Room::default()],
+            labels: BTreeMap::from([("zone".into(), zone.into())]),
+            targets: targets.iter().map(|&target| target.to_owned()).collect(),
+            ..Join::default()
+        };
+        agents.join(&join, link);
+    }
+
+    #[tokio::test]
+    async fn a_worker_gets_a_machine_with_its_labels_that_can_import_its_target() {
+        let mut agents = Agents::default();
+        joined(&mut agents, "one", "a", &["m.py"]);
+        joined(&mut agents, "two", "b", &[]);
+        let needs = |zone: Option<&str>| Needs {
+            labels: zone.into_iter().map(|zone| ("zone".to_owned(), zone.to_owned())).collect(),
+            ..Needs::default()
+        };
+        let chosen = |zone, target| agents.choose(&needs(zone), target, None, |_| false).map(|at| at.host.to_string());
+        assert_eq!(chosen(None, "m.py"), Ok("one".into()));
+        assert_eq!(chosen(None, "n.py"), Ok("two".into()));
+        assert_eq!(chosen(Some("b"), "m.py"), Ok("two".into()));
+        assert_eq!(chosen(Some("a"), "n.py"), Err("no free place fits n.py (node label zone=a)".into()));
     }
 }

@@ -115,7 +115,7 @@ impl Supervisor {
     pub(super) fn choose(&self, index: usize, needs: &Needs) -> Result<At, String> {
         let deployment = self.slots[index].names().0;
         let is_for = |agent: &str| self.ray.as_ref().is_some_and(|cluster| cluster.places.is_for(agent, deployment));
-        self.agents.choose(needs, deployment, is_for)
+        self.agents.choose(needs, &self.settings.targets[self.slots[index].target].target, deployment, is_for)
     }
 
     fn address(&self, at: Option<&At>) -> String {
