@@ -138,7 +138,9 @@ fn what_must_not_run_twice_runs_once() {
 #[test]
 fn nothing_joins_a_silent_replica_of_a_model_whose_items_join_one_by_one() {
     let mut scheduler = Scheduler::new(Rules { joins: true, side_by_side: true, ..rules(8, true) });
-    [ONE, TWO].map(|id| scheduler.replica_up(Time(0), id, ReplicaClass::default()));
+    for id in [ONE, TWO] {
+        scheduler.replica_up(Time(0), id, ReplicaClass::default());
+    }
     submit(&mut scheduler, Time(0), 1, true);
     let first = launched(&mut scheduler).expect("there is room").replica;
     let other = if first == ONE { TWO } else { ONE };

@@ -24,9 +24,8 @@ impl World {
         match action {
             Action::Launch(launch) => self.launched(&launch),
             Action::Fail(ended, outcome) => self.failed(&ended, outcome, &forgotten),
-            Action::Forget(..) => {}
+            Action::Forget(..) | Action::Slow(..) => {}
             Action::Kill(replica) => self.killed(replica),
-            Action::Slow(..) => {}
         }
     }
 
