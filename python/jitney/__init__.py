@@ -50,7 +50,6 @@ from jitney.errors import (
 )
 
 if TYPE_CHECKING:
-    from jitney.deployments.composed.composing import chain, together
     from jitney.deployments.composed.composition import Composed
     from jitney.deployments.configured import ConfiguredDeployment, configure
     from jitney.deployments.deployment import Deployment, deployment
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from jitney.embedded.run import Engine, SyncEngine, run, run_sync
     from jitney.embedded.serve import serve
     from jitney.embedded.streams.parts import Parts, SyncParts
+    from jitney.embedded.uses.composing import chain, together
     from jitney.embedded.uses.declaring import uses, uses_sync
     from jitney.signature.grouping import bucket, length
     from jitney.types.arrays import Embeddings, Tensor
@@ -97,7 +97,7 @@ _LATER = {
     "Tensor": "jitney.types.arrays",
     "Usage": "jitney.types.steps",
     "bucket": "jitney.signature.grouping",
-    "chain": "jitney.deployments.composed.composing",
+    "chain": "jitney.embedded.uses.composing",
     "configure": "jitney.deployments.configured",
     "connect": "jitney.embedded.connect",
     "connect_sync": "jitney.embedded.connect",
@@ -107,7 +107,7 @@ _LATER = {
     "run": "jitney.embedded.run",
     "run_sync": "jitney.embedded.run",
     "serve": "jitney.embedded.serve",
-    "together": "jitney.deployments.composed.composing",
+    "together": "jitney.embedded.uses.composing",
     "uses": "jitney.embedded.uses.declaring",
     "uses_sync": "jitney.embedded.uses.declaring",
 }
