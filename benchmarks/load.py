@@ -47,11 +47,20 @@ class Connection:
                 % (path.encode(), len(body), body)
             )
             header = await self._reader.readuntil(b"\r\n\r\n")
-            length = int(header.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
-            return int(header[9:12]), await self._reader.readexactly(length)
+            return int(header[9:12]), await self._body(self._reader, header.lower())
         except BROKEN:
             self.close()
             raise
+
+    @staticmethod
+    async def _body(reader: asyncio.StreamReader, header: bytes) -> bytes:
+        if b"transfer-encoding: chunked" not in header:
+            return await reader.readexactly(int(header.partition(b"content-length:")[2].split(b"\r\n", 1)[0]))
+        body = b""
+        while size := int(await reader.readline(), 16):
+            body += (await reader.readexactly(size + 2))[:-2]
+        await reader.readline()
+        return body
 
     def close(self) -> None:
         if self._writer:
