@@ -40,7 +40,11 @@ def main() -> int:
                     continue
                 progress = f"{repetition + 1}/{arguments.repetitions}"
                 print(f"  {progress}  {part.name}: {variant}", file=sys.stderr, flush=True)
-                figures = part.measure(variant, settings)
+                try:
+                    figures = part.measure(variant, settings)
+                except RuntimeError as error:  # a server that does not start: what was measured before is kept
+                    missing.append(f"{part.name}, {variant}: {str(error).splitlines()[0]}")
+                    continue
                 samples.setdefault(part.name, {}).setdefault(variant, []).append(figures)
     for line in missing:
         print(f"not measured: {line}", file=sys.stderr)
