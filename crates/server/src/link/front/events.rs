@@ -31,7 +31,7 @@ pub enum BatchEvent {
 }
 
 impl BatchEvent {
-    /// The batch of which a worker says something; `None` if it names only items of its own.
+    /// The batch of which a worker says something; `None` if it names only its own items.
     pub fn batch(&self) -> Option<BatchId> {
         match self {
             BatchEvent::Started(batch) | BatchEvent::InputsAgain(batch, _) => Some(*batch),

@@ -7,7 +7,7 @@ use crate::link::frame::reader::Frame;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::run::agent::children::Children;
 use crate::run::agent::connection::{Connection, NotJoined};
-use jitney_channel::{Address, ChannelError, Pin, Secret, Stream, Tls, dial_agent};
+use jitney_channel::{Address, Pin, Secret, Stream, Tls, dial_agent};
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::supervisor::worker_life::LEASE;
 use std::collections::{BTreeMap, VecDeque};
@@ -193,10 +193,8 @@ impl Agent {
             Ok(stream) => stream,
             Err(error) if error.is_passing() => return Ok(Some(Err(NotJoined::Later(error.to_string())))),
             Err(error) => {
-                let hint = match error {
-                    ChannelError::Stranger(_) => "; is that the port of --workers-listen?",
-                    _ => "",
-                };
+                let asks = error.is_of_another_protocol();
+                let hint = if asks { "; is that the port of --workers-listen?" } else { "" };
                 return Ok(Some(Err(NotJoined::Never(format!("{place}: {error}{hint}"), MISCONFIGURED))));
             }
         };

@@ -159,7 +159,7 @@ impl Agents {
         self.agents.iter().any(|(name, other)| **name != *agent && other.has(id))
     }
 
-    /// Takes workers out of what an agent says that it has: those that are in a place of another agent, or in none of its own. How many
+    /// Takes workers out of what an agent says that it has: those that are in a place of another agent, or in no place. How many
     /// they were.
     pub(crate) fn strike_foreign(&self, join: &mut Join) -> usize {
         let (before, mut taken) = (join.workers.len(), BTreeSet::new());

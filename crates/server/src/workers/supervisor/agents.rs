@@ -85,8 +85,8 @@ impl Supervisor {
         if join.is_leaving { self.leave(&join.agent) } else { Ok(()) }
     }
 
-    /// A new agent has joined. If another one of its machine is gone, and the links of that one's workers too, they have ended with
-    /// it: an agent takes its workers with it.
+    /// A new agent has joined. If another one of its machine has disconnected, and the links of that one's workers are lost too, they have ended
+    /// with it: an agent takes its workers with it.
     fn replaced(&mut self, join: &Join) -> Result<(), Fatal> {
         let host = &join.host;
         for index in 0..self.slots.len() {
@@ -95,7 +95,7 @@ impl Supervisor {
                 continue;
             };
             if slot.is_running && slot.link.is_none() && slot.life.is_away() {
-                let how = format!("its agent is gone, and a new agent of {host} has joined");
+                let how = format!("its agent has disconnected, and a new agent of {host} has joined");
                 let ended = Ended { id: slot.id.clone(), how, was_killed: true };
                 self.worker_ended(&at.agent.clone(), &ended)?;
             }
