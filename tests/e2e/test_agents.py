@@ -88,7 +88,7 @@ def test_workers_connect_without_tls_and_with_certificates_of_the_operator(
     assert server.post("/sleepy", "hello").json() == "olleh"
     other = agents.start(server)
     until(lambda: "tcp:127.0.0.1" in other.log(), "an agent that protects its connection otherwise does not get in")
-    assert "joined the front" not in other.log()
+    assert "joined the server" not in other.log()
 
 
 def test_an_agent_with_another_secret_ends_and_says_so(serve: Serve, agents: Agents, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_an_agent_that_is_to_end_while_its_front_is_away_lets_its_workers_finish
     assert agent.workers() == workers
     serve("sleepy.py", arguments=listening(agents.secret, "--port", str(first.port), address=address), wait=False)
     assert agent.wait_exit() == 0
-    assert agent.log().count("joined the front") == 2
+    assert agent.log().count("joined the server") == 2
 
 
 def test_workers_whose_links_are_cut_under_load_rejoin_with_their_models(serve: Serve, agents: Agents) -> None:

@@ -31,6 +31,11 @@ impl ChannelError {
         matches!(self, ChannelError::Silent(_) | ChannelError::Io(_))
     }
 
+    /// Whether something else may listen at this address.
+    pub fn is_of_another_protocol(&self) -> bool {
+        matches!(self, ChannelError::Stranger(_))
+    }
+
     /// What a failed handshake means.
     pub(crate) fn of_handshake(error: io::Error) -> ChannelError {
         if error.kind() == io::ErrorKind::UnexpectedEof {

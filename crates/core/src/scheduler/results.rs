@@ -73,6 +73,11 @@ impl<P: Payload> Scheduler<P> {
         self.models.learn_of(class).profiled_of(group, batches);
     }
 
+    /// The replica that holds a batch; `None` if the batch has ended.
+    pub fn holder(&self, batch: BatchId) -> Option<ReplicaId> {
+        self.batches.get(&batch).map(|batch| batch.replica)
+    }
+
     /// `predict` begins on a batch.
     pub fn batch_started(&mut self, id: BatchId) {
         if let Some(batch) = self.batches.get(&id)
@@ -91,8 +96,8 @@ impl<P: Payload> Scheduler<P> {
     /// An item of a batch has its result. Returns the item, exactly once, to be answered; `None` if no client waits for it any
     /// more, or if it is not in this batch.
     pub fn item_ended(&mut self, batch: BatchId, id: ItemId) -> Option<EndedItem<P>> {
-        let replica = self.batches.get(&batch).map(|batch| batch.replica);
-        let cost = replica.and_then(|id| self.replicas.items(id)).and_then(|items| items.end(batch, id));
+        let cost =
+            self.holder(batch).and_then(|replica| self.replicas.items(replica)).and_then(|items| items.end(batch, id));
         self.answered_by(batch, id);
         let ended = match self.entries.get(&id) {
             Some(entry) if entry.stage == Stage::Batch(batch) => {

@@ -41,6 +41,8 @@ enum State {
     /// It cannot be reached. Until then it may rejoin with the model that it has loaded.
     Away {
         until: Time,
+        /// Its link was closed, and did not only fall silent: if it lives, it dials again soon.
+        was_closed: bool,
     },
     Dying {
         since: Time,
@@ -160,12 +162,21 @@ impl WorkerLife {
     /// Whether the agent of its machine is connected. Then silence is not that of the machine.
     pub fn watched(&mut self, now: Time, is_watched: bool) {
         let was_watched = std::mem::replace(&mut self.is_watched, is_watched);
-        if let State::Away { until } = &mut self.state
-            && was_watched
-            && !is_watched
-        {
+        match &mut self.state {
             // Not only the worker is silent but its machine: the worker was noticed first.
-            *until = (*until).max(now + LEASE);
+            State::Away { until, was_closed: false } if was_watched && !is_watched => {
+                *until = (*until).max(now + LEASE);
+            }
+            State::Away { until, .. } if is_watched && !was_watched => *until = (*until).min(now + REJOINS_WITHIN),
+            _ => {}
+        }
+    }
+
+    /// Until when its worker may rejoin before another one is started; `None` if it is not away.
+    pub fn away_until(&self) -> Option<Time> {
+        match self.state {
+            State::Away { until, .. } => Some(until),
+            _ => None,
         }
     }
 
@@ -229,7 +240,7 @@ impl WorkerLife {
                 None
             }
             Event::LinkLost { is_watched } => self.link_lost(now, is_watched),
-            Event::Away => self.away(now, LEASE),
+            Event::Away => self.away(now, matches!(self.state, State::Unclear { .. })),
             Event::Rejoined if self.is_away() || matches!(self.state, State::BackingOff { .. }) => {
                 (self.was_ever_ready, self.is_remote, self.leaves_for) = (true, true, None);
                 (self.state, self.heard, self.is_doubtful) = (State::Up, Some(now), false);
@@ -255,15 +266,10 @@ impl WorkerLife {
             }
             State::Dying { since, .. } if now - since >= ABANDON_AFTER => self.exited(now),
             State::Starting { since } if now - since >= self.load_timeout => self.kill(now, Cause::LoadTimeout),
-            State::Unclear { until, .. } if now >= until => self.away(now, REJOINS_WITHIN),
-            State::Away { until } if now >= until => self.kill(now, Cause::Away),
+            State::Unclear { until, .. } if now >= until => self.away(now, true),
+            State::Away { until, .. } if now >= until => self.kill(now, Cause::Away),
             State::Starting { .. } | State::Up if self.heard.is_some_and(|at| now - at >= SILENT_AFTER) => {
-                match (self.is_remote, self.is_watched) {
-                    (false, _) => self.kill(now, Cause::Silent),
-                    // Its machine is there, so the process is stopped, or dials again soon.
-                    (true, true) => self.away(now, REJOINS_WITHIN),
-                    (true, false) => self.away(now, LEASE),
-                }
+                if self.is_remote { self.away(now, false) } else { self.kill(now, Cause::Silent) }
             }
             State::Up if self.is_remote => {
                 let is_doubtful = self.heard.is_some_and(|at| now - at >= DOUBTFUL_AFTER);
@@ -304,20 +310,22 @@ impl WorkerLife {
                 self.state = State::Unclear { until: now + REPORTED_WITHIN, was_up: self.is_up() };
                 None
             }
-            State::Up | State::Starting { .. } if self.is_remote => self.away(now, REJOINS_WITHIN),
+            State::Up | State::Starting { .. } if self.is_remote => self.away(now, true),
             // It was lost before, by its silence, and its connection ends only now.
             State::Unclear { .. } | State::Away { .. } => None,
             _ => self.kill(now, Cause::Died),
         }
     }
 
-    /// A worker that has loaded its model keeps it for a while. One that has not is started elsewhere.
-    fn away(&mut self, now: Time, longest: Duration) -> Option<Command> {
+    /// A worker that has loaded its model keeps it for a while. One that has not is started elsewhere. If the machine is there, or the
+    /// link was closed, the worker is stopped or dead, or dials again soon.
+    fn away(&mut self, now: Time, was_closed: bool) -> Option<Command> {
+        let longest = if was_closed || self.is_watched { REJOINS_WITHIN } else { LEASE };
         match self.state {
             // It was about to end, and its agent sees to that.
             State::Up | State::Unclear { was_up: true, .. } if self.is_leaving() => self.exited(now),
             State::Up | State::Unclear { was_up: true, .. } => {
-                (self.state, self.heard) = (State::Away { until: now + longest }, None);
+                (self.state, self.heard) = (State::Away { until: now + longest, was_closed }, None);
                 Some(Command::Down(Cause::Away))
             }
             State::Starting { .. } | State::Unclear { .. } => self.kill(now, Cause::Away),

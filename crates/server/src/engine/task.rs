@@ -183,6 +183,13 @@ impl Engine {
             // The caller has dropped its end of the reply.
             Inbound::Cancel(id) => drop(self.cancel(id)),
             Inbound::Resume(id) => self.resume(now, id),
+            Inbound::Batch(replica, event) if self.is_of_another(replica, &event) => {
+                tracing::debug!(
+                    worker = replica.0,
+                    "{}: what a worker says of another one's batch is ignored",
+                    self.deployment
+                );
+            }
             Inbound::Batch(_, BatchEvent::Started(batch)) => self.scheduler.batch_started(batch),
             Inbound::Batch(replica, BatchEvent::InputsAgain(batch, items)) => {
                 self.send_inputs(now, replica, batch, &items);
@@ -243,6 +250,11 @@ impl Engine {
                 let _ = reply.send(());
             }
         }
+    }
+
+    /// Whether a worker speaks of a batch that another one holds. Numbers of batches can be guessed.
+    fn is_of_another(&self, replica: ReplicaId, event: &BatchEvent) -> bool {
+        event.batch().and_then(|batch| self.scheduler.holder(batch)).is_some_and(|holder| holder != replica)
     }
 
     /// A replica was lost. Its inputs that may be the cause are read first.

@@ -10,6 +10,7 @@ use std::path::Path;
 /// Binds every port of `workers_listen`.
 pub(crate) async fn bind(options: &ServerOptions) -> Result<Option<WorkerPorts>, Fatal> {
     if options.workers_listen.is_empty() {
+        check_unused(options).map_err(Fatal::new)?;
         return Ok(None);
     }
     let ports = listen(options).await.map_err(Fatal::new)?;
@@ -18,6 +19,22 @@ pub(crate) async fn bind(options: &ServerOptions) -> Result<Option<WorkerPorts>,
         tracing::info!("agents join at tcp:{}", at.host_and_port);
     }
     Ok(Some(ports))
+}
+
+/// Options that make no sense where no agent may join: the one for it was forgotten.
+fn check_unused(options: &ServerOptions) -> Result<(), String> {
+    if let Some(file) = &options.workers_secret_file {
+        return Err(format!(
+            "workers_secret_file = {file} is for agents, and none can join: set workers_listen (--workers-listen \
+             tcp:HOST:PORT), or leave it out"
+        ));
+    }
+    if options.local == Some(0) && options.ray_address.is_none() {
+        let text =
+            "local = 0 leaves no place for any worker: set workers_listen, so that agents can join, or ray_address";
+        return Err(text.into());
+    }
+    Ok(())
 }
 
 async fn listen(options: &ServerOptions) -> Result<WorkerPorts, String> {
@@ -80,6 +97,19 @@ mod tests {
         assert!(wrong.starts_with("workers_tls: \"on\" is not auto, off, CERT,KEY or CERT,KEY,CA"), "{wrong}");
         let wrong = error(|options| options.workers_tls = "c.pem,k.pem".into()).await;
         assert!(wrong.starts_with("workers_tls: the certificate file c.pem cannot be read"), "{wrong}");
+    }
+
+    #[tokio::test]
+    async fn options_without_the_port_that_they_need_are_refused() {
+        let with = |change: fn(&mut ServerOptions)| {
+            let mut options = ServerOptions::for_test();
+            change(&mut options);
+            check_unused(&options).err().unwrap_or_default()
+        };
+        assert_eq!(with(|options| options.local = Some(1)), "");
+        assert!(with(|options| options.local = Some(0)).starts_with("local = 0 leaves no place"));
+        assert_eq!(with(|options| (options.local, options.ray_address) = (Some(0), Some("auto".into()))), "");
+        assert!(with(|options| options.workers_secret_file = Some("s".into())).contains("set workers_listen"));
     }
 
     #[tokio::test]

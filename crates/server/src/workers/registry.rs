@@ -148,20 +148,36 @@ async fn accept(listener: UnixListener, door: Door) {
 async fn connect(stream: UnixStream, door: Door) {
     widen(&stream);
     let (reader, writer) = stream.into_split();
-    if let Err(reason) = admit(reader, writer, &door).await {
-        tracing::warn!(reason, "a connection to the worker socket was refused: {reason}");
+    match admit(reader, writer, &door).await {
+        Ok(()) => {}
+        // Another server looks whether this one lives (`leftovers`).
+        Err(Refused::Silent) => tracing::debug!("a connection to the worker socket ended without a word"),
+        Err(Refused::For(reason)) => tracing::warn!("a connection to the worker socket was refused: {reason}"),
     }
 }
 
-/// Starts the link of a worker of this machine that says a valid token first; an error says why it is refused.
-async fn admit<R, W>(reader: R, writer: W, door: &Door) -> Result<(), String>
+/// Why a connection of this machine has become no link.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    /// It sent nothing.
+    Silent,
+    /// For this reason.
+    For(String),
+}
+
+/// Starts the link of a worker of this machine that says a valid token first.
+async fn admit<R, W>(reader: R, writer: W, door: &Door) -> Result<(), Refused>
 where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let mut reader = FrameReader::new(reader);
-    let hello = greet(&mut reader).await.map_err(|error| no_hello(&error))?;
-    let worker = door.expected().remove(&Proof::Token(hello.token.clone())).ok_or(NOT_VALID)?;
+    let hello = greet(&mut reader).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Refused::Silent,
+        _ => Refused::For(no_hello(&error)),
+    })?;
+    let worker = door.expected().remove(&Proof::Token(hello.token.clone()));
+    let worker = worker.ok_or_else(|| Refused::For(NOT_VALID.into()))?;
     begin(reader, writer, worker, &hello, door);
     Ok(())
 }
@@ -279,6 +295,17 @@ mod tests {
         // What would be reported of them came before what is reported of the next worker.
         let _next = dial(&registry.expect(ReplicaId(3)).unwrap()).await.unwrap().unwrap();
         assert!(matches!(reported.recv().await, Some(WorkerEvent::Connected(ReplicaId(3), _))));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_sends_nothing_is_told_from_one_that_is_refused() {
+        let (events, _reported) = mpsc::unbounded_channel();
+        let door =
+            Door { expected: Arc::default(), next: Arc::default(), tokens: None, clock: Clock::default(), events };
+        assert_eq!(admit(&b""[..], tokio::io::sink(), &door).await, Err(Refused::Silent));
+        let other = small_frame(Kind::Pong, b"").concat();
+        let refused = admit(std::io::Cursor::new(other), tokio::io::sink(), &door).await;
+        assert_eq!(refused, Err(Refused::For("it sent no hello: the first frame is not a hello".into())));
     }
 
     #[tokio::test]

@@ -105,6 +105,11 @@ impl Slot {
         self.assignment.as_ref().is_some_and(|assignment| assignment.deployment == deployment)
     }
 
+    /// For how many seconds more its worker may come back before another one is started; 0 if it is not away.
+    pub(crate) fn away_s(&self, now: Time) -> u64 {
+        self.life.away_until().map_or(0, |until| (until - now).as_secs_f64().ceil() as u64)
+    }
+
     /// Whether its replica gets batches. A worker that is being ended still exists, but its replica gets none.
     pub(crate) fn is_serving(&self) -> bool {
         self.life.is_up() && !self.life.is_leaving()

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod answers;
+mod foreign;
 mod losses;
 mod parts;
 mod support;

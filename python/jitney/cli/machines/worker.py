@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from jitney.context import available_cores
 from jitney.errors import ConfigError
-from jitney.front.settings import check_listen
 
 ENGINE_VARIABLE: Final = "JITNEY_WORKER_ENGINE"
 """The engine that started this agent, such as `ray`. People and their tools leave it out."""
@@ -63,9 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
 def settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what the Rust side is to do."""
     for address in arguments.connect:
-        if not address.startswith("tcp:"):
-            raise ConfigError(f"--connect: cannot connect to {address!r}: write tcp:HOST:PORT")
-        check_listen(address, "--connect")
+        host, _, port = address.removeprefix("tcp:").rpartition(":")
+        if not (address.startswith("tcp:") and host and port.isdecimal() and 0 < int(port) <= 65_535):
+            raise ConfigError(f"--connect: cannot connect to {address!r}: write tcp:HOST:PORT; PORT is 1 to 65535")
     return {
         "connect": arguments.connect,
         "secret_file": arguments.secret_file,

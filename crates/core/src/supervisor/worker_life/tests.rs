@@ -259,6 +259,34 @@ fn a_worker_whose_silence_is_noticed_before_that_of_its_machine_keeps_its_lease(
 }
 
 #[test]
+fn a_worker_whose_link_and_agent_were_closed_together_is_replaced_soon() {
+    for agent_first in [true, false] {
+        let mut life = remote();
+        life.watched(at(2), true);
+        if agent_first {
+            assert_eq!(life.apply(at(3), Event::LinkLost { is_watched: false }), Some(Command::Down(Cause::Away)));
+        } else {
+            assert_eq!(life.apply(at(3), Event::LinkLost { is_watched: true }), None);
+            assert_eq!(life.apply(at(3), Event::Away), Some(Command::Down(Cause::Away)));
+        }
+        life.watched(at(4), false);
+        assert_eq!((life.away_until(), life.tick(at(17))), (Some(at(18)), None));
+        assert_eq!(life.tick(at(18)), Some(Command::Kill));
+    }
+}
+
+#[test]
+fn a_silent_worker_whose_agent_was_away_for_a_moment_is_replaced_soon_too() {
+    let mut life = remote();
+    life.watched(at(7), true);
+    assert_eq!(life.tick(at(8)), Some(Command::Down(Cause::Away)));
+    life.watched(at(9), false);
+    life.watched(at(10), true);
+    assert_eq!(life.tick(at(24)), None);
+    assert_eq!(life.tick(at(25)), Some(Command::Kill));
+}
+
+#[test]
 fn a_first_worker_of_another_machine_may_fail_to_connect_a_few_times() {
     let mut life = WorkerLife::new(Duration::from_secs(60), false);
     for failure in 1..=CRASH_LOOP {

@@ -12,7 +12,7 @@ use crate::engine::deployment::Deployment;
 use crate::engine::program_values;
 use crate::engine::room::most_items;
 use crate::engine::server_state::ServerState;
-use crate::engine::task::asks::{AskSession, AskTerms, Asking};
+use crate::engine::task::asks::{AskSession, AskTerms, Asking, NOBODY_WAITS};
 use crate::link::frame::header::{FrameError, Segments};
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::Frame;
@@ -89,7 +89,7 @@ impl CallsOfWorker {
         let under_way = session.clone();
         if let Some(item) = items.pop_if(|_| streams) {
             let window = Arc::new(Window::default());
-            under_way.under_way.begin(id, Some(window.clone()), |key| {
+            under_way.under_way.begin(id, 1, Some(window.clone()), |key| {
                 let deployment = found;
                 let request =
                     StreamRequest { id, key, deployment, terms, window, access: None, place: permit, session };
@@ -97,7 +97,7 @@ impl CallsOfWorker {
             });
             return;
         }
-        under_way.under_way.begin(id, None, |key| {
+        under_way.under_way.begin(id, items.len(), None, |key| {
             let request_id = terms.id.clone();
             let deployment = found.clone();
             let is_one = is_asked && items.len() == 1;
@@ -172,7 +172,18 @@ impl AskSession for CallsOfWorker {
     }
 
     fn withdraw(&mut self, number: u64) {
-        self.session.iter().for_each(|session| session.under_way.cancel(number));
+        let Some(session) = &self.session else { return };
+        // A thread of the model may wait for it.
+        session.under_way.withdraw(number, |items, sent| {
+            let failure = Failure::new(Outcome::Cancelled, NOBODY_WAITS);
+            match sent {
+                Some(sent) => {
+                    let end = Answer::failed(failure);
+                    session.send(part_frames::parts(session.last, number, sent, &[], Some(&end)));
+                }
+                None => refused(session, number, items, &failure),
+            }
+        });
     }
 
     fn is_open(&self, number: u64) -> bool {

@@ -294,14 +294,14 @@ impl Connection {
         let under_way = &self.session.under_way;
         if let Some(item) = items.pop_if(|_| streams) {
             let window = Arc::new(Window::default());
-            let is_new = under_way.begin(id, Some(window.clone()), |key| {
+            let is_new = under_way.begin(id, 1, Some(window.clone()), |key| {
                 let deployment = found;
                 let request = StreamRequest { id, key, deployment, terms, window, access, place: permit, session };
                 tokio::spawn(request.run(item, bytes)).abort_handle()
             });
             return once(id, is_new);
         }
-        let is_new = under_way.begin(id, None, |key| {
+        let is_new = under_way.begin(id, items.len(), None, |key| {
             let task = tokio::spawn(async move {
                 let (request_id, reader) = (terms.id.clone(), (&session.ledger, &session.state.options));
                 let mut answers = program_values::run_remote(&found, items, terms, bytes, reader).await;

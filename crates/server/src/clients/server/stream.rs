@@ -57,10 +57,12 @@ impl StreamRequest {
             if let Some((answer, _ticket)) = end {
                 return self.end(sequence, &ready, *answer);
             }
-            if self.session.under_way.has(self.key) {
-                self.session.send_answers(part_frames::parts(self.session.last, self.id, sequence, &ready, None), None);
-            }
-            sequence += ready.len() as u32;
+            let count = ready.len() as u32;
+            self.session.under_way.send_parts(self.key, count, || {
+                let frame = part_frames::parts(self.session.last, self.id, sequence, &ready, None);
+                self.session.send_answers(frame, None);
+            });
+            sequence += count;
         }
     }
 

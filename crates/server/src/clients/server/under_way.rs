@@ -28,8 +28,11 @@ struct Requests {
 struct Request {
     key: RequestKey,
     task: AbortHandle,
+    items: usize,
     /// `None` if the answer goes whole.
     window: Option<Arc<Window>>,
+    /// Parts that were sent.
+    sent: u32,
 }
 
 impl Requests {
@@ -43,11 +46,12 @@ impl UnderWay {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request, whose answer goes in parts if there is a window for them; false if its number is in use. `spawn`
+    /// Begins a request of so many items, whose answer goes in parts if there is a window for them; false if its number is in use. `spawn`
     /// starts its task.
     pub(super) fn begin(
         &self,
         number: u64,
+        items: usize,
         window: Option<Arc<Window>>,
         spawn: impl FnOnce(RequestKey) -> AbortHandle,
     ) -> bool {
@@ -59,13 +63,18 @@ impl UnderWay {
         requests.begun += 1;
         let key = RequestKey { number, before: requests.begun };
         let task = spawn(key);
-        requests.by_number.insert(number, Request { key, task, window });
+        requests.by_number.insert(number, Request { key, task, items, window, sent: 0 });
         true
     }
 
-    /// Whether a request was neither ended nor cancelled.
-    pub(super) fn has(&self, key: RequestKey) -> bool {
-        self.lock().has(key)
+    /// Sends so many parts of the answer to a request that was neither ended nor cancelled.
+    pub(super) fn send_parts(&self, key: RequestKey, parts: u32, send: impl FnOnce()) {
+        // Locked until they are sent: a withdrawal goes on from the last part that was.
+        let mut requests = self.lock();
+        if let Some(request) = requests.by_number.get_mut(&key.number).filter(|request| request.key == key) {
+            request.sent += parts;
+            send();
+        }
     }
 
     /// Whether the request that has this number now is in flight.
@@ -97,6 +106,16 @@ impl UnderWay {
         request.into_iter().for_each(|request| request.task.abort());
     }
 
+    /// Cancels the request that has this number now, for a caller that still waits. `answer` gets the number of its items, and of the
+    /// parts that were sent if the answer goes in parts.
+    pub(super) fn withdraw(&self, number: u64, answer: impl FnOnce(usize, Option<u32>)) {
+        let mut requests = self.lock();
+        let Some(Request { task, items, window, sent, .. }) = requests.by_number.remove(&number) else { return };
+        answer(items, window.map(|_| sent));
+        drop(requests);
+        task.abort();
+    }
+
     /// Cancels all requests.
     pub(super) fn cancel_all(&self) {
         self.lock().by_number.drain().for_each(|(_, request)| request.task.abort());
@@ -112,7 +131,7 @@ mod tests {
         let requests = UnderWay::default();
         let begin = |number| {
             let mut begun = None;
-            let is_new = requests.begin(number, None, |key| {
+            let is_new = requests.begin(number, 2, None, |key| {
                 begun = Some(key);
                 tokio::spawn(std::future::pending::<()>()).abort_handle()
             });
@@ -126,5 +145,25 @@ mod tests {
         assert!(begin(7).is_none(), "the second is still in flight");
         assert!(requests.end(second));
         assert!(!requests.end(second), "once");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_request_that_is_withdrawn_gets_an_answer_behind_the_parts_that_were_sent() {
+        let requests = UnderWay::default();
+        let (mut key, mut answers) = (None, Vec::new());
+        let window = Some(Arc::new(Window::default()));
+        requests.begin(7, 1, window, |new| {
+            key = Some(new);
+            tokio::spawn(std::future::pending::<()>()).abort_handle()
+        });
+        requests.begin(8, 3, None, |_| tokio::spawn(std::future::pending::<()>()).abort_handle());
+        let key = key.unwrap();
+        requests.send_parts(key, 2, || {});
+        for number in [7, 8, 7] {
+            requests.withdraw(number, |items, sent| answers.push((items, sent)));
+        }
+        assert_eq!(answers, [(1, Some(2)), (3, None)], "each once");
+        requests.send_parts(key, 1, || panic!("a part behind the end"));
+        assert!(!requests.end(key));
     }
 }

@@ -1,7 +1,7 @@
 //! The engine's part in what models ask other deployments: an ask has the terms of the items for which it is made.
 
 use crate::engine::program_values::Inherited;
-use crate::engine::task::asks::{AskTerms, Asks, MOST_PER_PARENT};
+use crate::engine::task::asks::{AskTerms, Asks, MOST_PER_PARENT, NOBODY_WAITS};
 use crate::engine::task::{BEAT, Engine};
 use crate::link::frame::header::{FrameError, Segments};
 use crate::link::frame::kind::Kind;
@@ -56,9 +56,7 @@ impl Engine {
             parents.retain(|id| is_up && self.scheduler.replica_of(*id) == Some(replica));
             parents.sort_unstable();
             parents.dedup();
-            self.inherit(now, replica, &parents).ok_or_else(|| {
-                Failure::new(Outcome::Cancelled, "no request waits any more for the items for which the model asks")
-            })
+            self.inherit(now, replica, &parents).ok_or_else(|| Failure::new(Outcome::Cancelled, NOBODY_WAITS))
         };
         let opened = terms.and_then(|terms| {
             if parents.is_empty() || self.asks.open(replica, number, items, &parents) {

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+/// Why an ask is cancelled whose items have ended.
+pub(crate) const NOBODY_WAITS: &str = "no request waits any more for the items for which the model asks";
 /// Items that may be computed at once for one item of a model that asks.
 pub(super) const MOST_PER_PARENT: usize = 1024;
 /// Asks of one item that are kept in mind until those that have ended are sought.
@@ -38,7 +40,7 @@ pub(crate) trait AskSession: Send + Debug {
     /// Takes a frame about an earlier ask: it was cancelled, or parts of its answer were taken.
     fn take(&mut self, frame: &Frame) -> Result<(), FrameError>;
 
-    /// Cancels the ask of this number, if it has not ended.
+    /// Cancels the ask of this number, if it has not ended, and says so to the model that waits for it.
     fn withdraw(&mut self, number: u64);
 
     /// Whether this ask has not ended.

@@ -1,8 +1,18 @@
 //! What the front and an agent say to each other, as JSON tables.
 
 use jitney_core::replicas::loss_history::Loss;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Most characters of a text of a peer that becomes part of a line of the log.
+const LONGEST_TEXT: usize = 512;
+
+/// A text of a peer that becomes part of a line of the log: it is one line, of bounded length.
+pub(crate) fn one_line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    Ok(text.chars().take(LONGEST_TEXT).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect())
+}
 
 /// An agent: what its machine has, and what runs there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -10,8 +20,10 @@ pub struct Join {
     /// The version of jitney that it runs.
     pub version: String,
     /// Its machine.
+    #[serde(deserialize_with = "one_line")]
     pub host: String,
     /// 128 random bits, as hex: the name of this process.
+    #[serde(deserialize_with = "one_line")]
     pub agent: String,
     /// The address of the front that it has dialled, without the front's key.
     pub dialled: String,
@@ -24,6 +36,7 @@ pub struct Join {
     /// The targets that it can import; empty: every target.
     pub targets: Vec<String>,
     /// The version of its Python.
+    #[serde(deserialize_with = "one_line")]
     pub python: String,
     /// The engine that it was started by, such as `ray`; empty if people or their tools start it.
     #[serde(default)]
@@ -62,6 +75,7 @@ pub struct Ended {
     /// Its name.
     pub id: String,
     /// How, in words.
+    #[serde(deserialize_with = "one_line")]
     pub how: String,
     /// Whether something killed it: the kernel, an operator.
     pub was_killed: bool,
@@ -142,10 +156,24 @@ pub enum Report {
     Started(Started),
     /// A worker has ended.
     Ended(Ended),
-    /// A worker has printed something.
-    Output(Output),
+    /// A worker has printed something. It keeps its room until it was taken.
+    Output(Output, OwnedSemaphorePermit),
     /// Where the threads of a worker are.
     Stacks(Stacks),
     /// Its machine is about to go away.
     Leaving,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_a_peer_makes_no_further_line_of_the_log() {
+        let forged = format!("host\n2026-01-01T00:00:00Z ERROR forged\x1b[31m{}", "x".repeat(1000));
+        let ended = serde_json::json!({ "id": "w", "how": forged, "was_killed": false });
+        let how = serde_json::from_value::<Ended>(ended).unwrap().how;
+        assert!(how.starts_with("host\u{fffd}2026") && !how.contains(char::is_control), "{how}");
+        assert_eq!(how.chars().count(), LONGEST_TEXT);
+    }
 }

@@ -12,12 +12,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 /// Most bytes of what an agent says first.
 const LONGEST_JOIN: usize = 1 << 20;
 /// Most bytes of what it says later.
 const LONGEST_REPORT: usize = 4 << 20;
+/// Most bytes of what its workers print that wait for the supervisor. Then no more is read of it.
+const MOST_OUTPUT: usize = 1 << 20;
+/// Each piece counts as at least so many bytes.
+const LEAST_OUTPUT: usize = 1 << 10;
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Lets an agent join that has proven the secret. How long it may take is the matter of the caller. An error says why it is refused. The port at which it has joined says which
@@ -89,11 +93,16 @@ fn start<S>(
     let mut reader = reader.map(|stream| Watched::new(stream, &life));
     let (reports, name) = (events.clone(), agent.clone());
     let (go, gone) = tokio::sync::oneshot::channel::<()>();
+    let room = Arc::new(Semaphore::new(MOST_OUTPUT));
     let reading = tokio::spawn(async move {
         // What it says comes after the word that it has joined.
         let _ = gone.await;
         loop {
-            let event = match reader.next_within(LONGEST_REPORT).await.and_then(report) {
+            let read = match reader.next_within(LONGEST_REPORT).await {
+                Ok(frame) => report(frame, &room).await,
+                Err(error) => Err(error),
+            };
+            let event = match read {
                 Ok(Some(report)) => AgentEvent::Said(report),
                 Ok(None) => continue,
                 Err(error) => {
@@ -114,13 +123,17 @@ fn start<S>(
 }
 
 /// What a frame of an agent says; `None` for a pong.
-fn report(frame: Option<Frame>) -> io::Result<Option<Report>> {
+async fn report(frame: Option<Frame>, room: &Arc<Semaphore>) -> io::Result<Option<Report>> {
     let Frame { kind, table, .. } = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
     Ok(Some(match kind {
         Kind::Pong => return Ok(None),
         Kind::WorkerStarted => Report::Started(serde_json::from_slice(&table)?),
         Kind::Exited => Report::Ended(serde_json::from_slice(&table)?),
-        Kind::Output => Report::Output(serde_json::from_slice(&table)?),
+        Kind::Output => {
+            let bytes = table.len().clamp(LEAST_OUTPUT, MOST_OUTPUT) as u32;
+            let taken = room.clone().acquire_many_owned(bytes).await.map_err(io::Error::other)?;
+            Report::Output(serde_json::from_slice(&table)?, taken)
+        }
         Kind::Stacks => Report::Stacks(serde_json::from_slice(&table)?),
         Kind::Leaving => Report::Leaving,
         other => return Err(io::Error::other(format!("an agent does not send {other:?}"))),
@@ -130,6 +143,22 @@ fn report(frame: Option<Frame>) -> io::Result<Option<Report>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_workers_print_is_not_read_further_while_much_of_it_waits() {
+        use crate::link::agents::messages::Output;
+        let room = Arc::new(Semaphore::new(MOST_OUTPUT));
+        let frame = || {
+            let output = Output { id: "w".into(), is_stdout: true, lines: "x".repeat(MOST_OUTPUT) };
+            let table = serde_json::to_vec(&output).unwrap().into();
+            Some(Frame { kind: Kind::Output, table, payload: crate::link::frame::payload::Payload::default() })
+        };
+        let first = report(frame(), &room).await.unwrap();
+        let mut second = Box::pin(report(frame(), &room));
+        assert!(futures_util::FutureExt::now_or_never(&mut second).is_none());
+        drop(first);
+        assert!(second.await.unwrap().is_some());
+    }
 
     #[test]
     fn an_agent_of_another_version_is_refused_with_both_versions() {

@@ -30,6 +30,18 @@ pub enum BatchEvent {
     Disconnected,
 }
 
+impl BatchEvent {
+    /// The batch of which a worker says something; `None` if it names only its own items.
+    pub fn batch(&self) -> Option<BatchId> {
+        match self {
+            BatchEvent::Started(batch) | BatchEvent::InputsAgain(batch, _) => Some(*batch),
+            BatchEvent::Results(results) => Some(results.batch),
+            BatchEvent::Ended(end) => Some(end.batch),
+            BatchEvent::Step(..) | BatchEvent::Asks(..) | BatchEvent::Disconnected => None,
+        }
+    }
+}
+
 /// Gets what workers say of their batches.
 pub trait BatchListener: Send + Sync + 'static {
     /// An error ends the link: its results are not needed any more.

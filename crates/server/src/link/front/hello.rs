@@ -1,5 +1,6 @@
 //! The first frame of a worker's connection.
 
+use crate::link::agents::messages::one_line;
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::{Frame, FrameReader};
 use crate::link::front::link::Link;
@@ -21,6 +22,7 @@ pub struct Hello {
     /// The secret that its front gave it. It admits one connection.
     pub token: String,
     /// The machine that it runs on.
+    #[serde(deserialize_with = "one_line")]
     pub host: String,
     /// The devices that it may use, as its environment names them; empty if it names none.
     pub devices: Vec<String>,

@@ -168,11 +168,11 @@ impl Refusals {
     fn note(&self, from: IpAddr, reason: &str) {
         match self.count(from) {
             Some(0) => {
-                tracing::warn!(%from, reason, "a connection to the worker port from {from} was refused: {reason}");
+                tracing::warn!(%from, "a connection to the worker port from {from} was refused: {reason}");
             }
             Some(more) => {
                 tracing::warn!(
-                    %from, reason, more,
+                    %from, more,
                     "a connection to the worker port from {from} was refused, and {more} before it: {reason}"
                 );
             }

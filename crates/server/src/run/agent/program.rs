@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// That no server is there is said again after this.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
 /// The exit code of an agent that could not finish its work in order.
 const CUT: i32 = 1;
 
@@ -145,28 +147,30 @@ impl Agent {
 
     async fn live(&mut self) -> Result<(), End> {
         let mut pause = FIRST_PAUSE;
-        let mut last = String::new();
+        let mut last = (String::new(), Instant::now());
         loop {
             for address in self.addresses.clone() {
                 let place = format!("tcp:{}", address.host_and_port);
                 let Some(dialled) = self.dial(address).await? else { return Ok(()) };
                 match dialled {
                     Ok(mut connection) => {
-                        tracing::info!("joined the front at {place}");
-                        (pause, last) = (FIRST_PAUSE, String::new());
+                        tracing::info!("joined the server at {place}");
+                        (pause, last.0) = (FIRST_PAUSE, String::new());
                         match self.serve(&mut connection).await? {
                             Over::Left => return Ok(()),
                             Over::Lost(why) => tracing::warn!(
-                                "the connection to the front at {place} is lost: {why}; workers go on, and it is dialled again"
+                                "the connection to the server at {place} is lost: {why}; it is dialled again, and workers keep \
+                                 their models for {} s",
+                                LEASE.as_secs()
                             ),
                         }
                         self.alone_since = Instant::now();
                     }
                     Err(NotJoined::Never(why, code)) => return Err((why, code)),
                     Err(NotJoined::Later(why)) => {
-                        if why != last {
-                            tracing::warn!("no front at {place}: {why}; trying again");
-                            last = why;
+                        if why != last.0 || last.1.elapsed() >= SAID_AGAIN {
+                            tracing::warn!("no server at {place}: {why}; trying again");
+                            last = (why, Instant::now());
                         }
                     }
                 }
@@ -188,7 +192,11 @@ impl Agent {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) if error.is_passing() => return Ok(Some(Err(NotJoined::Later(error.to_string())))),
-            Err(error) => return Ok(Some(Err(NotJoined::Never(format!("{place}: {error}"), MISCONFIGURED)))),
+            Err(error) => {
+                let asks = error.is_of_another_protocol();
+                let hint = if asks { "; is that the port of --workers-listen?" } else { "" };
+                return Ok(Some(Err(NotJoined::Never(format!("{place}: {error}{hint}"), MISCONFIGURED))));
+            }
         };
         let join = self.join(&address);
         let was_leaving = join.is_leaving;
@@ -340,7 +348,7 @@ impl Agent {
         let ends = !self.settings.engine.is_empty();
         if ends || !self.children.is_empty() {
             let what = if ends { "the agent ends" } else { "the workers are ended" };
-            tracing::warn!("no front for {} s: {what}", LEASE.as_secs());
+            tracing::warn!("no server for {} s: {what}", LEASE.as_secs());
             self.children.kill_all();
         }
         ends

@@ -6,7 +6,7 @@ use crate::workers::backends::backend::WorkerSpec;
 use crate::workers::needs::{Needs, thousandths};
 use jitney_core::supervisor::worker_life::{LEASE, SILENT_AFTER};
 use jitney_core::time::Time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One place of one agent.
@@ -137,6 +137,37 @@ impl Agents {
     /// Whether an agent is connected.
     pub(crate) fn is_there(&self, agent: &str) -> bool {
         self.agents.get(agent).is_some_and(|agent| agent.link.is_some())
+    }
+
+    /// Whether an agent was here before, since this front runs or within its lease.
+    pub(crate) fn knows(&self, agent: &str) -> bool {
+        self.agents.contains_key(agent)
+    }
+
+    /// The machine of an agent; empty if it is not known.
+    pub(crate) fn host(&self, agent: &str) -> &str {
+        self.agents.get(agent).map_or("", |agent| &agent.host)
+    }
+
+    /// Whether the worker of this name is in a place of this agent.
+    pub(crate) fn has(&self, agent: &str, id: &str) -> bool {
+        self.agents.get(agent).is_some_and(|agent| agent.has(id))
+    }
+
+    /// Whether the worker of this name is in a place of another agent.
+    pub(crate) fn is_of_another(&self, agent: &str, id: &str) -> bool {
+        self.agents.iter().any(|(name, other)| **name != *agent && other.has(id))
+    }
+
+    /// Takes workers out of what an agent says that it has: those that are in a place of another agent, or in no place. How many
+    /// they were.
+    pub(crate) fn strike_foreign(&self, join: &mut Join) -> usize {
+        let (before, mut taken) = (join.workers.len(), BTreeSet::new());
+        let (agent, places) = (&join.agent, join.places.len());
+        join.workers.retain(|worker| {
+            worker.place < places && !self.is_of_another(agent, &worker.id) && taken.insert(worker.place)
+        });
+        before - join.workers.len()
     }
 
     /// The machine of an agent goes away: nothing new is started there.
@@ -361,5 +392,24 @@ mod tests {
         assert_eq!(chosen(None, "n.py"), Ok("two".into()));
         assert_eq!(chosen(Some("b"), "m.py"), Ok("two".into()));
         assert_eq!(chosen(Some("a"), "n.py"), Err("no free place fits n.py (node label zone=a)".into()));
+    }
+    #[tokio::test]
+    async fn an_agent_has_only_workers_of_its_own_places() {
+        let mut agents = Agents::default();
+        let running = |id: &str, place| Running { id: id.into(), place, target: "m.py".into() };
+        joined(&mut agents, "honest", "a", &[]);
+        let at = agents.choose(&Needs::default(), "m.py", None, |_| false).unwrap();
+        let spec = WorkerSpec { id: "w1".into(), ..WorkerSpec::for_test(jitney_core::request::ReplicaId(0)) };
+        agents.start(&at, &spec, None, &Needs::default());
+        let mut join = Join {
+            agent: "liar".into(),
+            places: vec![Room::default()],
+            workers: vec![running("w1", 0), running("ghost", 7), running("own", 0), running("twice", 0)],
+            ..Join::default()
+        };
+        assert_eq!(agents.strike_foreign(&mut join), 3);
+        assert_eq!(join.workers, [running("own", 0)]);
+        assert!(agents.has("honest", "w1") && !agents.has("liar", "w1"));
+        assert!(agents.is_of_another("liar", "w1") && !agents.is_of_another("honest", "w1"));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::fatal::Fatal;
 use crate::link::agents::agent_link::{AgentEvent, ConnectionId};
-use crate::link::agents::messages::{Ended, Join, Report};
+use crate::link::agents::messages::{Ended, Join, Report, Stacks, Started};
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::supervisor::state::Supervisor;
 use jitney_core::supervisor::event::Event;
@@ -13,14 +13,32 @@ impl Supervisor {
     /// An agent says something, or its connection is lost.
     pub(super) fn agent(&mut self, agent: &str, connection: ConnectionId, event: AgentEvent) -> Result<(), Fatal> {
         match event {
-            AgentEvent::Joined(join, link) => {
+            AgentEvent::Joined(mut join, link) => {
+                let foreign = self.agents.strike_foreign(&mut join);
+                if foreign > 0 {
+                    let host = &join.host;
+                    tracing::warn!(
+                        host,
+                        "the agent at {host} names {foreign} workers that are not in its places; they are ignored"
+                    );
+                }
+                let is_new = !self.agents.knows(&join.agent);
                 self.agents.join(&join, link);
                 self.ray.iter_mut().for_each(|cluster| cluster.places.joined(&join.agent));
-                self.joined(&join)
+                self.joined(&join)?;
+                if is_new { self.replaced(&join) } else { Ok(()) }
             }
             AgentEvent::Lost => self.agent_lost(agent, connection),
             AgentEvent::Said(_) if !self.agents.is_present(agent, connection) => Ok(()),
             AgentEvent::Said(Report::Leaving) => self.leave(agent),
+            AgentEvent::Said(
+                Report::Ended(Ended { id, .. }) | Report::Started(Started { id }) | Report::Stacks(Stacks { id, .. }),
+            ) if !self.agents.has(agent, &id) => {
+                let host = self.agents.host(agent);
+                tracing::debug!(host, "what the agent at {host} says of a worker that is not in its places is ignored");
+                Ok(())
+            }
+            AgentEvent::Said(Report::Output(output, _)) if self.agents.is_of_another(agent, &output.id) => Ok(()),
             AgentEvent::Said(Report::Ended(ended)) => self.worker_ended(agent, &ended),
             AgentEvent::Said(Report::Started(started)) => match self.slots.of_id(&started.id) {
                 Some(index) => self.event(index, Event::Spawned),
@@ -32,7 +50,7 @@ impl Supervisor {
                 }
                 Ok(())
             }
-            AgentEvent::Said(Report::Output(output)) => {
+            AgentEvent::Said(Report::Output(output, _room)) => {
                 if let Some(printed) = &mut self.output {
                     printed.print(output.id, output.is_stdout, output.lines);
                 }
@@ -67,16 +85,38 @@ impl Supervisor {
         if join.is_leaving { self.leave(&join.agent) } else { Ok(()) }
     }
 
+    /// A new agent has joined. If another one of its machine has disconnected, and the links of that one's workers are lost too, they have ended
+    /// with it: an agent takes its workers with it.
+    fn replaced(&mut self, join: &Join) -> Result<(), Fatal> {
+        let host = &join.host;
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            let Some(at) = slot.at.as_ref().filter(|at| *at.host == **host && !self.agents.is_there(&at.agent)) else {
+                continue;
+            };
+            if slot.is_running && slot.link.is_none() && slot.life.is_away() {
+                let how = format!("its agent has disconnected, and a new agent of {host} has joined");
+                let ended = Ended { id: slot.id.clone(), how, was_killed: true };
+                self.worker_ended(&at.agent.clone(), &ended)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The connection of an agent is lost. Each of its workers has a separate link; what becomes of one that has none yet cannot be known.
     fn agent_lost(&mut self, agent: &str, connection: ConnectionId) -> Result<(), Fatal> {
         if !self.agents.lose(agent, connection, self.clock.now()) {
             return Ok(());
         }
+        let host = self.agents.host(agent);
         match self.slots_at(agent).len() {
-            0 => tracing::info!(agent, "an agent has disconnected; it had no workers"),
-            workers => {
-                tracing::warn!(agent, workers, "the connection of an agent is lost; its workers ({workers}) go on");
-            }
+            0 => tracing::info!(agent, host, "the agent at {host} has disconnected; it had no workers"),
+            workers => tracing::warn!(
+                agent,
+                host,
+                workers,
+                "the connection of the agent at {host} is lost; its workers ({workers}) have their own links"
+            ),
         }
         for index in self.slots_at(agent) {
             let slot = &self.slots[index];
@@ -91,7 +131,8 @@ impl Supervisor {
     fn leave(&mut self, agent: &str) -> Result<(), Fatal> {
         self.agents.leave(agent);
         let slots = self.slots_at(agent);
-        tracing::info!(agent, "an agent leaves; workers that finish what they have: {}", slots.len());
+        let (host, workers) = (self.agents.host(agent), slots.len());
+        tracing::info!(agent, host, "the agent at {host} leaves; workers that finish what they have: {workers}");
         for index in slots {
             self.event(index, Event::Leave)?;
         }

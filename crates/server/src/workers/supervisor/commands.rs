@@ -87,6 +87,7 @@ impl Supervisor {
     /// Notes that a worker has ended and will be replaced.
     pub(super) fn lost(&mut self, index: usize, cause: Cause) {
         let (name, why) = (self.name(index), self.why(index, cause));
+        let now = self.clock.now();
         let slot = &mut self.slots[index];
         slot.link = None;
         let (deployment, replica) = slot.names();
@@ -102,13 +103,26 @@ impl Supervisor {
         } else {
             let next = if slot.life.awaits_change() {
                 "its files are loaded again when they change"
-            } else if slot.life.is_away() {
-                "it keeps its model for a while and may rejoin"
             } else {
                 "it will be replaced"
             };
-            tracing::warn!(deployment, replica, reason, "{name}: worker lost ({reason}): {why}; {next}");
-            slot.fail(WorkerFailure { cause, text: why, is_reported: false });
+            let host = slot.at.as_ref().map(|at| &*at.host);
+            if slot.life.is_away() {
+                let longest = slot.away_s(now);
+                let why = format!("it cannot be reached; it may come back with its model for {longest} s");
+                tracing::warn!(
+                    deployment,
+                    replica,
+                    reason,
+                    host,
+                    "{name}: worker lost ({reason}): {why}; then another one is started, or as soon as a new agent of this \
+                     machine joins"
+                );
+                slot.fail(WorkerFailure { cause, text: why, is_reported: false });
+            } else {
+                tracing::warn!(deployment, replica, reason, host, "{name}: worker lost ({reason}): {why}; {next}");
+                slot.fail(WorkerFailure { cause, text: why, is_reported: false });
+            }
         }
         if let Some(assignment) = slot.assignment.as_ref().filter(|_| !slot.is_surplus) {
             let labels = [assignment.deployment.as_str(), cause.label()];

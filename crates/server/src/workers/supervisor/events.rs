@@ -17,6 +17,8 @@ use std::time::Duration;
 const LAST_MESSAGES: Duration = Duration::from_millis(300);
 /// The stage in which a worker fails that was ready: its model is broken.
 const SERVING: &str = "serving";
+/// The stage in which a worker imports its target.
+const IMPORTING: &str = "importing";
 /// How often a worker is asked for a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
@@ -134,7 +136,14 @@ impl Supervisor {
                 let text = |key: &str| failed[key].as_str().unwrap_or("?").to_owned();
                 let (why, cause) = match failed["stage"].as_str() {
                     Some(SERVING) => (text("error"), Cause::Broken),
-                    _ => (format!("{} failed: {}", text("stage"), text("error")), Cause::LoadFailed),
+                    stage => {
+                        let at = self.slots[index].at.as_ref();
+                        let hint = at
+                            .filter(|_| stage == Some(IMPORTING))
+                            .map(|at| format!(" (on {}: start the agent there in the folder of the target)", at.host));
+                        let hint = hint.unwrap_or_default();
+                        (format!("{} failed: {}{hint}", text("stage"), text("error")), Cause::LoadFailed)
+                    }
                 };
                 self.refuse(index, why, cause)?;
             }

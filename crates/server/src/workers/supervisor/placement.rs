@@ -150,11 +150,16 @@ impl Supervisor {
         (self.settings.cores / workers.max(1)).max(1)
     }
 
+    /// A replica, or the target of a worker that has none yet, for the log; with the machine of its worker, if that is another one.
     pub(super) fn name(&self, index: usize) -> String {
         let slot = &self.slots[index];
-        match &slot.assignment {
+        let name = match &slot.assignment {
             Some(assignment) => format!("{}/{}", assignment.deployment, assignment.replica),
             None => self.settings.targets[slot.target].target.clone(),
+        };
+        match &slot.at {
+            Some(at) => format!("{name}@{}", at.host),
+            None => name,
         }
     }
 }

@@ -11,6 +11,7 @@ impl Supervisor {
         for (name, served) in &self.engines.served {
             deployments.insert(name.clone(), Replicas { min_ready: served.min_ready, ..Replicas::default() });
         }
+        let now = self.clock.now();
         for slot in self.slots.iter() {
             let Some(replicas) = slot.assignment.as_ref().and_then(|a| deployments.get_mut(&a.deployment)) else {
                 continue;
@@ -23,6 +24,12 @@ impl Supervisor {
             if let Some(why) = slot.waits_for.as_ref().filter(|_| slot.life.is_vacant()) {
                 let (_, count) = replicas.waits_for.get_or_insert_with(|| (why.clone(), 0));
                 *count += 1;
+            }
+            if let (true, Some(at)) = (slot.life.is_away(), &slot.at) {
+                let (host, longest) = (&at.host, slot.away_s(now));
+                let why = format!("waits for a worker of {host} that cannot be reached, for {longest} s more");
+                replicas.waits_for.get_or_insert((why, 1));
+                continue;
             }
             replicas.failure = replicas.failure.or(slot.failure.as_ref().map(|failure| failure.cause));
         }

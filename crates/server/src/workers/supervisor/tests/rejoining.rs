@@ -2,6 +2,8 @@
 
 use super::{Rig, WORKER, rig};
 use crate::engine::deployment::Inbound;
+use crate::link::agents::agent_link::{AgentEvent, AgentLink, ConnectionId};
+use crate::link::agents::messages::{Ended, Join, Report};
 use crate::link::frame::header::{Segments, small_frame};
 use crate::link::frame::kind::Kind;
 use crate::link::front::hello::{Rejoin, Returned};
@@ -110,4 +112,44 @@ async fn a_worker_of_an_earlier_front_takes_the_slot_of_one_that_still_loads_unl
     assert!(rig.supervisor.slots[0].life.is_up() && !ends(&mut link));
     let told: Vec<_> = std::iter::from_fn(|| rig.told.try_recv().ok()).collect();
     assert!(matches!(told[..], [.., Inbound::Up(BACK, _), Inbound::Placed(BACK, 0, true)]), "{told:?}");
+}
+
+impl Rig {
+    /// An agent of this machine joins, or says something.
+    fn agent(&mut self, name: &str, event: AgentEvent) {
+        self.supervisor.handle(WorkerEvent::Agent(name.into(), ConnectionId(1), event)).unwrap();
+    }
+
+    fn joins(&mut self, name: &str, host: &str) {
+        let (outgoing, _) = unbounded_channel();
+        let (life, reader) = (Life::new(self.supervisor.clock), tokio::spawn(async {}).abort_handle());
+        let link = AgentLink { connection: ConnectionId(1), outgoing, life, reader };
+        let join = Join { agent: name.into(), host: host.into(), ..Join::default() };
+        self.agent(name, AgentEvent::Joined(Box::new(join), link));
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_is_away_is_replaced_when_a_new_agent_of_its_machine_joins() {
+    let mut rig = remote().await;
+    rig.supervisor.slots[0].at = Some(At { agent: "old".into(), ..At::unknown("h") });
+    rig.supervisor.handle(WorkerEvent::LinkLost(WORKER)).unwrap();
+    assert!(rig.supervisor.slots[0].life.is_away());
+    assert_eq!(
+        rig.supervisor.state.readiness().reasons,
+        ["a: 0 of 1 replicas are ready: waits for a worker of h that cannot be reached, for 15 s more"]
+    );
+    rig.joins("other", "another machine");
+    assert!(rig.supervisor.slots[0].life.is_away());
+    rig.joins("new", "h");
+    assert!(rig.supervisor.slots[0].life.is_vacant() && !rig.supervisor.slots[0].is_running);
+}
+
+#[tokio::test]
+async fn a_worker_does_not_end_because_an_agent_says_so_that_does_not_have_it() {
+    let mut rig = remote().await;
+    rig.joins("liar", "h");
+    let lie = Ended { id: "w1".into(), how: "a lie".into(), was_killed: false };
+    rig.agent("liar", AgentEvent::Said(Report::Ended(lie)));
+    assert!(rig.supervisor.slots[0].life.is_up() && rig.told.try_recv().is_err());
 }

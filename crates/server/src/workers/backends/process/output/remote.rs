@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Pieces of output that wait to be written. If the output of this process is read too slowly, further ones are dropped.
-const MOST_WAITING: usize = 256;
+/// Bytes of output that wait to be written. If the output of this process is read too slowly, further ones are dropped.
+const MOST_WAITING: usize = 4 << 20;
+/// Each piece counts as at least so many bytes: workers send what one read brought.
+const LEAST_PIECE: usize = 16 << 10;
 
 /// Writes what workers of other machines print.
 #[derive(Debug)]
 pub(crate) struct RemoteOutput {
     said: Sender<Said>,
-    /// Pieces of output that wait.
+    /// Bytes of output that wait.
     waiting: Arc<AtomicUsize>,
     /// Lines that were dropped since the last piece that was not.
     dropped: usize,
@@ -51,7 +53,8 @@ impl RemoteOutput {
 
     /// It printed these lines.
     pub(crate) fn print(&mut self, id: String, is_stdout: bool, lines: String) {
-        if self.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
+        let size = size(&lines);
+        if self.waiting.load(Ordering::Relaxed) + size > MOST_WAITING {
             self.dropped += lines.lines().count();
             return;
         }
@@ -61,7 +64,7 @@ impl RemoteOutput {
                 "{dropped} lines of workers on other machines were dropped: what this server prints is read too slowly"
             );
         }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(size, Ordering::Relaxed);
         let stream = if is_stdout { Stream::Stdout } else { Stream::Stderr };
         self.send(Said::Lines(id, stream, lines));
     }
@@ -78,6 +81,11 @@ impl RemoteOutput {
     }
 }
 
+/// What lines count while they wait.
+fn size(lines: &str) -> usize {
+    lines.len().max(LEAST_PIECE)
+}
+
 fn write(queue: &Receiver<Said>, held: &AtomicUsize, log: WorkerLog, sink: impl Fn(Stream, &[u8])) {
     let mut workers: HashMap<String, Writing> = HashMap::new();
     for said in queue {
@@ -90,7 +98,7 @@ fn write(queue: &Receiver<Said>, held: &AtomicUsize, log: WorkerLog, sink: impl 
                 let mut out = Vec::new();
                 lines.lines().for_each(|line| writing.write(&mut out, stream, line.as_bytes()));
                 sink(stream, &out);
-                held.fetch_sub(1, Ordering::Relaxed);
+                held.fetch_sub(size(&lines), Ordering::Relaxed);
             }
         }
     }
@@ -113,15 +121,18 @@ mod tests {
         };
         let mut output = RemoteOutput::start_with(WorkerLog::Text, sink).unwrap();
         output.begin("w1", "a/0", "here");
-        for _ in 0..MOST_WAITING + 10 {
+        let pieces = MOST_WAITING / LEAST_PIECE;
+        for _ in 0..pieces + 10 {
             output.print("w1".into(), true, "1\n2\n".into());
         }
         assert_eq!(output.dropped, 20, "lines");
+        output.print("w1".into(), true, "x\n".repeat(MOST_WAITING));
+        assert_eq!(output.dropped, 20 + MOST_WAITING, "bytes count");
         output.begin("w2", "m.py", "there");
         output.begin("w2", "b/7", "there");
         output.end("w1");
         drop(blocked);
-        for _ in 0..MOST_WAITING {
+        for _ in 0..pieces {
             assert_eq!(read.recv().unwrap(), "a/0@here | 1\na/0@here | 2\n");
         }
         output.print("w2".into(), true, "x\n".into());
