@@ -47,6 +47,12 @@ class Cluster:
         ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING)
         return cls(ray, address, namespace)
 
+    def address(self) -> str:
+        """Return HOST:PORT, or ray://HOST:PORT, at which the cluster is reached."""
+        if self._address.startswith(_CLIENT):
+            return self._address
+        return str(self._ray.get_runtime_context().gcs_address)
+
     def host(self) -> str:
         """Return the address of this machine, as the machines of the cluster reach it."""
         if self._address.startswith(_CLIENT):
