@@ -49,8 +49,8 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// What an exception of the model says, for the log; `None` if the failure is not the model's.
     pub model_text: Option<String>,
-    /// The names of the stages that it passed through, each with a colon: of a model that a composition calls.
-    pub stage: String,
+    /// So many bytes at the beginning of that text are names of the stages that it passed through, which are public.
+    pub stage_bytes: u16,
 }
 
 impl Failure {
@@ -63,15 +63,15 @@ impl Failure {
             status: None,
             retry_after: None,
             model_text: None,
-            stage: String::new(),
+            stage_bytes: 0,
         }
     }
 
     /// Makes it fit for a client who is not the author of the model: what an exception of the model says may hold paths,
     /// queries and inputs of others, so it stays in the log. The name of a stage is public.
     pub fn hide_model_text(&mut self) {
-        if self.model_text.is_some() {
-            let stage = &self.stage;
+        if let Some(text) = &self.model_text {
+            let stage = text.get(..self.stage_bytes.into()).unwrap_or_default();
             self.detail =
                 format!("{stage}the model failed on this input; the server's log says why, next to the request id");
         }
