@@ -306,10 +306,8 @@ def _check_replicas(name: str, options: DeploymentOptions, places: Mapping[str, 
             f"{most}; leave replicas out, or choose a number between them"
         )
     if options.scale_down_after_s is not None and least == most:
-        raise ConfigError(
-            f"deployment `{name}`: {said('scale_down_after_s')}, but there are always {most} replicas; "
-            f"give max_replicas"
-        )
+        always = "is always 1 replica" if most == 1 else f"are always {most} replicas"
+        raise ConfigError(f"deployment `{name}`: {said('scale_down_after_s')}, but there {always}; give max_replicas")
     if least < most:
         if options.min_ready_replicas > max(least, 1):
             raise ConfigError(

@@ -11,6 +11,7 @@ from jitney.deployments.composed.composition import Composed, ComposedDeployment
 from jitney.deployments.configured import ConfiguredDeployment
 from jitney.deployments.deployment import MARK, Deployment
 from jitney.errors import TargetError
+from jitney.models import READY_MADE
 
 _MAINS = ("__main__", "__mp_main__")
 """What a program's own file is called in it, and in what `multiprocessing` spawns."""
@@ -40,6 +41,23 @@ def target_of(kind: Callable[..., Any] | Composed) -> str:
     if kind.__module__ in _MAINS:
         return f"{_main_place(name, module)}:{kind.__name__}"
     return f"{kind.__module__}:{kind.__name__}"
+
+
+def advised_target(used: Any, name: str) -> str | None:
+    """Return what to give to `jitney serve` for a deployment that another one uses; None if that is not known.
+
+    `used` is a class, a function, what `configure` returns, or only its name. It was imported by the user of it.
+    """
+    if name in READY_MADE:
+        return name
+    if isinstance(used, str):
+        return None
+    try:
+        place, _, variable = target_of(used).rpartition(":")
+    except TargetError:
+        return None
+    file = Path(getattr(sys.modules.get(place), "__file__", None) or "")
+    return f"{file.name}:{variable}" if file.parent == Path.cwd() else f"{place}:{variable}"
 
 
 def _target_of_object(value: object, deployment: Deployment) -> str:

@@ -21,7 +21,7 @@ from jitney.errors import ConfigError, TargetError
 from jitney.signature import grouping, tasks
 from jitney.signature.annotations import Signature, read_signature, read_step_signature
 from jitney.signature.hints import class_arguments
-from jitney.types.uses import check_uses, uses_of
+from jitney.types.uses import check_instance, check_uses, uses_of
 
 MARK: Final = "__jitney_deployment__"
 
@@ -186,6 +186,7 @@ class Deployment:
             predict, close, check, others = self.obj, None, None, {}
         else:
             model: Any = self.obj(**constructor_arguments(self.name, self.obj, init))
+            check_instance(model)
             if self.has_steps:
                 steps = step_functions(model)
             answering: Any = as_generator(steps) if steps is not None else getattr(model, self._function_name)

@@ -1,11 +1,13 @@
 """The manifest: all that the front knows of user code. Its form is read in `crates/core`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from jitney.codecs.plain import plain
 from jitney.config.layers import Resolved
+from jitney.deployments.classes import advised_target
 from jitney.deployments.composed.composition import ComposedDeployment
+from jitney.deployments.configured import ConfiguredDeployment
 from jitney.deployments.deployment import Deployment
 from jitney.errors import TargetError
 from jitney.failures import one_line
@@ -57,8 +59,15 @@ def _others(owner: Deployment, resolved: Resolved) -> dict[str, Any]:
     """Say which other deployments are called, and by whom."""
     if isinstance(owner, ComposedDeployment):
         owner.check_options(resolved)
-        return {"uses": sorted(set(owner.composition.names)), "composed": owner.composition.to_dict()}
-    return {"uses": sorted({use.name for use in owner.uses.values()})} if owner.uses else {}
+        members = [member for _, member in owner.composition.members]
+        used: dict[str, Any] = {one.name: one if isinstance(one, ConfiguredDeployment) else one.obj for one in members}
+        return {**_used(used), "composed": owner.composition.to_dict()}
+    return _used({use.name: use.target for use in owner.uses.values()}) if owner.uses else {}
+
+
+def _used(used: Mapping[str, Any]) -> dict[str, Any]:
+    targets = {name: advised_target(one, name) for name, one in used.items()}
+    return {"uses": sorted(used), "use_targets": {name: target for name, target in targets.items() if target}}
 
 
 def _output(returned: Output) -> dict[str, Any]:

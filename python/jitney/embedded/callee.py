@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from jitney.embedded.values import FAILED, Read, Write, exception, reader, writer
-from jitney.errors import Draining, EngineFailed, InternalError, RequestError
+from jitney.errors import Draining, EngineFailed, InternalError, InvalidInput, RequestError
 
 if TYPE_CHECKING:
     from jitney import _core
@@ -61,7 +61,8 @@ class Callee:
         self.engine: Final = engine
         self.entrance: Final = entrance
         self.takes_images: Final[bool] = manifest["input"]["kind"] == "image"
-        self.write: Final[Write] = writer(manifest["input"])
+        write = writer(manifest["input"])
+        self.write: Final[Write] = _naming(name, write) if engine.is_of_worker else write
         self.read: Final[Read] = reader(manifest["output"], output)
         part = manifest["output"].get("part")
         self.read_part: Final[Read | None] = (
@@ -115,6 +116,20 @@ class Callee:
                     raise
                 refused[place] = error
         return written, refused
+
+
+def _naming(name: str, write: Write) -> Write:
+    """Return the same, whose refusals name the deployment: the client did not make this item."""
+
+    def write_named(item: Any) -> tuple[int, Any]:
+        try:
+            return write(item)
+        except InvalidInput as error:
+            named = InvalidInput(f"{name}: {error.message}", status=error.status, field=error.field)
+            named.asked = name
+            raise named from None
+
+    return write_named
 
 
 def together(answers: list[Any], refused: dict[int, RequestError], *, return_exceptions: bool) -> list[Any]:

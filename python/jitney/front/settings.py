@@ -140,6 +140,10 @@ def _bracketed(host: str) -> str:
 
 def _check_ray(options: ServerOptions, places: Mapping[str, str]) -> None:
     """Refuse a cluster that cannot be reached from here, before anything is started. Ray itself is not imported."""
+    address, place = str(options.ray_address), places["ray_address"]
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and not (host and "/" not in host and port.isascii() and port.isdecimal()):
+        raise ConfigError(f"{place} is {address!r}: write HOST:PORT, ray://HOST:PORT or auto")
     found = find_spec("ray")
     if found is None or found.origin is None:  # a folder of that name is not the package
         raise ConfigError(f"{places['ray_address']}: Ray is not installed here; install it: pip install 'jitney[ray]'")

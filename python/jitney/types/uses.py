@@ -10,9 +10,11 @@ from jitney.errors import JitneyError, TargetError
 class Use:
     """An attribute of a class that is the model of another deployment, once the class is loaded in a worker."""
 
-    def __init__(self, name: str, *, waits: bool) -> None:
+    def __init__(self, target: Any, name: str, *, waits: bool) -> None:
+        self.target: Final = target
+        """What is used, as the author of the class wrote it: a class, or the name of a deployment."""
         self.name: Final = name
-        """The deployment that is used."""
+        """The name of the deployment that is used."""
         self.waits: Final = waits
         """Whether a call waits for its answer on its thread; otherwise it is awaited."""
         self.attribute = ""
@@ -31,6 +33,10 @@ class Use:
                 f"in a test give the instance one: model.{self.attribute} = ..."
             )
         return self._model
+
+    def __call__(self, *_: object, **__: object) -> object:
+        """Say where it belongs: only an attribute of the class becomes a model."""
+        raise TargetError(_misplaced(self))
 
     def connect(self, asks: Any) -> None:
         """Make the model of it, whose calls go this way."""
@@ -52,6 +58,21 @@ def uses_of(kind: object) -> Mapping[str, Use]:
     names = dict.fromkeys(name for each in reversed(kind.__mro__) for name in vars(each))
     found = {name: inspect.getattr_static(kind, name) for name in names}
     return {name: use for name, use in found.items() if isinstance(use, Use)}
+
+
+def check_instance(model: object) -> None:
+    """Refuse a use that the constructor has put into the instance: it never becomes a model."""
+    for attribute, value in getattr(model, "__dict__", {}).items():
+        if isinstance(value, Use):
+            raise TargetError(f"{type(model).__qualname__}.{attribute}: {_misplaced(value)}")
+
+
+def _misplaced(use: Use) -> str:
+    call = "uses_sync" if use.waits else "uses"
+    return (
+        f"jitney.{call} is written in the class, not in `__init__` or in a function: "
+        f"`{use.attribute or 'other'} = jitney.{call}(...)` under `class ...:`"
+    )
 
 
 def check_uses(kind: Any, name: str, *, is_async: bool) -> None:

@@ -45,3 +45,21 @@ def test_where_replicas_connect_is_a_tcp_address(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("jitney.front.settings.find_spec", lambda _: __spec__)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     with pytest.raises(ConfigError, match="--ray-listen: cannot listen on 'unix:a': write tcp:HOST:PORT; PORT"):
         compose(["model.py"], {"ray_address": "auto", "ray_listen": "unix:a"}, Overrides(), None, None)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "http://127.0.0.1:6379", "ray://head", "head:", "local", ":6379"])
+def test_an_address_that_is_none_is_refused_before_anything_is_started(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").touch()
+    with pytest.raises(ConfigError, match=r"--ray-address is '.*': write HOST:PORT, ray://HOST:PORT or auto"):
+        compose(["model.py"], {"ray_address": address}, Overrides(), None, None)
+
+
+@pytest.mark.parametrize("address", ["auto", "head:6379", "ray://10.0.0.1:10001", "[::1]:6379"])
+def test_an_address_of_a_cluster_is_taken(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").touch()
+    monkeypatch.setattr("jitney.front.settings.find_spec", lambda _: __spec__)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert compose(["model.py"], {"ray_address": address}, Overrides(), None, None).server.ray_address == address

@@ -35,7 +35,7 @@ def test_the_number_of_replicas_is_fixed_or_between_two_bounds(
         ({"min_replicas": 2}, r"min_replicas is 2 \(decorator\), but replicas is 1 \(default\); give a max_replicas"),
         ({"replicas": 5, "max_replicas": 3}, r"replicas is 5 \(decorator\), but max_replicas is 3 \(decorator\)"),
         ({"replicas": 1, "min_replicas": 2, "max_replicas": 3}, r"replicas is 1 .* not between min_replicas = 2 and"),
-        ({"scale_down_after_s": 3}, r"scale_down_after_s is 3.0 .* there are always 1 replicas; give max_replicas"),
+        ({"scale_down_after_s": 3}, r"scale_down_after_s is 3.0 .* there is always 1 replica; give max_replicas"),
         ({"max_replicas": 5, "min_ready_replicas": 2}, r"min_ready_replicas is 2 .* there may be only 1 replicas"),
         ({"max_replicas": 0}, r"max_replicas"),
     ],

@@ -41,6 +41,21 @@ def test_models_of_one_process_use_each_other() -> None:
             models[Awaiting]("bad")
 
 
+def test_an_item_that_the_inner_model_does_not_take_is_a_failure_of_the_model_that_made_it() -> None:
+    @jitney.deployment
+    class Wrong:
+        inner = jitney.uses_sync(Inner)
+
+        def predict(self, texts: list[str]) -> list[str]:
+            return self.inner.many([{"a": 1} for _ in texts])  # type: ignore[list-item]  # pyright: ignore
+
+    with (
+        testing.inline(Wrong, Inner) as models,
+        pytest.raises(jitney.ModelFailed, match="inner: expected str, got dict"),
+    ):
+        models[Wrong]("a")
+
+
 def test_what_is_used_must_be_there() -> None:
     with pytest.raises(jitney.NotFound, match="no deployment 'inner'"), testing.inline(Awaiting):
         pass
@@ -74,3 +89,21 @@ def test_the_wrong_kind_of_use_is_refused() -> None:
 
             def predict(self, texts: list[str]) -> list[str]:
                 return texts
+
+
+def test_a_use_in_the_constructor_is_refused_with_the_place_where_it_belongs() -> None:
+    @jitney.deployment
+    class Late:
+        def __init__(self) -> None:
+            self.inner = jitney.uses_sync(Inner)
+
+        def predict(self, texts: list[str]) -> list[str]:
+            return self.inner.many(texts)
+
+    with (
+        pytest.raises(
+            jitney.TargetError, match=r"Late\.inner: jitney\.uses_sync is written in the class, not in `__init__`"
+        ),
+        testing.inline(Late, Inner),
+    ):
+        pass

@@ -49,6 +49,9 @@ pub struct DeploymentManifest {
     /// The deployments that it calls, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
+    /// The targets from which they can be served, by their names, where they are known: `file.py:Name`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub use_targets: BTreeMap<String, String>,
     /// Set if it has no model: the front carries it out with others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub composed: Option<Composed>,

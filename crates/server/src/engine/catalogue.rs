@@ -48,10 +48,7 @@ impl Catalogue {
 
     /// The path of a deployment, or of `more`, that was probably meant by a path that leads nowhere; without first slashes.
     pub fn nearest(&self, asked: &str, more: &[&str]) -> Option<String> {
-        let near = |known: &str, asked: &str| {
-            let edits = distance(known, asked);
-            (edits <= 2 + asked.len() / 4).then(|| (edits, known.to_owned()))
-        };
+        let near = |known: &str, asked: &str| within(known, asked).map(|edits| (edits, known.to_owned()));
         let one = || self.deployments.keys().chain(self.routes.keys()).map(String::as_str);
         let whole = one().chain(more.iter().copied()).filter_map(|known| near(known, asked));
         // A last segment that is not of a deployment: what stands before it is compared alone, or with that of many items.
@@ -76,6 +73,17 @@ impl FromIterator<Deployment> for Catalogue {
         let routes = deployments.values().filter_map(own_path).collect();
         Catalogue { deployments, routes }
     }
+}
+
+/// The nearest of these names; `None` if all of them are too different.
+pub(crate) fn nearest<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known.filter_map(|name| within(name, asked).map(|edits| (edits, name)));
+    near.min().map(|(_, name)| name)
+}
+
+/// Edits from one name to the other, unless these are too many for a mistake.
+fn within(known: &str, asked: &str) -> Option<usize> {
+    Some(distance(known, asked)).filter(|&edits| edits <= 2 + asked.len() / 4)
 }
 
 /// Edits from one name to the other; long names are not measured.

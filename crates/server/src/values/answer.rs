@@ -49,20 +49,31 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// What an exception of the model says, for the log; `None` if the failure is not the model's.
     pub model_text: Option<String>,
+    /// So many bytes at the beginning of that text are names of the stages that it passed through, which are public.
+    pub stage_bytes: u16,
 }
 
 impl Failure {
     /// A failure with nothing but its reason.
     pub fn new(outcome: Outcome, detail: impl Into<String>) -> Failure {
-        Failure { outcome, detail: detail.into(), field: None, status: None, retry_after: None, model_text: None }
+        Failure {
+            outcome,
+            detail: detail.into(),
+            field: None,
+            status: None,
+            retry_after: None,
+            model_text: None,
+            stage_bytes: 0,
+        }
     }
 
     /// Makes it fit for a client who is not the author of the model: what an exception of the model says may hold paths,
-    /// queries and inputs of others, so it stays in the log.
+    /// queries and inputs of others, so it stays in the log. The name of a stage is public.
     pub fn hide_model_text(&mut self) {
-        if self.model_text.is_some() {
-            "the model failed on this input; the server's log says why, next to the request id"
-                .clone_into(&mut self.detail);
+        if let Some(text) = &self.model_text {
+            let stage = text.get(..self.stage_bytes.into()).unwrap_or_default();
+            self.detail =
+                format!("{stage}the model failed on this input; the server's log says why, next to the request id");
         }
     }
 }

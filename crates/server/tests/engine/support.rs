@@ -55,6 +55,7 @@ fn manifest(tweak: impl FnOnce(&mut DeploymentOptions)) -> DeploymentManifest {
         group_by: vec![],
         cost: None,
         uses: vec![],
+        use_targets: std::collections::BTreeMap::new(),
         composed: None,
         examples: vec![],
     }

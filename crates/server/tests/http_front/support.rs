@@ -45,6 +45,7 @@ pub(crate) fn manifest(name: &str, kind: InputKind, arrays: Vec<ArraySpec>, outp
         group_by: vec![],
         cost: None,
         uses: vec![],
+        use_targets: std::collections::BTreeMap::new(),
         composed: None,
         examples: vec![],
     }

@@ -10,6 +10,7 @@ from typing import IO, Any, Final
 
 from jitney.backends.ray.cluster import Cluster
 from jitney.backends.ray.provider import Provider
+from jitney.backends.ray.reach import AUTO, NO_CLUSTER, end_without, wait_until_reached
 
 _LOOK_EVERY_S: Final = 0.2
 
@@ -18,9 +19,15 @@ def main() -> None:
     """Do what the front says until it ends."""
     reports = _take_stdout()
 
+    one_line = threading.Lock()
+
     def say(report: dict[str, Any]) -> None:
-        reports.write(json.dumps(report) + "\n")
-        reports.flush()
+        with one_line:
+            reports.write(json.dumps(report) + "\n")
+            reports.flush()
+
+    def say_unreachable(why: str) -> None:
+        say({"unreachable": {"why": why}})
 
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
     connected = threading.Event()
@@ -29,8 +36,15 @@ def main() -> None:
     if first is None:
         return
     start = first["start"]
-    cluster = Cluster.connect(importlib.import_module("ray"), start["address"], start["namespace"])
+    wait_until_reached(start["address"], say_unreachable)
+    try:
+        cluster = Cluster.connect(importlib.import_module("ray"), start["address"], start["namespace"])
+    except ConnectionError:
+        if start["address"] == AUTO:
+            say_unreachable(NO_CLUSTER)
+        raise
     connected.set()
+    end_without(cluster.address(), say_unreachable)
     provider = Provider(cluster, start["front"], {"secret": start["secret"], "folder": start["folder"]}, say)
     say({"connected": {"host": cluster.host()}})
     while True:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from jitney.backends.ray.place import Place
+from jitney.backends.ray.reach import AUTO, CLIENT
 
-_CLIENT: Final = "ray://"
 _NODE: Final = "ray.io/node-id"
 """The label that Ray itself gives to each machine."""
 _UNAVAILABLE: Final = "ActorUnavailableError"
@@ -47,11 +47,15 @@ class Cluster:
         ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING)
         return cls(ray, address, namespace)
 
+    def address(self) -> str:
+        """Return HOST:PORT, or ray://HOST:PORT, at which the cluster is reached."""
+        return self._address if self._address != AUTO else str(self._ray.get_runtime_context().gcs_address)
+
     def host(self) -> str:
         """Return the address of this machine, as the machines of the cluster reach it."""
-        if self._address.startswith(_CLIENT):
+        if self._address.startswith(CLIENT):
             # Of a program outside of the cluster, Ray knows only the machine through which it is connected.
-            host, _, port = self._address.removeprefix(_CLIENT).rpartition(":")
+            host, _, port = self._address.removeprefix(CLIENT).rpartition(":")
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.connect((host, int(port)))  # sends nothing
                 return str(probe.getsockname()[0])

@@ -77,7 +77,10 @@ _HINTS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
         lambda output: inspect.isgenerator(output) or inspect.isasyncgen(output),
         "a generator (annotate what its parts are, as in `-> Iterator[list[jitney.Step[str]]]`)",
     ),
-    (inspect.isawaitable, "a coroutine (write `async def`, so that it is awaited)"),
+    (
+        inspect.isawaitable,
+        "a coroutine (write `async def predict`, and `await` what it calls: `return await self.other(item)`)",
+    ),
     (lambda output: isinstance(output, tuple), "a tuple (use a list, or a NamedTuple of arrays)"),
     (lambda output: isinstance(output, dict), "a dict (use a list of dicts, or a dataclass or NamedTuple of arrays)"),
 )

@@ -12,7 +12,7 @@ Stage = Callable[..., Any] | Composed
 """A class or function with `@jitney.deployment`, or what `jitney.configure`, `chain` and `together` return."""
 
 
-def chain(first: Stage, second: Stage, /, *more: Stage, name: str | None = None, **options: Any) -> Composed:
+def chain(*stages: Stage, name: str | None = None, **options: Any) -> Composed:
     """Return a deployment whose items pass through these, one after the other: `Search = jitney.chain(Detect, Embed)`.
 
     The answer of each is the item of the next. The front carries it out: no model, no worker and no Python is needed
@@ -20,17 +20,21 @@ def chain(first: Stage, second: Stage, /, *more: Stage, name: str | None = None,
     stage returns must be what the next one takes. `options` are `route`, `task`, `request_timeout_s`,
     `max_queued_items`, `context_headers` and `openai_names`.
     """
-    return _composed("chain", [("", stage) for stage in (first, second, *more)], name, options)
+    if len(stages) < 2:
+        raise TargetError(f"jitney.chain takes two or more deployments, not {len(stages)}: jitney.chain(Detect, Embed)")
+    return _composed("chain", [("", stage) for stage in stages], name, options)
 
 
-def together(*, name: str | None = None, options: Mapping[str, Any] | None = None, **members: Stage) -> Composed:
+def together(
+    *unnamed: Stage, name: str | None = None, options: Mapping[str, Any] | None = None, **members: Stage
+) -> Composed:
     """Return a deployment that gives each item to several at once: `Both = jitney.together(cats=Cats, dogs=Dogs)`.
 
     The answer has those of all by their names: {"cats": ..., "dogs": ...}. The front carries it out, and the bytes of
     the item are not copied. All take the same; if one fails, the request fails. Its name is that of the variable, or
     `name`; `options` are those of `chain`.
     """
-    if not members:
+    if unnamed or not members:
         raise TargetError("jitney.together takes deployments by name, as in jitney.together(cats=Cats, dogs=Dogs)")
     return _composed("together", list(members.items()), name, options or {})
 

@@ -17,22 +17,20 @@ if TYPE_CHECKING:
 
 class _AwaitedUse(Use):
     def __init__(self, target: str | Callable[..., Any] | Composed) -> None:
-        super().__init__(_name(target), waits=False)
-        self._target = target
+        super().__init__(target, _name(target), waits=False)
 
     def model(self, asks: Any) -> object:
         models: Any = Models(asks, AskMailboxes(asks))
-        return models[self._target]
+        return models[self.target]
 
 
 class _WaitingUse(Use):
     def __init__(self, target: str | Callable[..., Any] | Composed) -> None:
-        super().__init__(_name(target), waits=True)
-        self._target = target
+        super().__init__(target, _name(target), waits=True)
 
     def model(self, asks: Any) -> object:
         models: Any = SyncModels(asks)
-        return models[self._target]
+        return models[self.target]
 
 
 def _name(target: str | Callable[..., Any] | Composed) -> str:

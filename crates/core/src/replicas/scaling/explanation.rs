@@ -28,6 +28,8 @@ pub struct Reasons {
     pub stays_s: f64,
     /// Replicas needed now; more are wanted while they were needed a moment ago.
     pub needed: u32,
+    /// A request waits, and there should have been no replica until now.
+    pub wakes: bool,
     /// A bound changed the number: `min_replicas` or `max_replicas`.
     pub bound: Option<&'static str>,
 }
@@ -35,13 +37,18 @@ pub struct Reasons {
 impl fmt::Display for Reasons {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Reasons { arrivals_per_s, growth_per_s, items_per_s_of_a_replica: each, load, spare, backlog, .. } = *self;
-        if each > 0.0 {
+        if self.wakes {
+            f.write_str(if each > 0.0 { "a request waits; " } else { "a request waits" })?;
+        }
+        if self.needed == 0 {
+            f.write_str("no items arrive")?;
+        } else if each > 0.0 {
             write!(f, "{:.0} items/s ", arrivals_per_s + growth_per_s)?;
             if growth_per_s >= 0.5 {
                 write!(f, "({growth_per_s:.0} of them expected) ")?;
             }
             write!(f, "need {load:.1} replicas at {each:.0} items/s each, spare {spare:.1}")?;
-        } else {
+        } else if !self.wakes {
             write!(f, "{arrivals_per_s:.0} items/s arrive, and no batch has been measured yet")?;
         }
         if backlog >= 0.05 {
@@ -74,6 +81,10 @@ mod tests {
         let text = "512 items/s (100 of them expected) need 3.9 replicas at 106 items/s each, spare 0.8, \
             waiting items 1.2; max_replicas = 5";
         assert_eq!(grows.to_string(), text);
+        let asleep = Reasons { wanted: 1, needed: 1, wakes: true, ..Reasons::default() };
+        assert_eq!(asleep.to_string(), "a request waits");
+        assert!(Reasons { wakes: true, ..reasons }.to_string().starts_with("a request waits; 412 items/s need"));
+        assert_eq!(Reasons::default().to_string(), "no items arrive");
         let later = Reasons { needed: 2, stays_s: 20.0, ..reasons };
         assert!(later.to_string().ends_with("; 5 were needed in the last 20 s"), "{later}");
     }

@@ -77,6 +77,8 @@ pub struct Scaling {
     /// Until then, an item that arrives may be one that was refused before.
     refusing_until: Time,
     wanted: u32,
+    /// What one replica could do when that was known last.
+    capacity: Option<Capacity>,
 }
 
 impl Scaling {
@@ -90,6 +92,7 @@ impl Scaling {
             refused: 0,
             refusing_until: Time(0),
             wanted,
+            capacity: None,
         }
     }
 
@@ -106,6 +109,7 @@ impl Scaling {
             let stays = self.bounds.stays.unwrap_or(Duration::from_secs_f64(STAY_S.0));
             self.needs.push_back((now + stays, self.wanted));
         }
+        self.capacity = situation.capacity.or(self.capacity);
         let mut reasons = self.needed(situation);
         let ReplicaBounds { min, max, .. } = self.bounds;
         // Clients that are refused may come again and count again. What they seem to need is only known when the replicas
@@ -139,6 +143,8 @@ impl Scaling {
             arrivals_per_s: rate,
             burst_index: self.arrivals.burst_index(),
             start_s,
+            items_per_s_of_a_replica: self.capacity.map_or(0.0, |capacity| capacity.rate()),
+            wakes: situation.is_busy && self.wanted == 0,
             stays_s: self.bounds.stays.map_or(learned_stay, |stays| stays.as_secs_f64()),
             ..Reasons::default()
         };
@@ -146,13 +152,12 @@ impl Scaling {
             reasons.arrivals_per_s = 0.0;
             return reasons;
         }
-        let Some(capacity) = situation.capacity else {
+        let Some(capacity) = self.capacity else {
             // Nothing is known about the model. It keeps what it has until its first batches have been measured.
             reasons.needed = situation.up.max(1);
             return reasons;
         };
         reasons.growth_per_s = self.arrivals.growth(rate, start_s);
-        reasons.items_per_s_of_a_replica = capacity.rate();
         reasons.load = (rate + reasons.growth_per_s) / capacity.rate();
         let Capacity { items, seconds } = capacity;
         let target_s = self.bounds.target.map_or(BATCHES_OF_TARGET * seconds, |target| target.as_secs_f64());
@@ -171,5 +176,41 @@ impl Scaling {
         // What is there is enough while it is enough without the doubt: a number on the edge does not go up and down.
         reasons.needed = if whole(replicas) > self.wanted { with_doubt } else { with_doubt.min(self.wanted) };
         reasons
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_replica_can_do_is_known_while_there_is_none_and_a_request_that_waits_is_the_reason_for_the_first() {
+        let bounds = ReplicaBounds { min: 0, max: 4, target: None, stays: Some(Duration::from_secs(1)) };
+        let mut scaling = Scaling::new(bounds, 1);
+        let capacity = Some(Capacity { items: 4.0, seconds: 1.0 });
+        let busy = Situation {
+            arrived: 1,
+            refused: 0,
+            waiting: 0,
+            is_busy: true,
+            up: 1,
+            without_place: 0,
+            capacity,
+            start: Duration::from_secs(1),
+        };
+        let at = |second| Time(0) + Duration::from_secs(second);
+        assert!(!scaling.decide(at(0), &busy).wakes);
+        let quiet = Situation { is_busy: false, up: 0, capacity: None, ..busy };
+        let mut last = Reasons::default();
+        for second in 1..90 {
+            last = scaling.decide(at(second), &quiet);
+        }
+        assert_eq!(last.wanted, 0);
+        assert!((last.items_per_s_of_a_replica - 4.0).abs() < 1e-9, "{last:?}");
+        assert_eq!(last.to_string(), "no items arrive");
+        let waits = Situation { arrived: 2, waiting: 1, is_busy: true, ..quiet };
+        let first = scaling.decide(at(90), &waits);
+        assert!(first.wakes && first.wanted > 0, "{first:?}");
+        assert!((first.items_per_s_of_a_replica - 4.0).abs() < 1e-9, "{first:?}");
     }
 }

@@ -26,6 +26,7 @@ fn manifest(group_by: &serde_json::Value, cost: &serde_json::Value) -> Deploymen
         group_by: serde_json::from_value(group_by.clone()).unwrap(),
         cost: serde_json::from_value(cost.clone()).unwrap(),
         uses: vec![],
+        use_targets: std::collections::BTreeMap::new(),
         composed: None,
         examples: vec![],
     }

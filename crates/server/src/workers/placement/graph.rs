@@ -1,20 +1,28 @@
 //! Which deployment uses which: what does not exist, and circles, are refused. Without a circle the last ones wait for none, so
 //! that all of them can always go on.
 
+use crate::engine::catalogue::nearest;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What each deployment uses, by name.
 pub(crate) type Uses<'a> = BTreeMap<&'a str, &'a [String]>;
 
+/// The targets of deployments that are used, by name, where they are known.
+pub(crate) type Targets<'a> = BTreeMap<&'a str, &'a str>;
+
 /// Refuses a use of what is not served, and a circle.
-pub(crate) fn check(uses: &Uses<'_>) -> Result<(), String> {
+pub(crate) fn check(uses: &Uses<'_>, targets: &Targets<'_>) -> Result<(), String> {
     for (name, used) in uses {
         if let Some(unknown) = used.iter().find(|used| !uses.contains_key(used.as_str())) {
             let known: Vec<&str> = uses.keys().copied().filter(|known| known != name).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let advice = match (targets.get(unknown.as_str()), nearest(unknown, uses.keys().copied())) {
+                (Some(target), _) => format!("Name the target of {unknown} too: jitney serve ... {target}"),
+                (None, Some(near)) if near != *name => format!("Did you mean {near}?"),
+                _ => format!("Name the target of {unknown} too"),
+            };
             return Err(format!(
-                "{name} uses {unknown}, which this server does not serve; other deployments here are: {known}. Name the \
-                 target of {unknown} too: jitney serve ... {unknown}.py"
+                "{name} uses {unknown}, which this server does not serve; other deployments here are: {known}. {advice}"
             ));
         }
     }
@@ -54,9 +62,14 @@ mod tests {
     use super::*;
 
     fn checked(uses: &[(&str, &[&str])]) -> Result<(), String> {
+        with_targets(uses, &[])
+    }
+
+    fn with_targets(uses: &[(&str, &[&str])], targets: &[(&'static str, &'static str)]) -> Result<(), String> {
         let owned: Vec<(&str, Vec<String>)> =
             uses.iter().map(|(name, used)| (*name, used.iter().map(|&one| one.to_owned()).collect())).collect();
-        check(&owned.iter().map(|(name, used)| (*name, &used[..])).collect())
+        let uses = owned.iter().map(|(name, used)| (*name, &used[..])).collect();
+        check(&uses, &targets.iter().copied().collect())
     }
 
     #[test]
@@ -83,6 +96,16 @@ mod tests {
         ));
     }
 
+    #[test]
+    fn the_advice_is_the_target_or_a_near_name_or_none() {
+        let uses: &[(&str, &[&str])] = &[("search", &["embeder"]), ("embedder", &[]), ("ranker", &[])];
+        assert!(checked(uses).unwrap_err().ends_with(". Did you mean embedder?"));
+        let known = with_targets(uses, &[("embeder", "stages.py:Embeder")]).unwrap_err();
+        assert!(known.ends_with("jitney serve ... stages.py:Embeder"), "{known}");
+        let none = checked(&[("search", &["smollm2"]), ("ranker", &[])]).unwrap_err();
+        assert!(none.ends_with(". Name the target of smollm2 too"), "{none}");
+    }
+
     proptest::proptest! {
         /// Deployments that use only later ones, in any order of names, are accepted; one edge back makes a circle.
         #[test]
@@ -100,7 +123,8 @@ mod tests {
             if let Some((from, to)) = last.filter(|_| back) {
                 uses.get_mut(names[to]).unwrap().push(names[from].to_owned());
             }
-            let result = check(&uses.iter().map(|(name, used)| (*name, &used[..])).collect());
+            let uses = uses.iter().map(|(name, used)| (*name, &used[..])).collect();
+            let result = check(&uses, &BTreeMap::new());
             proptest::prop_assert_eq!(result.is_err(), back && last.is_some());
         }
     }

@@ -73,7 +73,9 @@ impl Plan {
         }
         plan.check_openai_names()?;
         let uses = plan.deployments.iter().map(|(name, (methods, _))| (&**name, &methods[0].uses[..]));
-        graph::check(&uses.collect())?;
+        let targets = all().flat_map(|manifest| &manifest.use_targets);
+        let targets = targets.map(|(name, target)| (&**name, &**target)).collect();
+        graph::check(&uses.collect(), &targets)?;
         routes::check(all())?;
         Ok(plan)
     }

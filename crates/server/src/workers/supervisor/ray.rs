@@ -29,8 +29,15 @@ impl Supervisor {
                     self.place_gone(&place)?;
                 }
             }
+            Arrived::Provider(ProviderEvent::Said(Report::Unreachable { why })) => {
+                if cluster.unreachable(why.clone()) {
+                    tracing::warn!("{why}; trying again");
+                }
+            }
             Arrived::Provider(ProviderEvent::Ended(why)) => {
-                tracing::warn!("the provider of Ray has ended and is started again; replicas go on: {why}");
+                if cluster.ended(&why) {
+                    tracing::warn!("the connection to the Ray cluster has ended; it is made again: {why}");
+                }
             }
             Arrived::Port(Ok(ports)) => {
                 for port in &ports.ports {
@@ -130,9 +137,6 @@ impl Supervisor {
     /// What a slot waits for that needs a place in the cluster.
     pub(super) fn ray_waits_for(&self, whose: Option<&str>) -> Option<String> {
         let cluster = self.ray.as_ref()?;
-        if cluster.connect.is_empty() {
-            return Some("the Ray cluster is not connected yet".into());
-        }
-        cluster.places.why(whose)
+        cluster.obstacle().map(str::to_owned).or_else(|| cluster.places.why(whose))
     }
 }

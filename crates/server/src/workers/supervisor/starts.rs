@@ -4,6 +4,7 @@ use crate::base::fatal::Fatal;
 use crate::workers::backends::agents::At;
 use crate::workers::backends::backend::WorkerLog;
 use crate::workers::backends::backend::WorkerSpec;
+use crate::workers::backends::ray::places::STARTING;
 use crate::workers::needs::{Elsewhere, Needs, RAY, Where};
 use crate::workers::slot::Slot;
 use crate::workers::supervisor::state::Supervisor;
@@ -24,6 +25,7 @@ impl Supervisor {
         let at = match self.place(index, &needs) {
             Ok(at) => at,
             Err(why) => {
+                self.say_wait(index, &why);
                 let now = self.clock.now();
                 let slot = &mut self.slots[index];
                 slot.life.apply(now, Event::NoPlace);
@@ -74,6 +76,24 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Logs what a slot waits for, once for each deployment. That Ray starts an agent is not said.
+    fn say_wait(&self, index: usize, why: &str) {
+        let slot = &self.slots[index];
+        let whose = slot.names().0;
+        let is_known = |other: &Slot| {
+            other.target == slot.target && other.names().0 == whose && other.waits_for.as_deref() == Some(why)
+        };
+        let said = self.ray.as_ref().and_then(|cluster| cluster.obstacle());
+        let Some(what) = why.strip_prefix(WAITS_FOR_A_PLACE).filter(|what| Some(*what) != said && *what != STARTING)
+        else {
+            return;
+        };
+        if !self.slots.iter().any(is_known) {
+            let whose = whose.unwrap_or(&self.settings.targets[slot.target].target);
+            tracing::warn!("{whose}: {WAITS_FOR_A_PLACE}{what}");
+        }
     }
 
     /// What the worker of a slot needs.

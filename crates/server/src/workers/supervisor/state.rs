@@ -97,7 +97,7 @@ impl Supervisor {
         let mut supervisor = Supervisor::with_backend(settings, state, folder, backend, (events_tx, events))?;
         let name = || supervisor.registry.name();
         let ray = Cluster::start(&supervisor.state.options, &supervisor.settings.python, name);
-        supervisor.ray = ray.map_err(|error| Fatal::new(format!("no provider of Ray: {error}")))?;
+        supervisor.ray = ray.map_err(|error| Fatal::new(format!("Ray cannot be used: {error}")))?;
         if ports.is_some() || supervisor.ray.is_some() {
             let output = RemoteOutput::start(log).map_err(|error| Fatal::new(format!("no thread: {error}")))?;
             supervisor.output = Some(output);

@@ -11,7 +11,13 @@ const COME_BACK: Duration = Duration::from_secs(1);
 /// The failure of an item that a client sent: it is the client's, and says which deployment refused it.
 pub(super) fn of_client(name: &str, failure: Failure) -> Failure {
     let named = |text: &str| format!("{name}: {text}");
-    Failure { detail: named(&failure.detail), model_text: failure.model_text.as_deref().map(named), ..failure }
+    let (detail, model_text) = (named(&failure.detail), failure.model_text.as_deref().map(named));
+    Failure { detail, model_text, stage_bytes: stage_bytes(name, &failure), ..failure }
+}
+
+fn stage_bytes(name: &str, failure: &Failure) -> u16 {
+    let own = u16::try_from(name.len() + ": ".len()).unwrap_or(u16::MAX);
+    failure.stage_bytes.saturating_add(own)
 }
 
 /// The failure of an item that another model made: nothing is wrong with what the client sent. What says nothing against the
@@ -21,7 +27,8 @@ pub(super) fn of_made(name: &str, failure: Failure) -> Failure {
         return of_client(name, failure);
     }
     let text = format!("{name}: {}", failure.model_text.as_deref().unwrap_or(&failure.detail));
-    Failure { model_text: Some(text.clone()), ..Failure::new(Outcome::ModelFailed, text) }
+    let stage_bytes = stage_bytes(name, &failure);
+    Failure { model_text: Some(text.clone()), stage_bytes, ..Failure::new(Outcome::ModelFailed, text) }
 }
 
 /// The refusal of a request because so many items of this composition are on their way.

@@ -171,8 +171,11 @@ async fn what_a_later_stage_refuses_is_no_fault_of_the_client() {
         });
         one(&mut first).await.1.end(answer(Bytes::new()));
         one(&mut second).await.1.end(Answer::failed(Failure::new(inner, "no")));
-        let failure = answering.await.unwrap().result.unwrap_err();
+        let mut failure = answering.await.unwrap().result.unwrap_err();
         assert_eq!((failure.outcome, &*failure.detail), (outer, "second: no"));
+        failure.hide_model_text();
+        let is_hidden = failure.detail.starts_with("second: the model failed on this input;");
+        assert_eq!(is_hidden, outer == Outcome::ModelFailed, "the name of the stage is public");
     }
 }
 

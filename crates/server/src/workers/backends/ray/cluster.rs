@@ -8,6 +8,11 @@ use jitney_channel::Secret;
 use jitney_core::config::options::ServerOptions;
 use tokio::sync::mpsc;
 
+/// What places wait for at first.
+pub(crate) const CONNECTING: &str = "the Ray cluster is not connected yet";
+/// What places wait for after the provider has failed for another reason than an address where nothing answers.
+const NOT_CONNECTED: &str = "the Ray cluster cannot be connected; see the log";
+
 /// The front's side of a Ray cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -22,6 +27,12 @@ pub(crate) struct Cluster {
     host: Option<String>,
     /// Where agents join; empty until the port is open.
     pub(crate) connect: String,
+    /// Why the cluster cannot be reached now; `None` if it can.
+    unreachable: Option<String>,
+    /// This provider has said so: its end says nothing new then.
+    has_said_so: bool,
+    /// Why the provider has ended, until it is connected again.
+    ended: Option<String>,
 }
 
 /// What the cluster brings.
@@ -67,11 +78,15 @@ impl Cluster {
             listen: options.ray_listen.clone(),
             host: None,
             connect: String::new(),
+            unreachable: None,
+            has_said_so: false,
+            ended: None,
         }))
     }
 
     /// The provider is connected: the port is opened at this machine's address in the cluster, unless it is open already.
     pub(crate) fn connected(&mut self, host: &str) {
+        (self.unreachable, self.has_said_so, self.ended) = (None, false, None);
         if self.host.replace(host.to_owned()).is_some() {
             return;
         }
@@ -82,6 +97,33 @@ impl Cluster {
             let ports = WorkerPorts::listen(&[place], &secret).await;
             let _ = opens.send(ports.map_err(|error| format!("for replicas in the Ray cluster: {error}")));
         });
+    }
+
+    /// The cluster cannot be reached; true if that is news.
+    pub(crate) fn unreachable(&mut self, why: String) -> bool {
+        let is_news = self.unreachable.as_ref() != Some(&why);
+        (self.unreachable, self.has_said_so) = (Some(why), true);
+        is_news
+    }
+
+    /// The provider has ended; true if that is news, and nothing else has said why.
+    pub(crate) fn ended(&mut self, why: &str) -> bool {
+        if std::mem::take(&mut self.has_said_so) {
+            return false;
+        }
+        self.unreachable = None;
+        let is_news = self.ended.as_deref() != Some(why);
+        self.ended = Some(why.to_owned());
+        is_news
+    }
+
+    /// Why no agent can join from the cluster; `None` if one can.
+    pub(crate) fn obstacle(&self) -> Option<&str> {
+        match &self.unreachable {
+            Some(why) => Some(why),
+            None if self.connect.is_empty() => Some(if self.ended.is_some() { NOT_CONNECTED } else { CONNECTING }),
+            None => None,
+        }
     }
 
     /// Agents join at this port. If it listens everywhere, they reach it at the address of this machine in the cluster.

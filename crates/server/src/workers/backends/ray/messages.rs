@@ -57,6 +57,11 @@ pub(crate) enum Report {
         /// The address of this machine, as the machines of the cluster reach it.
         host: String,
     },
+    /// It cannot reach the cluster, and tries again.
+    Unreachable {
+        /// Where, and why not, in words that clients may read.
+        why: String,
+    },
     /// What each place waits for that has no machine yet, in words that clients may read. It replaces the one before.
     Pending(BTreeMap<String, String>),
     /// A place has no actor any more.

@@ -11,6 +11,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// What a place waits for while nothing is in its way.
+pub(crate) const STARTING: &str = "Ray starts an agent";
+
 /// Whom a place is for: a deployment, or (`None`) workers that import a target.
 pub(crate) type For = Option<String>;
 
@@ -117,7 +120,7 @@ impl Places {
         if self.failures.contains_key(&whose.map(str::to_owned)) {
             return Some("Ray could not start an agent; see the log".into());
         }
-        mine().next().map(|_| "Ray starts an agent".into())
+        mine().next().map(|_| STARTING.into())
     }
 
     /// Adds places that are missing, and gives up those that are too many or lost. True if what is wanted has changed since the

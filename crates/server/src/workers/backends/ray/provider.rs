@@ -149,7 +149,7 @@ impl Running {
                             was_connected |= matches!(report, Report::Connected { .. });
                             let _ = said.send(ProviderEvent::Said(report));
                         }
-                        Err(error) => tracing::warn!("the provider of Ray said what the front does not read: {error}"),
+                        Err(error) => tracing::warn!("the process that calls Ray said what the front does not read: {error}"),
                     },
                     _ => is_open = false,
                 },
