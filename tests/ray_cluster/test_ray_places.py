@@ -1,6 +1,7 @@
 """Where Ray puts replicas, and what they find there."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def test_with_no_worker_on_the_machine_of_the_front_the_target_is_imported_in_th
     plain = start("--local", "0")
     assert plain.workers() == []
     (answer,) = answers_of(plain, 1)
-    imported = plain.log().count("placed.py: importing")
+    imported = len(re.findall(r"placed\.py@\S+: importing", plain.log()))
     assert (answer["node"] in ("m1", "m2"), imported) == (True, 1)
     # The place in which it was imported has no device: the replica gets another one.
     other = start("--local", "0", "--num-gpus", "1")
