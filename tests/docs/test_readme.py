@@ -30,6 +30,7 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 NOT_RUN = [
     ("docs/guide.md", "python", "pytest collects it"),
     ("docs/guide.md", "python", "needs two GPUs and a model"),
+    ("docs/guide.md", "console", "needs the packages of both models"),
     ("docs/guide.md", "text", "it shows a line of the log"),
     ("docs/guide.md", "nginx", "needs nginx"),
     ("docs/guide.md", "dockerfile", "needs a container engine"),

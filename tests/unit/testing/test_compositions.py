@@ -4,7 +4,7 @@ import jitney
 import numpy as np
 import pytest
 from jitney import testing
-from jitney.deployments.classes import deployment_of
+from jitney.deployments.classes import advised_target, deployment_of
 from numpy.typing import NDArray
 
 
@@ -114,3 +114,18 @@ def test_options_for_replicas_are_refused_wherever_they_are_set() -> None:
         testing.inline(Upper, Lengths, UpperLengths, options={"upper_lengths.replicas": 2}),
     ):
         pass
+
+
+def test_how_to_call_chain_and_together_is_said() -> None:
+    with pytest.raises(
+        jitney.TargetError, match=r"takes two or more deployments, not 1: jitney\.chain\(Detect, Embed\)"
+    ):
+        jitney.chain(Upper)
+    with pytest.raises(jitney.TargetError, match=r"takes deployments by name, as in jitney\.together\(cats=Cats"):
+        jitney.together(Upper, Words)
+
+
+def test_what_to_serve_for_a_deployment_that_is_used() -> None:
+    assert advised_target("smollm2", "smollm2") == "smollm2"
+    assert advised_target("upper", "upper") is None
+    assert advised_target(Upper, "upper") == f"{Upper.__module__}:Upper"
