@@ -32,6 +32,14 @@ pub(super) enum Place {
 }
 
 impl<P: Payload> Scheduler<P> {
+    /// Until when all that waits is left to busy replicas, although a slower one is idle; `None` if it is not.
+    pub fn left_to_busy_until(&self, now: Time) -> Option<Time> {
+        match self.place(now) {
+            Place::LeftToBusy(_, until) if !self.lanes.is_empty() => Some(until),
+            _ => None,
+        }
+    }
+
     /// Where the next batch goes.
     pub(super) fn place(&self, now: Time) -> Place {
         let Some(idle) = self.replicas.idle() else {

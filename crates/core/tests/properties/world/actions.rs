@@ -256,6 +256,17 @@ impl World {
         self.replicas.values().any(|replica| !replica.condemned && !replica.doubtful && replica.batches.is_empty())
     }
 
+    /// Whether all that waits is left to a busy replica that is faster than the idle ones. It is decided again in time.
+    fn is_left_to_busy(&mut self) -> bool {
+        let Some(until) = self.scheduler.left_to_busy_until(self.now) else { return false };
+        let is_one_busy = self.replicas.values().any(|one| !one.condemned && !one.doubtful && !one.batches.is_empty());
+        let wakes = self.scheduler.next_wake().is_some_and(|at| at <= until);
+        self.hold(Promise::Conserving, is_one_busy && until > self.now && wakes, || {
+            format!("left to none until {until:?}")
+        });
+        true
+    }
+
     /// What must be true whenever there is nothing left to do.
     pub(super) fn check_rest(&mut self) {
         let (items, bytes) = self.waiting();
@@ -276,10 +287,12 @@ impl World {
         let wake = self.scheduler.next_wake();
         self.hold(Promise::Wakes, wake.is_none_or(|at| at > self.now), || format!("wakes at {wake:?} for nothing"));
 
-        if self.has_idle() {
+        if self.has_idle() && !self.is_left_to_busy() {
             let ready: Vec<_> = lanes.values().filter(|lane| self.must_leave(lane)).collect();
             let ready = (!ready.is_empty()).then(|| format!("a replica is free and {ready:?} are ready"));
             self.hold(Promise::Conserving, ready.is_none(), || ready.unwrap_or_default());
+        }
+        if self.has_idle() {
             let suspects = self.items.values().filter(|item| item.place == Place::Suspect).count();
             let runs = self.batches.values().any(|batch| batch.alone);
             self.hold(Promise::Conserving, suspects == 0 || runs, || format!("{suspects} suspects wait for nothing"));
