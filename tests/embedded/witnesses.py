@@ -43,7 +43,8 @@ class Witness:
         """The items of each call of `predict`."""
         if not self.calls_file.exists():
             return []
-        return [json.loads(line)["items"] for line in self.calls_file.read_text().split("\n")[:-1]]
+        records = (json.loads(line) for line in self.calls_file.read_text().split("\n")[:-1])
+        return [record["items"] for record in records if record.get("kind") != "load"]
 
     async def calls_at_rest(self) -> int:
         """Wait until the model makes no more calls; returns how many it made."""

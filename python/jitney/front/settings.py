@@ -146,7 +146,7 @@ def _check_ray(options: ServerOptions, places: Mapping[str, str]) -> None:
         raise ConfigError(f"{place} is {address!r}: write HOST:PORT, ray://HOST:PORT or auto")
     found = find_spec("ray")
     if found is None or found.origin is None:  # a folder of that name is not the package
-        raise ConfigError(f"{places['ray_address']}: Ray is not installed here; install it: pip install 'jitney[ray]'")
+        raise ConfigError(f"{places['ray_address']}: Ray is not installed here; install it: pip install 'ray>=2.49'")
     if options.ray_listen is not None:
         check_listen(options.ray_listen, places["ray_listen"], kinds=("tcp",))
 

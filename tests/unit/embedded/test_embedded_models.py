@@ -20,6 +20,8 @@ PIXELS: dict[str, Any] = {"input": {"kind": "image", "arrays": []}, "output": {"
 class FakeEngine:
     """An engine, or a connection that may be lost."""
 
+    is_of_worker = False
+
     def __init__(self, **manifests: Any) -> None:
         self.now: dict[str, Any] = manifests
         self.sent: list[tuple[Any, Any, float | None]] = []

@@ -87,7 +87,7 @@ impl Needs {
             }
             Some("joined") => Where::Joined,
             Some(RAY) if !elsewhere.ray => {
-                return Err("backend=ray needs the address of the Ray cluster: set ray_address to HOST:PORT or auto; where it is not installed: pip install 'jitney[ray]'".into());
+                return Err("backend=ray needs the address of the Ray cluster: set ray_address to HOST:PORT or auto; where it is not installed: pip install 'ray>=2.49'".into());
             }
             None if elsewhere.ray => Where::Engine(RAY),
             Some(RAY) => Where::Engine(RAY),
