@@ -123,7 +123,7 @@ def show(figures: Figures, targets: Sequence[Target]) -> list[dict[str, Any]]:
 
 
 def write(
-    samples: Samples, targets: Sequence[Target], method: dict[str, Any], missing: list[str], mark: str = ""
+    samples: Samples, targets: Sequence[Target], method: dict[str, Any], missing: list[str], kind: str = ""
 ) -> None:
     """Print the figures and what became of the targets, and write everything to results/."""
     figures = medians(samples)
@@ -139,7 +139,9 @@ def write(
         "medians": figures,
         "samples": samples,
     }
-    path = HERE / "results" / f"{now:%Y-%m-%d-%H%M%S}{mark}.json"
+    if kind:
+        report["kind"] = kind
+    path = HERE / "results" / f"{f'{kind}-' if kind else ''}{now:%Y-%m-%d-%H%M%S}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nwritten to {path.relative_to(HERE.parent)}")
@@ -175,7 +177,7 @@ def main() -> int:
     settings = Settings(arguments.seconds, arguments.stress_seconds)
     samples = measure_all(chosen, present, arguments.repetitions, settings)
     method = {"repetitions": arguments.repetitions, **dataclasses.asdict(settings)}
-    write(samples, TARGETS, method, missing, "-quick" if arguments.quick else "")
+    write(samples, TARGETS, method, missing, "quick" if arguments.quick else "")
     return 0
 
 

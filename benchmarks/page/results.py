@@ -41,7 +41,9 @@ class Sources:
 def read(folder: Path) -> Sources:
     found = [Found(path.name, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
     benches = [
-        run for run in found if "targets" in run.document and "medians" in run.document and "quick" not in run.name
+        run
+        for run in found
+        if {"targets", "medians"} <= run.document.keys() and "kind" not in run.document and "quick" not in run.name
     ]
     return Sources(
         newest(found, "peers"), newest(found, "stream-peers"), stories(found), targets(benches), scenarios(benches)

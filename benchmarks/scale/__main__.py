@@ -49,7 +49,7 @@ def main() -> int:
     for line in missing:
         print(f"not measured: {line}", file=sys.stderr)
     method = {"repetitions": arguments.repetitions, **dataclasses.asdict(settings)}
-    run.write(samples, TARGETS, method, missing, "-quick" if arguments.quick else "")
+    run.write(samples, TARGETS, method, missing, "scale-quick" if arguments.quick else "scale")
     return 0
 
 

@@ -35,7 +35,7 @@ def test_without_ray_the_message_says_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     Path("model.py").touch()
     monkeypatch.setattr("jitney.front.settings.find_spec", lambda _: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    with pytest.raises(ConfigError, match=r"--ray-address: Ray is not installed here; .*pip install 'jitney\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"--ray-address: Ray is not installed here; .*pip install 'ray>=2.49'"):
         compose(["model.py"], {"ray_address": "auto"}, Overrides(), None, None)
 
 
