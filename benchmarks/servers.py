@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from peers.catalog import SERVED, SERVERS, Place
@@ -28,6 +28,28 @@ TICKS = os.sysconf("SC_CLK_TCK")
 # The other servers serve the models of `make bench-peers`, at the settings that their files take without any.
 PEERS = {"mosec": SERVERS["mosec"], "fastapi": SERVERS["fastapi-batched"]}
 PEERS_MODELS = {"raw": "bytes"}
+
+
+def memory_mb(pids: Iterable[int]) -> float:
+    """Memory of these processes (RSS, added)."""
+    total = 0
+    for pid in pids:
+        try:
+            found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        except OSError:  # it has just ended
+            continue
+        total += int(found.group(1)) if found else 0
+    return total / 1024
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a process to end, and kill it if it has not ended after 15 s."""
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class Running:
@@ -86,14 +108,7 @@ class Running:
         ]
 
     def resident_mb(self, *, front_only: bool = False) -> float:
-        total = 0
-        for pid in [self.process.pid] if front_only else self.pids():
-            try:
-                found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-            except OSError:  # it has just ended
-                continue
-            total += int(found.group(1)) if found else 0
-        return total / 1024
+        return memory_mb([self.process.pid] if front_only else self.pids())
 
     def front_cpu_s(self) -> float:
         """User and system time of the first process: for jitney, the front."""
@@ -102,12 +117,7 @@ class Running:
 
     def stop(self) -> None:
         family = self.pids() if self.process.poll() is None else []
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process)
         for pid in family:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,6 @@
 """A Ray cluster of three machines, with a model on it: by jitney, and by Ray Serve."""
 
 import os
-import re
 import sys
 import time
 from collections.abc import Generator, Mapping
@@ -47,14 +46,7 @@ class Served:
 
     def memory_mb(self) -> float:
         """Memory of all processes on all machines (RSS, added)."""
-        total = 0
-        for process in (process for machine in self.machines for process in machine.processes()):
-            try:
-                found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-            except OSError:  # it has just ended
-                continue
-            total += int(found.group(1)) if found else 0
-        return total / 1024
+        return servers.memory_mb(process for machine in self.machines for process in machine.processes())
 
 
 @contextmanager

@@ -80,12 +80,7 @@ class Agent:
 
     def stop(self) -> None:
         """End it and its workers."""
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        servers.end(self.process)
         self._log.close()
 
 

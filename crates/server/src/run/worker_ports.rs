@@ -49,7 +49,7 @@ async fn listen(options: &ServerOptions) -> Result<WorkerPorts, String> {
         let reached = options.workers_listen.iter().find(|text| !is_loopback(text));
         if let Some(text) = reached.filter(|_| !options.allow_plain_workers) {
             return Err(format!(
-                "workers_listen: `{text}` can be reached from other machines, and workers_tls is off: whoever is on the way \
+                "workers_listen: `{text}` can be reached from other machines, and workers_tls is off: a program on the way \
                  reads inputs and answers, and can change them; leave workers_tls out, or pass --allow-plain-workers if \
                  the network encrypts"
             ));
