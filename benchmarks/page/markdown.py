@@ -4,7 +4,7 @@ from page.compare import lost, rows_of
 from page.peers import headline, peers, streams
 from page.results import Sources
 from page.stories import stories
-from page.targets import score, targets
+from page.targets import scale, score, targets
 
 
 def page(sources: Sources) -> str:
@@ -27,11 +27,13 @@ def page(sources: Sources) -> str:
         "Other programs use the same machines, and the load generator runs on the same cores as the servers. Compare "
         "ratios within one table, and nothing across tables. [report.html](report.html) has the same figures as plots. "
         "[0012](../docs/design/0012-benchmarks.md) explains how the comparison is kept fair and what is simulated. To "
-        "measure again, run `make bench`, `make bench-peers` and `make bench-stories`, then `make bench-page`.",
+        "measure again, run `make bench`, `make bench-peers`, `make bench-stories` and `make bench-scale`, then "
+        "`make bench-page`.",
         "",
         *peers(sources.peers),
         *streams(sources.streams),
         *stories(sources.stories),
         *targets(sources),
+        *scale(sources),
     ]
     return "\n".join(lines).rstrip() + "\n"

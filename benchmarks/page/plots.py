@@ -134,6 +134,7 @@ def stories(runs: list[Found]) -> list[str]:
 TITLES = {
     **COLUMNS,
     "resident_mb": "memory, MB",
+    "lost": "requests lost",
     "of_ceiling": "share of the ceiling",
     "part_cpu_us": "CPU of the front per part, µs",
 }
@@ -157,6 +158,18 @@ def targets(sources: Sources) -> list[str]:
     return parts
 
 
+def scale(sources: Sources) -> list[str]:
+    parts = ["<h2>Many machines, and models that use each other</h2>"] if sources.scale_scenarios else []
+    for scenario, run in sources.scale_scenarios.items():
+        parts.append(f"<h3>{html.escape(scenario)}</h3>")
+        of = run.document["medians"][scenario]
+        for metric in ("rps", "p50_ms", "p99_ms", "lost", "resident_mb", "of_ceiling"):
+            having = {server: figures[metric] for server, figures in of.items() if metric in figures}
+            values = [(name, Spread(v, v, v), name.startswith(OURS)) for name, v in having.items()]
+            parts += [bars(TITLES[metric], values)] if values else []
+    return parts
+
+
 def report(sources: Sources) -> str:
     """benchmarks/report.html."""
     body = [
@@ -164,6 +177,7 @@ def report(sources: Sources) -> str:
         *peers(sources.streams, "Other servers, answers in parts"),
         *stories(sources.stories),
         *targets(sources),
+        *scale(sources),
     ]
     return "\n".join(
         [

@@ -36,6 +36,9 @@ class Sources:
     targets: list[TargetRow] = field(default_factory=list[TargetRow])
     scenarios: dict[str, Found] = field(default_factory=dict[str, Found])
     """Scenario of `make bench` → the run whose figures are shown."""
+    scale_targets: list[TargetRow] = field(default_factory=list[TargetRow])
+    scale_scenarios: dict[str, Found] = field(default_factory=dict[str, Found])
+    """The same of `make bench-scale`."""
 
 
 def read(folder: Path) -> Sources:
@@ -45,8 +48,15 @@ def read(folder: Path) -> Sources:
         for run in found
         if {"targets", "medians"} <= run.document.keys() and "kind" not in run.document and "quick" not in run.name
     ]
+    scale = [run for run in found if run.document.get("kind") == "scale"]
     return Sources(
-        newest(found, "peers"), newest(found, "stream-peers"), stories(found), targets(benches), scenarios(benches)
+        newest(found, "peers"),
+        newest(found, "stream-peers"),
+        stories(found),
+        targets(benches),
+        scenarios(benches),
+        targets(scale),
+        scenarios(scale),
     )
 
 

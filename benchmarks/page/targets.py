@@ -1,7 +1,7 @@
 """The part of the page about the project's own targets."""
 
 from page.compare import Behind, behind
-from page.results import Sources, TargetRow
+from page.results import Found, Sources, TargetRow
 from page.text import COLUMNS, machine, measured, number, run_of, spread, table, verdict_of, versions
 
 NAMES = {
@@ -59,6 +59,41 @@ def score(sources: Sources) -> list[str]:
 def targets(sources: Sources) -> list[str]:
     if not sources.targets:
         return ["## Targets", "", "Not measured yet: `make bench`.", ""]
+    lines = [
+        "## Targets",
+        "",
+        "`make bench`. Each row comes from the newest run that measured it, which the last column names. Figures are "
+        "medians of interleaved repetitions. Memory is the resident memory (RSS) of all processes, added up. Pages "
+        "that front and worker share count twice in it. In the tables of other servers they count once (PSS).",
+        "",
+        *rows_of(sources.targets),
+    ]
+    for scenario, run in sources.scenarios.items():
+        worse = behind(run.document, scenario)
+        note = [f"**Behind:** {'; '.join(comparison(one) for one in worse)}.", ""] if worse else []
+        lines += figures_of(scenario, run, note)
+    return lines
+
+
+def scale(sources: Sources) -> list[str]:
+    """The section of `make bench-scale`."""
+    if not sources.scale_targets:
+        return []
+    lines = [
+        "## Many machines, and models that use each other",
+        "",
+        "`make bench-scale`. The machines are network namespaces of one machine, so all of them, the Ray cluster and "
+        "the load generator share its cores. The models of replicas sleep: they use no core, as if they computed on "
+        "an accelerator. Memory is that of all processes, those of Ray included.",
+        "",
+        *rows_of(sources.scale_targets),
+    ]
+    for scenario, run in sources.scale_scenarios.items():
+        lines += figures_of(scenario, run, [])
+    return lines
+
+
+def rows_of(targets: list[TargetRow]) -> list[str]:
     cells = [
         [
             target.row["target"],
@@ -67,28 +102,16 @@ def targets(sources: Sources) -> list[str]:
             verdict_of(target.row, repetitions_of(target)),
             run_of(target.run),
         ]
-        for target in sources.targets
+        for target in targets
     ]
-    lines = [
-        "## Targets",
-        "",
-        "`make bench`. Each row comes from the newest run that measured it, which the last column names. Figures are "
-        "medians of interleaved repetitions. Memory is the resident memory (RSS) of all processes, added up. Pages "
-        "that front and worker share count twice in it. In the tables of other servers they count once (PSS).",
-        "",
-        *table(["target", "bound", "measured", "verdict", "run"], cells),
-        "",
+    return [*table(["target", "bound", "measured", "verdict", "run"], cells), ""]
+
+
+def figures_of(scenario: str, run: Found, note: list[str]) -> list[str]:
+    of = run.document["medians"][scenario]
+    columns = list(dict.fromkeys(name for figures in of.values() for name in figures))
+    figures = [
+        [server, *(number(found[name]) if name in found else "" for name in columns)] for server, found in of.items()
     ]
-    for scenario, run in sources.scenarios.items():
-        of = run.document["medians"][scenario]
-        columns = list(dict.fromkeys(name for figures in of.values() for name in figures))
-        figures = [
-            [server, *(number(found[name]) if name in found else "" for name in columns)]
-            for server, found in of.items()
-        ]
-        about = f"{run_of(run)}. {machine(run.document)}; {versions(run.document)}."
-        lines += [f"### {scenario}", "", about, ""]
-        if worse := behind(run.document, scenario):
-            lines += [f"**Behind:** {'; '.join(comparison(one) for one in worse)}.", ""]
-        lines += [*table(["server", *columns], figures), ""]
-    return lines
+    about = f"{run_of(run)}. {machine(run.document)}; {versions(run.document)}."
+    return [f"### {scenario}", "", about, "", *note, *table(["server", *columns], figures), ""]

@@ -107,7 +107,9 @@ def test_every_link_of_the_built_report_leads_to_a_file() -> None:
 def test_every_file_of_results_is_used() -> None:
     """A file is shown on the page or named in the docs; all others are only in the history."""
     sources = results.read(RESULTS)
-    runs = [sources.peers, *sources.stories, *sources.scenarios.values(), *(row.run for row in sources.targets)]
+    rows = [*sources.targets, *sources.scale_targets]
+    scenarios = [*sources.scenarios.values(), *sources.scale_scenarios.values()]
+    runs = [sources.peers, *sources.stories, *scenarios, *(row.run for row in rows)]
     shown = {run.name for run in runs if run}
     texts = [markdown.page(sources), *(page.read_text() for page in (ROOT / "docs").rglob("*.md"))]
     named = {path.name for path in RESULTS.glob("*.json") if any(path.stem in text for text in texts)}
