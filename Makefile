@@ -116,6 +116,10 @@ ray-packages: $(RAY_ENV)/.made ## install Ray for its tests and the demo, into .
 ray-demo: ray-packages $(BUILT) ## two Ray nodes on this machine, a model on both, a node killed under load
 	@$(RAY_ENV)/bin/python scripts/ray_demo.py
 
+.PHONY: monitoring-tools
+monitoring-tools: ## install Prometheus for the tests of the dashboard and the rules (root on Debian or Ubuntu)
+	@scripts/monitoring-tools
+
 .PHONY: build
 build: $(BUILT) ## build the Rust core and install the package into .venv
 
@@ -233,8 +237,13 @@ bench-scale: $(BUILT) ## measure workers on other machines, Ray, and models that
 	@cd benchmarks && $(abspath $(BIN))/python -m scale $(ARGS)
 
 .PHONY: docs
-docs: $(BUILT) ## write the reference pages from the tables, and check all links
+docs: $(BUILT) ## write the reference pages, the dashboard and the rules from the tables, and check all links
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/dashboard.py
+
+.PHONY: dashboard-picture
+dashboard-picture: $(BUILT) monitoring-tools ## draw docs/images/dashboard.png from a real load (needs Chromium)
+	@$(BIN)/python scripts/dashboard_picture.py
 
 .PHONY: protos
 protos: ## write the gRPC messages from crates/server/proto
@@ -245,6 +254,7 @@ protos: ## write the gRPC messages from crates/server/proto
 .PHONY: ci
 ci: ## what CI runs: format, lint, types, architecture, tests
 	@$(MAKE) prerequisites
+	@$(MAKE) monitoring-tools
 	@$(MAKE) format-check
 	@$(MAKE) lint
 	@$(MAKE) types
