@@ -101,7 +101,7 @@ def make_rust(python: str, name: str) -> None:
         f"cp -a {toolchain}/bin/cargo {toolchain}/bin/rustc {place}/bin; cp -a {toolchain}/lib/*.so* {place}/lib",
     )
     (place / target).mkdir()
-    for folder in (toolchain / target).glob("*-linux-*"):
+    for folder in (path for path in (toolchain / target).glob("*-linux-*") if path.is_dir()):
         shutil.copytree(folder, place / target / folder.name, symlinks=True)
     path = "/usr/local/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     buildah("config", "--env", f"PATH={path}", container)

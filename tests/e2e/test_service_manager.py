@@ -60,7 +60,8 @@ def test_ready_is_sent_when_readyz_says_it_and_stopping_at_the_end(serve: Serve,
 
 
 def test_signs_of_life_come_while_the_server_runs_and_no_longer_when_it_stands(serve: Serve, manager: Manager) -> None:
-    server = serve("sleepy.py", environment=manager.environment(watchdog_us=200_000))
+    # Compositions, which have no engine, too.
+    server = serve("composed.py", environment=manager.environment(watchdog_us=200_000))
     seen = manager.messages().count("WATCHDOG=1")
     until(lambda: manager.messages().count("WATCHDOG=1") > seen + 3, "signs of life")
     server.process.send_signal(19)  # SIGSTOP

@@ -114,7 +114,9 @@ async fn next(beat: &mut Option<Interval>) -> Duration {
 
 /// The deployments whose engines do not answer within this time.
 async fn silent(state: &ServerState, patience: Duration) -> Vec<String> {
-    let asked = state.deployments().into_iter().map(|deployment| async move {
+    // The front itself carries out compositions of deployments.
+    let with_engines = state.deployments().into_iter().filter(|deployment| deployment.manifest.composed.is_none());
+    let asked = with_engines.map(|deployment| async move {
         let is_alive = answers(&deployment, patience).await;
         (!is_alive).then(|| deployment.manifest.name.clone())
     });
@@ -151,6 +153,7 @@ fn status(readiness: &Readiness) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::deployment::Inbound;
 
     #[test]
     fn what_systemd_reads_follows_from_readiness() {
@@ -173,7 +176,7 @@ mod tests {
         let own = ServiceManager::connect(path.to_str().unwrap(), Some(patience)).unwrap();
         let state = Arc::new(ServerState::for_test(1000));
         let following = tokio::spawn(own.follow(state.clone()));
-        let mut next = async || {
+        let next = async || {
             let mut buffer = [0; 1000];
             let length = timeout(Duration::from_secs(20), manager.recv(&mut buffer)).await.unwrap().unwrap();
             String::from_utf8_lossy(&buffer[..length]).into_owned()
@@ -185,6 +188,28 @@ mod tests {
         state.set_readiness(Readiness { ready: true, ..Readiness::default() });
         while !next().await.ends_with("READY=1") {}
         following.abort();
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_does_not_answer_is_named() {
+        let state = ServerState::for_test(1000);
+        let text = serde_json::json!({ "kind": "text", "arrays": [], "schema": true });
+        let manifest = crate::open_inference::tests::manifest(text.clone(), text, serde_json::json!({}));
+        let (inbound, mut engine) = tokio::sync::mpsc::unbounded_channel();
+        state.serve([Deployment::new(Arc::new(manifest), inbound, &state.telemetry)].into_iter().collect());
+        let patience = Duration::from_millis(50);
+        assert_eq!(silent(&state, patience).await, ["m"]);
+        let answering = tokio::spawn(async move {
+            while let Some(message) = engine.recv().await {
+                if let Inbound::ShowLearned(reply) = message {
+                    let _ = reply.send(());
+                }
+            }
+        });
+        assert!(silent(&state, Duration::from_secs(20)).await.is_empty());
+        answering.abort();
+        let _ = answering.await;
+        assert_eq!(silent(&state, patience).await, ["m"], "it has ended");
     }
 
     #[cfg(target_os = "linux")]

@@ -73,7 +73,8 @@ mod tests {
     async fn a_page_comes_back_as_it_was() {
         let text = "jitney_requests_total 1\n".repeat(1000);
         let reply = packed(pages::reply("text/plain; version=0.0.4", text.clone().into_bytes()), "gzip").await;
-        assert_eq!((&reply.headers()[CONTENT_ENCODING], &reply.headers()[VARY]), (&"gzip", &"accept-encoding"));
+        assert_eq!(reply.headers()[CONTENT_ENCODING], "gzip");
+        assert_eq!(reply.headers()[VARY], "accept-encoding");
         let packed = reply.body().whole().unwrap();
         assert!(packed.len() < text.len() / 20, "{}", packed.len());
         let mut inflated = String::new();
