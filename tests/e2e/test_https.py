@@ -95,7 +95,15 @@ def test_http2_is_agreed_on(serve: Serve, tmp_path: Path, pair: Pair) -> None:
     if curl is None:
         pytest.skip("curl is not installed")
     server = protected(serve, tmp_path, pair)
-    command = [curl, "--silent", "--cacert", str(pair.cert), "--http2", "--write-out", "%{http_version} %{http_code}\\n"]
+    command = [
+        curl,
+        "--silent",
+        "--cacert",
+        str(pair.cert),
+        "--http2",
+        "--write-out",
+        "%{http_version} %{http_code}\\n",
+    ]
     url = f"https://127.0.0.1:{server.port}/livez"
     said = subprocess.run([*command, url, url], capture_output=True, text=True, check=True, timeout=30).stdout
     assert said.split() == ["ok", "2", "200", "ok", "2", "200"]

@@ -39,7 +39,7 @@ class Settings:
     def to_json(self, path: Sequence[str] = (), *, renews: bool = False, owns_process: bool = False) -> str:
         """As `_core.serve` takes it; `path` are folders in which workers look for modules.
 
-        `renews` says that SIGUSR1 will report changes of their files, `owns_process` that this is no other program.
+        `renews` says that SIGUSR1 will report changes of their files, `owns_process` that the server alone runs here.
         """
         overrides = json.loads(self.overrides.to_json())
         return json.dumps(

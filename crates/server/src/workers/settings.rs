@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the Python side decides before the server starts, as JSON.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about the process")]
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {

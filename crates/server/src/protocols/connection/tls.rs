@@ -158,7 +158,7 @@ impl Tls {
             tcp.write_all(NOT_PLAIN).await?;
             tcp.shutdown().await?;
             // Bytes that were not read would make the kernel discard the answer.
-            tcp.read(&mut [0; 4096]).await?;
+            let _ = tcp.read(&mut [0; 4096]).await?;
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut stream = self.0.accept(Watched { tcp, activity }).await?;
