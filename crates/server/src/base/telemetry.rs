@@ -1,5 +1,6 @@
 //! The metrics table of `core`, made recordable. The type of a row says which kind of metric it is; labels are resolved once.
 
+mod gpus;
 pub(crate) mod http_requests;
 mod of_models;
 pub(crate) mod openmetrics;
