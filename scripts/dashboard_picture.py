@@ -76,7 +76,7 @@ def kill_a_worker(folder: Path) -> None:
 
 def load(folder: Path, port: int) -> None:
     items = folder / "items.jsonl"
-    texts = ["a", "some words", "words that differ a little"]
+    texts = ["some words", "other words", "words that are longer"]
     items.write_text("".join(json.dumps(text) + "\n" for text in texts))
     whole = sum(seconds for _, seconds in LOADS)
     more = ["--max-error-share", "1", "--input", str(items)]

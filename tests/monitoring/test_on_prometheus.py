@@ -153,6 +153,16 @@ def test_shares_are_those_of_the_load(seen: Seen) -> None:
     assert of_the_load(seen, "Replicas busy", kind="stat") == pytest.approx(seen.bench["server"]["model_busy"], abs=0.1)
 
 
+def test_phases_add_up_to_the_latency(seen: Seen) -> None:
+    """Nothing is left over between the arrival of an item and its answer."""
+    expression = filled_in(query("Where the time goes", "{{phase}}"), deployment="plain", __rate_interval=seen.window)
+    phases = {one["metric"]["phase"]: float(one["value"][1]) for one in seen.prometheus.instant(expression, seen.done)}
+    assert set(phases) == {"queue", "link", "decode", "predict", "encode"}
+    assert phases["predict"] == pytest.approx(0.03 + 0.002 * of_the_load(seen, "Mean batch"), rel=0.25)
+    latency = seen.bench["latency_ms"]["mean"] / 1000
+    assert sum(phases.values()) == pytest.approx(latency, rel=0.1)
+
+
 def test_an_overload_is_more_than_the_replicas_can_do(seen: Seen) -> None:
     """The model takes 30 ms for a batch and 2 ms for each of its 8 items; there are two replicas."""
     expression = filled_in(query("Asked for / can", "{{deployment}}"), deployment="plain")

@@ -44,9 +44,10 @@ class Frame:
 def path(frame: Frame, points: Points, top: float, gap_s: float) -> str:
     """Return the way of a line, with gaps where values are missing."""
     parts: list[str] = []
-    before = -math.inf
+    before = 0.0
     for at, value in points:
-        parts.append(f"{'M' if at - before > gap_s else 'L'}{frame.x(at):.1f} {frame.y(min(value, top), top):.1f}")
+        begins = not parts or at - before > gap_s
+        parts.append(f"{'M' if begins else 'L'}{frame.x(at):.1f} {frame.y(min(value, top), top):.1f}")
         before = at
     return "".join(parts)
 

@@ -26,6 +26,7 @@ section { position: absolute; background: #181e29; border: 1px solid #262e3c; bo
 section > h2 { margin: 6px 10px 2px; font-size: 12.5px; font-weight: 600; white-space: nowrap; }
 h1 { position: absolute; margin: 0; font-size: 15px; font-weight: 600; color: #d5dae3; }
 .number { position: absolute; left: 10px; top: 30px; font-size: 21px; font-weight: 600; white-space: nowrap; }
+.several { font-size: 15px; top: 34px; }
 .number small { font-size: 12px; font-weight: 400; color: #8d97a8; margin-right: 8px; }
 .tile svg { position: absolute; bottom: 0; left: 0; } .limit { stroke: #f2495c; stroke-dasharray: 6 4; }
 .mark { stroke: #f2495c; stroke-dasharray: 3 3; }
@@ -49,9 +50,11 @@ class Shot:
     deployment: str = "plain"
 
     def series(self, target: dict[str, Any]) -> list[Line]:
-        """Return the lines that a query draws, of one deployment."""
-        query = filled_in(target["expr"], __rate_interval=self.window, slo=self.target, deployment=self.deployment)
-        found = self.prometheus.range(query, self.start, self.end)
+        """Return the lines that a query draws, of one deployment; of all if that one has none."""
+        found: Series = []
+        for deployment in (self.deployment, ".*"):
+            values = {"__rate_interval": self.window, "slo": self.target, "deployment": deployment}
+            found = found or self.prometheus.range(filled_in(target["expr"], **values), self.start, self.end)
         return [Line(name(target["legendFormat"], one["metric"]), numbers(one["values"])) for one in found]
 
     def now(self, target: dict[str, Any]) -> Series:
@@ -94,7 +97,8 @@ def tile(panel: dict[str, Any], frame: Frame, shot: Shot) -> str:
     spark = charts.spark(
         Frame(frame.width + 2 * PAD, 42, shot.start, shot.end), lines[0], colour(panel, lines[0].points[-1][1])
     )
-    return f'{spark}<div class="number">{" ".join(parts)}</div>'
+    kind = "number several" if len(parts) > 1 else "number"
+    return f'{spark}<div class="{kind}">{" ".join(parts)}</div>'
 
 
 def table(panel: dict[str, Any], shot: Shot) -> str:
@@ -182,7 +186,7 @@ def page(board: dict[str, Any], rows: Sequence[str], shot: Shot) -> tuple[str, i
         "This is not Grafana: a script drew it from deploy/grafana/jitney.json and the answers of a real Prometheus to "
         "its queries."
     )
-    chosen_values = f"Deployment: {shot.deployment} · Target: {shot.target} s"
+    chosen_values = f"Deployment: {shot.deployment} (all, where it has no values) · Target: {shot.target} s"
     header = f"<header><b>jitney</b> &nbsp; {chosen_values}<p>{words}</p></header>"
     height = y + 78
     document = f'<!doctype html><meta charset="utf-8"><style>{STYLE}</style>{header}<main>{"".join(parts)}</main>'
